@@ -1,0 +1,1 @@
+"""Self-RAG, CRAG and InstructRAG as prebuilt LangGraph graphs."""

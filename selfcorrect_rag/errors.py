@@ -1,0 +1,29 @@
+"""Errors that a user can act on: each message is one line and names the remedy."""
+
+
+class SelfCorrectError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class MissingExtra(SelfCorrectError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class NoQuestion(SelfCorrectError, ValueError):
+    """The input holds neither a question nor a human message."""
+
+
+class PromptTooLong(SelfCorrectError, ValueError):
+    """A prompt does not fit the model's context, even with every passage cut away."""
+
+
+class NotAReflectionModel(SelfCorrectError, ValueError):
+    """A checkpoint whose vocabulary lacks reflection tokens."""
+
+
+class ModelNotFound(SelfCorrectError, OSError):
+    """A checkpoint that cannot be loaded from where it was said to be."""
+
+
+class RetrievalFailed(SelfCorrectError, RuntimeError):
+    """The retriever raised before anything was written that could be kept."""
