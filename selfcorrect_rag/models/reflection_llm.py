@@ -1,0 +1,160 @@
+"""The interface between the graphs and a model that reflects."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForLLMRun,
+    CallbackManagerForLLMRun,
+    Callbacks,
+)
+from langchain_core.language_models.llms import BaseLLM
+from langchain_core.outputs import Generation, LLMResult
+
+from selfcorrect_rag.prompts import Prompt, prompt_of
+from selfcorrect_rag.reflection import Group
+from selfcorrect_rag.state import Segment
+
+
+class ReflectionLLM(BaseLLM):
+    """An LLM that gives, with each reflection token, the log-probabilities of its whole group.
+
+    It is an ordinary LangChain LLM: ``invoke``, ``batch``, ``stream`` and their async twins take
+    strings, which are untrusted text throughout, or a :class:`~selfcorrect_rag.prompts.Prompt`,
+    whose control parts become control tokens. ``LLMResult.generations[i][0].generation_info`` is
+    a :class:`~selfcorrect_rag.state.Segment`. The graphs use the four methods below.
+
+    A backend implements :meth:`_segments` and :meth:`_asegments`.
+    """
+
+    max_tokens: int = 100
+    """Most tokens generated where a call does not say."""
+
+    @abstractmethod
+    def _segments(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        choose: str | None = None,
+        stop_at_retrieval: bool = False,
+        prune_below: float | None = None,
+        **sampling: Any,
+    ) -> list[Segment]:
+        """Continue all prompts as one batch.
+
+        Args:
+            prompts: what to continue.
+            max_tokens: most tokens of each continuation.
+            stop: strings before which a continuation ends.
+            choose: a :class:`~selfcorrect_rag.reflection.Group`; the continuation is then one
+                token of it.
+            stop_at_retrieval: end a continuation at the next token of the Retrieve group.
+            prune_below: end a continuation whose first token is of the ISREL group with a score
+                below this; the best continuation of a batch always goes on.
+            sampling: the backend's own sampling settings.
+        """
+
+    @abstractmethod
+    async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
+        """The async twin of :meth:`_segments`."""
+
+    def generate_segments(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int | None = None,
+        prune_below: float | None = None,
+        callbacks: Callbacks = None,
+    ) -> list[Segment]:
+        """Write one segment for each prompt, all in one batch.
+
+        A segment ends at the next retrieval token, at the model's end of text or at
+        ``max_tokens``.
+        """
+        result = self.generate_prompt(
+            list(prompts), callbacks=callbacks, **_segment_options(max_tokens, prune_below)
+        )
+        return _segments_of(result)
+
+    async def agenerate_segments(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int | None = None,
+        prune_below: float | None = None,
+        callbacks: Callbacks = None,
+    ) -> list[Segment]:
+        """The async twin of :meth:`generate_segments`."""
+        result = await self.agenerate_prompt(
+            list(prompts), callbacks=callbacks, **_segment_options(max_tokens, prune_below)
+        )
+        return _segments_of(result)
+
+    def choose(
+        self, prompts: Sequence[Prompt], group: Group, *, callbacks: Callbacks = None
+    ) -> list[Segment]:
+        """Which token of ``group`` comes next: segments of one token and one reflection each."""
+        result = self.generate_prompt(list(prompts), callbacks=callbacks, **_choice_options(group))
+        return _segments_of(result)
+
+    async def achoose(
+        self, prompts: Sequence[Prompt], group: Group, *, callbacks: Callbacks = None
+    ) -> list[Segment]:
+        """The async twin of :meth:`choose`."""
+        result = await self.agenerate_prompt(
+            list(prompts), callbacks=callbacks, **_choice_options(group)
+        )
+        return _segments_of(result)
+
+    def _generate(
+        self,
+        prompts: list[str],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
+        return _result(self._segments([prompt_of(text) for text in prompts], **options))
+
+    async def _agenerate(
+        self,
+        prompts: list[str],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
+        return _result(await self._asegments([prompt_of(text) for text in prompts], **options))
+
+
+def _segment_options(max_tokens: int | None, prune_below: float | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"stop_at_retrieval": True}
+    if max_tokens is not None:
+        options["max_tokens"] = max_tokens
+    if prune_below is not None:
+        options["prune_below"] = prune_below
+    return options
+
+
+def _choice_options(group: Group) -> dict[str, Any]:
+    # A choice is no part of the answer: keep it out of token streams.
+    return {"choose": group.value, "max_tokens": 1, "tags": ["nostream"]}
+
+
+def _result(segments: Sequence[Segment]) -> LLMResult:
+    return LLMResult(
+        generations=[[Generation(text=s["text"], generation_info=dict(s))] for s in segments],
+        llm_output={
+            "token_usage": {
+                "prompt_tokens": sum(s["prompt_tokens"] for s in segments),
+                "completion_tokens": sum(s["tokens"] for s in segments),
+            }
+        },
+    )
+
+
+def _segments_of(result: LLMResult) -> list[Segment]:
+    return [Segment(**generations[0].generation_info) for generations in result.generations]  # type: ignore[typeddict-item]

@@ -1,0 +1,213 @@
+"""ReflectionLLM on transformers: any causal LM with reflection tokens, on CPU, CUDA or MPS."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import PrivateAttr
+
+from selfcorrect_rag.errors import ModelNotFound, NotAReflectionModel
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.reflection_llm import ReflectionLLM
+from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded
+from selfcorrect_rag.prompts import Prompt
+from selfcorrect_rag.reflection import Group
+from selfcorrect_rag.state import Segment
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from selfcorrect_rag.models.decoding import Decoded
+
+
+class TransformersReflectionLLM(ReflectionLLM):
+    """Runs a Self-RAG checkpoint with transformers.
+
+    One worker thread owns the model: concurrent runs queue behind each other and never mix, and
+    an event loop is never blocked. Within a call, prompts are sorted by length and decoded in
+    batches of at most ``batch_tokens`` padded tokens.
+    """
+
+    name_or_path: str
+    device: str
+    dtype: str
+    batch_tokens: int = 16_384
+    """Most padded prompt tokens decoded together; lower it where memory is short."""
+
+    _model: "PreTrainedModel" = PrivateAttr()
+    _tokenizer: ControlledTokenizer = PrivateAttr()
+    _worker: ThreadPoolExecutor = PrivateAttr()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Load a checkpoint from a folder or a model hub.
+
+        Args:
+            name_or_path: a folder, or a hub name such as ``selfrag/selfrag_llama2_7b``.
+            device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
+            dtype: float32 on a CPU and bfloat16 elsewhere by default.
+            options: further fields of this class.
+
+        Raises:
+            MissingExtra: torch or transformers is not installed.
+            ModelNotFound: no checkpoint is there, or it cannot be read.
+            NotAReflectionModel: its vocabulary lacks reflection tokens.
+        """
+        torch = require("torch", "local")
+        transformers = require("transformers", "local")
+        device = device or _best_device(torch)
+        dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)
+            controlled = ControlledTokenizer(tokenizer)  # fails before the weights are read
+            model = transformers.AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
+        except (OSError, ValueError, KeyError) as error:
+            if isinstance(error, NotAReflectionModel):
+                raise NotAReflectionModel(f"{name_or_path}: {error}") from error
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+            raise ModelNotFound(
+                f"cannot load a model from {name_or_path}: {reason} "
+                "(give a folder with config.json, weights and tokenizer.json, or a hub name)"
+            ) from error
+        return cls.from_model(model.to(device), controlled, name=str(name_or_path), **options)
+
+    @classmethod
+    def from_model(
+        cls,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase | ControlledTokenizer",
+        *,
+        name: str = "model",
+        **options: Any,
+    ) -> Self:
+        """Wrap a model that is already loaded; it stays on its device."""
+        if not isinstance(tokenizer, ControlledTokenizer):
+            tokenizer = ControlledTokenizer(tokenizer)
+        largest = max(tokenizer.control_ids.values())
+        embeddings = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
+        if largest >= embeddings:
+            raise NotAReflectionModel(
+                f"{name}: the tokenizer's control tokens reach id {largest} but the model has only "
+                f"{embeddings} embeddings: resize and train them"
+            )
+        dtype = str(model.dtype).removeprefix("torch.")
+        llm = cls(name_or_path=name, device=str(model.device), dtype=dtype, **options)
+        model.train(False)
+        llm._model = model
+        llm._tokenizer = tokenizer
+        llm._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reflection-llm")
+        return llm
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The model's context length in tokens, where its configuration names one."""
+        length: int | None = getattr(self._model.config, "max_position_embeddings", None)
+        return length
+
+    @property
+    def _llm_type(self) -> str:
+        return "transformers-reflection"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"name_or_path": self.name_or_path, "dtype": self.dtype}
+
+    def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
+        return self._worker.submit(self._run, prompts, **options).result()
+
+    async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
+        run = partial(self._run, prompts, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, run)
+
+    def _run(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        choose: str | None = None,
+        stop_at_retrieval: bool = False,
+        prune_below: float | None = None,
+        temperature: float = 0.0,
+        seed: int | None = None,
+    ) -> list[Segment]:
+        from selfcorrect_rag.models.decoding import Rules, decode
+
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1, not {max_tokens}")
+        if self.context_tokens is not None:
+            # Leave room to write, but never take more than half of the context for it.
+            max_tokens = min(max_tokens, self.context_tokens // 2)
+        limit = None if self.context_tokens is None else self.context_tokens - max_tokens
+        encoded = self._tokenizer.encode(prompts, limit)
+        rules = Rules(
+            max_tokens=max_tokens,
+            eos_ids=self._eos_ids(),
+            stop_at_retrieval=stop_at_retrieval,
+            choose=Group(choose) if choose else None,
+            prune_below=prune_below,
+            stopped=partial(self._contains, stop) if stop else None,
+            temperature=temperature,
+            seed=seed,
+        )
+        segments: dict[int, Segment] = {}
+        for batch in self._batches(encoded):
+            ids = [encoded[i].ids for i in batch]
+            pad_id = next(iter(rules.eos_ids), 0)
+            decoded = decode(self._model, ids, self._tokenizer.control_ids, pad_id, rules)
+            for i, output in zip(batch, decoded, strict=True):
+                segments[i] = self._segment(encoded[i], output, stop)
+        return [segments[i] for i in range(len(prompts))]
+
+    def _batches(self, encoded: Sequence[Encoded]) -> Iterator[list[int]]:
+        """Indices of prompts to decode together, of like length."""
+        batch: list[int] = []
+        for i in sorted(range(len(encoded)), key=lambda i: len(encoded[i].ids)):
+            if batch and (len(batch) + 1) * len(encoded[i].ids) > self.batch_tokens:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def _eos_ids(self) -> frozenset[int]:
+        config = getattr(self._model.generation_config, "eos_token_id", None)
+        ids = config if isinstance(config, list) else [config]
+        return frozenset(i for i in [*ids, self._tokenizer.eos_id] if i is not None)
+
+    def _contains(self, stop: Sequence[str], ids: list[int]) -> bool:
+        text = self._tokenizer.text(ids)
+        return any(string in text for string in stop)
+
+    def _segment(self, encoded: Encoded, output: "Decoded", stop: Sequence[str]) -> Segment:
+        text = self._tokenizer.text(output.ids)
+        pieces = self._tokenizer.pieces(output.ids)
+        if output.finish_reason == "stop":
+            text = text[: min(text.find(string) for string in stop if string in text)]
+        return Segment(
+            text=text.strip(),
+            pieces=pieces,
+            reflections=output.reflections,
+            next=output.next,
+            finish_reason=output.finish_reason,  # type: ignore[typeddict-item]
+            tokens=output.tokens,
+            logprob=output.logprob,
+            prompt_tokens=len(encoded.ids),
+            shortened=encoded.shortened,
+        )
+
+
+def _best_device(torch: Any) -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,122 @@
+"""beam_select: keep the best partial answers, finished ones among them."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from langchain_core.runnables import Runnable
+
+from selfcorrect_rag.nodes.dual import Update, current, emit, plain_node
+from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.state import Beam, Candidate, SelfRAGState
+
+
+def beam_select(settings: SelfRAGSettings) -> Runnable[SelfRAGState, Update]:
+    """Rank by path score and keep the ``beam_width`` best (section 3.3, tree decoding).
+
+    A finished beam stays in the race with its score. Dropped candidates cannot be chosen; a beam
+    all of whose candidates are dropped ends where it is. Ties go to the earlier candidate, which
+    is the one whose passage was retrieved first.
+    """
+
+    def run(state: SelfRAGState) -> Update:
+        chosen = current(settings)
+        new = [c for c in state["candidates"] if c["depth"] == state["depth"]]
+        update = _closed(state, chosen, new) if chosen.closed else _open(state, chosen, new)
+        best = update["beams"][0]
+        if best["segments"]:
+            emit(
+                "segment_chosen",
+                text=best["segments"][-1]["text"],
+                passage=best["segments"][-1]["passage"],
+                score=best["score"],
+            )
+        return {**update, "depth": state["depth"] + 1}
+
+    return plain_node(run)
+
+
+def _open(state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candidate]) -> Update:
+    racing = [beam for beam in state["beams"] if beam["next"] is None]
+    racing += [_extended(state["beams"][c["beam"]], c) for c in new if c["dropped"] is None]
+    alive = {c["beam"] for c in new if c["dropped"] is None}
+    for index, beam in enumerate(state["beams"]):
+        if beam["next"] is not None and index not in alive and beam["segments"]:
+            racing.append({**beam, "next": None})
+    update: Update = {}
+    if not racing:
+        racing, update = _best_dropped(state, new)
+    ranked = sorted(racing, key=lambda beam: -beam["score"])[: settings.beam_width]
+    if state["depth"] + 1 >= settings.depth and any(beam["next"] for beam in ranked):
+        update["notes"] = [
+            *update.get("notes", state["notes"]),
+            f"the answer was cut at its limit of {settings.depth} segments",
+        ]
+        ranked = [{**beam, "next": None} for beam in ranked]
+    return {**update, "beams": ranked}
+
+
+def _extended(beam: Beam, candidate: Candidate) -> Beam:
+    return Beam(
+        segments=[*beam["segments"], candidate],
+        score=candidate["path_score"],
+        next=candidate["next"],
+        retrieved=[],
+    )
+
+
+def _best_dropped(state: SelfRAGState, new: Sequence[Candidate]) -> tuple[list[Beam], Update]:
+    """The best of the first segments although all are dropped, and a word about it."""
+    best = max(new, key=lambda candidate: (bool(candidate["text"]), candidate["path_score"]))
+    beam = _extended(state["beams"][best["beam"]], best)
+    note = (
+        f"every candidate was dropped ({best['dropped']}): the best of them is given all the same"
+    )
+    return [{**beam, "next": None}], {"constraints_met": False, "notes": [*state["notes"], note]}
+
+
+def _closed(state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candidate]) -> Update:
+    """Sum the scores of the candidates that give the same answer (section 3.3; B.2)."""
+    allowed = [c for c in new if c["dropped"] is None]
+    scores: dict[str, float] = {}
+    for candidate in allowed:
+        answer = closed_answer(candidate["text"], settings.options)
+        if answer is not None:
+            scores[answer] = scores.get(answer, 0.0) + candidate["score"]
+    if not scores:
+        beams, update = _best_dropped(state, new) if not allowed else _open_ended(state, allowed)
+        return {**update, "beams": beams}
+    ranked = dict(sorted(scores.items(), key=lambda item: -item[1]))
+    winner = next(iter(ranked))
+    backing = [c for c in allowed if closed_answer(c["text"], settings.options) == winner]
+    best = max(backing, key=lambda candidate: candidate["score"])
+    beam = {**_extended(state["beams"][best["beam"]], best), "next": None, "score": ranked[winner]}
+    return {"beams": [beam], "options": ranked}
+
+
+def _open_ended(state: SelfRAGState, allowed: Sequence[Candidate]) -> tuple[list[Beam], Update]:
+    best = max(allowed, key=lambda candidate: candidate["score"])
+    beam = _extended(state["beams"][best["beam"]], best)
+    note = "no candidate gave one of the options: the best candidate is given as it is"
+    return [{**beam, "next": None}], {"notes": [*state["notes"], note]}
+
+
+def closed_answer(text: str, options: Iterable[str] = ()) -> str | None:
+    """What a closed-set answer says, without case and punctuation around it.
+
+    With options, the one it equals, else the only one that stands in it as words; None where it
+    is none of them.
+    """
+    said = _clean(text)
+    cleaned = {_clean(option): option for option in options}
+    if not cleaned:
+        return said or None
+    if said in cleaned:
+        return cleaned[said]
+    within = [
+        option for key, option in cleaned.items() if re.search(rf"\b{re.escape(key)}\b", said)
+    ]
+    return within[0] if len(within) == 1 else None
+
+
+def _clean(text: str) -> str:
+    return re.sub(r"^\W+|\W+$", "", text).lower()

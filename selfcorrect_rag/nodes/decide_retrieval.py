@@ -1,0 +1,76 @@
+"""decide_retrieval: ask the model, with one token, whether the answer needs evidence."""
+
+from langchain_core.runnables import Runnable
+
+from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.nodes.dual import Update, callbacks, current, emit, node, used
+from selfcorrect_rag.prompts import Prompt, decision_prompt, question_text
+from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL, Group, Reflection, retrieval_probability
+from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.state import Beam, Decision, Segment, SelfRAGState, Step
+
+
+def next_step(reflection: Reflection, settings: SelfRAGSettings) -> Step:
+    """How to go on at a retrieval token (section 3.3 and A.3, adaptive retrieval).
+
+    ``[Continue to Use Evidence]`` keeps the passage unless retrieval is off; otherwise the mode
+    decides, and in mode adaptive the threshold on the ratio of probabilities, or, with no
+    threshold, the model's own choice.
+    """
+    if settings.mode == "never":
+        return "none"
+    if reflection["token"] == CONTINUE:
+        return "continue"
+    if settings.mode == "always":
+        return "retrieve"
+    if settings.threshold is None:
+        return "retrieve" if reflection["token"] == RETRIEVAL else "none"
+    return "retrieve" if retrieval_probability(reflection) > settings.threshold else "none"
+
+
+def decide_retrieval(
+    llm: ReflectionLLM, settings: SelfRAGSettings
+) -> Runnable[SelfRAGState, Update]:
+    """Decide before the first segment. Costs one token, or nothing in modes always and never."""
+
+    def run(state: SelfRAGState) -> Update:
+        chosen = current(settings)
+        if chosen.mode != "adaptive":
+            return _update(state, chosen, None)
+        asked = llm.choose([_prompt(state, chosen)], Group.RETRIEVE, callbacks=callbacks())
+        return _update(state, chosen, asked[0])
+
+    async def arun(state: SelfRAGState) -> Update:
+        chosen = current(settings)
+        if chosen.mode != "adaptive":
+            return _update(state, chosen, None)
+        asked = await llm.achoose([_prompt(state, chosen)], Group.RETRIEVE, callbacks=callbacks())
+        return _update(state, chosen, asked[0])
+
+    return node(run, arun)
+
+
+def _prompt(state: SelfRAGState, settings: SelfRAGSettings) -> Prompt:
+    return decision_prompt(question_text(state["question"], settings.instruction))
+
+
+def _update(state: SelfRAGState, settings: SelfRAGSettings, asked: Segment | None) -> Update:
+    probability, usage = None, state["usage"]
+    if asked is None:
+        retrieve = settings.mode == "always"
+    else:
+        reflection = asked["reflections"][0]
+        # There is no evidence to keep using yet, so a first [Continue ...] asks for some.
+        retrieve = next_step(reflection, settings) != "none"
+        probability = retrieval_probability(reflection)
+        usage = used(usage, [asked])
+    decision = Decision(
+        retrieve=retrieve,
+        probability=probability,
+        threshold=settings.threshold if settings.mode == "adaptive" else None,
+        mode=settings.mode,
+    )
+    emit("retrieval_decided", **decision)
+    step: Step = "retrieve" if retrieve else "none"
+    first = Beam(segments=[], score=0.0, next=step, retrieved=[])
+    return {"retrieval": decision, "beams": [first], "usage": usage}

@@ -1,0 +1,60 @@
+"""What every node shares: a sync and an async form, the run's settings and its events."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from langchain_core.runnables import Runnable, RunnableLambda, ensure_config
+from langgraph.runtime import get_runtime
+
+from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.state import Segment, SelfRAGState, Usage
+
+Update = dict[str, Any]
+
+
+def node(
+    sync: Callable[[SelfRAGState], Update],
+    asynchronous: Callable[[SelfRAGState], Awaitable[Update]],
+) -> Runnable[SelfRAGState, Update]:
+    """One node with both forms; LangGraph picks by how the graph is called."""
+    return RunnableLambda(sync, asynchronous)
+
+
+def plain_node(run: Callable[[SelfRAGState], Update]) -> Runnable[SelfRAGState, Update]:
+    """A node that calls nothing slow, so that its async form is the same function."""
+
+    async def arun(state: SelfRAGState) -> Update:
+        return run(state)
+
+    return RunnableLambda(run, arun)
+
+
+def current(settings: SelfRAGSettings) -> SelfRAGSettings:
+    """The factory's settings with this run's context on top."""
+    return settings.merged(get_runtime().context)
+
+
+def callbacks() -> Any:
+    """The callbacks of the node that is running, for the models that it calls."""
+    return ensure_config().get("callbacks")
+
+
+def emit(event: str, **data: Any) -> None:
+    """Say what happened on the custom stream: ``{"event": event, **data}``, JSON values only."""
+    get_runtime().stream_writer({"event": event, **data})
+
+
+def used(usage: Usage, segments: Sequence[Segment]) -> Usage:
+    """The cost so far plus one model call that wrote ``segments``."""
+    pruned = [segment for segment in segments if segment["finish_reason"] == "pruned"]
+    decoded = [segment["tokens"] for segment in segments if segment["finish_reason"] != "pruned"]
+    saved = sum(sum(decoded) // len(decoded) - segment["tokens"] for segment in pruned)
+    return Usage(
+        model_calls=usage["model_calls"] + 1,
+        prompts=usage["prompts"] + len(segments),
+        prompt_tokens=usage["prompt_tokens"] + sum(s["prompt_tokens"] for s in segments),
+        generated_tokens=usage["generated_tokens"] + sum(s["tokens"] for s in segments),
+        retrievals=usage["retrievals"],
+        pruned=usage["pruned"] + len(pruned),
+        tokens_saved=usage["tokens_saved"] + max(saved, 0),
+    )

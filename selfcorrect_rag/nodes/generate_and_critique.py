@@ -1,0 +1,163 @@
+"""generate_and_critique: one segment for each beam and passage, all in one call."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from langchain_core.runnables import Runnable
+
+from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.nodes.decide_retrieval import next_step
+from selfcorrect_rag.nodes.dual import Update, callbacks, current, emit, node, used
+from selfcorrect_rag.prompts import Prompt, question_text, segment_prompt
+from selfcorrect_rag.reflection import (
+    Critique,
+    Reflection,
+    critique,
+    path_score,
+    probabilities,
+    segment_score,
+    sequence_probability,
+)
+from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.state import Candidate, Segment, SelfRAGState, Step
+
+
+class _Ask(NamedTuple):
+    """A segment to be written."""
+
+    beam: int
+    step: Step
+    passage: int | None
+
+
+def generate_and_critique(
+    llm: ReflectionLLM, settings: SelfRAGSettings
+) -> Runnable[SelfRAGState, Update]:
+    """Write and criticise the candidates of all unfinished beams in one batch.
+
+    (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved has a candidate for each passage,
+    one that continues or goes without has one.
+    """
+
+    def run(state: SelfRAGState) -> Update:
+        chosen, asks = current(settings), _asks(state)
+        segments = llm.generate_segments(
+            _prompts(state, chosen, asks),
+            max_tokens=chosen.segment_tokens,
+            prune_below=chosen.prune_below,
+            callbacks=callbacks(),
+        )
+        return _update(state, chosen, asks, segments)
+
+    async def arun(state: SelfRAGState) -> Update:
+        chosen, asks = current(settings), _asks(state)
+        segments = await llm.agenerate_segments(
+            _prompts(state, chosen, asks),
+            max_tokens=chosen.segment_tokens,
+            prune_below=chosen.prune_below,
+            callbacks=callbacks(),
+        )
+        return _update(state, chosen, asks, segments)
+
+    return node(run, arun)
+
+
+def _asks(state: SelfRAGState) -> list[_Ask]:
+    asks: list[_Ask] = []
+    for index, beam in enumerate(state["beams"]):
+        match beam["next"]:
+            case None:
+                continue
+            case "retrieve" if beam["retrieved"]:
+                asks += [_Ask(index, "retrieve", passage) for passage in beam["retrieved"]]
+            case "continue":
+                asks.append(_Ask(index, "continue", beam["segments"][-1]["passage"]))
+            case _:  # no evidence wanted, or none found
+                asks.append(_Ask(index, "none", None))
+    return asks
+
+
+def _prompts(state: SelfRAGState, settings: SelfRAGSettings, asks: Sequence[_Ask]) -> list[Prompt]:
+    question = question_text(state["question"], settings.instruction)
+    return [
+        segment_prompt(question, state["beams"][beam]["segments"], state["passages"], step, passage)
+        for beam, step, passage in asks
+    ]
+
+
+def _update(
+    state: SelfRAGState,
+    settings: SelfRAGSettings,
+    asks: Sequence[_Ask],
+    segments: Sequence[Segment],
+) -> Update:
+    candidates = []
+    for ask, segment in zip(asks, segments, strict=True):
+        candidate = _candidate(state, settings, ask, segment)
+        candidates.append(candidate)
+        emit(
+            "candidate_scored",
+            **{
+                key: candidate[key]
+                for key in ("depth", "beam", "passage", "text", "isrel", "issup", "isuse")
+            },
+            score=candidate["score"],
+        )
+    notes = list(state["notes"])
+    if shortened := [segment["shortened"] for segment in segments if segment["shortened"]]:
+        notes.append(
+            f"{len(shortened)} of {len(segments)} prompts were longer than the model's context: "
+            f"up to {max(shortened)} tokens were cut, passages first"
+        )
+    return {
+        "candidates": [*state["candidates"], *candidates],
+        "notes": notes,
+        "usage": used(state["usage"], segments),
+    }
+
+
+def _candidate(
+    state: SelfRAGState, settings: SelfRAGSettings, ask: _Ask, segment: Segment
+) -> Candidate:
+    scores = critique(segment["reflections"])
+    sequence = sequence_probability(segment["logprob"], segment["tokens"])
+    before = [_scores(written) for written in state["beams"][ask.beam]["segments"]]
+    return Candidate(
+        depth=state["depth"],
+        beam=ask.beam,
+        step=ask.step,
+        passage=ask.passage,
+        text=segment["text"],
+        pieces=segment["pieces"],
+        judgements=_judgements(segment["reflections"]),
+        **scores,
+        sequence_probability=sequence,
+        score=segment_score(scores, sequence, settings.weights),
+        path_score=path_score([*before, (scores, sequence)], settings.weights, settings.path_rule),
+        next=None if segment["next"] is None else next_step(segment["next"], settings),
+        finish_reason=segment["finish_reason"],
+        dropped=_dropped(segment, settings),
+        chosen=False,
+    )
+
+
+def _scores(written: Candidate) -> tuple[Critique, float]:
+    scores = Critique(isrel=written["isrel"], issup=written["issup"], isuse=written["isuse"])
+    return scores, written["sequence_probability"]
+
+
+def _judgements(reflections: Sequence[Reflection]) -> dict[str, dict[str, float]]:
+    first: dict[str, dict[str, float]] = {}
+    for reflection in reflections:
+        first.setdefault(reflection["group"], probabilities(reflection["logprobs"]))
+    return first
+
+
+def _dropped(segment: Segment, settings: SelfRAGSettings) -> str | None:
+    """Hard constraints (section 3.3) look at the tokens that the model chose, not at scores."""
+    if segment["finish_reason"] == "pruned":
+        return "pruned by ISREL"
+    broken = [r["token"] for r in segment["reflections"] if r["token"] in settings.hard_constraints]
+    if broken:
+        return f"hard constraint {broken[0]}"
+    return None if segment["text"] else "no text"

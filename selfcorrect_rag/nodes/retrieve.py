@@ -1,0 +1,106 @@
+"""retrieve: find passages for every beam that wants some."""
+
+from collections.abc import Sequence
+
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable, ensure_config
+
+from selfcorrect_rag.errors import RetrievalFailed
+from selfcorrect_rag.nodes.dual import Update, current, emit, node
+from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.state import Beam, SelfRAGState
+
+Retriever = Runnable[str, list[Document]]
+
+
+def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Runnable[SelfRAGState, Update]:
+    """Retrieve with (question, previous segment) for each beam (Algorithm 1, line 4).
+
+    Beams with the same previous segment share one query. Passages given by the caller are used
+    instead, without a call. A retriever that fails before anything is written fails the run; later
+    it only ends the beams that asked, and a note says so.
+    """
+
+    def run(state: SelfRAGState) -> Update:
+        queries = _queries(state)
+        try:
+            found = retriever.batch(queries, ensure_config()) if queries else []
+        except Exception as error:
+            return _failed(state, error)
+        return _update(state, current(settings), dict(zip(queries, found, strict=True)))
+
+    async def arun(state: SelfRAGState) -> Update:
+        queries = _queries(state)
+        try:
+            found = await retriever.abatch(queries, ensure_config()) if queries else []
+        except Exception as error:
+            return _failed(state, error)
+        return _update(state, current(settings), dict(zip(queries, found, strict=True)))
+
+    return node(run, arun)
+
+
+def _query(question: str, beam: Beam) -> str:
+    previous = beam["segments"][-1]["text"] if beam["segments"] else ""
+    return f"{question} {previous}".strip()
+
+
+def _queries(state: SelfRAGState) -> list[str]:
+    if state["fixed"]:
+        return []
+    wanting = [beam for beam in state["beams"] if beam["next"] == "retrieve"]
+    return list(dict.fromkeys(_query(state["question"], beam) for beam in wanting))
+
+
+def _update(
+    state: SelfRAGState, settings: SelfRAGSettings, found: dict[str, list[Document]]
+) -> Update:
+    passages = list(state["passages"])
+    index = {_identity(passage): i for i, passage in enumerate(passages)}
+    beams, notes = [], list(state["notes"])
+    for beam in state["beams"]:
+        if beam["next"] != "retrieve":
+            beams.append(beam)
+            continue
+        query = _query(state["question"], beam)
+        documents = state["passages"] if state["fixed"] else found[query]
+        retrieved = _merge(documents[: settings.passages], passages, index)
+        if not retrieved:
+            notes.append(f"no passage was found for {query!r}: written without evidence")
+        beams.append({**beam, "retrieved": retrieved})
+        emit("retrieved", query=query, passages=[_title(passages[i]) for i in retrieved])
+    usage = {**state["usage"], "retrievals": state["usage"]["retrievals"] + len(found)}
+    return {"passages": passages, "beams": beams, "notes": notes, "usage": usage}
+
+
+def _merge(
+    documents: Sequence[Document], passages: list[Document], index: dict[object, int]
+) -> list[int]:
+    """Indices of the documents among the passages, which grow by those that are new."""
+    merged = []
+    for document in documents:
+        key = _identity(document)
+        if key not in index:
+            index[key] = len(passages)
+            passages.append(document)
+        merged.append(index[key])
+    return list(dict.fromkeys(merged))
+
+
+def _identity(document: Document) -> object:
+    return document.id or (document.metadata.get("title"), document.page_content)
+
+
+def _title(document: Document) -> str:
+    return str(document.metadata.get("title") or document.page_content[:60])
+
+
+def _failed(state: SelfRAGState, error: Exception) -> Update:
+    reason = f"retrieval failed: {type(error).__name__}: {error}"
+    if not any(beam["segments"] for beam in state["beams"]):
+        raise RetrievalFailed(f"{reason} (nothing was written yet)") from error
+    emit("retrieval_failed", reason=reason)
+    ended: list[Beam] = [
+        {**beam, "next": None} if beam["next"] == "retrieve" else beam for beam in state["beams"]
+    ]
+    return {"beams": ended, "notes": [*state["notes"], f"{reason}; the answer ends there"]}

@@ -1,0 +1,114 @@
+"""Self-RAG (Algorithm 1) as a graph.
+
+read_question -> decide_retrieval -> retrieve -> generate_and_critique -> beam_select -> ...
+-> write_answer. Each turn of the loop writes one segment on every beam; short form is depth 1.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable, RunnableLambda
+from langgraph.cache.base import BaseCache
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Checkpointer
+
+from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.nodes.beam_select import beam_select
+from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
+from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
+from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.retrieve import retrieve
+from selfcorrect_rag.nodes.write_answer import write_answer
+from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.state import SelfRAGInput, SelfRAGOutput, SelfRAGState
+
+SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRAGOutput]
+
+
+def create_self_rag(
+    llm: ReflectionLLM,
+    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    *,
+    settings: SelfRAGSettings | None = None,
+    checkpointer: Checkpointer = None,
+    cache: BaseCache[Any] | None = None,
+    interrupt_before: list[str] | None = None,
+    interrupt_after: list[str] | None = None,
+    name: str = "self_rag",
+) -> SelfRAG:
+    """Build the Self-RAG graph.
+
+    Args:
+        llm: a model that reflects, e.g.
+            :class:`~selfcorrect_rag.models.TransformersReflectionLLM`.
+        retriever: any LangChain retriever, or a function from a query to documents.
+        settings: defaults for every run; ``context=`` overrides them knob by knob.
+        checkpointer: where threads are kept; None keeps nothing.
+        cache: where nodes may cache results.
+        interrupt_before: nodes to pause before.
+        interrupt_after: nodes to pause after.
+        name: as shown in traces.
+
+    Returns:
+        A compiled graph. Its input is :class:`~selfcorrect_rag.state.SelfRAGInput`, its output
+        :class:`~selfcorrect_rag.state.SelfRAGOutput`, its context
+        :class:`~selfcorrect_rag.settings.SelfRAGSettings` or a dict of some of its fields.
+
+    Raises:
+        TypeError: ``llm`` gives no reflection tokens.
+    """
+    if not isinstance(llm, ReflectionLLM):
+        raise TypeError(
+            f"create_self_rag needs a ReflectionLLM, which {type(llm).__name__} is not: use "
+            "TransformersReflectionLLM.from_pretrained(...) with a Self-RAG checkpoint"
+        )
+    settings = settings or SelfRAGSettings()
+    if not isinstance(retriever, Runnable):
+        retriever = RunnableLambda(retriever)
+    graph = StateGraph(
+        SelfRAGState,
+        context_schema=SelfRAGSettings,
+        input_schema=SelfRAGInput,
+        output_schema=SelfRAGOutput,
+    )
+    graph.add_node("read_question", read_question())
+    graph.add_node("decide_retrieval", decide_retrieval(llm, settings))
+    graph.add_node("retrieve", retrieve(retriever, settings))
+    graph.add_node("generate_and_critique", generate_and_critique(llm, settings))
+    graph.add_node("beam_select", beam_select(settings))
+    graph.add_node("write_answer", write_answer(settings))
+
+    graph.add_edge(START, "read_question")
+    graph.add_edge("read_question", "decide_retrieval")
+    graph.add_conditional_edges(
+        "decide_retrieval", _next_segment, ["retrieve", "generate_and_critique"]
+    )
+    graph.add_conditional_edges(
+        "retrieve", _next_after_retrieval, ["generate_and_critique", "write_answer"]
+    )
+    graph.add_edge("generate_and_critique", "beam_select")
+    graph.add_conditional_edges(
+        "beam_select", _next_segment, ["retrieve", "generate_and_critique", "write_answer"]
+    )
+    graph.add_edge("write_answer", END)
+    return graph.compile(
+        checkpointer=checkpointer,
+        cache=cache,
+        interrupt_before=interrupt_before,
+        interrupt_after=interrupt_after,
+        name=name,
+    )
+
+
+def _next_segment(state: SelfRAGState) -> str:
+    wanted = {beam["next"] for beam in state["beams"]}
+    if "retrieve" in wanted:
+        return "retrieve"
+    return "write_answer" if wanted == {None} else "generate_and_critique"
+
+
+def _next_after_retrieval(state: SelfRAGState) -> str:
+    # A retriever that failed late has ended the beams that asked.
+    return "generate_and_critique" if any(b["next"] for b in state["beams"]) else "write_answer"

@@ -1,0 +1,160 @@
+"""The knobs of one run, passed as LangGraph context."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from selfcorrect_rag.reflection import TOKENS, Group, Weights
+
+HARD_CONSTRAINTS = tuple(
+    token for group in (Group.ISREL, Group.ISSUP, Group.ISUSE) for token in TOKENS[group]
+)
+
+
+def _on(*nodes: str) -> dict[str, Any]:
+    """Tells LangGraph Studio which nodes a knob belongs to."""
+    return {"langgraph_nodes": list(nodes)}
+
+
+class SelfRAGSettings(BaseModel):
+    """Self-RAG's inference-time knobs; defaults are those of section 4.3 where it gives one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Literal["adaptive", "always", "never"] = Field(
+        default="adaptive",
+        description="When to retrieve: when the model wants to, always, or never.",
+        json_schema_extra=_on("decide_retrieval", "beam_select"),
+    )
+    threshold: float | None = Field(
+        default=0.2,
+        ge=0,
+        le=1,
+        description="Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; "
+        "null retrieves when the model's own choice is [Retrieval].",
+        json_schema_extra=_on("decide_retrieval", "beam_select"),
+    )
+    passages: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="Passages read at each segment (the paper: 5, for open questions 10).",
+        json_schema_extra=_on("retrieve"),
+    )
+    beam_width: int = Field(
+        default=2,
+        ge=1,
+        le=32,
+        description="Partial answers kept after each segment.",
+        json_schema_extra=_on("beam_select"),
+    )
+    depth: int = Field(
+        default=7,
+        ge=1,
+        le=64,
+        description="Most segments of an answer; 1 is the paper's short form.",
+        json_schema_extra=_on("beam_select"),
+    )
+    segment_tokens: int = Field(
+        default=100,
+        ge=1,
+        le=4096,
+        description="Most tokens of a segment (the paper: 100; 50 for closed sets; 200 for bios).",
+        json_schema_extra=_on("generate_and_critique"),
+    )
+    weight_isrel: float = Field(
+        default=1.0,
+        ge=0,
+        le=100,
+        description="Weight of the passage being relevant.",
+        json_schema_extra=_on("beam_select"),
+    )
+    weight_issup: float = Field(
+        default=1.0,
+        ge=0,
+        le=100,
+        description="Weight of the segment being supported by its passage.",
+        json_schema_extra=_on("beam_select"),
+    )
+    weight_isuse: float = Field(
+        default=0.5,
+        ge=0,
+        le=100,
+        description="Weight of the answer being useful.",
+        json_schema_extra=_on("beam_select"),
+    )
+    weight_sequence: float = Field(
+        default=1.0,
+        ge=0,
+        le=100,
+        description="Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
+        json_schema_extra=_on("beam_select"),
+    )
+    path_rule: Literal["mean", "sum", "product"] = Field(
+        default="mean",
+        description="How segment scores make a path's score; product is the official code's.",
+        json_schema_extra=_on("beam_select"),
+    )
+    hard_constraints: tuple[str, ...] = Field(
+        default=(),
+        description="Critique tokens that drop a candidate, e.g. [No support / Contradictory].",
+        json_schema_extra=_on("beam_select"),
+    )
+    prune_below: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Drop a passage whose ISREL score is below this before its segment is "
+        "decoded; the best passage always stays.",
+        json_schema_extra=_on("generate_and_critique"),
+    )
+    closed_set: bool = Field(
+        default=False,
+        description="Sum scores by answer and choose the best answer, with depth 1.",
+        json_schema_extra=_on("beam_select"),
+    )
+    options: tuple[str, ...] = Field(
+        default=(),
+        description="The answers allowed in a closed set; implies closed_set.",
+        json_schema_extra=_on("beam_select"),
+    )
+    instruction: str | None = Field(
+        default=None,
+        description="Task instruction put before the question (the paper's are in "
+        "prompts.TASK_INSTRUCTIONS).",
+        json_schema_extra=_on("decide_retrieval", "generate_and_critique"),
+    )
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse constraints that name no critique token."""
+        unknown = [token for token in self.hard_constraints if token not in HARD_CONSTRAINTS]
+        if unknown:
+            raise ValueError(f"hard constraints {unknown} are none of {list(HARD_CONSTRAINTS)}")
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of Eq. 3-4."""
+        return Weights(
+            self.weight_isrel, self.weight_issup, self.weight_isuse, self.weight_sequence
+        )
+
+    @property
+    def closed(self) -> bool:
+        """Whether answers are summed (section 3.3, closed-set tasks)."""
+        return self.closed_set or bool(self.options)
+
+    def merged(self, context: object) -> "SelfRAGSettings":
+        """These settings with what a run's context sets on top.
+
+        A context may be None, a dict (perhaps a parent graph's, with keys of its own), these
+        settings, or somebody else's object, which says nothing about us.
+        """
+        if isinstance(context, SelfRAGSettings):
+            given = {name: getattr(context, name) for name in context.model_fields_set}
+        elif isinstance(context, Mapping):
+            given = {k: v for k, v in context.items() if k in type(self).model_fields}
+        else:
+            return self
+        own = {name: getattr(self, name) for name in self.model_fields_set}
+        return SelfRAGSettings(**{**own, **given})

@@ -1,0 +1,166 @@
+"""What flows through the graphs: TypedDicts of JSON values, Documents and messages."""
+
+from typing import Annotated, Literal, TypedDict
+
+from langchain_core.documents import Document
+from langchain_core.messages import AnyMessage
+from langgraph.channels import EphemeralValue
+from langgraph.graph.message import add_messages
+
+from selfcorrect_rag.reflection import Reflection
+
+Step = Literal["retrieve", "continue", "none"]
+"""How a segment begins: with a new passage, with the passage of the segment before, without."""
+
+
+class Piece(TypedDict):
+    """A stretch of generated output: one control token, or text."""
+
+    kind: Literal["control", "text"]
+    text: str
+
+
+class Segment(TypedDict):
+    """What a model wrote in one go, up to the next retrieval token, its end or its limit."""
+
+    text: str
+    """Without control tokens, stripped."""
+    pieces: list[Piece]
+    """The same in full and in order, with control tokens kept apart from text."""
+    reflections: list[Reflection]
+    next: Reflection | None
+    """The retrieval token that ended the segment; it is not among ``pieces``."""
+    finish_reason: Literal["end", "retrieval", "length", "stop", "pruned"]
+    tokens: int
+    """Tokens generated."""
+    logprob: float
+    """Sum of their natural log-probabilities."""
+    prompt_tokens: int
+    shortened: int
+    """Prompt tokens cut away so that the prompt fits the model's context."""
+
+
+class Candidate(TypedDict):
+    """A segment for one passage, with its critique."""
+
+    depth: int
+    """Which segment of the answer this is, from 0."""
+    beam: int
+    """Index of the beam that it continues."""
+    step: Step
+    passage: int | None
+    """Index into ``passages``."""
+    text: str
+    pieces: list[Piece]
+    judgements: dict[str, dict[str, float]]
+    """Group to token to probability, normalised over the group."""
+    isrel: float | None
+    issup: float | None
+    isuse: float | None
+    sequence_probability: float
+    score: float
+    """Of this segment alone, Eq. 3."""
+    path_score: float
+    """Of the beam that ends with it; what beams are compared by."""
+    next: Step | None
+    """How the model wants to go on; None where it has finished."""
+    finish_reason: str
+    dropped: str | None
+    """Why it may not be chosen: a hard constraint, pruning, or no text."""
+    chosen: bool
+    """Whether it is part of the answer."""
+
+
+class Beam(TypedDict):
+    """A partial answer: its own segments, with the passages they point at."""
+
+    segments: list[Candidate]
+    score: float
+    next: Step | None
+    """None where the beam has finished."""
+    retrieved: list[int]
+    """The passages that its next segment may read, best first."""
+
+
+class Decision(TypedDict):
+    """Whether to retrieve before the first segment, and why."""
+
+    retrieve: bool
+    probability: float | None
+    """P(Retrieval) / (P(Retrieval) + P(No Retrieval)); None where the model was not asked."""
+    threshold: float | None
+    mode: str
+
+
+class Citation(TypedDict):
+    """A passage that the answer rests on."""
+
+    number: int
+    """As printed in the answer, from 1."""
+    passage: int
+    """Index into ``passages``."""
+    title: str
+    source: str
+    text: str
+    segments: list[int]
+    """Which segments of the answer were generated from it."""
+
+
+class Usage(TypedDict):
+    """What a run has cost so far."""
+
+    model_calls: int
+    """Batches sent to the model."""
+    prompts: int
+    prompt_tokens: int
+    generated_tokens: int
+    retrievals: int
+    pruned: int
+    """Passages dropped by their ISREL before their segment was decoded."""
+    tokens_saved: int
+    """Estimate of what pruning saved: the mean length of a candidate for each pruned passage."""
+
+
+class SelfRAGInput(TypedDict, total=False):
+    """Give ``question``, or ``messages`` whose last human message is the question."""
+
+    question: str
+    messages: Annotated[list[AnyMessage], add_messages]
+    documents: Annotated[list[Document], EphemeralValue]
+    """Passages fixed by the caller for this turn: nothing is retrieved."""
+
+
+class SelfRAGOutput(TypedDict, total=False):
+    """The answer, and everything that led to it."""
+
+    question: str
+    messages: Annotated[list[AnyMessage], add_messages]
+    answer: str
+    """Plain text."""
+    cited_answer: str
+    """The same with ``[n]`` after each segment that was generated from a passage."""
+    citations: list[Citation]
+    candidates: list[Candidate]
+    """Every candidate of every step."""
+    passages: list[Document]
+    """Every passage retrieved or given, in the order of retrieval."""
+    retrieval: Decision
+    options: dict[str, float]
+    """Closed-set questions: the summed score of each answer, best first."""
+    score: float | None
+    """Path score of the answer."""
+    constraints_met: bool
+    """False where every candidate broke a hard constraint and the best of them was given."""
+    notes: list[str]
+    """What a reader should know: fallbacks taken, limits met, prompts shortened."""
+    usage: Usage
+
+
+class SelfRAGState(SelfRAGInput, SelfRAGOutput, total=False):
+    """The whole state, with what only the nodes need."""
+
+    fixed: bool
+    """The caller gave the passages."""
+    beams: list[Beam]
+    depth: int
+    """Segments written so far on the longest beam."""

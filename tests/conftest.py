@@ -1,0 +1,105 @@
+"""Tiny models and tokenizers made here: no downloads, no network."""
+
+import pytest
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.reflection import CONTROL_TOKENS
+
+SPECIAL = ["<pad>", "<s>", "</s>", *CONTROL_TOKENS]
+
+
+def byte_level_tokenizer() -> PreTrainedTokenizerFast:
+    """GPT-2 style: bytes, with a few merges so that borders matter."""
+    vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges = [("t", "h"), ("th", "e"), ("i", "n"), ("Ġ", "the"), ("[", "R"), ("e", "l"), ("o", "r")]
+    for left, right in merges:
+        vocabulary.setdefault(left + right, len(vocabulary))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return _with_special_tokens(tokenizer)
+
+
+def sentencepiece_tokenizer(prepend: str = "first") -> PreTrainedTokenizerFast:
+    """Llama-2 style: a metaspace, byte fallback, and a space before the first word."""
+    words = "▁ ▁the ▁W ho ▁wrote ▁is [ ] < > / s S : ? . , a b c d e f g h i j k l m n o p q r t u v w"
+    pieces = [*words.split(), *"x y z A B C D R F U N W P I 1 2 3 4 5 0".split(), "\n", "#", "#"]
+    vocabulary = {"<unk>": 0} | {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
+    for piece in pieces:
+        vocabulary.setdefault(piece, len(vocabulary))
+    merges = [("▁", "the"), ("▁", "W"), ("h", "o"), ("▁", "is")]
+    merges = [(a, b) for a, b in merges if a in vocabulary and b in vocabulary]
+    merges = [pair for pair in merges if "".join(pair) in vocabulary]
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True
+        )
+    )
+    if prepend == "legacy":
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        )
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend, split=False)
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(content=" ", left=1, right=0),
+        ]
+    )
+    return _with_special_tokens(tokenizer)
+
+
+def _with_special_tokens(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in SPECIAL]
+    )
+    begin = tokenizer.token_to_id("<s>")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", begin)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    )
+
+
+TOKENIZERS = {
+    "byte-level": byte_level_tokenizer,
+    "sentencepiece": sentencepiece_tokenizer,
+    "sentencepiece-legacy": lambda: sentencepiece_tokenizer("legacy"),
+}
+
+
+@pytest.fixture(params=list(TOKENIZERS))
+def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
+    return TOKENIZERS[request.param]()
+
+
+def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:
+    """A Llama of random weights, large enough to have opinions."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=context,
+        initializer_range=0.4,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return LlamaForCausalLM(config)
+
+
+@pytest.fixture(scope="session")
+def random_llm() -> TransformersReflectionLLM:
+    tokenizer = byte_level_tokenizer()
+    model = random_model(len(tokenizer))
+    return TransformersReflectionLLM.from_model(model, tokenizer, name="random")

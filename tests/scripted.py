@@ -1,0 +1,96 @@
+"""A model whose every reflection is written down, for exact scoring cases."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from langchain_core.documents import Document
+from pydantic import PrivateAttr
+
+from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.prompts import Prompt
+from selfcorrect_rag.reflection import GROUP_OF, TOKENS, Group, Reflection
+from selfcorrect_rag.state import Piece, Segment
+
+Probabilities = Mapping[str, float]
+
+
+def reflection(given: Probabilities, position: int = 0, token: str | None = None) -> Reflection:
+    """A reflection with these *probabilities*; tokens that are not named get nearly none."""
+    group = GROUP_OF[next(iter(given))]
+    logprobs = {t: math.log(given.get(t, 0) or 1e-30) for t in TOKENS[group]}
+    chosen = token or max(logprobs, key=lambda t: logprobs[t])
+    return Reflection(group=group.value, position=position, token=chosen, logprobs=logprobs)
+
+
+def segment(
+    text: str,
+    *judgements: Probabilities,
+    next: Probabilities | None = None,  # noqa: A002
+    next_token: str | None = None,
+    mean_logprob: float = math.log(0.5),
+    tokens: int = 10,
+    finish_reason: str | None = None,
+    **fields: Any,
+) -> Segment:
+    """A segment with an ISREL first, its text, then its other judgements in order."""
+    reflections = [reflection(given, position) for position, given in enumerate(judgements)]
+    control = [Piece(kind="control", text=r["token"]) for r in reflections]
+    opening = [p for p in control if GROUP_OF[p["text"]] == Group.ISREL]
+    closing = [p for p in control if GROUP_OF[p["text"]] != Group.ISREL]
+    following = None if next is None else reflection(next, len(reflections), next_token)
+    return Segment(
+        text=text,
+        pieces=[*opening, *([Piece(kind="text", text=text)] if text else []), *closing],
+        reflections=reflections,
+        next=following,
+        finish_reason=finish_reason or ("end" if following is None else "retrieval"),  # type: ignore[typeddict-item]
+        tokens=tokens,
+        logprob=mean_logprob * tokens,
+        **{"prompt_tokens": 7, "shortened": 0, **fields},  # type: ignore[typeddict-item]
+    )
+
+
+class ScriptedReflectionLLM(ReflectionLLM):
+    """Answers each prompt by a function of its text, and remembers every call."""
+
+    write: Callable[[str], Segment]
+    decision: Probabilities = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
+    _calls: list[list[Prompt]] = PrivateAttr(default_factory=list)
+    _options: list[dict[str, Any]] = PrivateAttr(default_factory=list)
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted-reflection"
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """The prompts of each model call, as text."""
+        return [["".join(part.text for part in p.parts) for p in call] for call in self._calls]
+
+    def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
+        self._calls.append(list(prompts))
+        self._options.append(options)
+        if options.get("choose"):
+            chosen = segment("", self.decision, tokens=1, finish_reason="length")
+            return [chosen for _ in prompts]
+        return [self.write("".join(part.text for part in p.parts)) for p in prompts]
+
+    async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
+        return self._segments(prompts, **options)
+
+
+def document(title: str, text: str = "", **metadata: Any) -> Document:
+    return Document(text or f"About {title}.", metadata={"title": title, **metadata}, id=title)
+
+
+def passage_of(prompt: str) -> str:
+    """The title of the passage that a prompt ends with."""
+    return prompt.rsplit("<paragraph>", 1)[-1].split("\n")[0]
+
+
+FULL = {"[Fully supported]": 1.0}
+NONE = {"[No support / Contradictory]": 1.0}
+RELEVANT = {"[Relevant]": 0.9, "[Irrelevant]": 0.1}
+IRRELEVANT = {"[Relevant]": 0.1, "[Irrelevant]": 0.9}
+USEFUL = {"[Utility:5]": 1.0}
