@@ -1,0 +1,158 @@
+"""``selfcorrect-rag index``: the user's own documents into an index."""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.search import IndexReport, Progress, index_paths, open_or_make_index
+from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS
+from selfcorrect_rag.search.loading import MAX_BYTES
+
+DEFAULT_INDEX = Path(".selfcorrect/index")
+SECONDS_BETWEEN_LINES = 10
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    parser = subparsers.add_parser(
+        "index",
+        help="put your documents into an index",
+        description=(
+            "Put .txt, .md, .jsonl, .json and .pdf files, and folders of them, into an index; all "
+            "but PDF may be gzipped. Run it again after a change or a stop: what is in is not "
+            "done again. Files that cannot be read are named at the end, the rest is in; the exit "
+            "code is 1 only where no file could be read."
+        ),
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or a folder")
+    parser.add_argument(
+        "--index",
+        type=Path,
+        default=DEFAULT_INDEX,
+        metavar="DIR",
+        help="where the index is or will be (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--embeddings",
+        metavar="minilm|bm25|MODULE:ATTRIBUTE",
+        help="how passages are found: all-MiniLM-L6-v2, their words, or LangChain embeddings of "
+        "your own (default: what the index holds, minilm for a new one)",
+    )
+    parser.add_argument(
+        "--chunk-words",
+        type=int,
+        default=CHUNK_WORDS,
+        metavar="N",
+        help="longest passage, in words (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--chunk-overlap",
+        type=int,
+        default=CHUNK_OVERLAP,
+        metavar="N",
+        help="words that a passage may repeat of the one before (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-mib",
+        type=int,
+        default=MAX_BYTES // 2**20,
+        metavar="N",
+        help="largest file, uncompressed (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--prune",
+        action="store_true",
+        help="drop the passages of files under PATH that no longer exist",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Index, report, and return the exit code: 1 if no file could be read, 130 if stopped."""
+    try:
+        with open_or_make_index(args.index, args.embeddings) as index, _progress() as show:
+            report = index_paths(
+                args.paths,
+                index,
+                chunk_words=args.chunk_words,
+                chunk_overlap=args.chunk_overlap,
+                max_bytes=args.max_mib * 2**20,
+                prune=args.prune,
+                on_progress=show,
+            )
+    except KeyboardInterrupt:
+        print("Stopped; run it again to go on from here.", file=sys.stderr)
+        return 130
+    if args.json:
+        print(json.dumps(dataclasses.asdict(report), ensure_ascii=False))
+    else:
+        print(_in_words(report, args.index, args.prune))
+    return 0 if report.files + report.unchanged else 1
+
+
+def _in_words(report: IndexReport, folder: Path, pruned: bool) -> str:
+    lines = [
+        f"{report.files:,} files read, {report.unchanged:,} unchanged. "
+        f"{report.added:,} passages added, {report.removed:,} removed; "
+        f"{report.passages:,} in {folder}."
+    ]
+    if report.vanished and not pruned:
+        lines.append(
+            f"{len(report.vanished):,} indexed files no longer exist (--prune drops them):"
+        )
+        lines += [f"  {source}" for source in report.vanished]
+    whole = [problem for problem in report.problems if not problem.partly]
+    partly = [problem for problem in report.problems if problem.partly]
+    for heading, problems in (("Not read:", whole), ("Read in part:", partly)):
+        if problems:
+            lines += [heading, *(f"  {problem.path}: {problem.reason}" for problem in problems)]
+    return "\n".join(map(_printable, lines))
+
+
+def _printable(line: str) -> str:
+    """File names are untrusted too: none of their control characters reach the terminal."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """A bar on a terminal, else a line every few seconds; both on standard error."""
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    rich = require("rich.progress", "chroma")
+    columns = (
+        rich.BarColumn(),
+        rich.TaskProgressColumn(),
+        rich.TextColumn("{task.description}", markup=False),
+        rich.TimeRemainingColumn(),
+    )
+    console = require("rich.console", "chroma").Console(stderr=True)
+    with rich.Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda progress: bar.update(
+            task, completed=progress.done, description=_printable(_state(progress))
+        )
+
+
+def _lines() -> Callable[[Progress], None]:
+    shown = time.monotonic()
+
+    def show(progress: Progress) -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
+            shown = time.monotonic()
+            print(f"{progress.done:4.0%}  {_printable(_state(progress))}", file=sys.stderr)
+
+    return show
+
+
+def _state(progress: Progress) -> str:
+    return f"{progress.passages:,} passages, {progress.added:,} new  {Path(progress.source).name}"

@@ -1,0 +1,25 @@
+"""The user's own documents: files into an index, an index as a retriever."""
+
+from selfcorrect_rag.search.bm25 import BM25Index
+from selfcorrect_rag.search.chroma import ChromaIndex
+from selfcorrect_rag.search.index import Index, IndexRetriever
+from selfcorrect_rag.search.indexing import IndexReport, Progress, index_paths
+from selfcorrect_rag.search.loading import Problem, load
+from selfcorrect_rag.search.minilm import MiniLM
+from selfcorrect_rag.search.opening import open_index, open_or_make_index, open_retriever
+
+__all__ = [
+    "BM25Index",
+    "ChromaIndex",
+    "Index",
+    "IndexReport",
+    "IndexRetriever",
+    "MiniLM",
+    "Problem",
+    "Progress",
+    "index_paths",
+    "load",
+    "open_index",
+    "open_or_make_index",
+    "open_retriever",
+]

@@ -1,0 +1,138 @@
+"""Passages in a persistent Chroma collection, found by the cosine of explicit embeddings."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+
+from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.search.index import Index, UnreadableIndex, indexed_text
+from selfcorrect_rag.search.minilm import MiniLM
+
+COLLECTION = "passages"
+
+
+class EmbedderMismatch(SelfCorrectError, ValueError):
+    """An index was made with other embeddings than it is opened with."""
+
+
+class ChromaIndex(Index):
+    """A Chroma collection at ``path``, made there if there is none.
+
+    ``score`` of a found passage is the cosine in [-1, 1] between it and the query.
+
+    Args:
+        path: The folder.
+        embeddings: Any LangChain embeddings; `MiniLM` by default. Chroma's own default, which
+            downloads a model, is never used.
+
+    Raises:
+        EmbedderMismatch: the collection holds vectors of other embeddings.
+        UnreadableIndex: the folder does not open as a Chroma index.
+        MissingExtra: chromadb is not installed.
+    """
+
+    def __init__(self, path: str | Path, embeddings: Embeddings | None = None) -> None:
+        self.path = Path(path)
+        self.embeddings = embeddings if embeddings is not None else MiniLM()
+        self.embedder = embedder_name(self.embeddings)
+        # Both before chromadb is imported: it sends usage data and imports onnxruntime.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+        os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
+        chromadb = require("chromadb", "chroma")
+        try:
+            self._client = chromadb.PersistentClient(
+                str(self.path), settings=chromadb.Settings(anonymized_telemetry=False)
+            )
+            self._collection = self._client.get_or_create_collection(
+                COLLECTION,
+                embedding_function=None,
+                configuration={"hnsw": {"space": "cosine"}},
+                metadata={"embedder": self.embedder},
+            )
+        except Exception as error:  # what a damaged folder makes Chroma raise is of any kind
+            raise UnreadableIndex(
+                f"{self.path} does not open as a Chroma index ({error}): index into a new folder"
+            ) from error
+        recorded = (self._collection.metadata or {}).get("embedder")
+        if recorded != self.embedder:
+            self.close()
+            raise EmbedderMismatch(
+                f"{self.path} was indexed with {recorded}, not with {self.embedder}: "
+                "open it with those embeddings or index into a new folder"
+            )
+
+    def search(self, query: str, k: int = 5) -> list[Document]:
+        return self._nearest(self.embeddings.embed_query(query), k)
+
+    async def asearch(self, query: str, k: int = 5) -> list[Document]:
+        vector = await self.embeddings.aembed_query(query)
+        return await asyncio.to_thread(self._nearest, vector, k)
+
+    def ids(self) -> set[str]:
+        return set(self._collection.get(include=[])["ids"])
+
+    def __len__(self) -> int:
+        return int(self._collection.count())
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _nearest(self, vector: Sequence[float], k: int) -> list[Document]:
+        if not len(self):
+            return []
+        found = self._collection.query(query_embeddings=[vector], n_results=k)
+        rows = zip(
+            found["ids"][0],
+            found["documents"][0],
+            found["metadatas"][0],
+            found["distances"][0],
+            strict=True,
+        )
+        return [
+            Document(text, id=id_, metadata={**(metadata or {}), "score": 1.0 - distance})
+            for id_, text, metadata, distance in rows
+        ]
+
+    def _write(self, passages: dict[str, Document]) -> int:
+        stored = self._collection.get(ids=list(passages), include=["metadatas"])
+        known: dict[str, Any] = dict(zip(stored["ids"], stored["metadatas"], strict=True))
+        # An update merges; None takes a key away.
+        renewed = {
+            id_: {**dict.fromkeys(old or {}), **passages[id_].metadata}
+            for id_, old in known.items()
+            if (old or {}) != passages[id_].metadata
+        }
+        if renewed:
+            self._collection.update(ids=list(renewed), metadatas=list(renewed.values()))
+        new = [id_ for id_ in passages if id_ not in known]
+        if new:
+            self._collection.add(
+                ids=new,
+                embeddings=self.embeddings.embed_documents(
+                    [indexed_text(passages[id_]) for id_ in new]
+                ),
+                documents=[passages[id_].page_content for id_ in new],
+                metadatas=[passages[id_].metadata or None for id_ in new],
+            )
+        return len(new)
+
+    def _remove(self, ids: Sequence[str]) -> None:
+        self._collection.delete(ids=list(ids))
+
+
+def embedder_name(embeddings: Embeddings) -> str:
+    """What tells one embedder from another: its own ``name``, or its class and model."""
+    name, model, model_name = (
+        value if isinstance(value := getattr(embeddings, key, None), str) else None
+        for key in ("name", "model", "model_name")
+    )
+    kind = type(embeddings)
+    return name or " ".join(
+        filter(None, [f"{kind.__module__}:{kind.__qualname__}", model or model_name])
+    )

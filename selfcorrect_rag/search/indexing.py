@@ -1,0 +1,235 @@
+"""Files into an index: nothing twice, nothing lost when a run is killed.
+
+Passages are written in batches. A killed run loses at most the batch it was writing; the next run
+skips finished files by their content and, in the file that was cut short, the passages that are
+there. A changed file's passages replace those of its earlier version. A file that has vanished
+keeps its passages until a run prunes.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from langchain_core.documents import Document
+
+from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS, chunk
+from selfcorrect_rag.search.index import BATCH_SIZE, Index, passage_id, storable
+from selfcorrect_rag.search.ledger import Ledger
+from selfcorrect_rag.search.loading import (
+    MAX_BYTES,
+    Problem,
+    UnreadableFile,
+    find_files,
+    load_bytes,
+    read_bytes,
+    source_name,
+)
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What one run did."""
+
+    files: int
+    """Files read, in whole or in part."""
+    unchanged: int
+    """Files that were in the index as they are."""
+    added: int
+    """Passages that were not in the index before."""
+    removed: int
+    """Passages of earlier versions of changed files, and of pruned files."""
+    passages: int
+    """In the index now."""
+    problems: tuple[Problem, ...]
+    """What could not be read."""
+    vanished: tuple[str, ...]
+    """Indexed files under the given paths that no longer exist; gone from the index if pruned."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands."""
+
+    done: float
+    """Fraction of the bytes of all files, in [0, 1]."""
+    source: str
+    passages: int
+    """Passages gone through in this run, new or not."""
+    added: int
+
+
+class _Source(NamedTuple):
+    """A file that is being indexed."""
+
+    name: str
+    fingerprint: str
+    fault: str | None
+
+
+def index_paths(
+    paths: Iterable[str | Path],
+    index: Index,
+    *,
+    chunk_words: int = CHUNK_WORDS,
+    chunk_overlap: int = CHUNK_OVERLAP,
+    batch_size: int = BATCH_SIZE,
+    max_bytes: int = MAX_BYTES,
+    prune: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> IndexReport:
+    """Put files, and the files in folders, into ``index``.
+
+    Reads .txt, .md, .jsonl, .json and .pdf, and all but PDF also as .gz. Passages carry
+    ``source`` (absolute path), ``title``, ``chunk`` (place in the file, from 0), ``page`` for PDF,
+    and short fields of JSON rows.
+
+    Args:
+        chunk_words: Longest passage, in words; see `chunking.chunk`.
+        chunk_overlap: Words that a passage may repeat of the one before.
+        batch_size: Passages embedded and written at once.
+        max_bytes: Largest file, in bytes after gzip; larger ones are a problem in the report.
+        prune: Remove the passages of files under ``paths`` that no longer exist.
+        on_progress: Called after each file and each batch.
+
+    Raises:
+        IndexBusy: another process is indexing into the same folder.
+        ValueError: not 0 <= chunk_overlap < chunk_words.
+    """
+    next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything is read
+    paths = list(paths)
+    with Ledger(index.path) as ledger:
+        run = _Run(index, ledger, batch_size)
+        files: list[tuple[Path, int]] = []
+        for found in find_files(paths):
+            if isinstance(found, Problem):
+                run.problems.append(found)
+            else:
+                files.append((found, _size(found)))
+        total = sum(size for _, size in files) or 1
+        before = 0
+        for path, size in files:
+            for part in run.index_file(path, chunk_words, chunk_overlap, max_bytes):
+                done = (before + part * size) / total
+                on_progress(Progress(done, source_name(path), run.passages, run.added))
+            before += size
+        run.flush()
+        vanished = _vanished(ledger, paths, {source_name(path) for path, _ in files})
+        if prune:
+            for source in vanished:
+                run.remove(source)
+        return IndexReport(
+            files=run.files,
+            unchanged=run.unchanged,
+            added=run.added,
+            removed=run.removed,
+            passages=len(index),
+            problems=tuple(run.problems),
+            vanished=tuple(vanished),
+        )
+
+
+class _Run:
+    """The state of one run: passages that wait to be written, and what was counted."""
+
+    def __init__(self, index: Index, ledger: Ledger, batch_size: int) -> None:
+        self.index = index
+        self.ledger = ledger
+        self.batch_size = batch_size
+        self.problems: list[Problem] = []
+        self.files = self.unchanged = self.passages = self.added = self.removed = 0
+        # Small files share a batch: a file is finished only once the batch is written.
+        self._waiting: list[tuple[_Source, Document]] = []
+        self._ending: list[_Source] = []
+
+    def index_file(self, path: Path, words: int, overlap: int, max_bytes: int) -> Iterator[float]:
+        """Take one file in, and tell the fraction done, the last time 1."""
+        name = source_name(path)
+        try:
+            data = read_bytes(path, max_bytes)
+            fingerprint = f"{hashlib.sha256(data).hexdigest()}:{words}:{overlap}"
+            if self.ledger.finished(name, fingerprint):
+                self.unchanged += 1
+                self._note(name, self.ledger.fault(name))
+                yield 1.0
+                return
+            loaded = load_bytes(path.name, data, max_bytes)
+        except UnreadableFile as error:
+            self.problems.append(Problem(name, str(error)))
+            yield 1.0
+            return
+        source = _Source(name, fingerprint, "; ".join(loaded.faults) or None)
+        chunks = [
+            (document, text)
+            for document in loaded.documents
+            for text in chunk(document.page_content, words, overlap)
+        ]
+        for number, (document, text) in enumerate(chunks):
+            metadata = {**document.metadata, "source": name, "chunk": number}
+            self._waiting.append((source, storable(Document(text, metadata=metadata))))
+            if len(self._waiting) == self.batch_size:
+                self.flush()
+                yield (number + 1) / len(chunks)
+        self._ending.append(source)
+        self.files += 1
+        self._note(name, source.fault)
+        yield 1.0
+
+    def flush(self) -> None:
+        """Write what waits, then settle the files that end with it."""
+        documents = [document for _, document in self._waiting]
+        # Noted first: a run killed in between leaves nothing in the index that no file owns.
+        self.ledger.hold(
+            (source.name, passage_id(document), source.fingerprint)
+            for source, document in self._waiting
+        )
+        self.added += self.index.add(documents, batch_size=self.batch_size)
+        self.passages += len(documents)
+        for source in self._ending:
+            stale = self.ledger.stale(source.name, source.fingerprint)
+            self.index.delete(stale)
+            self.removed += len(stale)
+            self.ledger.finish(*source)
+        self._waiting.clear()
+        self._ending.clear()
+
+    def remove(self, source: str) -> None:
+        """Take out what only ``source`` holds."""
+        stale = self.ledger.stale(source)
+        self.index.delete(stale)
+        self.removed += len(stale)
+        self.ledger.forget(source)
+
+    def _note(self, source: str, fault: str | None) -> None:
+        if fault:
+            self.problems.append(Problem(source, fault, partly=True))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # gone since it was found, which reading it will say
+        return 0
+
+
+def _vanished(ledger: Ledger, paths: Iterable[str | Path], present: set[str]) -> list[str]:
+    roots = [source_name(Path(path)) for path in paths]
+    return [
+        source
+        for source in ledger.sources()
+        if source not in present
+        and any(Path(source).is_relative_to(root) for root in roots)
+        and _is_gone(source)
+    ]
+
+
+def _is_gone(source: str) -> bool:
+    try:
+        os.stat(source)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # there, but out of reach: no reason to drop what is indexed
+        return False
+    return False

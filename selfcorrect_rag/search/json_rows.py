@@ -1,0 +1,101 @@
+"""Passages in JSON, in the shapes that question answering data comes in.
+
+- ``{"title": .., "text": ..}``, alone, in a list or one a line
+- rows that carry their passages: ``{"question": .., "ctxs": [{"title": .., "text": ..}]}``, also
+  as ``paragraphs``, ``contexts``, ``docs`` and so on, at any depth
+- HotpotQA's ``"context": [[title, [sentence, ..]], ..]``
+- a mapping of titles to sentences, or of ids to rows
+- plain strings
+"""
+
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+from langchain_core.documents import Document
+
+TEXT_KEYS = (
+    "text",
+    "paragraph_text",
+    "contents",
+    "content",
+    "page_content",
+    "passage",
+    "body",
+    "context",
+)
+"""Where a row keeps its text: a string, or sentences that are joined."""
+PASSAGE_KEYS = (
+    "ctxs",
+    "contexts",
+    "context",
+    "paragraphs",
+    "passages",
+    "documents",
+    "docs",
+    "data",
+    "demos",
+)
+"""Where a row keeps passages, each of its own."""
+LONGEST_FIELD = 200
+"""Characters; a longer field of a row is content and not metadata."""
+
+
+def passages(value: Any) -> Iterator[Document]:
+    """The passages of one JSON file, with ``title`` in their metadata ("" where there is none).
+
+    The other fields of a passage that are numbers, booleans or short strings go with it.
+    """
+    if isinstance(value, dict) and not _holds_passages(value):
+        if all(_is_sentences(item) for item in value.values()):
+            for title, sentences in value.items():
+                yield from row_passages([title, sentences])
+            return
+        if all(isinstance(item, dict) for item in value.values()):
+            value = list(value.values())
+    yield from row_passages(value)
+
+
+def row_passages(value: Any, title: str = "") -> Iterator[Document]:
+    """The passages of one row; ``title`` is that of the row around it."""
+    match value:
+        case str():
+            yield Document(value, metadata={"title": title})
+        case [str(heading), list(sentences)] if _is_sentences(sentences):
+            yield Document(" ".join(sentences), metadata={"title": heading})
+        case list():
+            for item in value:
+                yield from row_passages(item, title)
+        case dict():
+            yield from _object_passages(value, title)
+
+
+def _object_passages(value: dict[str, Any], title: str) -> Iterator[Document]:
+    fields = {key.lower(): item for key, item in value.items()}
+    if isinstance(fields.get("title"), str):
+        title = fields["title"]
+    for key in TEXT_KEYS:
+        text = fields.get(key)
+        if key not in PASSAGE_KEYS and _is_sentences(text):
+            text = " ".join(text)
+        if isinstance(text, str):
+            others = {name: item for name, item in value.items() if name.lower() != key}
+            yield Document(text, metadata={**_short_fields(others), "title": title})
+            return
+    for key in PASSAGE_KEYS:
+        yield from row_passages(fields.get(key), title)
+
+
+def _holds_passages(value: dict[str, Any]) -> bool:
+    return any(key.lower() in (*TEXT_KEYS, *PASSAGE_KEYS) for key in value)
+
+
+def _is_sentences(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _short_fields(row: dict[str, Any]) -> dict[str, str | int | float | bool]:
+    return {
+        key: item
+        for key, item in row.items()
+        if isinstance(item, int | float) or (isinstance(item, str) and len(item) <= LONGEST_FIELD)
+    }
