@@ -3,14 +3,12 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from langchain_core.runnables import Runnable
-
-from selfcorrect_rag.nodes.dual import Update, current, emit, plain_node
+from selfcorrect_rag.nodes.dual import Node, Update, current, emit, plain_node
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, SelfRAGState
 
 
-def beam_select(settings: SelfRAGSettings) -> Runnable[SelfRAGState, Update]:
+def beam_select(settings: SelfRAGSettings) -> Node:
     """Rank by path score and keep the ``beam_width`` best (section 3.3, tree decoding).
 
     A finished beam stays in the race with its score. Dropped candidates cannot be chosen; a beam

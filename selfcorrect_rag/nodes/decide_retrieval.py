@@ -1,9 +1,7 @@
 """decide_retrieval: ask the model, with one token, whether the answer needs evidence."""
 
-from langchain_core.runnables import Runnable
-
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.nodes.dual import Update, callbacks, current, emit, node, used
+from selfcorrect_rag.nodes.dual import Node, Update, callbacks, current, emit, used
 from selfcorrect_rag.prompts import Prompt, decision_prompt, question_text
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL, Group, Reflection, retrieval_probability
 from selfcorrect_rag.settings import SelfRAGSettings
@@ -28,9 +26,7 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings) -> Step:
     return "retrieve" if retrieval_probability(reflection) > settings.threshold else "none"
 
 
-def decide_retrieval(
-    llm: ReflectionLLM, settings: SelfRAGSettings
-) -> Runnable[SelfRAGState, Update]:
+def decide_retrieval(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node:
     """Decide before the first segment. Costs one token, or nothing in modes always and never."""
 
     def run(state: SelfRAGState) -> Update:
@@ -47,7 +43,7 @@ def decide_retrieval(
         asked = await llm.achoose([_prompt(state, chosen)], Group.RETRIEVE, callbacks=callbacks())
         return _update(state, chosen, asked[0])
 
-    return node(run, arun)
+    return Node(run, arun)
 
 
 def _prompt(state: SelfRAGState, settings: SelfRAGSettings) -> Prompt:

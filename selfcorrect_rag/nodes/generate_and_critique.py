@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from langchain_core.runnables import Runnable
-
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.decide_retrieval import next_step
-from selfcorrect_rag.nodes.dual import Update, callbacks, current, emit, node, used
+from selfcorrect_rag.nodes.dual import Node, Update, callbacks, current, emit, used
 from selfcorrect_rag.prompts import Prompt, question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Critique,
@@ -30,9 +28,7 @@ class _Ask(NamedTuple):
     passage: int | None
 
 
-def generate_and_critique(
-    llm: ReflectionLLM, settings: SelfRAGSettings
-) -> Runnable[SelfRAGState, Update]:
+def generate_and_critique(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node:
     """Write and criticise the candidates of all unfinished beams in one batch.
 
     (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved has a candidate for each passage,
@@ -59,7 +55,7 @@ def generate_and_critique(
         )
         return _update(state, chosen, asks, segments)
 
-    return node(run, arun)
+    return Node(run, arun)
 
 
 def _asks(state: SelfRAGState) -> list[_Ask]:

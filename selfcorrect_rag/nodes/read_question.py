@@ -1,15 +1,14 @@
 """read_question: take the turn's input and start with a clean slate."""
 
 from langchain_core.messages import HumanMessage
-from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import NoQuestion
-from selfcorrect_rag.nodes.dual import Update, plain_node
+from selfcorrect_rag.nodes.dual import Node, Update, plain_node
 from selfcorrect_rag.prompts import as_text
 from selfcorrect_rag.state import SelfRAGState, Usage
 
 
-def read_question() -> Runnable[SelfRAGState, Update]:
+def read_question() -> Node:
     """Find the question and reset what an earlier turn of the thread left behind.
 
     An unanswered human message at the end of ``messages`` is the question; otherwise

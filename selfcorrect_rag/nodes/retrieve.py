@@ -6,14 +6,14 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, ensure_config
 
 from selfcorrect_rag.errors import RetrievalFailed
-from selfcorrect_rag.nodes.dual import Update, current, emit, node
+from selfcorrect_rag.nodes.dual import Node, Update, current, emit
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState
 
 Retriever = Runnable[str, list[Document]]
 
 
-def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Runnable[SelfRAGState, Update]:
+def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node:
     """Retrieve with (question, previous segment) for each beam (Algorithm 1, line 4).
 
     Beams with the same previous segment share one query. Passages given by the caller are used
@@ -37,7 +37,7 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Runnable[SelfRA
             return _failed(state, error)
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
 
-    return node(run, arun)
+    return Node(run, arun)
 
 
 def _query(question: str, beam: Beam) -> str:

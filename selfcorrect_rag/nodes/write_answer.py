@@ -4,15 +4,14 @@ from collections.abc import Sequence
 
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.nodes.beam_select import closed_answer
-from selfcorrect_rag.nodes.dual import Update, current, emit, plain_node
+from selfcorrect_rag.nodes.dual import Node, Update, current, emit, plain_node
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, Citation, SelfRAGState
 
 
-def write_answer(settings: SelfRAGSettings) -> Runnable[SelfRAGState, Update]:
+def write_answer(settings: SelfRAGSettings) -> Node:
     """Compose answer, citations and, where the run began with messages, the reply."""
 
     def run(state: SelfRAGState) -> Update:

@@ -1,0 +1,58 @@
+# Every command of the README. PYTHON is any Python from 3.11 on; versions are those of
+# constraints.txt, which is what the tests ran with.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
+
+.PHONY: demo test lint format nano nano-report bench bench-graph bench-index bench-demo wheel check-wheel clean
+
+demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
+	@$(BIN)/selfcorrect-rag demo
+
+test: $(VENV)/.dev  ## all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+nano: $(VENV)/.demo  ## train the nano generator from nothing, about an hour on 2 cores
+	$(BIN)/python -m selfcorrect_rag.nano.train --out build/nano
+
+nano-report: $(VENV)/.demo  ## the nano generator's held-out figures
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate
+
+bench: bench-graph bench-index bench-demo  ## one line of JSON each
+
+bench-graph bench-index bench-demo: bench-%: $(VENV)/.demo
+	$(BIN)/python -m benchmarks.$*
+
+wheel: $(VENV)/.dev
+	rm -rf dist && $(PIP) wheel --quiet --no-deps --wheel-dir dist .
+
+check-wheel: wheel  ## the wheel installs and imports without extras
+	$(PYTHON) -m venv --clear $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd $(VENV)-wheel && bin/python -c "import selfcorrect_rag; print(selfcorrect_rag.create_self_rag)"
+	cd $(VENV)-wheel && bin/selfcorrect-rag --version
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	@echo "installing into $(VENV) (once, a minute or two)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) ".[demo]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) ".[demo,dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(VENV)-wheel build dist .selfcorrect

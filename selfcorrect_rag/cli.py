@@ -1,0 +1,43 @@
+"""The command ``selfcorrect-rag``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from selfcorrect_rag.commands import ask, demo, index
+from selfcorrect_rag.errors import SelfCorrectError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line, one subcommand a module of :mod:`selfcorrect_rag.commands`."""
+    root = argparse.ArgumentParser(
+        prog="selfcorrect-rag",
+        description="Self-RAG as a LangGraph graph: index documents, ask questions, see why.",
+    )
+    root.add_argument("--version", action="version", version=version("selfcorrect-rag"))
+    subparsers = root.add_subparsers(required=True, metavar="COMMAND")
+    for command in (ask, index, demo):
+        command.add_parser(subparsers)
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; what a user can mend is one line on standard error and exit status 2."""
+    args = parser().parse_args(arguments)
+    try:
+        status: int = args.run(args)
+    except SelfCorrectError as error:
+        print(f"selfcorrect-rag: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away; there is nobody to tell
+        return 141
+    except KeyboardInterrupt:
+        print("selfcorrect-rag: stopped", file=sys.stderr)
+        return 130
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

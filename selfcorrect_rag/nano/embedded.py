@@ -1,0 +1,43 @@
+"""What works with no model hub, no GPU and no key: the nano generator and the demo corpus."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from langchain_core.documents import Document
+
+from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.search import ChromaIndex
+
+GENERATOR = Path(__file__).parent / "generator"
+CORPUS = Path(__file__).parent / "corpus"
+DEMO_INDEX = Path(".selfcorrect/demo")
+
+
+def load_generator(**options: Any) -> TransformersReflectionLLM:
+    """The nano generator; ``options`` as in ``TransformersReflectionLLM.from_pretrained``."""
+    return TransformersReflectionLLM.from_pretrained(GENERATOR, **options)
+
+
+def demo_passages() -> Iterator[Document]:
+    """The demo corpus, as documents with title and source."""
+    for row in (CORPUS / "passages.jsonl").read_text(encoding="utf-8").splitlines():
+        passage = json.loads(row)
+        metadata = {"title": passage["title"], "source": "demo corpus"}
+        yield Document(passage["text"], metadata=metadata)
+
+
+def demo_questions() -> list[dict[str, Any]]:
+    """Questions on the demo corpus, with ``answers``, ``title`` and ``kind`` (see its README)."""
+    rows = (CORPUS / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(row) for row in rows]
+
+
+def demo_index(path: Path = DEMO_INDEX) -> ChromaIndex:
+    """A Chroma index of the demo corpus on disk; made at the first call, completed after a kill."""
+    index = ChromaIndex(path)
+    passages = list(demo_passages())
+    if len(index) < len(passages):
+        index.add(passages)
+    return index
