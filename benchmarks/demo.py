@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nano.embedded import demo_index, demo_questions, load_generator
+from selfcorrect_rag.nano import demo_index, demo_questions, load_generator
 from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import Group
 

@@ -86,7 +86,9 @@ def main() -> None:
 
     with asyncio.Runner() as runner:
         figures = {
-            "graph_ms": _milliseconds(lambda: graph.invoke({"question": QUESTION}, context=context)),
+            "graph_ms": _milliseconds(
+                lambda: graph.invoke({"question": QUESTION}, context=context)
+            ),
             "async_ms": _milliseconds(
                 lambda: runner.run(graph.ainvoke({"question": QUESTION}, context=context))
             ),

@@ -13,7 +13,7 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.commands.knobs import add_knobs, settings_from
 from selfcorrect_rag.commands.show import console, show_result
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.nano.embedded import demo_index, load_generator
+from selfcorrect_rag.nano import demo_index, load_generator
 from selfcorrect_rag.search import open_retriever
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.settings import SelfRAGSettings

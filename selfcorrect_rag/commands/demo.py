@@ -7,7 +7,8 @@ from typing import Any
 
 from selfcorrect_rag.commands.ask import add_model_options, load_model
 from selfcorrect_rag.commands.show import console, show_result
-from selfcorrect_rag.nano.embedded import DEMO_INDEX, demo_index
+from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.nano.embedded import DEMO_INDEX
 from selfcorrect_rag.self_rag import create_self_rag
 
 QUESTIONS = (

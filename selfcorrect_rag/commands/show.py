@@ -85,7 +85,7 @@ def _table(candidates: list[Candidate]) -> "Table":
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+    return "-" if value is None else f"{round(value, 2) + 0.0:.2f}"  # no -0.00
 
 
 def _cost(usage: dict[str, int], seconds: float) -> str:

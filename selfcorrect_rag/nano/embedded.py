@@ -10,14 +10,18 @@ from langchain_core.documents import Document
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.search import ChromaIndex
 
-GENERATOR = Path(__file__).parent / "generator"
 CORPUS = Path(__file__).parent / "corpus"
 DEMO_INDEX = Path(".selfcorrect/demo")
 
 
+def generator_path() -> Path:
+    """The folder of the shipped generator, as ``from_pretrained`` takes it."""
+    return Path(__file__).parent / "generator"
+
+
 def load_generator(**options: Any) -> TransformersReflectionLLM:
     """The nano generator; ``options`` as in ``TransformersReflectionLLM.from_pretrained``."""
-    return TransformersReflectionLLM.from_pretrained(GENERATOR, **options)
+    return TransformersReflectionLLM.from_pretrained(generator_path(), **options)
 
 
 def demo_passages() -> Iterator[Document]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, ensure_config
+from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.errors import RetrievalFailed
 from selfcorrect_rag.nodes.dual import Node, Update, current, emit
@@ -63,8 +64,8 @@ def _update(
             beams.append(beam)
             continue
         query = _query(state["question"], beam)
-        documents = state["passages"] if state["fixed"] else found[query]
-        retrieved = _merge(documents[: settings.passages], passages, index)
+        documents = state["passages"] if state["fixed"] else found[query][: settings.passages]
+        retrieved = _merge(documents, passages, index)
         if not retrieved:
             notes.append(f"no passage was found for {query!r}: written without evidence")
         beams.append({**beam, "retrieved": retrieved})
@@ -96,6 +97,8 @@ def _title(document: Document) -> str:
 
 
 def _failed(state: SelfRAGState, error: Exception) -> Update:
+    if isinstance(error, GraphBubbleUp):  # an interrupt inside the retriever is no failure
+        raise error
     reason = f"retrieval failed: {type(error).__name__}: {error}"
     if not any(beam["segments"] for beam in state["beams"]):
         raise RetrievalFailed(f"{reason} (nothing was written yet)") from error

@@ -1,0 +1,27 @@
+"""Your own files into an index, and a question answered from them.
+
+python examples/own_documents.py FOLDER "question"
+"""
+
+import sys
+from pathlib import Path
+
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.nano import load_generator
+from selfcorrect_rag.search import ChromaIndex, index_paths
+
+
+def main(folder: str, question: str) -> None:
+    index = ChromaIndex(Path(folder) / ".index")
+    report = index_paths([Path(folder)], index)
+    print(f"{len(index)} passages; unreadable: {[str(p.path) for p in report.problems]}")
+
+    graph = create_self_rag(load_generator(), index.as_retriever(k=5))
+    result = graph.invoke({"question": question}, context={"threshold": 0.1})
+    print(result["cited_answer"])
+    for citation in result["citations"]:
+        print(f"[{citation['number']}] {citation['title']} ({citation['source']})")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,132 @@
+"""`selfcorrect-rag ask` and `demo`, on the nano generator and a real Chroma index."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from selfcorrect_rag.cli import main
+from selfcorrect_rag.settings import SelfRAGSettings
+
+QUESTION = "Who wrote Middlemarch?"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands run, so that the demo index is made once."""
+    return tmp_path_factory.mktemp("asked")
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def ask(capsys: pytest.CaptureFixture[str], *options: str) -> dict:
+    assert main(["ask", QUESTION, "--json", *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_an_answer_comes_with_all_that_led_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    result = ask(capsys)
+    assert "George Eliot" in result["answer"]
+    assert result["retrieval"]["probability"] > result["retrieval"]["threshold"]
+    assert len(result["passages"]) == len(result["candidates"]) == 5
+    cited = result["passages"][result["citations"][0]["passage"]]
+    assert "Middlemarch" in cited["text"]
+
+
+def test_the_same_for_people_names_scores_and_citations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ask", QUESTION]) == 0
+    shown = capsys.readouterr().out
+    for part in (
+        QUESTION,
+        "P(retrieve)",
+        "threshold 0.2",
+        "ISREL",
+        "ISSUP",
+        "ISUSE",
+        "[1]",
+        "demo",
+    ):
+        assert part in shown
+
+
+def test_knobs_reach_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    result = ask(capsys, "--mode", "always", "--passages", "2", "--depth", "1")
+    assert result["retrieval"]["probability"] is None
+    assert len(result["candidates"]) == 2
+    assert ask(capsys, "--mode", "never")["passages"] == []
+    hard = ask(capsys, "--threshold", "none")["retrieval"]
+    assert hard["threshold"] is None
+    assert hard["retrieve"]
+
+
+def test_every_knob_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["ask", "--help"])
+    shown = capsys.readouterr().out
+    assert stop.value.code == 0
+    for name in SelfRAGSettings.model_fields:
+        assert f"--{name.replace('_', '-')}" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (["--passages", "0"], "--passages"),
+        (["--threshold", "1.5"], "--threshold"),
+        (["--hard-constraints", "[Nonsense]"], "[Nonsense]"),
+        (["--index", "nowhere"], "selfcorrect-rag index"),
+        (["--model", "nowhere/at-all"], "nowhere/at-all"),
+    ],
+)
+def test_mistakes_are_one_line_that_names_the_remedy(
+    options: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ask", QUESTION, *options]) == 2
+    error = capsys.readouterr().err.strip()
+    assert remedy in error
+    assert len(error.splitlines()) == 1
+
+
+def test_an_empty_question_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ask", "  "]) == 2
+    assert "question is empty" in capsys.readouterr().err
+
+
+def test_the_users_own_files_can_be_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "harbour.md").write_text(
+        "# Tarnholm lighthouse\n\nThe Tarnholm lighthouse was designed by Ingrid Falk in 1911.\n",
+        encoding="utf-8",
+    )
+    index = str(tmp_path / "index")
+    assert main(["index", str(notes), "--index", index]) == 0
+    capsys.readouterr()
+    arguments = ["ask", "Who designed the Tarnholm lighthouse?", "--index", index, "--json"]
+    assert main(arguments) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert "Ingrid Falk" in result["passages"][0]["text"]
+    assert result["citations"][0]["source"].endswith("harbour.md")
+
+
+def test_the_demo_answers_offline_in_one_command(folder: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "selfcorrect_rag.cli", "demo"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "no retrieval: P(retrieve)" in run.stdout, "one question needs no evidence"
+    assert "retrieve: P(retrieve)" in run.stdout
+    assert "no passage was judged relevant" in run.stdout, "one has only misleading passages"
+    assert "[1]" in run.stdout

@@ -1,0 +1,49 @@
+"""What the README and the examples show works as written."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+        exec(compile(block, "README.md", "exec"), names)  # one after the other, as a reader would
+    assert "George Eliot" in names["result"]["answer"]  # type: ignore[index]
+
+
+def test_the_readmes_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`?make ([a-z-]+)", (ROOT / "README.md").read_text("utf-8"))):
+        assert re.search(rf"^[a-z -]*\b{target}\b[a-z -]*:", makefile, re.MULTILINE), target
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_own_documents_example(tmp_path: Path) -> None:
+    (tmp_path / "falls.txt").write_text(
+        "Oskar Lind\n\nOskar Lind (born 3 May 1931 in Tarnholm) was a Swedish composer.\n",
+        encoding="utf-8",
+    )
+    run = subprocess.run(
+        [sys.executable, ROOT / "examples" / "own_documents.py", tmp_path, "Who is Oskar Lind?"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "[1]" in run.stdout
+    assert "falls.txt" in run.stdout
