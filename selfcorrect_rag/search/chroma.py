@@ -11,10 +11,13 @@ from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.search.index import Index, UnreadableIndex, indexed_text
+from selfcorrect_rag.search.index import Index, UnreadableIndex, clean, indexed_text
 from selfcorrect_rag.search.minilm import MiniLM
 
 COLLECTION = "passages"
+# Twice Chroma's defaults. With those, passages whose vectors are alike cut each other off the
+# graph: of 800 passages with 64 different vectors 615 could be found, with these all.
+_GRAPH = {"max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
 
 
 class EmbedderMismatch(SelfCorrectError, ValueError):
@@ -52,7 +55,7 @@ class ChromaIndex(Index):
             self._collection = self._client.get_or_create_collection(
                 COLLECTION,
                 embedding_function=None,
-                configuration={"hnsw": {"space": "cosine"}},
+                configuration={"hnsw": {"space": "cosine", **_GRAPH}},
                 metadata={"embedder": self.embedder},
             )
         except Exception as error:  # what a damaged folder makes Chroma raise is of any kind
@@ -68,10 +71,10 @@ class ChromaIndex(Index):
             )
 
     def search(self, query: str, k: int = 5) -> list[Document]:
-        return self._nearest(self.embeddings.embed_query(query), k)
+        return self._nearest(self.embeddings.embed_query(clean(query)), k)
 
     async def asearch(self, query: str, k: int = 5) -> list[Document]:
-        vector = await self.embeddings.aembed_query(query)
+        vector = await self.embeddings.aembed_query(clean(query))
         return await asyncio.to_thread(self._nearest, vector, k)
 
     def ids(self) -> set[str]:

@@ -153,15 +153,16 @@ def storable(document: Document) -> Document:
     """The document with text and metadata that every index can store and give back."""
     pairs = {_key(key): _scalar(value) for key, value in document.metadata.items()}
     metadata = {key: value for key, value in pairs.items() if key and value is not None}
-    return Document(_text(document.page_content), metadata=metadata)
+    return Document(clean(document.page_content), metadata=metadata)
 
 
 def _key(value: object) -> str:
     # Chroma keeps names that begin with these for itself.
-    return _text(value).removeprefix("chroma:").lstrip("#$")
+    return clean(value).removeprefix("chroma:").lstrip("#$")
 
 
-def _text(value: object) -> str:
+def clean(value: object) -> str:
+    """Text without what neither UTF-8 nor a database can hold."""
     return str(value).encode("utf-8", "replace").decode().replace("\0", "")
 
 
@@ -173,8 +174,8 @@ def _scalar(value: Any) -> str | int | float | bool | None:
     if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, str | int | float):
-        return _text(value)
+        return clean(value)
     try:
-        return _text(json.dumps(value, ensure_ascii=False, default=str))
+        return clean(json.dumps(value, ensure_ascii=False, default=str))
     except (TypeError, ValueError, RecursionError):
-        return _text(value)
+        return clean(value)

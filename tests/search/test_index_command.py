@@ -1,0 +1,101 @@
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from selfcorrect_rag.commands import index as command
+
+
+def run(*arguments: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["index", *map(str, arguments)])
+    code: int = args.run(args)
+    return code
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+def test_says_what_it_did(docs: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (docs / "a.txt").write_text("passage")
+    (docs / "b.json").write_text("{")
+    (docs / "c.jsonl").write_text('{"text": "x y"}\n{')
+    assert run(docs, "--index", folder, "--embeddings", "bm25") == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == (f"2 files read, 0 unchanged. 2 passages added, 0 removed; 2 in {folder}.")
+    assert rest[0] == "Not read:"
+    assert rest[1].startswith(f"  {docs / 'b.json'}: not JSON")
+    assert rest[2] == "Read in part:"
+    assert rest[3].startswith(f"  {docs / 'c.jsonl'}: line 2 is not JSON")
+    (docs / "a.txt").unlink()
+    assert run(docs, "--index", folder) == 0
+    assert "1 indexed files no longer exist (--prune drops them):" in capsys.readouterr().out
+    assert run(docs, "--index", folder, "--prune") == 0
+    assert "0 files read, 1 unchanged. 0 passages added, 1 removed; 1 in" in capsys.readouterr().out
+
+
+def test_reports_as_json(docs: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (docs / "a.txt").write_text("passage")
+    (docs / "b.txt").write_bytes(b"\0")
+    assert run(docs, "--index", folder, "--embeddings", "bm25", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "files": 1,
+        "unchanged": 0,
+        "added": 1,
+        "removed": 0,
+        "passages": 1,
+        "problems": [{"path": str(docs / "b.txt"), "reason": "binary, not text", "partly": False}],
+        "vanished": [],
+    }
+
+
+def test_reading_nothing_is_a_failure(docs: Path, folder: Path) -> None:
+    assert run(docs, "--index", folder, "--embeddings", "bm25") == 1
+    (docs / "b.txt").write_bytes(b"\0")
+    assert run(docs / "b.txt", docs / "missing", "--index", folder) == 1
+
+
+def test_sizes_reach_the_index(docs: Path, folder: Path) -> None:
+    (docs / "a.txt").write_text("word. " * 100)
+    (docs / "large.txt").write_text("x" * 2**21)
+    options = ["--chunk-words", "10", "--chunk-overlap", "0", "--max-mib", "1"]
+    run(docs, "--index", folder, "--embeddings", "bm25", *options)
+    with command.open_or_make_index(folder) as index:
+        assert index.search("word")[0].page_content == "word. " * 9 + "word."
+
+
+def test_a_bar_on_a_terminal_shows_names_as_text(
+    docs: Path, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    (docs / "[red]\x1b[2Ja.txt").write_text("passage")
+    (docs / "b\n.txt").write_bytes(b"\0")
+    assert run(docs, "--index", folder, "--embeddings", "bm25") == 0
+    out, err = capsys.readouterr()
+    assert "100%" in err
+    assert "\x1b[2J" not in out + err
+    assert "b\\n.txt: binary" in out
+
+
+def test_lines_elsewhere(
+    docs: Path, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "SECONDS_BETWEEN_LINES", 0)
+    (docs / "a.txt").write_text("passage")
+    run(docs, "--index", folder, "--embeddings", "bm25")
+    assert capsys.readouterr().err == "100%  0 passages, 0 new  a.txt\n"
+
+
+def test_stopping_says_how_to_go_on(
+    docs: Path, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "index_paths", interrupt)
+    assert run(docs, "--index", folder, "--embeddings", "bm25") == 130
+    assert "run it again to go on" in capsys.readouterr().err
