@@ -15,8 +15,8 @@ from selfcorrect_rag.search.index import Index, UnreadableIndex, clean, indexed_
 from selfcorrect_rag.search.minilm import MiniLM
 
 COLLECTION = "passages"
-# Twice Chroma's defaults. With those, passages whose vectors are alike cut each other off the
-# graph: of 800 passages with 64 different vectors 615 could be found, with these all.
+# Twice Chroma's defaults. Of the five nearest of 3,000 random vectors, the worst case for a graph,
+# those find 0.962 and these 0.999; writing takes an eighth longer, embedding not counted.
 _GRAPH = {"max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
 
 

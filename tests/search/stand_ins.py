@@ -1,29 +1,37 @@
 """Embeddings without a model, importable by name, and small files of every kind."""
 
+import random
 import time
-import zlib
+from functools import cache
 
 from langchain_core.embeddings import Embeddings
 
 
 class WordHash(Embeddings):
-    """A text is the counts of its words by hash: texts that share words are close."""
+    """A text is the sum of its words, each a random direction: texts that share words are close.
 
-    def __init__(self, dimensions: int = 512, seconds_per_text: float = 0.0) -> None:
-        self.dimensions = dimensions
+    Counts of words would be simpler, but they are full of ties, and on ties Chroma's graph falls
+    apart: it then finds only some of the passages, whatever k is.
+    """
+
+    def __init__(self, seconds_per_text: float = 0.0) -> None:
         self.seconds_per_text = seconds_per_text
         self.embedded = 0
 
     def embed_query(self, text: str) -> list[float]:
-        vector = [0.01] * self.dimensions
-        for word in text.lower().split():
-            vector[zlib.crc32(word.encode()) % self.dimensions] += 1.0
-        return vector
+        words = map(_direction, text.lower().split())
+        return [sum(values) for values in zip(_direction("every text"), *words, strict=True)]
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         self.embedded += len(texts)
         time.sleep(self.seconds_per_text * len(texts))
         return [self.embed_query(text) for text in texts]
+
+
+@cache
+def _direction(word: str) -> list[float]:
+    generator = random.Random(word)
+    return [generator.gauss() for _ in range(64)]
 
 
 class OtherWordHash(WordHash):

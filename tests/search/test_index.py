@@ -208,12 +208,6 @@ def test_a_damaged_index_is_named(tmp_path: Path) -> None:
             kind(tmp_path)
 
 
-def test_passages_with_the_same_vectors_are_all_found(tmp_path: Path) -> None:
-    with ChromaIndex(tmp_path, WordHash(dimensions=16)) as index:
-        index.add(Document(f"passage {i}") for i in range(800))
-        assert len(index.search("passage", k=800)) == 800
-
-
 def test_other_embeddings_are_refused(tmp_path: Path) -> None:
     with ChromaIndex(tmp_path, WordHash()) as index:
         index.add(ANIMALS)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from selfcorrect_rag.commands import index as command
+from selfcorrect_rag.search import open_index
 
 
 def run(*arguments: str | Path) -> int:
@@ -64,7 +65,7 @@ def test_sizes_reach_the_index(docs: Path, folder: Path) -> None:
     (docs / "large.txt").write_text("x" * 2**21)
     options = ["--chunk-words", "10", "--chunk-overlap", "0", "--max-mib", "1"]
     run(docs, "--index", folder, "--embeddings", "bm25", *options)
-    with command.open_or_make_index(folder) as index:
+    with open_index(folder) as index:
         assert index.search("word")[0].page_content == "word. " * 9 + "word."
 
 
