@@ -2,7 +2,15 @@
 
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.models import TransformersReflectionLLM
@@ -25,8 +33,37 @@ def byte_level_tokenizer() -> PreTrainedTokenizerFast:
 
 def sentencepiece_tokenizer(prepend: str = "first") -> PreTrainedTokenizerFast:
     """Llama-2 style: a metaspace, byte fallback, and a space before the first word."""
-    words = "▁ ▁the ▁W ho ▁wrote ▁is [ ] < > / s S : ? . , a b c d e f g h i j k l m n o p q r t u v w"
-    pieces = [*words.split(), *"x y z A B C D R F U N W P I 1 2 3 4 5 0".split(), "\n", "#", "#"]
+    words = (
+        "▁ ▁the ▁W ho ▁wrote ▁is [ ] < > / s S : ? . , a b c d e f g h i j k l m n o p q r t u v w"
+    )
+    pieces = [
+        *words.split(),
+        *[
+            "x",
+            "y",
+            "z",
+            "A",
+            "B",
+            "C",
+            "D",
+            "R",
+            "F",
+            "U",
+            "N",
+            "W",
+            "P",
+            "I",
+            "1",
+            "2",
+            "3",
+            "4",
+            "5",
+            "0",
+        ],
+        "\n",
+        "#",
+        "#",
+    ]
     vocabulary = {"<unk>": 0} | {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
     for piece in pieces:
         vocabulary.setdefault(piece, len(vocabulary))
@@ -98,8 +135,11 @@ def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-@pytest.fixture(scope="session")
-def random_llm() -> TransformersReflectionLLM:
+def talkative(bias: float = 3.0, **options: object) -> TransformersReflectionLLM:
+    """A random model that often emits reflection tokens, of every group."""
     tokenizer = byte_level_tokenizer()
     model = random_model(len(tokenizer))
-    return TransformersReflectionLLM.from_model(model, tokenizer, name="random")
+    with torch.no_grad():
+        ids = [tokenizer.convert_tokens_to_ids(token) for token in (*CONTROL_TOKENS, "</s>")]
+        model.lm_head.weight[ids] *= bias
+    return TransformersReflectionLLM.from_model(model, tokenizer, **options)

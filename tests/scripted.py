@@ -26,7 +26,7 @@ def reflection(given: Probabilities, position: int = 0, token: str | None = None
 def segment(
     text: str,
     *judgements: Probabilities,
-    next: Probabilities | None = None,  # noqa: A002
+    next: Probabilities | None = None,
     next_token: str | None = None,
     mean_logprob: float = math.log(0.5),
     tokens: int = 10,
