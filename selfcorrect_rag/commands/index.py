@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -76,6 +77,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Index, report, and return the exit code: 1 if no file could be read, 130 if stopped."""
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # the report names broken files
     try:
         with open_or_make_index(args.index, args.embeddings) as index, _progress() as show:
             report = index_paths(

@@ -22,8 +22,8 @@ from selfcorrect_rag.errors import SelfCorrectError
 
 CHROMA_FILE = "chroma.sqlite3"
 BM25_FILE = "bm25.sqlite3"
-BATCH_SIZE = 256
-"""Passages written at once; what a killed run can lose."""
+BATCH_SIZE = 128
+"""Passages embedded and written at once; what a killed run can lose."""
 
 
 class UnreadableIndex(SelfCorrectError, OSError):

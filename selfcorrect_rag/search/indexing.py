@@ -8,7 +8,7 @@ keeps its passages until a run prunes.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -67,6 +67,7 @@ class _Source(NamedTuple):
     name: str
     fingerprint: str
     fault: str | None
+    bytes_per_passage: float
 
 
 def index_paths(
@@ -92,7 +93,7 @@ def index_paths(
         batch_size: Passages embedded and written at once.
         max_bytes: Largest file, in bytes after gzip; larger ones are a problem in the report.
         prune: Remove the passages of files under ``paths`` that no longer exist.
-        on_progress: Called after each file and each batch.
+        on_progress: Called after each batch, and each file that needs none.
 
     Raises:
         IndexBusy: another process is indexing into the same folder.
@@ -101,22 +102,14 @@ def index_paths(
     next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything is read
     paths = list(paths)
     with Ledger(index.path) as ledger:
-        run = _Run(index, ledger, batch_size)
-        files: list[tuple[Path, int]] = []
-        for found in find_files(paths):
-            if isinstance(found, Problem):
-                run.problems.append(found)
-            else:
-                files.append((found, _size(found)))
-        total = sum(size for _, size in files) or 1
-        before = 0
-        for path, size in files:
-            for part in run.index_file(path, chunk_words, chunk_overlap, max_bytes):
-                done = (before + part * size) / total
-                on_progress(Progress(done, source_name(path), run.passages, run.added))
-            before += size
+        found = list(find_files(paths))
+        files = [path for path in found if isinstance(path, Path)]
+        run = _Run(index, ledger, batch_size, sum(map(_size, files)), on_progress)
+        run.problems += [problem for problem in found if isinstance(problem, Problem)]
+        for path in files:
+            run.index_file(path, chunk_words, chunk_overlap, max_bytes)
         run.flush()
-        vanished = _vanished(ledger, paths, {source_name(path) for path, _ in files})
+        vanished = _vanished(ledger, paths, {source_name(path) for path in files})
         if prune:
             for source in vanished:
                 run.remove(source)
@@ -134,48 +127,57 @@ def index_paths(
 class _Run:
     """The state of one run: passages that wait to be written, and what was counted."""
 
-    def __init__(self, index: Index, ledger: Ledger, batch_size: int) -> None:
+    def __init__(
+        self,
+        index: Index,
+        ledger: Ledger,
+        batch_size: int,
+        size: int,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
         self.index = index
         self.ledger = ledger
         self.batch_size = batch_size
+        self.size = size
+        self.on_progress = on_progress
         self.problems: list[Problem] = []
         self.files = self.unchanged = self.passages = self.added = self.removed = 0
+        self._done = 0.0  # bytes
         # Small files share a batch: a file is finished only once the batch is written.
         self._waiting: list[tuple[_Source, Document]] = []
         self._ending: list[_Source] = []
 
-    def index_file(self, path: Path, words: int, overlap: int, max_bytes: int) -> Iterator[float]:
-        """Take one file in, and tell the fraction done, the last time 1."""
-        name = source_name(path)
+    def index_file(self, path: Path, words: int, overlap: int, max_bytes: int) -> None:
+        """Take one file in; what does not fill a batch waits for the next file or `flush`."""
+        name, size = source_name(path), _size(path)
         try:
             data = read_bytes(path, max_bytes)
             fingerprint = f"{hashlib.sha256(data).hexdigest()}:{words}:{overlap}"
             if self.ledger.finished(name, fingerprint):
                 self.unchanged += 1
                 self._note(name, self.ledger.fault(name))
-                yield 1.0
+                self._advance(size, name)
                 return
             loaded = load_bytes(path.name, data, max_bytes)
         except UnreadableFile as error:
             self.problems.append(Problem(name, str(error)))
-            yield 1.0
+            self._advance(size, name)
             return
-        source = _Source(name, fingerprint, "; ".join(loaded.faults) or None)
         chunks = [
             (document, text)
             for document in loaded.documents
             for text in chunk(document.page_content, words, overlap)
         ]
+        fault = "; ".join(loaded.faults) or None
+        source = _Source(name, fingerprint, fault, size / max(1, len(chunks)))
         for number, (document, text) in enumerate(chunks):
             metadata = {**document.metadata, "source": name, "chunk": number}
             self._waiting.append((source, storable(Document(text, metadata=metadata))))
             if len(self._waiting) == self.batch_size:
                 self.flush()
-                yield (number + 1) / len(chunks)
         self._ending.append(source)
         self.files += 1
-        self._note(name, source.fault)
-        yield 1.0
+        self._note(name, fault)
 
     def flush(self) -> None:
         """Write what waits, then settle the files that end with it."""
@@ -191,7 +193,10 @@ class _Run:
             stale = self.ledger.stale(source.name, source.fingerprint)
             self.index.delete(stale)
             self.removed += len(stale)
-            self.ledger.finish(*source)
+            self.ledger.finish(source.name, source.fingerprint, source.fault)
+        if self._waiting:
+            last, _ = self._waiting[-1]
+            self._advance(sum(source.bytes_per_passage for source, _ in self._waiting), last.name)
         self._waiting.clear()
         self._ending.clear()
 
@@ -201,6 +206,11 @@ class _Run:
         self.index.delete(stale)
         self.removed += len(stale)
         self.ledger.forget(source)
+
+    def _advance(self, size: float, source: str) -> None:
+        self._done += size
+        done = min(1.0, self._done / max(1, self.size))
+        self.on_progress(Progress(done, source, self.passages, self.added))
 
     def _note(self, source: str, fault: str | None) -> None:
         if fault:

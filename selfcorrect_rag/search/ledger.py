@@ -74,8 +74,14 @@ class Ledger:
 
     def hold(self, rows: Iterable[tuple[str, str, str]]) -> None:
         """Note (source, passage id, fingerprint), before the passages go into the index."""
+        rows = list(rows)
+        begun = {(source, fingerprint) for source, _, fingerprint in rows}
         with self._database:
             self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?, ?)", rows)
+            # From here on no earlier version is whole, should the file go back to it.
+            self._database.executemany(
+                "DELETE FROM files WHERE source = ? AND fingerprint <> ?", begun
+            )
 
     def stale(self, source: str, fingerprint: str | None = None) -> list[str]:
         """The passages that only ``source`` holds, and not with this ``fingerprint``."""

@@ -88,7 +88,7 @@ def test_lines_elsewhere(
     monkeypatch.setattr(command, "SECONDS_BETWEEN_LINES", 0)
     (docs / "a.txt").write_text("passage")
     run(docs, "--index", folder, "--embeddings", "bm25")
-    assert capsys.readouterr().err == "100%  0 passages, 0 new  a.txt\n"
+    assert capsys.readouterr().err == "100%  1 passages, 1 new  a.txt\n"
 
 
 def test_stopping_says_how_to_go_on(

@@ -157,9 +157,13 @@ def test_progress_rises_to_the_end(index: Index, docs: Path) -> None:
     steps: list[Progress] = []
     index_paths([docs], index, batch_size=5, on_progress=steps.append)
     assert [step.done for step in steps] == sorted(step.done for step in steps)
-    assert len(steps) == 6
+    assert [step.passages for step in steps] == [5, 10, 15, 20, 21]
+    assert steps[2].added == 15
     assert steps[-1].done == pytest.approx(1)
-    assert steps[2].added == steps[2].passages == 15
+    steps.clear()
+    index_paths([docs], index, on_progress=steps.append)
+    assert [step.passages for step in steps] == [0, 0]
+    assert steps[-1].done == pytest.approx(1)
 
 
 def test_two_writers_do_not_mix(index: Index, docs: Path) -> None:
@@ -201,6 +205,22 @@ def test_an_error_in_the_middle_loses_nothing(
     report = index_paths([docs], broken, batch_size=3)
     assert report.added == 13 - len({id_ for done in calls[:-1] for id_ in done})
     assert contents(broken) == contents(whole)
+
+
+def test_a_file_that_goes_back_after_a_broken_run_goes_back_whole(index: Index, docs: Path) -> None:
+    def fail(progress: Progress) -> None:
+        raise RuntimeError("stopped")
+
+    write_rows(docs / "a.jsonl", ["passage 0", "passage 1"])
+    index_paths([docs], index)
+    before = contents(index)
+    write_rows(docs / "a.jsonl", ["passage 2", "passage 3", "passage 4"])
+    with pytest.raises(RuntimeError, match="stopped"):
+        index_paths([docs], index, batch_size=2, on_progress=fail)
+    assert len(index) == 4
+    write_rows(docs / "a.jsonl", ["passage 0", "passage 1"])
+    assert index_paths([docs], index).removed == 2
+    assert contents(index) == before
 
 
 KILLED = """
