@@ -33,43 +33,21 @@ def byte_level_tokenizer() -> PreTrainedTokenizerFast:
 
 def sentencepiece_tokenizer(prepend: str = "first") -> PreTrainedTokenizerFast:
     """Llama-2 style: a metaspace, byte fallback, and a space before the first word."""
-    words = (
-        "▁ ▁the ▁W ho ▁wrote ▁is [ ] < > / s S : ? . , a b c d e f g h i j k l m n o p q r t u v w"
-    )
-    pieces = [
-        *words.split(),
-        *[
-            "x",
-            "y",
-            "z",
-            "A",
-            "B",
-            "C",
-            "D",
-            "R",
-            "F",
-            "U",
-            "N",
-            "W",
-            "P",
-            "I",
-            "1",
-            "2",
-            "3",
-            "4",
-            "5",
-            "0",
-        ],
-        "\n",
-        "#",
-        "#",
-    ]
+    letters = "abcdefghijklmnopqrstuvwxyzABCDRFUNWPIS0123456789[]<>/:?.,#\n"
+    pieces = ["▁", *letters, "ho", "▁the", "▁W", "▁is"]
     vocabulary = {"<unk>": 0} | {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
     for piece in pieces:
         vocabulary.setdefault(piece, len(vocabulary))
-    merges = [("▁", "the"), ("▁", "W"), ("h", "o"), ("▁", "is")]
-    merges = [(a, b) for a, b in merges if a in vocabulary and b in vocabulary]
-    merges = [pair for pair in merges if "".join(pair) in vocabulary]
+    vocabulary |= {p: len(vocabulary) + i for i, p in enumerate(("th", "the", "is"))}
+    merges = [
+        ("h", "o"),
+        ("t", "h"),
+        ("th", "e"),
+        ("▁", "the"),
+        ("▁", "W"),
+        ("i", "s"),
+        ("▁", "is"),
+    ]
     tokenizer = Tokenizer(
         models.BPE(
             vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True

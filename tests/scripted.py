@@ -55,7 +55,8 @@ class ScriptedReflectionLLM(ReflectionLLM):
     """Answers each prompt by a function of its text, and remembers every call."""
 
     write: Callable[[str], Segment]
-    decision: Probabilities = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
+    retrieval: float = 0.9
+    """P(Retrieval) of the first decision; the rest is P(No Retrieval)."""
     _calls: list[list[Prompt]] = PrivateAttr(default_factory=list)
     _options: list[dict[str, Any]] = PrivateAttr(default_factory=list)
 
@@ -72,7 +73,8 @@ class ScriptedReflectionLLM(ReflectionLLM):
         self._calls.append(list(prompts))
         self._options.append(options)
         if options.get("choose"):
-            chosen = segment("", self.decision, tokens=1, finish_reason="length")
+            decision = {"[Retrieval]": self.retrieval, "[No Retrieval]": 1 - self.retrieval}
+            chosen = segment("", decision, tokens=1, finish_reason="length")
             return [chosen for _ in prompts]
         return [self.write("".join(part.text for part in p.parts)) for p in prompts]
 

@@ -1,0 +1,233 @@
+"""The segment beam: long answers, several paths, closed sets."""
+
+import math
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.nodes.beam_select import closed_answer
+from selfcorrect_rag.state import Segment
+from tests.scripted import (
+    FULL,
+    IRRELEVANT,
+    NONE,
+    RELEVANT,
+    USEFUL,
+    ScriptedReflectionLLM,
+    document,
+    passage_of,
+    segment,
+)
+
+A, B = document("A"), document("B")
+QUESTION = {"question": "Who?"}
+AGAIN = {"[Retrieval]": 0.8, "[No Retrieval]": 0.2}
+KEEP = {"[Continue to Use Evidence]": 0.8, "[Retrieval]": 0.1, "[No Retrieval]": 0.1}
+ENOUGH = {"[No Retrieval]": 0.95, "[Retrieval]": 0.05}
+OPENING = "### Instruction:\nWho?\n\n### Response:\n"
+
+
+def ask(write: Any, *documents: Document, **context: Any) -> tuple[dict, ScriptedReflectionLLM]:
+    llm = ScriptedReflectionLLM(write=write)
+    queries: list[str] = []
+
+    def retrieve(query: str) -> list[Document]:
+        queries.append(query)
+        return list(documents)
+
+    result = create_self_rag(llm, retrieve).invoke(QUESTION, context=context)  # type: ignore[arg-type]
+    return {**result, "queries": queries}, llm
+
+
+def two_segments(prompt: str) -> Segment:
+    """First from A (better) or B; then one more, better from B."""
+    title = passage_of(prompt)
+    if prompt.count("<paragraph>") == 1:
+        judged = RELEVANT if title == "A" else {"[Relevant]": 0.6, "[Irrelevant]": 0.4}
+        return segment(f"1{title}.", judged, FULL, next=AGAIN)
+    judged = RELEVANT if title == "B" else IRRELEVANT
+    return segment(f"2{title}.", judged, FULL, USEFUL)
+
+
+def test_one_batch_a_segment_for_all_beams() -> None:
+    result, llm = ask(two_segments, A, B)
+    assert [len(call) for call in llm.calls] == [1, 2, 4]
+    assert result["cited_answer"] == "1A. [1] 2B. [2]"
+    assert result["usage"]["model_calls"] == 3
+
+
+def test_each_beam_carries_its_own_text_and_its_own_passages() -> None:
+    _, llm = ask(two_segments, A, B)
+    for prompt in llm.calls[2]:
+        written = "1A." if "1A." in prompt else "1B."
+        title = written[1]
+        assert prompt.startswith(
+            f"{OPENING}[Retrieval]<paragraph>{title}\nAbout {title}.</paragraph>"
+            f"[Relevant]{written}[Fully supported][Retrieval]<paragraph>"
+        )
+    assert len(set(llm.calls[2])) == 4
+
+
+def test_retrieval_happens_again_with_the_question_and_the_previous_segment() -> None:
+    result, _ = ask(two_segments, A, B)
+    assert sorted(result["queries"]) == ["Who?", "Who? 1A.", "Who? 1B."]
+    assert [p.id for p in result["passages"]] == ["A", "B"], "each passage is kept once"
+
+
+def test_continue_keeps_the_passage_and_retrieves_nothing() -> None:
+    def write(prompt: str) -> Segment:
+        if "[Continue to Use Evidence]" in prompt:
+            return segment("More.", FULL, USEFUL)
+        return segment("One.", RELEVANT, FULL, next=KEEP)
+
+    for mode in ("adaptive", "always"):
+        result, llm = ask(write, A, mode=mode, beam_width=1)
+        assert result["queries"] == ["Who?"]
+        assert llm.calls[-1][0].endswith("One.[Fully supported][Continue to Use Evidence]")
+        assert result["cited_answer"] == "One. [1] More. [1]"
+        assert result["citations"][0]["segments"] == [0, 1]
+        assert "[Continue" not in result["answer"]
+
+
+def test_going_on_without_evidence_is_not_cited() -> None:
+    def write(prompt: str) -> Segment:
+        if "[No Retrieval]" in prompt:
+            return segment("An opinion.", USEFUL)
+        return segment("A fact.", RELEVANT, FULL, next=ENOUGH)
+
+    result, _ = ask(write, A)
+    assert result["cited_answer"] == "A fact. [1] An opinion."
+    again, _ = ask(write, A, threshold=0.01)
+    assert len(again["queries"]) > 1, "a lower threshold retrieves where the model would not"
+
+
+def test_a_finished_beam_competes_to_the_end() -> None:
+    """The short answer is finished at once; the long one only gets worse."""
+
+    def write(prompt: str) -> Segment:
+        if passage_of(prompt) == "A" and prompt.count("<paragraph>") == 1:
+            return segment("Short and right.", RELEVANT, FULL, USEFUL)
+        going = {"next": AGAIN} if prompt.count("<paragraph>") < 4 else {}
+        return segment("Long.", {"[Relevant]": 0.5, "[Irrelevant]": 0.5}, NONE, **going)
+
+    result, llm = ask(write, A, B, depth=4)
+    assert len(llm.calls) == 5, "the unfinished beam was followed to the end"
+    assert result["answer"] == "Short and right."
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_depth_is_the_number_of_segments(depth: int) -> None:
+    def write(prompt: str) -> Segment:
+        return segment("More.", RELEVANT, FULL, next=AGAIN)
+
+    result, llm = ask(write, A, depth=depth)
+    assert result["answer"].split() == ["More."] * depth
+    assert len(llm.calls) == 1 + depth
+    assert f"limit of {depth} segments" in result["notes"][-1]
+
+
+def test_width_bounds_the_beams() -> None:
+    for width, expected in ((1, 2), (2, 4), (5, 4)):
+        _, llm = ask(two_segments, A, B, beam_width=width)
+        assert len(llm.calls[2]) == expected
+
+
+def test_paths_are_compared_by_the_rule_that_is_chosen() -> None:
+    """One strong segment, or three fair ones."""
+
+    def write(prompt: str) -> Segment:
+        if prompt.count("<paragraph>") == 1 and passage_of(prompt) == "A":
+            return segment("Strong.", RELEVANT, FULL)
+        going = {"next": AGAIN} if prompt.count("<paragraph>") < 3 else {}
+        return segment("Fair.", {"[Relevant]": 0.5, "[Irrelevant]": 0.5}, FULL, **going)
+
+    assert ask(write, A, B)[0]["answer"] == "Strong."
+    assert ask(write, A, B, path_rule="sum")[0]["answer"] == "Fair. Fair. Fair."
+    # 2.0 ** 3 = 8 beats 2.4
+    product, _ = ask(write, A, B, path_rule="product")
+    assert product["answer"] == "Fair. Fair. Fair."
+    assert product["score"] == pytest.approx(2.0**3)
+
+
+def test_a_path_all_of_whose_continuations_break_a_constraint_ends_where_it_is() -> None:
+    def write(prompt: str) -> Segment:
+        if prompt.count("<paragraph>") == 1:
+            return segment("Right.", RELEVANT, FULL, next=AGAIN)
+        return segment("Wrong.", RELEVANT, NONE, USEFUL)
+
+    result, _ = ask(write, A, hard_constraints=["[No support / Contradictory]"])
+    assert result["answer"] == "Right."
+    assert result["constraints_met"]
+
+
+def test_a_late_failure_of_the_retriever_loses_nothing() -> None:
+    llm = ScriptedReflectionLLM(write=two_segments)
+
+    def retrieve(query: str) -> list[Document]:
+        if query != "Who?":
+            raise ConnectionError("gone")
+        return [A, B]
+
+    result = create_self_rag(llm, retrieve).invoke(QUESTION)  # type: ignore[arg-type]
+    assert result["answer"] == "1A."
+    assert "ConnectionError: gone" in result["notes"][0]
+
+
+def test_a_segment_cut_at_its_limit_is_said() -> None:
+    result, _ = ask(lambda prompt: segment("And then", RELEVANT, finish_reason="length"), A)
+    assert result["answer"] == "And then"
+    assert "limit of 100 tokens" in result["notes"][-1]
+
+
+def test_a_candidate_without_text_is_not_chosen() -> None:
+    def write(prompt: str) -> Segment:
+        if passage_of(prompt) == "A":
+            return segment("", RELEVANT, FULL, USEFUL)
+        return segment("Something.", IRRELEVANT, NONE)
+
+    result, _ = ask(write, A, B)
+    assert result["answer"] == "Something."
+    assert result["candidates"][0]["dropped"] == "no text"
+
+
+# Closed sets
+
+
+def test_closed_sets_sum_scores_by_answer() -> None:
+    said = {"A": ("True.", 0.9), "B": ("false", 0.6), "C": ("False", 0.6)}
+
+    def write(prompt: str) -> Segment:
+        text, relevant = said[passage_of(prompt)]
+        judged = {"[Relevant]": relevant, "[Irrelevant]": 1 - relevant}
+        return segment(text, judged, mean_logprob=math.log(0.1))
+
+    result, _ = ask(write, A, B, document("C"), closed_set=True)
+    assert result["answer"] == "false"
+    assert result["options"] == {"false": pytest.approx(1.4), "true": pytest.approx(1.0)}
+    assert result["score"] == pytest.approx(1.4)
+    named, _ = ask(write, A, B, document("C"), options=["True", "False"])
+    assert named["answer"] == "False"
+
+
+def test_no_candidate_gives_an_option() -> None:
+    result, _ = ask(lambda prompt: segment("Perhaps.", RELEVANT), A, options=["yes", "no"])
+    assert result["answer"] == "Perhaps."
+    assert "none of the options" in result["notes"][0] or "no candidate" in result["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "answer"),
+    [
+        ("True.", (), "true"),
+        ("(A)", ("A", "B"), "A"),
+        ("The answer is B.", ("A", "B"), "B"),
+        ("no", ("no", "yes"), "no"),
+        ("I know", ("no", "yes"), None),
+        ("yes or no", ("no", "yes"), None),
+        ("", (), None),
+    ],
+)
+def test_what_a_closed_answer_says(text: str, options: tuple[str, ...], answer: str | None) -> None:
+    assert closed_answer(text, options) == answer

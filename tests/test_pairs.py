@@ -1,0 +1,95 @@
+"""Every sync call behaves as its async twin, and many runs at once as each alone."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.errors import NoQuestion, RetrievalFailed
+from selfcorrect_rag.state import Segment
+from tests.conftest import talkative
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+
+CONTEXTS: list[dict[str, Any]] = [
+    {},
+    {"mode": "always", "depth": 2},
+    {"mode": "never"},
+    {"closed_set": True},
+    {"hard_constraints": ["[Fully supported]"]},
+]
+
+
+def write(prompt: str) -> Segment:
+    going = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
+    if prompt.count("<paragraph>") == 1:
+        return segment("One.", RELEVANT, FULL, next=going)
+    return segment("Two.", RELEVANT, FULL, USEFUL)
+
+
+def build() -> Any:
+    documents = [document("A"), document("B")]
+    return create_self_rag(ScriptedReflectionLLM(write=write), lambda query: documents)
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+async def test_invoke_and_ainvoke(context: dict[str, Any]) -> None:
+    graph = build()
+    question = {"question": "Who?"}
+    assert graph.invoke(question, context=context) == await graph.ainvoke(question, context=context)
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+async def test_stream_and_astream(context: dict[str, Any]) -> None:
+    graph = build()
+    modes = ["updates", "custom", "values"]
+    options: dict[str, Any] = {"stream_mode": modes, "context": context}
+    question = {"question": "Who?"}
+    now = list(graph.stream(question, **options))
+    assert now == [chunk async for chunk in graph.astream(question, **options)]
+
+
+async def test_batch_and_abatch() -> None:
+    graph = build()
+    questions = [{"question": f"Who {i}?"} for i in range(5)]
+    assert graph.batch(questions) == await graph.abatch(questions)
+
+
+async def test_errors_are_the_same() -> None:
+    def broken(query: str) -> list[Document]:
+        raise TimeoutError("slow index")
+
+    graph = create_self_rag(ScriptedReflectionLLM(write=write), broken)
+    for question, error in (("", NoQuestion), ("Who?", RetrievalFailed)):
+        with pytest.raises(error) as now:
+            graph.invoke({"question": question})
+        with pytest.raises(error) as later:
+            await graph.ainvoke({"question": question})
+        assert str(now.value) == str(later.value)
+
+
+async def test_sixty_four_runs_at_once_do_not_mix() -> None:
+    """On a real model, each with passages of its own."""
+
+    def retrieve(query: str) -> list[Document]:
+        return [document(f"{query} {i}", f"{query} is told of here. " * (i + 1)) for i in range(3)]
+
+    graph = create_self_rag(talkative(), retrieve)
+    context: Any = {"mode": "always", "depth": 1, "segment_tokens": 6}
+    questions: list[Any] = [{"question": f"Who is number {i}?"} for i in range(64)]
+    alone = [await graph.ainvoke(question, context=context) for question in questions]
+    together = await asyncio.gather(*(graph.ainvoke(q, context=context) for q in questions))
+    for one, other in zip(alone, together, strict=True):
+        assert one["candidates"] == other["candidates"]
+        assert one["passages"] == other["passages"]
+    threads = graph.batch(questions[:16], context=context)
+    assert [r["answer"] for r in threads] == [r["answer"] for r in alone[:16]]
+
+
+async def test_one_failure_leaves_the_others_answers() -> None:
+    graph = build()
+    questions = [{"question": "Who?"}, {"question": " "}, {"question": "Why?"}]
+    results = await graph.abatch(questions, return_exceptions=True)
+    assert isinstance(results[1], NoQuestion)
+    assert [results[i]["answer"] for i in (0, 2)] == ["One. Two.", "One. Two."]

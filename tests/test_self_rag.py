@@ -1,0 +1,264 @@
+"""Self-RAG as a graph: what is asked of the model, what comes out, and the knobs (Algorithm 1)."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+
+from selfcorrect_rag import SelfRAGSettings, create_self_rag
+from selfcorrect_rag.state import Segment
+from tests.scripted import (
+    FULL,
+    IRRELEVANT,
+    NONE,
+    RELEVANT,
+    USEFUL,
+    ScriptedReflectionLLM,
+    document,
+    passage_of,
+    segment,
+)
+
+A, B, C = document("A"), document("B"), document("C")
+QUESTION = {"question": "Who?"}
+
+
+def from_passage(prompt: str) -> Segment:
+    """A is relevant and supports its answer; everything else is neither."""
+    title = passage_of(prompt)
+    if "<paragraph>" not in prompt:
+        return segment("From memory.", USEFUL)
+    if title == "A":
+        return segment("From A.", RELEVANT, FULL, USEFUL)
+    return segment(f"From {title}.", IRRELEVANT, NONE, USEFUL)
+
+
+def build(*documents: Document, **options: Any) -> tuple[Any, ScriptedReflectionLLM]:
+    llm = ScriptedReflectionLLM(write=options.pop("write", from_passage), **options)
+    return create_self_rag(llm, lambda query: list(documents)), llm
+
+
+def test_one_decision_and_one_batch_for_all_passages() -> None:
+    graph, llm = build(A, B, C)
+    graph.invoke(QUESTION)
+    opening = "### Instruction:\nWho?\n\n### Response:\n"
+    assert llm.calls == [
+        [opening],
+        [
+            f"{opening}[Retrieval]<paragraph>{title}\nAbout {title}.</paragraph>"
+            for title in ("A", "B", "C")
+        ],
+    ]
+
+
+def test_the_answer_its_score_and_its_citation() -> None:
+    graph, _ = build(B, A)
+    result = graph.invoke(QUESTION)
+    assert result["answer"] == "From A."
+    assert result["cited_answer"] == "From A. [1]"
+    assert result["score"] == pytest.approx(0.5 + 0.9 + 1.0 + 0.5 * 1.0)
+    (citation,) = result["citations"]
+    assert (citation["number"], citation["passage"], citation["title"]) == (1, 1, "A")
+    assert [c["chosen"] for c in result["candidates"]] == [False, True]
+    assert result["candidates"][0]["score"] == pytest.approx(0.5 + 0.1 + 0.0 + 0.5)
+    assert result["candidates"][1]["judgements"]["ISREL"]["[Relevant]"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("probability", "threshold", "retrieves"),
+    [
+        (0.21, 0.2, True),
+        (0.19, 0.2, False),
+        (0.19, 0.0, True),
+        (0.6, None, True),
+        (0.4, None, False),
+    ],
+)
+def test_adaptive_retrieval(probability: float, threshold: float | None, retrieves: bool) -> None:
+    graph, llm = build(A, retrieval=probability)
+    result = graph.invoke(QUESTION, context={"threshold": threshold})
+    assert result["retrieval"]["retrieve"] is retrieves
+    assert result["retrieval"]["probability"] == pytest.approx(probability)
+    assert bool(result["passages"]) is retrieves
+    assert ("[No Retrieval]" in llm.calls[1][0]) is not retrieves
+
+
+def test_always_and_never_do_not_ask_the_model() -> None:
+    graph, llm = build(A, B)
+    assert len(graph.invoke(QUESTION, context={"mode": "always"})["candidates"]) == 2
+    result = graph.invoke(QUESTION, context={"mode": "never"})
+    assert result["answer"] == "From memory."
+    assert result["passages"] == []
+    assert result["retrieval"]["probability"] is None
+    assert len(llm.calls) == 2
+
+
+def test_zero_documents_is_a_route() -> None:
+    graph, _ = build()
+    result = graph.invoke(QUESTION)
+    assert result["answer"] == "From memory."
+    assert "no passage was found" in result["notes"][0]
+
+
+def test_the_caller_may_fix_the_documents() -> None:
+    def broken(query: str) -> list[Document]:
+        raise AssertionError("nothing is retrieved")
+
+    graph = create_self_rag(ScriptedReflectionLLM(write=from_passage), broken)
+    many = [*(document(f"D{i}") for i in range(8)), A]
+    result = graph.invoke({**QUESTION, "documents": many}, context={"passages": 2})
+    assert result["answer"] == "From A."
+    assert len(result["candidates"]) == 9, "what the caller gives is not cut to `passages`"
+    assert result["usage"]["retrievals"] == 0
+
+
+def test_the_same_passage_twice_is_one() -> None:
+    graph, _ = build(A, A, B)
+    assert len(graph.invoke(QUESTION)["candidates"]) == 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.permutations([A, B, C]))
+def test_the_order_of_passages_does_not_matter(documents: list[Document]) -> None:
+    graph, _ = build(*documents)
+    result = graph.invoke(QUESTION)
+    assert (result["answer"], result["citations"][0]["title"]) == ("From A.", "A")
+
+
+def test_weights_change_at_run_time_with_nothing_reloaded() -> None:
+    def write(prompt: str) -> Segment:
+        if passage_of(prompt) == "A":
+            return segment("Relevant.", {"[Relevant]": 0.9, "[Irrelevant]": 0.1}, NONE)
+        return segment("Supported.", {"[Relevant]": 0.5, "[Irrelevant]": 0.5}, FULL)
+
+    graph, _ = build(A, B, write=write)
+    assert graph.invoke(QUESTION)["answer"] == "Supported."
+    assert graph.invoke(QUESTION, context={"weight_issup": 0.1})["answer"] == "Relevant."
+    assert graph.invoke(QUESTION, context={"weight_isrel": 3.0})["answer"] == "Relevant."
+
+
+def test_hard_constraints_look_at_the_chosen_token() -> None:
+    def write(prompt: str) -> Segment:
+        if passage_of(prompt) == "A":
+            return segment(
+                "Bold.",
+                RELEVANT,
+                {"[No support / Contradictory]": 0.5, "[Fully supported]": 0.49},
+                USEFUL,
+            )
+        return segment("Careful.", IRRELEVANT, FULL)
+
+    graph, _ = build(A, B, write=write)
+    assert graph.invoke(QUESTION)["answer"] == "Bold."
+    result = graph.invoke(QUESTION, context={"hard_constraints": ["[No support / Contradictory]"]})
+    assert result["answer"] == "Careful."
+    assert result["candidates"][0]["dropped"] == "hard constraint [No support / Contradictory]"
+    assert result["constraints_met"]
+
+
+def test_where_all_break_a_constraint_the_best_is_given_and_marked() -> None:
+    graph, _ = build(B, C)
+    result = graph.invoke(QUESTION, context={"hard_constraints": ["[No support / Contradictory]"]})
+    assert result["answer"] == "From B."
+    assert not result["constraints_met"]
+    assert "every candidate was dropped" in result["notes"][0]
+    assert result["citations"] == [], "an irrelevant passage is no evidence"
+
+
+def test_context_of_every_shape() -> None:
+    graph, _ = build(A, B, C)
+
+    def passages(context: Any) -> int:
+        return len(graph.invoke(QUESTION, context=context)["candidates"])
+
+    assert passages(None) == 3
+    assert passages({"passages": 2}) == 2
+    assert passages(SelfRAGSettings(passages=1)) == 1
+    llm = ScriptedReflectionLLM(write=from_passage)
+    narrow = create_self_rag(llm, lambda q: [A, B, C], settings=SelfRAGSettings(passages=2))
+    assert len(narrow.invoke(QUESTION, context={"depth": 1})["candidates"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [(None, 3), ({"passages": 2, "theirs": 1}, 2), ({"mode": "never"}, 1), ({"theirs": 1}, 3)],
+)
+def test_in_somebody_elses_graph(context: dict[str, Any] | None, expected: int) -> None:
+    graph, _ = build(A, B, C)
+    parent = StateGraph(dict)
+    parent.add_node("ask", lambda state: {"result": graph.invoke(QUESTION)})
+    parent.add_edge(START, "ask")
+    parent.add_edge("ask", END)
+    result = parent.compile().invoke({}, context=context)["result"]  # type: ignore[arg-type]
+    assert len(result["candidates"]) == expected
+
+
+# Chat
+
+
+def test_messages_in_and_out() -> None:
+    graph, _ = build(A)
+    result = graph.invoke({"messages": [HumanMessage([{"type": "text", "text": "Who?"}])]})
+    assert result["question"] == "Who?"
+    assert isinstance(result["messages"][-1], AIMessage)
+    assert result["messages"][-1].content == "From A. [1]"
+
+
+def test_a_thread_keeps_nothing_of_the_last_turn() -> None:
+    llm = ScriptedReflectionLLM(write=from_passage)
+    graph = create_self_rag(llm, lambda query: [B], checkpointer=InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    first = graph.invoke({"messages": [("human", "One?")], "documents": [A]}, thread)
+    second = graph.invoke({"messages": [("human", "Two?")]}, thread)
+    assert first["answer"] == "From A."
+    assert second["question"] == "Two?"
+    assert [p.id for p in second["passages"]] == ["B"], "documents were fixed for one turn only"
+    assert len(second["candidates"]) == 1
+    assert second["usage"]["model_calls"] == 2
+    assert [m.content for m in second["messages"]] == ["One?", "From A. [1]", "Two?", "From B."]
+    third = graph.invoke({"question": "Three?"}, thread)
+    assert third["question"] == "Three?"
+    assert len(third["messages"]) == 4
+
+
+def test_a_run_can_be_paused_changed_and_resumed() -> None:
+    llm = ScriptedReflectionLLM(write=from_passage)
+    graph = create_self_rag(
+        llm,
+        lambda query: [B],
+        checkpointer=InMemorySaver(),
+        interrupt_before=["generate_and_critique"],
+    )
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    graph.invoke(QUESTION, thread)
+    assert graph.get_state(thread).next == ("generate_and_critique",)
+    graph.update_state(thread, {"passages": [A]})
+    assert graph.invoke(None, thread)["answer"] == "From A."
+
+
+def test_streams_say_what_happens() -> None:
+    graph, _ = build(A, B)
+    seen = list(graph.stream(QUESTION, stream_mode=["updates", "custom"]))
+    nodes = [name for mode, chunk in seen if mode == "updates" for name in chunk]
+    assert nodes == [
+        "read_question",
+        "decide_retrieval",
+        "retrieve",
+        "generate_and_critique",
+        "beam_select",
+        "write_answer",
+    ]
+    events = [chunk["event"] for mode, chunk in seen if mode == "custom"]
+    assert events == [
+        "retrieval_decided",
+        "retrieved",
+        "candidate_scored",
+        "candidate_scored",
+        "segment_chosen",
+        "answered",
+    ]
