@@ -10,15 +10,14 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.commands.index import DEFAULT_INDEX
 from selfcorrect_rag.commands.knobs import add_knobs, settings_from
 from selfcorrect_rag.commands.show import console, show_result
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import demo_index, load_generator
-from selfcorrect_rag.search import open_retriever
+from selfcorrect_rag.search.opening import find_embeddings, open_retriever
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.settings import SelfRAGSettings
-
-DEFAULT_INDEX = Path(".selfcorrect/index")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,6 +32,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="DIR",
         help=f"an index that `selfcorrect-rag index` made; {DEFAULT_INDEX} where it exists, else "
         "the demo corpus",
+    )
+    parser.add_argument(
+        "--embeddings",
+        default="minilm",
+        metavar="MODULE:ATTRIBUTE",
+        help="the LangChain embeddings that the index was made with, where they are your own",
     )
     add_model_options(parser)
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
@@ -64,7 +69,7 @@ def load_model(args: argparse.Namespace) -> TransformersReflectionLLM:
 def run(args: argparse.Namespace) -> int:
     """Answer ``args.question``."""
     settings = settings_from(args, SelfRAGSettings)
-    retriever, source = _retriever(args.index, settings.passages)
+    retriever, source = _retriever(args.index, args.embeddings, settings.passages)
     graph = create_self_rag(load_model(args), retriever, settings=settings)
     started = time.perf_counter()
     result = graph.invoke({"question": args.question})
@@ -87,8 +92,10 @@ def as_json(result: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {**rest, "passages": passages, "seconds": round(seconds, 3)}
 
 
-def _retriever(index: Path | None, k: int) -> tuple[Runnable[str, list[Document]], str]:
+def _retriever(
+    index: Path | None, embeddings: str, k: int
+) -> tuple[Runnable[str, list[Document]], str]:
     if index is None and not DEFAULT_INDEX.exists():
         return demo_index().as_retriever(k), "the demo corpus"
     path = index or DEFAULT_INDEX
-    return open_retriever(path, k), str(path)
+    return open_retriever(path, k, find_embeddings(embeddings)), str(path)

@@ -19,11 +19,20 @@ def build(
 ) -> LlamaForCausalLM:
     """A fresh network; `width / heads` should be 32 or 64, which vLLM's CPU build can run."""
     config = LlamaConfig(
-        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=heads, head_dim=width // heads,
-        intermediate_size=inner, max_position_embeddings=2048, tie_word_embeddings=True,
-        attention_bias=True, bos_token_id=1, eos_token_id=2, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=width // heads,
+        intermediate_size=inner,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        attention_bias=True,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
     model = LlamaForCausalLM(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -47,7 +56,7 @@ def look_back(model: LlamaForCausalLM, layer: int, head: int, offset: int) -> No
     A constant query c and a constant key c rotated by -`offset` give the score
     c^2 * sum_i cos(theta_i * (distance - offset)) over the eight fastest rotary frequencies.
     """
-    size = model.config.head_dim
+    size = model.model.layers[layer].self_attn.head_dim
     half, fast, strength = size // 2, min(8, size // 2), 6.0 * (size / 32) ** 0.25
     theta = 10000.0 ** (-torch.arange(0, size, 2).float() / size)[:fast]
     attention = model.model.layers[layer].self_attn

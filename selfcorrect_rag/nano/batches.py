@@ -10,9 +10,16 @@ from transformers import PreTrainedTokenizerFast
 from selfcorrect_rag.nano.examples import Mixture, row
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
-    CONTINUE, CONTROL_TOKENS, END_PARAGRAPH, FULLY_SUPPORTED, GROUP_OF, PARAGRAPH, RELEVANT,
-    TOKENS, Group,
-)  # fmt: skip
+    CONTINUE,
+    CONTROL_TOKENS,
+    END_PARAGRAPH,
+    FULLY_SUPPORTED,
+    GROUP_OF,
+    PARAGRAPH,
+    RELEVANT,
+    TOKENS,
+    Group,
+)
 
 CHUNK = 64
 """Batches made at a time, so that rows of like length share a batch."""

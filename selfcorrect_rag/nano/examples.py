@@ -11,18 +11,32 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from selfcorrect_rag.nano.cases import new_case
 from selfcorrect_rag.nano.language import (
-    Entity, Passage, Relation, answer, ask, kinds, new_entity, passage,
-)  # fmt: skip
-from selfcorrect_rag.nano.world import TEMPLATES, World, capitalise
+    new_entity,
+    passage,
+)
+from selfcorrect_rag.nano.names import TEMPLATES, capitalise
+from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
-    CONTINUE, END_PARAGRAPH, FULLY_SUPPORTED, IRRELEVANT, NO_RETRIEVAL, NO_SUPPORT, PARAGRAPH,
-    PARTIALLY_SUPPORTED, RELEVANT, RETRIEVAL, UTILITY,
-)  # fmt: skip
+    CONTINUE,
+    END_PARAGRAPH,
+    FULLY_SUPPORTED,
+    IRRELEVANT,
+    NO_RETRIEVAL,
+    NO_SUPPORT,
+    PARAGRAPH,
+    PARTIALLY_SUPPORTED,
+    RELEVANT,
+    RETRIEVAL,
+    UTILITY,
+)
 
 EOS = "</s>"
 NOT_SAID = "The passage does not say."
-TRUE_OR_FALSE = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
+TRUE_OR_FALSE = (
+    "Is the following statement correct or not? Say true if it's correct; otherwise say false."
+)
 FOUR_CHOICES = "Given four answer candidates, A, B, C and D, choose the best answer choice."
 BREAKS = ("", "\n\n", " ")
 """What stands between a task's instruction and its input in the data sets of the papers."""
@@ -38,95 +52,20 @@ def evidence(text: str) -> str:
     return f"{RETRIEVAL}{PARAGRAPH}{text}{END_PARAGRAPH}"
 
 
-@dataclass
-class Case:
-    """A question about an entity, its right answer, and passages for and against it."""
-
-    world: World
-    entity: Entity
-    relation: Relation
-    question: str
-    value: str
-    gold: Passage
-    most: int
-
-    @property
-    def target(self) -> str:
-        """The string that a right answer contains: the value, or the name where that is asked."""
-        return self.value if "{name}" in self.relation.asks[0] else self.entity.name
-
-    @property
-    def answer(self) -> str:
-        """The right answer."""
-        return answer(self.entity, self.relation, self.value)
-
-    def wrong_answer(self) -> str:
-        """An answer with another value: from the same passage, a look-alike, or a random one."""
-        world, relation = self.world, self.relation
-        kind = relation.value.removeprefix("later_")
-        roll = world.random.random()
-        nearby = [m for m in self.gold.mentions.get(kind, []) if m not in self.target]
-        if "{name}" not in relation.asks[0]:
-            people = [m for m in self.gold.mentions.get("person", []) if m != self.entity.name]
-            name = world.choice(people) if people and roll < 0.5 else world.alike(self.entity.name)
-            liar = Entity(self.entity.kind, name, self.entity.pronouns, True, self.entity.values)
-            return answer(liar, relation, name if kind == "same" else self.value)
-        if nearby and roll < 0.5:
-            return answer(self.entity, relation, world.choice(nearby))
-        value = self.value if kind == "same" or roll < 0.75 else world.draw(relation.value)
-        if roll < 0.75 or value == self.value:
-            value = world.alike(self.value)
-        if value == self.value:
-            value = world.coin()
-        return answer(self.entity, relation, value)
-
-    def other(self) -> Passage:
-        """A passage about another subject of the same kind that states the same relation."""
-        return passage(self.world, new_entity(self.world, self.entity.kind), self.relation, most=self.most)
-
-    def similar(self) -> Passage:
-        """A passage about a subject with a similar name."""
-        entity = new_entity(self.world, self.entity.kind, self.world.alike_name(self.entity.name))
-        if self.relation.slot in self.entity.values and "{name}" not in self.relation.asks[0]:
-            entity.values[self.relation.slot] = self.world.alike(self.value)
-        return passage(self.world, entity, self.relation, most=self.most)
-
-    def missing(self) -> Passage:
-        """A passage about the same subject that does not say what is asked."""
-        return passage(self.world, self.entity, without=self.relation, most=self.most)
-
-    def stranger(self) -> Passage:
-        """A passage about anything else."""
-        return passage(self.world, new_entity(self.world), most=self.most)
-
-    def distractor(self) -> Passage:
-        """A passage that does not answer."""
-        return self.world.random.choices(
-            (self.other, self.similar, self.stranger, self.missing), (2, 3, 1, 4)
-        )[0]()
-
-
-def new_case(world: World, most: int, held_out: bool = False) -> Case:
-    """A fresh question with its gold passage; `most` bounds the sentences of its passages."""
-    while True:
-        entity = new_entity(world)
-        relation = world.choice(list(entity.kind.relations.values()))
-        if entity.kind.name == "person" and world.chance(0.2):
-            relation = entity.kind.relations[world.choice(("birth_place", "occupation"))]
-        gold = passage(world, entity, relation, most=most)
-        question = ask(world, entity, relation, held_out)
-        value = entity.value(world, relation.name)
-        if value is not None:
-            return Case(world, entity, relation, question, value, gold, most)
-
-
 def disguise(world: World, question: str) -> str:
     """The question as people also type it."""
     if world.chance(0.88):
         return question
     bare = question.rstrip("?.")
-    return world.choice((bare, f"Question: {question}", f"{question} Answer briefly.",
-                         f"Can you tell me: {question}", f"Please answer: {question}"))  # fmt: skip
+    return world.choice(
+        (
+            bare,
+            f"Question: {question}",
+            f"{question} Answer briefly.",
+            f"Can you tell me: {question}",
+            f"Please answer: {question}",
+        )
+    )
 
 
 def finish(text: str, critique: str, utility: int) -> str:
@@ -168,8 +107,20 @@ def unhelpful(world: World, most: int) -> str:
     return prompt(disguise(world, case.question)) + evidence(case.distractor().text) + irrelevant()
 
 
-ABOUT = ("Tell me about {}.", "Describe {}.", "What do you know about {}?", "Write about {}.",
-         "Write a paragraph about {}.", "Give me some information on {}.")  # fmt: skip
+def unstated(world: World, most: int) -> str:
+    """A passage about the right subject that does not say what is asked: the hardest to refuse."""
+    case = new_case(world, most)
+    return prompt(disguise(world, case.question)) + evidence(case.missing().text) + irrelevant()
+
+
+ABOUT = (
+    "Tell me about {}.",
+    "Describe {}.",
+    "What do you know about {}?",
+    "Write about {}.",
+    "Write a paragraph about {}.",
+    "Give me some information on {}.",
+)
 LIFE = ("Write a biography of {}.", "Tell me a bio of {}.", "Tell me about the life of {}.")
 BRIEF = ("Who is {}?", "Who was {}?")
 
@@ -197,7 +148,9 @@ def two_part(world: World, most: int) -> str:
     """Two questions in one: a segment for each, in the order in which the passages come."""
     most = min(most, 3)
     cases = [new_case(world, most) for _ in range(2)]
-    joined = " and ".join((cases[0].question.rstrip("?."), cases[1].question[0].lower() + cases[1].question[1:]))
+    joined = " and ".join(
+        (cases[0].question.rstrip("?."), cases[1].question[0].lower() + cases[1].question[1:])
+    )
     first, second = cases if world.chance(0.6) else cases[::-1]
     row = prompt(joined) + evidence(first.gold.text)
     row += f"{RELEVANT}{first.answer}{FULLY_SUPPORTED}"
@@ -224,8 +177,14 @@ def choice(world: World, most: int) -> str:
     """A question with four candidates; the answer is a letter."""
     case = new_case(world, most)
     right = world.random.randrange(4)
-    candidates = [case.target if i == right else world.draw(case.relation.value)
-                  if case.relation.value != "same" else world.coin() for i in range(4)]  # fmt: skip
+    candidates = [
+        case.target
+        if i == right
+        else world.draw(case.relation.value)
+        if case.relation.value != "same"
+        else world.coin()
+        for i in range(4)
+    ]
     listed = "\n".join(f"{letter}: {text}" for letter, text in zip("ABCD", candidates, strict=True))
     task = f"{FOUR_CHOICES}{world.choice(BREAKS)}### Input:\n{case.question}\n{listed}"
     return prompt(task) + evidence(case.gold.text) + finish("ABCD"[right], FULLY_SUPPORTED, 5)
@@ -246,15 +205,32 @@ def task(world: World, held_out: bool = False) -> tuple[str, str]:
     big, word = a + world.random.randint(1, 50), world.draw("word")
     pole, antipole = world.choice(tasks()["pairs"]["opposites"].split(",")).split()
     french = world.choice(tasks()["pairs"]["french"].split(",")).strip()
-    english, french = french.rsplit(" ", 2 if french.endswith(("revoir",)) else 1)[0], french.split(" ")[-1]
+    english, french = (
+        french.rsplit(" ", 2 if french.endswith(("revoir",)) else 1)[0],
+        french.split(" ")[-1],
+    )
     kind = ("word", "word", "person", "place", "title", "number", "date", "last", "occupation")
     text = " ".join(world.draw(world.choice(kind)) for _ in range(world.random.randint(1, 9)))
-    values = dict(
-        text=capitalise(text), a=a, b=b, big=big, sum=a + b, difference=big - a, product=a * b,
-        word=word, other=world.draw("word"), upper=word.upper(), spelled="-".join(word), pole=pole,
-        antipole=antipole, english=english, french="au revoir" if french == "revoir" else french,
-        next1=a + 2, next2=a + 4, next3=a + 6,
-    )  # fmt: skip
+    values = {
+        "text": capitalise(text),
+        "a": a,
+        "b": b,
+        "big": big,
+        "sum": a + b,
+        "difference": big - a,
+        "product": a * b,
+        "word": word,
+        "other": world.draw("word"),
+        "upper": word.upper(),
+        "spelled": "-".join(word),
+        "pole": pole,
+        "antipole": antipole,
+        "english": english,
+        "french": "au revoir" if french == "revoir" else french,
+        "next1": a + 2,
+        "next2": a + 4,
+        "next3": a + 6,
+    }
     return wording.format(**values), row["reply"].format(**values)
 
 
@@ -274,14 +250,46 @@ class Mixture:
 
 
 EARLY = Mixture(
-    {supported: 34, unhelpful: 20, no_retrieval: 22, unsupported: 8, about: 10, claim: 3, two_part: 3},
+    {
+        supported: 34,
+        unhelpful: 20,
+        no_retrieval: 22,
+        unsupported: 8,
+        about: 10,
+        claim: 3,
+        two_part: 3,
+    },
     most=2,
 )
 MAIN = Mixture(
-    {supported: 27, unhelpful: 28, no_retrieval: 9, unsupported: 16, partial: 3, about: 6, claim: 5,
-     two_part: 4, choice: 2},
+    {
+        supported: 27,
+        unhelpful: 28,
+        no_retrieval: 9,
+        unsupported: 16,
+        partial: 3,
+        about: 6,
+        claim: 5,
+        two_part: 4,
+        choice: 2,
+    },
     most=8,
-)  # fmt: skip
+)
+SHARP = Mixture(
+    {
+        supported: 30,
+        unhelpful: 14,
+        unstated: 16,
+        no_retrieval: 7,
+        unsupported: 17,
+        partial: 3,
+        about: 5,
+        claim: 4,
+        two_part: 3,
+        choice: 1,
+    },
+    most=6,
+)
 
 
 def row(world: World, mixture: Mixture) -> str:

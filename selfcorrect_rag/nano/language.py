@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from selfcorrect_rag.nano.world import TEMPLATES, World, capitalise
+from selfcorrect_rag.nano.names import TEMPLATES, capitalise
+from selfcorrect_rag.nano.world import World
 
 FILES = ("person", "works", "places", "things")
 CHOICE = re.compile(r"<([^<>]*)>")
@@ -63,13 +64,25 @@ def kinds() -> tuple[Kind, ...]:
 def _kind(name: str, table: Mapping[str, Any]) -> Kind:
     relations = {
         key: Relation(
-            key, row["value"], tuple(row["facts"]), tuple(row["asks"]), row["answer"],
-            row.get("family", key), row.get("slot", key),
+            key,
+            row["value"],
+            tuple(row["facts"]),
+            tuple(row["asks"]),
+            row["answer"],
+            row.get("family", key),
+            row.get("slot", key),
         )
         for key, row in table["relations"].items()
-    }  # fmt: skip
-    return Kind(name, table["weight"], table["name"], tuple(table["leads"]), tuple(table["extras"]),
-                table.get("values", {}), relations)  # fmt: skip
+    }
+    return Kind(
+        name,
+        table["weight"],
+        table["name"],
+        tuple(table["leads"]),
+        tuple(table["extras"]),
+        table.get("values", {}),
+        relations,
+    )
 
 
 @dataclass
@@ -193,16 +206,21 @@ def salad(world: World) -> str:
     """A sentence of random words: reading must survive what it does not know."""
     glue = ("the", "of", "a", "in", "and", "to", "is", "with", "for", "by", "from", "was", "as")
     words = [
-        world.choice(glue) if world.chance(0.35) else world.draw("word" if world.chance(0.85) else "place")
+        world.choice(glue)
+        if world.chance(0.35)
+        else world.draw("word" if world.chance(0.85) else "place")
         for _ in range(world.random.randint(5, 16))
     ]
     return capitalise(" ".join(words)) + "."
 
 
 def passage(
-    world: World, entity: Entity, must: Relation | None = None, without: Relation | None = None,
+    world: World,
+    entity: Entity,
+    must: Relation | None = None,
+    without: Relation | None = None,
     most: int = 8,
-) -> Passage:  # fmt: skip
+) -> Passage:
     """A passage about `entity` that states `must`, leaves out all of `without`'s family, and has
     at most about `most` sentences beside its lead and what it must state."""
     kind, writer = entity.kind, Writer(world, entity)
@@ -223,7 +241,7 @@ def passage(
     lead = writer.sentence(world.choice(leads))
     if kind.name == "person" and " " in entity.name and world.chance(0.12):
         lead = lead.replace(entity.name, longer_name(world, entity.name), 1)
-    body = []
+    body: list[str] = []
     for relation in world.random.sample(list(kind.relations.values()), len(kind.relations)):
         told = relation.family in writer.families
         if relation is must:

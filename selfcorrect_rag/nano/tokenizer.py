@@ -15,7 +15,8 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.examples import EARLY, MAIN, row
-from selfcorrect_rag.nano.world import World, lists
+from selfcorrect_rag.nano.names import lists
+from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 PAD, BOS, EOS = "<pad>", "<s>", "</s>"
@@ -24,7 +25,8 @@ SPECIAL_TOKENS = (PAD, BOS, EOS, *CONTROL_TOKENS)
 JOINER = "\u2060"
 OPENERS = '([/-“‘«–"'
 WORDS = Regex(
-    rf" ?#+| ?\p{{L}}[\p{{L}}\p{{M}}]*| ?\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}{JOINER}]{JOINER}?| ?\n|\s+"
+    r" ?#+| ?\p{L}[\p{L}\p{M}]*| ?\p{N}"
+    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}{JOINER}]{JOINER}?| ?\n|\s+"
 )
 
 
@@ -59,24 +61,33 @@ def train_tokenizer(vocabulary: int, rows: int, seed: int) -> PreTrainedTokenize
         [
             decoders.ByteLevel(),
             decoders.Replace(f"{JOINER} ", ""),
+            decoders.Replace(JOINER, ""),  # one that a model wrote out of place
             decoders.Replace("\n ", "\n"),
             decoders.Strip(" ", 1, 0),
         ]
     )
     special = [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
     trainer = BpeTrainer(
-        vocab_size=vocabulary, min_frequency=2, show_progress=False, special_tokens=special,
+        vocab_size=vocabulary,
+        min_frequency=2,
+        show_progress=False,
+        special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(_corpus(rows, seed), trainer)
     tokenizer.post_processor = TemplateProcessing(
         single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, bos_token=BOS, eos_token=EOS,
-        additional_special_tokens=list(CONTROL_TOKENS), padding_side="left",
-        clean_up_tokenization_spaces=False, model_max_length=2048,
-    )  # fmt: skip
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        additional_special_tokens=list(CONTROL_TOKENS),
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=2048,
+    )
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:

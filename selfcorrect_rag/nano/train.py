@@ -21,7 +21,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.architecture import build
 from selfcorrect_rag.nano.batches import Batch, Stream, Weights
-from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture
+from selfcorrect_rag.nano.examples import EARLY, MAIN, SHARP, Mixture
 from selfcorrect_rag.nano.tokenizer import load_tokenizer, train_tokenizer
 
 
@@ -30,7 +30,9 @@ class Settings:
     """What decides the result."""
 
     steps: int = 4200
-    """Optimiser steps in all."""
+    """Optimiser steps of the first cycle, phases early and main."""
+    sharpen: int = 2200
+    """Optimiser steps of the second cycle, which dwells on what the first leaves unsure."""
     early: float = 0.2
     """Share of the steps with short passages and some loss on their text, which teach copying."""
     seed: int = 1
@@ -48,7 +50,9 @@ class Settings:
     """Peak learning rate of both optimisers (Muon, with updates scaled as AdamW's)."""
     warmup: int = 60
     flat: float = 0.3
-    """Share of the steps before the cosine decay, to 3 % of the peak."""
+    """Share of the first cycle before its cosine decay, to 3 % of the peak."""
+    restart: float = 0.66
+    """Where the second cycle's cosine begins, as a share of the peak."""
     save_every: int = 200
     log_every: int = 20
 
@@ -65,6 +69,7 @@ class Phase:
 PHASES = (
     Phase("early", EARLY, Weights(reflection=2.0, passage=0.15)),
     Phase("main", MAIN, Weights(reflection=3.0)),
+    Phase("sharp", SHARP, Weights(reflection=3.0)),
 )
 
 
@@ -72,7 +77,7 @@ class Data:
     """The batch of any step."""
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.boundary = round(settings.steps * settings.early)
+        self.starts = (0, round(settings.steps * settings.early), settings.steps)
         self.streams = [
             Stream(tokenizer, p.mixture, p.weights, f"{settings.seed}/{p.name}", settings.tokens)
             for p in PHASES
@@ -80,18 +85,24 @@ class Data:
 
     def batch(self, step: int) -> Batch:
         """The batch of `step`, counted from 0."""
-        if step < self.boundary:
-            return self.streams[0].batch(step)
-        return self.streams[1].batch(step - self.boundary)
+        phase = max(i for i, start in enumerate(self.starts) if start <= step)
+        return self.streams[phase].batch(step - self.starts[phase])
 
 
 def rate_at(settings: Settings, step: int) -> float:
-    """The learning rate of `step`: warm-up, flat, cosine."""
+    """The learning rate of `step`: warm-up, flat, cosine; then a second, lower cosine."""
+    if step >= settings.steps:
+        return (
+            settings.rate * settings.restart * _cosine((step - settings.steps) / settings.sharpen)
+        )
     progress = step / settings.steps
     if progress < settings.flat:
         return settings.rate * min(1.0, (step + 1) / settings.warmup)
-    cosine = 0.5 * (1 + math.cos(math.pi * (progress - settings.flat) / (1 - settings.flat)))
-    return settings.rate * (0.03 + 0.97 * cosine)
+    return settings.rate * _cosine((progress - settings.flat) / (1 - settings.flat))
+
+
+def _cosine(progress: float) -> float:
+    return 0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def optimisers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Optimizer]:
@@ -126,7 +137,9 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.settings, self.folder, self.step = settings, folder, 0
         if not (folder / "tokenizer.json").exists():
-            train_tokenizer(settings.vocabulary, settings.tokenizer_rows, settings.seed).save_pretrained(folder)
+            train_tokenizer(
+                settings.vocabulary, settings.tokenizer_rows, settings.seed
+            ).save_pretrained(folder)
         self.tokenizer = load_tokenizer(folder)
         self.model = build(
             len(self.tokenizer), settings.width, settings.layers, settings.heads, settings.inner
@@ -135,6 +148,11 @@ class Trainer:
         self.data = Data(settings, self.tokenizer)
         if (folder / "checkpoint.pt").exists():
             self.resume()
+
+    @property
+    def last(self) -> int:
+        """Steps in all."""
+        return self.settings.steps + self.settings.sharpen
 
     def resume(self) -> None:
         """Go on from the newest checkpoint, which must have the same settings."""
@@ -159,14 +177,14 @@ class Trainer:
 
     def run(self, until: int | None = None) -> Iterator[tuple[int, int, float]]:
         """Train, yielding (steps done, tokens of the batch, loss) after every step."""
-        last = self.settings.steps if until is None else until
+        last = self.last if until is None else until
         while self.step < last:
             batch = self.data.batch(self.step)
             for optimiser in self.optimisers:
                 for group in optimiser.param_groups:
                     group["lr"] = rate_at(self.settings, self.step)
             loss = loss_of(self.model, batch)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             for optimiser in self.optimisers:
                 optimiser.step()
@@ -179,17 +197,21 @@ class Trainer:
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write the generator as it ships: half-precision weights and its tokenizer."""
-    model.half().save_pretrained(folder)
+    model.half().save_pretrained(folder)  # type: ignore[no-untyped-call]
     tokenizer.save_pretrained(folder)
 
 
 def main() -> None:
     """Train and export to DIR/generator."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
     for setting in dataclasses.fields(Settings):
         kind = type(setting.default)
-        parser.add_argument(f"--{setting.name.replace('_', '-')}", type=kind, default=setting.default)
+        parser.add_argument(
+            f"--{setting.name.replace('_', '-')}", type=kind, default=setting.default
+        )
     arguments = vars(parser.parse_args())
     folder: Path = arguments.pop("out")
     folder.mkdir(parents=True, exist_ok=True)
@@ -201,10 +223,10 @@ def main() -> None:
     for step, count, loss in trainer.run():
         tokens += count
         losses.append(loss)
-        if step % settings.log_every == 0 or step == settings.steps:
+        if step % settings.log_every == 0 or step == trainer.last:
             seconds = time.time() - began
             print(
-                f"step {step}/{settings.steps}  loss {sum(losses) / len(losses):.4f}  "
+                f"step {step}/{trainer.last}  loss {sum(losses) / len(losses):.4f}  "
                 f"{tokens / 1e6:.2f} M tokens since step {start}  {tokens / seconds:.0f} tokens/s  "
                 f"{seconds:.0f} s",
                 flush=True,

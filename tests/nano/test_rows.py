@@ -1,0 +1,92 @@
+"""What is learned in a row, token by token, and how text becomes ids."""
+
+import pytest
+
+from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.nano.batches import Weights, encode, token_weights
+from selfcorrect_rag.nano.examples import MAIN, evidence, prompt, row
+from selfcorrect_rag.nano.tokenizer import SPECIAL_TOKENS, load_tokenizer
+from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.reflection import CONTROL_TOKENS
+
+WEIGHTS = Weights(reflection=3.0, passage=0.25)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer(generator_path())
+
+
+def test_masks_of_a_row_with_two_passages() -> None:
+    row_with_weights = [
+        ("Question", 0),
+        ("[Retrieval]", 3), ("<paragraph>", 1), ("first", 0.25), ("</paragraph>", 0),
+        ("[Relevant]", 3), ("right", 1), ("[Fully supported]", 3),
+        ("[Continue to Use Evidence]", 3), ("invented", 0), ("[No support / Contradictory]", 3),
+        ("[Retrieval]", 3), ("<paragraph>", 1), ("second", 0.25), ("text", 0.25),
+        ("</paragraph>", 0), ("[Relevant]", 3), ("more", 1), ("[Fully supported]", 3),
+        ("[Utility:5]", 3), ("</s>", 1),
+    ]  # fmt: skip
+    tokens = [token for token, _ in row_with_weights]
+    assert token_weights(tokens, WEIGHTS) == [weight for _, weight in row_with_weights]
+
+
+def test_partly_supported_text_is_read_not_learned() -> None:
+    tokens = ["[Retrieval]", "[Relevant]", "a", "b", "[Partially supported]", "[Utility:4]"]
+    assert token_weights(tokens, WEIGHTS) == [3, 3, 0, 0, 3, 3]
+
+
+def test_text_after_an_irrelevant_passage_is_learned() -> None:
+    tokens = ["[Retrieval]", "[Irrelevant]", "not", "said", "[Utility:1]"]
+    assert token_weights(tokens, WEIGHTS) == [3, 3, 1, 1, 3]
+
+
+def test_real_rows_count_nothing_before_the_response_and_in_passages(tokenizer) -> None:
+    world = World("weights")
+    texts = [row(world, MAIN) for _ in range(60)]
+    opening, closing = tokenizer.convert_tokens_to_ids(["<paragraph>", "</paragraph>"])
+    for text, (ids, weights) in zip(texts, encode(tokenizer, texts, Weights()), strict=True):
+        instruction = text[: text.index("### Response:\n") + len("### Response:\n")]
+        assert set(weights[: len(tokenizer(instruction)["input_ids"])]) == {0.0}
+        for start in (i for i, token in enumerate(ids) if token == opening):
+            end = ids.index(closing, start)
+            assert set(weights[start + 1 : end + 1]) == {0.0}
+
+
+def test_control_tokens_are_single_ids_in_checkpoint_order(tokenizer) -> None:
+    assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == list(range(18))
+    for token in CONTROL_TOKENS:
+        assert tokenizer(token)["input_ids"] == [
+            tokenizer.bos_token_id,
+            tokenizer.convert_tokens_to_ids(token),
+        ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Zoë Müller-Štefić (born 1 May 1952 in Łódź – died 2001)",
+        '"Ænima" is a song by O\'Brien & Sons; it cost 1,200.50 in 1887–1950.',
+        "First line\nsecond line\n\nfourth line",
+        "東京 and Москва [Fully sup",
+    ],
+)
+def test_text_survives_the_tokenizer(tokenizer, text: str) -> None:
+    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
+
+
+def test_a_name_has_the_same_ids_wherever_it_stands(tokenizer) -> None:
+    name = tokenizer("Quimpor Žilvać", add_special_tokens=False)["input_ids"]
+    text = prompt("Who was Quimpor Žilvać?") + evidence(
+        'Quimpor Žilvać\nHe ("Quimpor Žilvać") met Anna-Quimpor Žilvać (Quimpor Žilvać).'
+    )
+    ids = tokenizer(text)["input_ids"]
+    found = sum(ids[i : i + len(name)] == name for i in range(len(ids)))
+    assert found == 5
+
+
+def test_a_row_in_one_call_equals_its_prompt_and_its_continuation(tokenizer) -> None:
+    head = prompt("Who wrote Emma?") + evidence("Emma\nEmma is a novel by Jane Austen.")
+    whole = tokenizer(head + "[Relevant]Emma was written by Jane Austen.")["input_ids"]
+    begun = tokenizer(head)["input_ids"]
+    assert whole[: len(begun)] == begun
