@@ -14,6 +14,7 @@ from tokenizers import (
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 SPECIAL = ["<pad>", "<s>", "</s>", *CONTROL_TOKENS]
@@ -87,6 +88,7 @@ TOKENIZERS = {
     "byte-level": byte_level_tokenizer,
     "sentencepiece": sentencepiece_tokenizer,
     "sentencepiece-legacy": lambda: sentencepiece_tokenizer("legacy"),
+    "nano": lambda: PreTrainedTokenizerFast.from_pretrained(generator_path()),
 }
 
 

@@ -8,8 +8,8 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import NoQuestion, RetrievalFailed
+from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.state import Segment
-from tests.conftest import talkative
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 
 CONTEXTS: list[dict[str, Any]] = [
@@ -70,19 +70,26 @@ async def test_errors_are_the_same() -> None:
 
 
 async def test_sixty_four_runs_at_once_do_not_mix() -> None:
-    """On a real model, each with passages of its own."""
+    """On the real nano model, each with passages of its own."""
 
     def retrieve(query: str) -> list[Document]:
-        return [document(f"{query} {i}", f"{query} is told of here. " * (i + 1)) for i in range(3)]
+        book = query.removeprefix("Who wrote ").rstrip("?")
+        return [
+            document(f"{book} {i}", f"{book} is a novel by {book[::-1].title()}. " * (i + 1))
+            for i in range(3)
+        ]
 
-    graph = create_self_rag(talkative(), retrieve)
-    context: Any = {"mode": "always", "depth": 1, "segment_tokens": 6}
-    questions: list[Any] = [{"question": f"Who is number {i}?"} for i in range(64)]
+    graph = create_self_rag(load_generator(), retrieve)
+    context: Any = {"depth": 1, "segment_tokens": 12}
+    questions: list[Any] = [
+        {"question": f"Who wrote Book {chr(65 + i % 26)}{i}?"} for i in range(64)
+    ]
     alone = [await graph.ainvoke(question, context=context) for question in questions]
     together = await asyncio.gather(*(graph.ainvoke(q, context=context) for q in questions))
     for one, other in zip(alone, together, strict=True):
         assert one["candidates"] == other["candidates"]
         assert one["passages"] == other["passages"]
+    assert len({run["answer"] for run in alone}) > 32, "the runs must differ to be told apart"
     threads = graph.batch(questions[:16], context=context)
     assert [r["answer"] for r in threads] == [r["answer"] for r in alone[:16]]
 
