@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from selfcorrect_rag.nodes.dual import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, SelfRAGState
 
@@ -69,7 +69,8 @@ def _best_dropped(state: SelfRAGState, new: Sequence[Candidate]) -> tuple[list[B
     note = (
         f"every candidate was dropped ({best['dropped']}): the best of them is given all the same"
     )
-    return [{**beam, "next": None}], {"constraints_met": False, "notes": [*state["notes"], note]}
+    met = best["dropped"] == "no text"
+    return [{**beam, "next": None}], {"constraints_met": met, "notes": [*state["notes"], note]}
 
 
 def _closed(state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candidate]) -> Update:

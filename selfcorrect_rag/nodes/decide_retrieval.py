@@ -1,7 +1,7 @@
 """decide_retrieval: ask the model, with one token, whether the answer needs evidence."""
 
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.nodes.dual import Node, Update, callbacks, current, emit, used
+from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
 from selfcorrect_rag.prompts import Prompt, decision_prompt, question_text
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL, Group, Reflection, retrieval_probability
 from selfcorrect_rag.settings import SelfRAGSettings

@@ -3,7 +3,7 @@
 from langchain_core.messages import HumanMessage
 
 from selfcorrect_rag.errors import NoQuestion
-from selfcorrect_rag.nodes.dual import Node, Update, plain_node
+from selfcorrect_rag.nodes.base import Node, Update, plain_node
 from selfcorrect_rag.prompts import as_text
 from selfcorrect_rag.state import SelfRAGState, Usage
 

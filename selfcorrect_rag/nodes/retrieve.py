@@ -7,7 +7,7 @@ from langchain_core.runnables import Runnable, ensure_config
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.errors import RetrievalFailed
-from selfcorrect_rag.nodes.dual import Node, Update, current, emit
+from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState
 

@@ -6,7 +6,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 
 from selfcorrect_rag.nodes.beam_select import closed_answer
-from selfcorrect_rag.nodes.dual import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, Citation, SelfRAGState
 
