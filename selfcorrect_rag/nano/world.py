@@ -2,16 +2,12 @@
 
 from collections.abc import Callable
 
-from selfcorrect_rag.nano.names import SCRIPTS, Names, capitalise, is_held_out, lists
+from selfcorrect_rag.nano.names import SCRIPTS, capitalise, is_held_out, lists
+from selfcorrect_rag.nano.quantities import Quantities
 
 
-class World(Names):
+class World(Quantities):
     """A stream of names and values: `draw("person")`, `draw("river")`, `draw("film_genre")`."""
-
-    def __init__(self, seed: int | str, held_out: bool = False) -> None:
-        """`seed` fixes the stream; `held_out` asks for held-out names instead of training names."""
-        super().__init__(seed, held_out)
-        self.year_of_reference = 1900
 
     def draw(self, kind: str) -> str:
         """A fresh value of `kind`: a method of that name, or the word list, sometimes left open."""
@@ -151,44 +147,6 @@ class World(Names):
             f"{coin} ({self.choice(('film', 'song', 'album'))})",
         )
         return patterns[int(roll * len(patterns))]
-
-    def number(self, most: int, least: int = 1) -> str:
-        """A whole number as digits."""
-        return str(self.random.randint(least, most))
-
-    def _number(self) -> str:
-        return self.choice(lists()["number_word"]) if self.chance(0.3) else self.number(120)
-
-    def _amount(self) -> str:
-        return self.choice((f"{self.random.randint(1000, 999999):,}", self.number(999)))
-
-    def _year(self) -> str:
-        return str(self.year_of_reference + self.random.randint(-15, 15))
-
-    def _later_year(self) -> str:
-        return str(self.year_of_reference + self.random.randint(20, 80))
-
-    def _day(self, year: str) -> str:
-        day, month = self.random.randint(1, 28), self.choice(lists()["month"])
-        return f"{day} {month} {year}" if self.chance(0.6) else f"{month} {day}, {year}"
-
-    def _date(self) -> str:
-        return self._day(self._year())
-
-    def _later_date(self) -> str:
-        return self._day(self._later_year())
-
-    def _length(self) -> str:
-        return f"{self._amount()} {self.choice(('km', 'kilometres', 'miles'))}"
-
-    def _height(self) -> str:
-        amount = f"{self.random.randint(30, 8900):,}" if self.chance(0.5) else self.number(8900, 30)
-        return f"{amount} {self.choice(('m', 'metres', 'meters', 'feet'))}"
-
-    def _population(self) -> str:
-        if self.chance(0.3):
-            return f"{self.number(99)}.{self.number(9)} million"
-        return f"{self.random.randint(100, 9999999):,}"
 
     def _occupations(self) -> str:
         jobs = [self.draw("occupation") for _ in range(self.choice((1, 1, 1, 2, 2, 3)))]

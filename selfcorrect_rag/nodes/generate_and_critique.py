@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
+from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.prompts import Prompt, question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Critique,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 
-from selfcorrect_rag.nodes.beam_select import closed_answer
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.beam_select import closed_answer
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, Citation, SelfRAGState
 
