@@ -22,7 +22,8 @@ def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_readmes_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"`?make ([a-z-]+)", (ROOT / "README.md").read_text("utf-8"))):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for target in set(re.findall(r"(?:^|`)make ([a-z-]+)", readme, re.MULTILINE)):
         assert re.search(rf"^[a-z -]*\b{target}\b[a-z -]*:", makefile, re.MULTILINE), target
 
 
@@ -45,5 +46,6 @@ def test_own_documents_example(tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert "[1]" in run.stdout
-    assert "falls.txt" in run.stdout
+    counted, answer = run.stdout.splitlines()[:2]
+    assert counted == "1 passages; unreadable: []"
+    assert answer.strip()

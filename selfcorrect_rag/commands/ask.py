@@ -35,7 +35,6 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--embeddings",
-        default="minilm",
         metavar="MODULE:ATTRIBUTE",
         help="the LangChain embeddings that the index was made with, where they are your own",
     )
@@ -93,9 +92,10 @@ def as_json(result: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _retriever(
-    index: Path | None, embeddings: str, k: int
+    index: Path | None, embeddings: str | None, k: int
 ) -> tuple[Runnable[str, list[Document]], str]:
     if index is None and not DEFAULT_INDEX.exists():
         return demo_index().as_retriever(k), "the demo corpus"
     path = index or DEFAULT_INDEX
-    return open_retriever(path, k, find_embeddings(embeddings)), str(path)
+    found = None if embeddings is None else find_embeddings(embeddings)
+    return open_retriever(path, k, found), str(path)

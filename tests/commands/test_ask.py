@@ -97,8 +97,9 @@ def test_an_empty_question_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     assert "question is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("embeddings", ["minilm", "bm25"])
 def test_the_users_own_files_can_be_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    embeddings: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
@@ -107,13 +108,13 @@ def test_the_users_own_files_can_be_asked(
         encoding="utf-8",
     )
     index = str(tmp_path / "index")
-    assert main(["index", str(notes), "--index", index]) == 0
+    assert main(["index", str(notes), "--index", index, "--embeddings", embeddings]) == 0
     capsys.readouterr()
     arguments = ["ask", "Who designed the Tarnholm lighthouse?", "--index", index, "--json"]
     assert main(arguments) == 0
     result = json.loads(capsys.readouterr().out)
     assert "Ingrid Falk" in result["passages"][0]["text"]
-    assert result["citations"][0]["source"].endswith("harbour.md")
+    assert result["passages"][0]["metadata"]["source"].endswith("harbour.md")
 
 
 def test_the_demo_answers_offline_in_one_command(folder: Path) -> None:
