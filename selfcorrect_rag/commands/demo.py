@@ -13,9 +13,9 @@ from selfcorrect_rag.self_rag import create_self_rag
 
 QUESTIONS = (
     "Who wrote Middlemarch?",
-    "Where was Marie Curie born?",
-    "What is 7 + 5?",
-    "What is the religion of George Eliot?",
+    "Who designed the Sydney Opera House?",
+    "Thank you very much!",
+    "Where was Harper Lee born?",  # passages on her novel and other writers: none says it
 )
 
 
