@@ -163,7 +163,7 @@ def popqa(llm: TransformersReflectionLLM, file: Path) -> dict[str, float]:
         (row, paragraph)
         for row in rows
         for paragraph in row["paragraphs"]
-        if paragraph["is_supporting"]
+        if paragraph["title"] == row["s_wiki_title"]  # the subject's own page
     ]
     documents = [Document(p["text"], metadata={"title": p["title"]}) for _, p in pairs]
     prompts = [
