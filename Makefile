@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report bench bench-graph bench-index bench-demo wheel check-wheel clean
+.PHONY: demo test lint format nano nano-report bench bench-graph bench-index bench-demo bench-popqa wheel check-wheel clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -24,14 +24,14 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 nano: $(VENV)/.demo  ## train the nano generator from nothing, about an hour on 2 cores
-	$(BIN)/python -m selfcorrect_rag.nano.train --out build/nano
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train --out build/nano
 
 nano-report: $(VENV)/.demo  ## the nano generator's held-out figures
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate
 
-bench: bench-graph bench-index bench-demo  ## one line of JSON each
+bench: bench-graph bench-index bench-demo bench-popqa  ## one line of JSON each
 
-bench-graph bench-index bench-demo: bench-%: $(VENV)/.demo
+bench-graph bench-index bench-demo bench-popqa: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*
 
 wheel: $(VENV)/.dev

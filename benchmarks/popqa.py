@@ -13,9 +13,7 @@ import argparse
 import json
 import math
 import os
-import re
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +22,10 @@ from langchain_core.documents import Document
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import load_generator
+from selfcorrect_rag.nano.evaluate import contains
 from selfcorrect_rag.search import ChromaIndex
 
 DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[2] / "shared" / "data"))
-
-
-def contains(text: str, answers: Iterable[str]) -> bool:
-    """Whether an answer stands in the text as whole words, without case."""
-    return any(
-        re.search(rf"(?<!\w){re.escape(answer.lower())}(?!\w)", text.lower()) for answer in answers
-    )
 
 
 def wilson(hits: int, of: int) -> list[float]:
