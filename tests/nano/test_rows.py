@@ -20,13 +20,27 @@ def tokenizer():
 def test_masks_of_a_row_with_two_passages() -> None:
     row_with_weights = [
         ("Question", 0),
-        ("[Retrieval]", 3), ("<paragraph>", 1), ("first", 0.25), ("</paragraph>", 0),
-        ("[Relevant]", 3), ("right", 1), ("[Fully supported]", 3),
-        ("[Continue to Use Evidence]", 3), ("invented", 0), ("[No support / Contradictory]", 3),
-        ("[Retrieval]", 3), ("<paragraph>", 1), ("second", 0.25), ("text", 0.25),
-        ("</paragraph>", 0), ("[Relevant]", 3), ("more", 1), ("[Fully supported]", 3),
-        ("[Utility:5]", 3), ("</s>", 1),
-    ]  # fmt: skip
+        ("[Retrieval]", 3),
+        ("<paragraph>", 1),
+        ("first", 0.25),
+        ("</paragraph>", 0),
+        ("[Relevant]", 3),
+        ("right", 1),
+        ("[Fully supported]", 3),
+        ("[Continue to Use Evidence]", 3),
+        ("invented", 0),
+        ("[No support / Contradictory]", 3),
+        ("[Retrieval]", 3),
+        ("<paragraph>", 1),
+        ("second", 0.25),
+        ("text", 0.25),
+        ("</paragraph>", 0),
+        ("[Relevant]", 3),
+        ("more", 1),
+        ("[Fully supported]", 3),
+        ("[Utility:5]", 3),
+        ("</s>", 1),
+    ]
     tokens = [token for token, _ in row_with_weights]
     assert token_weights(tokens, WEIGHTS) == [weight for _, weight in row_with_weights]
 

@@ -1,11 +1,10 @@
-"""Training the nano generator, at toy size: what is learned, and runs that go on after a kill."""
+"""Training the nano generator, at toy size: its rate, and runs that go on after a kill."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
-from selfcorrect_rag.nano.batches import Weights, token_weights
 from selfcorrect_rag.nano.train import Settings, Trainer, rate_at
 
 TOY = Settings(
@@ -22,38 +21,6 @@ TOY = Settings(
     save_every=5,
     threads=1,
 )
-
-
-def test_what_counts_in_a_row_with_two_passages_token_by_token() -> None:
-    """Worked by hand: prompt and passages 0, each passage on its own; a wrong segment's text 0."""
-    row = [
-        ("question", 0),
-        ("[Retrieval]", 3),
-        ("<paragraph>", 1),
-        ("first", 0),
-        ("passage", 0),
-        ("</paragraph>", 0),
-        ("[Relevant]", 3),
-        ("right", 1),
-        ("[Fully supported]", 3),
-        ("[Retrieval]", 3),
-        ("<paragraph>", 1),
-        ("second", 0),
-        ("</paragraph>", 0),
-        ("[Relevant]", 3),
-        ("wrong", 0),
-        ("[No support / Contradictory]", 3),
-        ("[Utility:2]", 3),
-        ("</s>", 1),
-    ]
-    assert token_weights([token for token, _ in row], Weights(reflection=3)) == [w for _, w in row]
-
-
-def test_early_on_passages_count_a_little() -> None:
-    weights = token_weights(
-        ["[Retrieval]", "<paragraph>", "text", "</paragraph>"], Weights(2.0, 0.15)
-    )
-    assert weights == [2.0, 1.0, 0.15, 0.0]
 
 
 def test_the_rate_warms_up_falls_and_starts_again() -> None:
