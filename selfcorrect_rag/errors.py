@@ -27,3 +27,7 @@ class ModelNotFound(SelfCorrectError, OSError):
 
 class RetrievalFailed(SelfCorrectError, RuntimeError):
     """The retriever raised before anything was written that could be kept."""
+
+
+class EngineFailed(SelfCorrectError, RuntimeError):
+    """An engine or a server that stopped answering, or that gave what it should not."""

@@ -2,5 +2,12 @@
 
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.transformers_llm import TransformersReflectionLLM
+from selfcorrect_rag.models.vllm_llm import VLLMReflectionLLM
+from selfcorrect_rag.models.vllm_server_llm import VLLMServerReflectionLLM
 
-__all__ = ["ReflectionLLM", "TransformersReflectionLLM"]
+__all__ = [
+    "ReflectionLLM",
+    "TransformersReflectionLLM",
+    "VLLMReflectionLLM",
+    "VLLMServerReflectionLLM",
+]

@@ -11,6 +11,7 @@ from pydantic import PrivateAttr
 
 from selfcorrect_rag.errors import ModelNotFound, NotAReflectionModel
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.decoded import Rules, room
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded
 from selfcorrect_rag.prompts import Prompt
@@ -19,8 +20,6 @@ from selfcorrect_rag.state import Segment
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from selfcorrect_rag.models.decoding import Decoded
 
 
 class TransformersReflectionLLM(ReflectionLLM):
@@ -141,14 +140,9 @@ class TransformersReflectionLLM(ReflectionLLM):
         temperature: float = 0.0,
         seed: int | None = None,
     ) -> list[Segment]:
-        from selfcorrect_rag.models.decoding import Rules, decode
+        from selfcorrect_rag.models.decoding import decode
 
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens must be at least 1, not {max_tokens}")
-        if self.context_tokens is not None:
-            # Leave room to write, but never take more than half of the context for it.
-            max_tokens = min(max_tokens, self.context_tokens // 2)
-        limit = None if self.context_tokens is None else self.context_tokens - max_tokens
+        max_tokens, limit = room(self.context_tokens, max_tokens)
         encoded = self._tokenizer.encode(prompts, limit)
         rules = Rules(
             max_tokens=max_tokens,
@@ -166,7 +160,7 @@ class TransformersReflectionLLM(ReflectionLLM):
             pad_id = next(iter(rules.eos_ids), 0)
             decoded = decode(self._model, ids, self._tokenizer.control_ids, pad_id, rules)
             for i, output in zip(batch, decoded, strict=True):
-                segments[i] = self._segment(encoded[i], output, stop)
+                segments[i] = output.segment(self._tokenizer, encoded[i], stop)
         return [segments[i] for i in range(len(prompts))]
 
     def _batches(self, encoded: Sequence[Encoded]) -> Iterator[list[int]]:
@@ -188,23 +182,6 @@ class TransformersReflectionLLM(ReflectionLLM):
     def _contains(self, stop: Sequence[str], ids: list[int]) -> bool:
         text = self._tokenizer.text(ids)
         return any(string in text for string in stop)
-
-    def _segment(self, encoded: Encoded, output: "Decoded", stop: Sequence[str]) -> Segment:
-        text = self._tokenizer.text(output.ids)
-        pieces = self._tokenizer.pieces(output.ids)
-        if output.finish_reason == "stop":
-            text = text[: min(text.find(string) for string in stop if string in text)]
-        return Segment(
-            text=text.strip(),
-            pieces=pieces,
-            reflections=output.reflections,
-            next=output.next,
-            finish_reason=output.finish_reason,  # type: ignore[typeddict-item]
-            tokens=output.tokens,
-            logprob=output.logprob,
-            prompt_tokens=len(encoded.ids),
-            shortened=encoded.shortened,
-        )
 
 
 def _best_device(torch: Any) -> str:

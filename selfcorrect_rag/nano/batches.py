@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.nano.examples import Mixture, row
+from selfcorrect_rag.nano.examples import Mixture, Row, row
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
     CONTINUE,
@@ -63,31 +63,88 @@ def token_weights(tokens: Sequence[str], weights: Weights) -> list[float]:
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """A row in tokens. Branches stand one after the other; `branch` is 0 in what they share."""
+
+    ids: list[int]
+    weights: list[float]
+    positions: list[int]
+    branch: list[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
 class Batch:
-    """Token ids and loss weights, both (rows, tokens), padded on the right."""
+    """Rows padded on the right: token ids, loss weights, positions and branches, all of shape
+    (rows, tokens)."""
 
     ids: torch.Tensor
     weights: torch.Tensor
+    positions: torch.Tensor
+    branch: torch.Tensor
+
+    def mask(self) -> torch.Tensor:
+        """Who sees whom, (rows, 1, tokens, tokens), true where the second axis may look: back, at
+        what all branches share and at its own branch."""
+        length = self.ids.shape[1]
+        back = torch.ones(length, length, dtype=torch.bool).tril()
+        seen, looking = self.branch[:, None, :], self.branch[:, :, None]
+        return (back & ((seen == 0) | (seen == looking)))[:, None]
 
 
 def encode(
-    tokenizer: PreTrainedTokenizerFast, rows: Sequence[str], weights: Weights
-) -> list[tuple[list[int], list[float]]]:
-    """Ids and weights of each row, each encoded in one call."""
-    control = {tokenizer.convert_tokens_to_ids(token): token for token in CONTROL_TOKENS}
-    encoded: list[list[int]] = tokenizer(list(rows))["input_ids"]
-    return [(ids, token_weights([control.get(i, "") for i in ids], weights)) for ids in encoded]
+    tokenizer: PreTrainedTokenizerFast, rows: Sequence[Row], weights: Weights
+) -> list[Encoded]:
+    """Each row in tokens; every branch begins with a control token, so that it can be encoded on
+    its own."""
+    vocabulary = tokenizer.get_vocab()
+    control = {vocabulary[token]: token for token in CONTROL_TOKENS}
+    texts: list[list[int]] = tokenizer([row[0] for row in rows])["input_ids"]
+    branches = [branch for row in rows for branch in row[1:]]
+    followed: list[list[int]] = tokenizer(branches, add_special_tokens=False)["input_ids"]
+    rest = iter(followed)
+    return [
+        _encoded(text, [next(rest) for _ in row[1:]], control, weights)
+        for row, text in zip(rows, texts, strict=True)
+    ]
 
 
-def collate(rows: Sequence[tuple[list[int], list[float]]]) -> Batch:
+def _encoded(
+    text: list[int], branches: Sequence[list[int]], control: dict[int, str], weights: Weights
+) -> Encoded:
+    shared = len(text)
+    result = Encoded(list(text), [], list(range(shared)), [0] * shared)
+    for number, branch in enumerate(branches, start=1):
+        counted = token_weights([control.get(i, "") for i in (*text, *branch)], weights)
+        if number == 1:
+            result.weights.extend(counted[:shared])
+        else:
+            counted[shared] = 0.0  # what precedes it in the row is not what it follows
+        result.ids.extend(branch)
+        result.weights.extend(counted[shared:])
+        result.positions.extend(range(shared, shared + len(branch)))
+        result.branch.extend([number] * len(branch))
+    return result
+
+
+def collate(rows: Sequence[Encoded]) -> Batch:
     """A padded batch, its length a multiple of 16."""
-    length = (max(len(ids) for ids, _ in rows) + 15) // 16 * 16
-    ids = torch.zeros(len(rows), length, dtype=torch.long)
-    weights = torch.zeros(len(rows), length)
-    for i, (row_ids, row_weights) in enumerate(rows):
-        ids[i, : len(row_ids)] = torch.tensor(row_ids)
-        weights[i, : len(row_weights)] = torch.tensor(row_weights)
-    return Batch(ids, weights)
+    length = (max(map(len, rows)) + 15) // 16 * 16
+
+    def pad(name: str, kind: torch.dtype) -> torch.Tensor:
+        table = torch.zeros(len(rows), length, dtype=kind)
+        for i, encoded in enumerate(rows):
+            table[i, : len(encoded)] = torch.tensor(getattr(encoded, name), dtype=kind)
+        return table
+
+    return Batch(
+        pad("ids", torch.long),
+        pad("weights", torch.float32),
+        pad("positions", torch.long),
+        pad("branch", torch.long),
+    )
 
 
 @dataclass(frozen=True)
@@ -110,19 +167,19 @@ class Stream:
         return collate(self._chunk(index // CHUNK)[index % CHUNK])
 
     @lru_cache(maxsize=1)  # noqa: B019  (one chunk, one stream alive at a time)
-    def _chunk(self, number: int) -> list[list[tuple[list[int], list[float]]]]:
+    def _chunk(self, number: int) -> list[list[Encoded]]:
         world = World(f"{self.seed}/{number}")
-        rows: list[tuple[list[int], list[float]]] = []
+        rows: list[Encoded] = []
         total = 0
         while total < CHUNK * self.tokens:
             made = [row(world, self.mixture) for _ in range(256)]
             fresh = encode(self.tokenizer, made, self.weights)
-            rows += [r for r in fresh if len(r[0]) <= self.longest]
-            total = sum(len(ids) for ids, _ in rows)
-        rows.sort(key=lambda r: len(r[0]))
-        batches: list[list[tuple[list[int], list[float]]]] = [[]]
+            rows += [r for r in fresh if len(r) <= self.longest]
+            total = sum(len(r) for r in rows)
+        rows.sort(key=len)
+        batches: list[list[Encoded]] = [[]]
         for r in rows:
-            if batches[-1] and (len(batches[-1]) + 1) * ((len(r[0]) + 15) // 16 * 16) > self.tokens:
+            if batches[-1] and (len(batches[-1]) + 1) * ((len(r) + 15) // 16 * 16) > self.tokens:
                 batches.append([])
             batches[-1].append(r)
         world.random.shuffle(batches)

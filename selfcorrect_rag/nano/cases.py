@@ -29,7 +29,7 @@ class Case:
     @property
     def target(self) -> str:
         """The string that a right answer contains: the value, or the name where that is asked."""
-        return self.value if "{name}" in self.relation.asks[0] else self.entity.name
+        return self.value if self.relation.forward else self.entity.name
 
     @property
     def answer(self) -> str:
@@ -42,16 +42,16 @@ class Case:
         kind = relation.value.removeprefix("later_")
         roll = world.random.random()
         nearby = [m for m in self.gold.mentions.get(kind, []) if m not in self.target]
-        if "{name}" not in relation.asks[0]:
+        if not relation.forward:
             people = [m for m in self.gold.mentions.get("person", []) if m != self.entity.name]
             name = world.choice(people) if people and roll < 0.5 else world.alike(self.entity.name)
             liar = Entity(self.entity.kind, name, self.entity.pronouns, True, self.entity.values)
             return answer(liar, relation, name if kind == "same" else self.value)
         if nearby and roll < 0.5:
             return answer(self.entity, relation, world.choice(nearby))
-        value = self.value if kind == "same" or roll < 0.75 else world.draw(relation.value)
-        if roll < 0.75 or value == self.value:
-            value = world.alike(self.value)
+        named = self.value[0].isupper() or any(letter.isdigit() for letter in self.value)
+        twist = kind == "same" or (named and roll < 0.75)
+        value = world.alike(self.value) if twist else world.draw(relation.value)
         if value == self.value:
             value = world.coin()
         return answer(self.entity, relation, value)
@@ -65,7 +65,7 @@ class Case:
     def similar(self) -> Passage:
         """A passage about a subject with a similar name."""
         entity = new_entity(self.world, self.entity.kind, self.world.alike_name(self.entity.name))
-        if self.relation.slot in self.entity.values and "{name}" not in self.relation.asks[0]:
+        if self.relation.slot in self.entity.values and not self.relation.forward:
             entity.values[self.relation.slot] = self.world.alike(self.value)
         return passage(self.world, entity, self.relation, most=self.most)
 

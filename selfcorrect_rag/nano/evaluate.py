@@ -204,7 +204,7 @@ def _isrel(segment: Segment) -> float:
 
 def _nearby(case: Case) -> str | None:
     """A wrong answer whose value stands in the gold passage, where there is one."""
-    if "{name}" not in case.relation.asks[0]:
+    if not case.relation.forward:
         return None
     kind = case.relation.value.removeprefix("later_")
     values = [v for v in case.gold.mentions.get(kind, []) if v not in case.target]

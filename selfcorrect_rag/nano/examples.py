@@ -1,8 +1,9 @@
 """Training rows in Self-RAG's format, drawn without end from the made-up world.
 
-A row is one string: prompt, control tokens, passages, segments, `</s>`. What is trained in it
-follows from its token ids alone (see `labels.py`): text of a segment that is not judged fully
-supported is read, not learned, so a row may hold a wrong answer and its critique.
+A row is a text (prompt, control tokens, passages) and the branches that may follow it (segments up
+to `</s>`). Branches do not see each other, so that one reading of a passage teaches the critique of
+right and wrong answers alike. What is trained in a row follows from its token ids alone (see
+`batches.py`): text of a segment that is not judged fully supported is read, not learned.
 """
 
 import tomllib
@@ -12,10 +13,7 @@ from functools import cache
 from typing import Any
 
 from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.language import (
-    new_entity,
-    passage,
-)
+from selfcorrect_rag.nano.language import new_entity, passage, split
 from selfcorrect_rag.nano.names import TEMPLATES, capitalise
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
@@ -32,6 +30,8 @@ from selfcorrect_rag.reflection import (
     UTILITY,
 )
 
+Row = tuple[str, ...]
+"""A text, then the branches that follow it: at least one."""
 EOS = "</s>"
 NOT_SAID = "The passage does not say."
 TRUE_OR_FALSE = (
@@ -78,39 +78,32 @@ def irrelevant() -> str:
     return f"{IRRELEVANT}{NOT_SAID}{UTILITY[0]}{EOS}"
 
 
-def supported(world: World, most: int) -> str:
-    """A right answer from the gold passage."""
+def answered(world: World, most: int) -> Row:
+    """A question with its gold passage, and several answers to it: the right one, wrong ones, and
+    the right one with an addition that the passage does not support."""
     case = new_case(world, most)
-    head = prompt(disguise(world, case.question)) + evidence(case.gold.text)
-    return head + finish(case.answer, FULLY_SUPPORTED, 5)
+    branches = [finish(case.answer, FULLY_SUPPORTED, 5)]
+    wrong = dict.fromkeys(case.wrong_answer() for _ in range(world.choice((1, 2, 3, 3))))
+    branches += [finish(text, NO_SUPPORT, 2) for text in wrong]
+    if world.chance(0.15):
+        double = new_entity(world, case.entity.kind, case.entity.name)
+        other = passage(world, double, without=case.relation, most=1).sentences[-1]
+        branches.append(finish(f"{case.answer} {other}", PARTIALLY_SUPPORTED, 4))
+    return prompt(disguise(world, case.question)) + evidence(case.gold.text), *branches
 
 
-def unsupported(world: World, most: int) -> str:
-    """A wrong answer and its critique."""
-    case = new_case(world, most)
-    head = prompt(disguise(world, case.question)) + evidence(case.gold.text)
-    return head + finish(case.wrong_answer(), NO_SUPPORT, 2)
-
-
-def partial(world: World, most: int) -> str:
-    """A right answer with an addition that the passage does not support."""
-    case = new_case(world, most)
-    double = new_entity(world, case.entity.kind, case.entity.name)
-    other = passage(world, double, without=case.relation, most=1).sentences[-1]
-    head = prompt(case.question) + evidence(case.gold.text)
-    return head + finish(f"{case.answer} {other}", PARTIALLY_SUPPORTED, 4)
-
-
-def unhelpful(world: World, most: int) -> str:
+def unhelpful(world: World, most: int) -> Row:
     """A passage that does not answer the question."""
     case = new_case(world, most)
-    return prompt(disguise(world, case.question)) + evidence(case.distractor().text) + irrelevant()
+    head = prompt(disguise(world, case.question)) + evidence(case.distractor().text)
+    return head, irrelevant()
 
 
-def unstated(world: World, most: int) -> str:
+def unstated(world: World, most: int) -> Row:
     """A passage about the right subject that does not say what is asked: the hardest to refuse."""
     case = new_case(world, most)
-    return prompt(disguise(world, case.question)) + evidence(case.missing().text) + irrelevant()
+    head = prompt(disguise(world, case.question)) + evidence(case.missing().text)
+    return head, irrelevant()
 
 
 ABOUT = (
@@ -125,26 +118,28 @@ LIFE = ("Write a biography of {}.", "Tell me a bio of {}.", "Tell me about the l
 BRIEF = ("Who is {}?", "Who was {}?")
 
 
-def about(world: World, most: int) -> str:
+def about(world: World, most: int) -> Row:
     """Several segments about one subject, from one or two passages, or one for a brief question."""
     entity = new_entity(world)
     person = entity.kind.name == "person"
     brief = world.chance(0.25)
     wordings = (BRIEF if person else ("What is {}?",)) if brief else ABOUT + LIFE * person
-    row = prompt(world.choice(wordings).format(entity.name))
+    head = prompt(world.choice(wordings).format(entity.name))
     if world.chance(0.2):
-        return row + evidence(passage(world, new_entity(world), most=most).text) + irrelevant()
+        stranger = passage(world, new_entity(world), most=most)
+        return head + evidence(stranger.text), irrelevant()
+    segments = ""
     for turn in range(2):
         text = passage(world, entity, most=min(most, 5))
-        row += evidence(text.text) + RELEVANT
+        segments += evidence(text.text) + RELEVANT
         count = 1 if brief or turn else 3
-        row += CONTINUE.join(f"{s}{FULLY_SUPPORTED}" for s in text.sentences[:count])
+        segments += CONTINUE.join(f"{s}{FULLY_SUPPORTED}" for s in text.sentences[:count])
         if brief or turn or world.chance(0.6):
             break
-    return row + UTILITY[4] + EOS
+    return head, segments + UTILITY[4] + EOS
 
 
-def two_part(world: World, most: int) -> str:
+def two_part(world: World, most: int) -> Row:
     """Two questions in one: a segment for each, in the order in which the passages come."""
     most = min(most, 3)
     cases = [new_case(world, most) for _ in range(2)]
@@ -152,29 +147,30 @@ def two_part(world: World, most: int) -> str:
         (cases[0].question.rstrip("?."), cases[1].question[0].lower() + cases[1].question[1:])
     )
     first, second = cases if world.chance(0.6) else cases[::-1]
-    row = prompt(joined) + evidence(first.gold.text)
-    row += f"{RELEVANT}{first.answer}{FULLY_SUPPORTED}"
+    head = prompt(joined) + evidence(first.gold.text)
+    segment = f"{RELEVANT}{first.answer}{FULLY_SUPPORTED}"
     if world.chance(0.3):
         useless = world.choice((first.gold, second.missing(), second.other()))
-        return row + evidence(useless.text) + irrelevant()
-    return row + evidence(second.gold.text) + finish(second.answer, FULLY_SUPPORTED, 5)
+        return head, segment + evidence(useless.text) + irrelevant()
+    last = finish(second.answer, FULLY_SUPPORTED, 5)
+    return head, segment + evidence(second.gold.text) + last
 
 
-def claim(world: World, most: int) -> str:
-    """A statement to be called true or false."""
+def claim(world: World, most: int) -> Row:
+    """A statement to be called true or false; the other word is a wrong answer."""
     case = new_case(world, most)
     truth = world.chance(0.5)
     statement = case.answer if truth else case.wrong_answer()
     head = prompt(f"{TRUE_OR_FALSE}{world.choice(BREAKS)}## Input:\n\n{statement}")
     if world.chance(0.25):
-        return head + evidence(case.distractor().text) + irrelevant()
-    said = truth if world.chance(0.7) else not truth
-    critique = (FULLY_SUPPORTED, 5) if said == truth else (NO_SUPPORT, 2)
-    return head + evidence(case.gold.text) + finish(str(said).lower(), *critique)
+        return head + evidence(case.distractor().text), irrelevant()
+    right = finish(str(truth).lower(), FULLY_SUPPORTED, 5)
+    wrong = finish(str(not truth).lower(), NO_SUPPORT, 2)
+    return head + evidence(case.gold.text), right, wrong
 
 
-def choice(world: World, most: int) -> str:
-    """A question with four candidates; the answer is a letter."""
+def choice(world: World, most: int) -> Row:
+    """A question with four candidates; the answer is a letter, another letter a wrong answer."""
     case = new_case(world, most)
     right = world.random.randrange(4)
     candidates = [
@@ -187,20 +183,28 @@ def choice(world: World, most: int) -> str:
     ]
     listed = "\n".join(f"{letter}: {text}" for letter, text in zip("ABCD", candidates, strict=True))
     task = f"{FOUR_CHOICES}{world.choice(BREAKS)}### Input:\n{case.question}\n{listed}"
-    return prompt(task) + evidence(case.gold.text) + finish("ABCD"[right], FULLY_SUPPORTED, 5)
+    letters = "ABCD"[right], "ABCD"[(right + world.choice((1, 2, 3))) % 4]
+    return (
+        prompt(task) + evidence(case.gold.text),
+        finish(letters[0], FULLY_SUPPORTED, 5),
+        finish(letters[1], NO_SUPPORT, 2),
+    )
 
 
 @cache
 def tasks() -> Mapping[str, Any]:
-    """The tasks that need no passage."""
-    return tomllib.loads((TEMPLATES / "tasks.toml").read_text(encoding="utf-8"))
+    """The tasks that need no passage, with their wordings split as those of questions are."""
+    table = tomllib.loads((TEMPLATES / "tasks.toml").read_text(encoding="utf-8"))
+    for row in table["task"]:
+        row["asks"], row["held_out"] = split(row["asks"])
+    return table
 
 
 def task(world: World, held_out: bool = False) -> tuple[str, str]:
     """A task that needs no passage, and the reply to it."""
     rows = tasks()["task"]
     row = world.random.choices(rows, [r["weight"] for r in rows])[0]
-    wording = row["asks"][-1] if held_out else world.choice(row["asks"][:-1])
+    wording = world.choice(row["held_out" if held_out else "asks"])
     a, b = world.random.randint(0, 30), world.random.randint(0, 30)
     big, word = a + world.random.randint(1, 50), world.draw("word")
     pole, antipole = world.choice(tasks()["pairs"]["opposites"].split(",")).split()
@@ -234,56 +238,32 @@ def task(world: World, held_out: bool = False) -> tuple[str, str]:
     return wording.format(**values), row["reply"].format(**values)
 
 
-def no_retrieval(world: World, most: int) -> str:
+def no_retrieval(world: World, most: int) -> Row:
     """A task that needs no passage."""
     instruction, reply = task(world)
-    return f"{prompt(instruction)}{NO_RETRIEVAL}{reply}{UTILITY[4]}{EOS}"
+    return prompt(instruction), f"{NO_RETRIEVAL}{reply}{UTILITY[4]}{EOS}"
 
 
 @dataclass(frozen=True)
 class Mixture:
     """Shares of the sorts of rows (any positive numbers) and the length of passages."""
 
-    shares: Mapping[Callable[[World, int], str], float]
+    shares: Mapping[Callable[[World, int], Row], float]
     most: int
     """About how many sentences a passage may have beside its lead."""
 
 
 EARLY = Mixture(
-    {
-        supported: 34,
-        unhelpful: 20,
-        no_retrieval: 22,
-        unsupported: 8,
-        about: 10,
-        claim: 3,
-        two_part: 3,
-    },
+    {answered: 42, unhelpful: 18, unstated: 2, no_retrieval: 22, about: 10, claim: 3, two_part: 3},
     most=2,
 )
 MAIN = Mixture(
     {
-        supported: 27,
-        unhelpful: 28,
-        no_retrieval: 9,
-        unsupported: 16,
-        partial: 3,
-        about: 6,
-        claim: 5,
-        two_part: 4,
-        choice: 2,
-    },
-    most=8,
-)
-SHARP = Mixture(
-    {
-        supported: 30,
-        unhelpful: 14,
+        answered: 45,
+        unhelpful: 18,
         unstated: 16,
-        no_retrieval: 7,
-        unsupported: 17,
-        partial: 3,
-        about: 5,
+        no_retrieval: 9,
+        about: 4,
         claim: 4,
         two_part: 3,
         choice: 1,
@@ -292,7 +272,7 @@ SHARP = Mixture(
 )
 
 
-def row(world: World, mixture: Mixture) -> str:
+def row(world: World, mixture: Mixture) -> Row:
     """One training row."""
     sorts = list(mixture.shares)
     make = world.random.choices(sorts, list(mixture.shares.values()))[0]

@@ -3,11 +3,14 @@
 Template syntax: `{slot}` is a value, `<a|b|>` one of several texts, `{a=b}` one value shared by two
 relations, `{v}` the value of the relation at hand. A slot that names a relation of the subject (or
 one of its extra `values`) always gives the same value; any other slot draws a fresh one.
-The last question of every relation is held out of training and used in the evaluation.
+A relation is asked in its own wordings and in those that many relations share (`questions.toml`).
+One wording in five is held out of training and used in the evaluation; a shared construction that
+is held out for one relation is trained with others.
 """
 
 import re
 import tomllib
+import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,11 +35,19 @@ class Relation:
     """The kind of value, as `World.draw` knows it; `same` is the subject's own name."""
     facts: tuple[str, ...]
     asks: tuple[str, ...]
+    """Ways of asking for it, in training."""
+    held_out: tuple[str, ...]
+    """Ways of asking for it that training never uses."""
     answer: str
     family: str
     """Relations of one family answer each other's questions (date and year of birth)."""
     slot: str
     """The slot that states it: its own name, but for a relation read backwards."""
+
+    @property
+    def forward(self) -> bool:
+        """Whether the subject is named and the value asked for, not the other way round."""
+        return "{name}" in self.asks[0]
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ def _kind(name: str, table: Mapping[str, Any]) -> Kind:
             key,
             row["value"],
             tuple(row["facts"]),
-            tuple(row["asks"]),
+            *split(wordings(row)),
             row["answer"],
             row.get("family", key),
             row.get("slot", key),
@@ -83,6 +94,44 @@ def _kind(name: str, table: Mapping[str, Any]) -> Kind:
         table.get("values", {}),
         relations,
     )
+
+
+@cache
+def questions() -> Mapping[str, list[str]]:
+    """The ways of asking that many relations share."""
+    return tomllib.loads((TEMPLATES / "questions.toml").read_text(encoding="utf-8"))
+
+
+def wordings(row: Mapping[str, Any]) -> list[str]:
+    """Every way of asking for a relation: its own, then the shared ones in its words."""
+    asked = SLOT.search(row["asks"][0])
+    subject = f"{{{asked[2]}}}" if asked else ""
+    shared = []
+    for words in row.get("agent", ()):
+        past, participle, noun = words.split(" ", 2)
+        given = {"past": past, "participle": participle, "noun": noun}
+        shared += [(frame, given) for key in ("agent", "agent_noun") for frame in questions()[key]]
+    shared += [(frame, {"noun": n}) for n in row.get("noun", ()) for frame in questions()["noun"]]
+    shared += [
+        (frame, {"participle": participle})
+        for key in ("when", "where")
+        for participle in row.get(key, ())
+        for frame in questions()[key]
+    ]
+    made = [
+        frame.format(x=subject, **given)
+        for frame, given in shared
+        if all(given.get(word) != "-" for word in re.findall(r"\{(\w+)\}", frame))
+    ]
+    return list(dict.fromkeys([*row["asks"], *made]))
+
+
+def split(asks: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Wordings to train with, and those held out: by a hash of the wording, so that relations
+    which share one agree about it."""
+    held = [zlib.crc32(SLOT.sub("{x}", wording).encode()) % 5 == 0 for wording in asks]
+    trained = tuple(wording for wording, out in zip(asks, held, strict=True) if not out)
+    return trained, tuple(wording for wording, out in zip(asks, held, strict=True) if out)
 
 
 @dataclass
@@ -269,8 +318,8 @@ def longer_name(world: World, name: str) -> str:
 
 
 def ask(world: World, entity: Entity, relation: Relation, held_out: bool = False) -> str:
-    """A question for `relation`: one of the training wordings, or the held-out one."""
-    wording = relation.asks[-1] if held_out else world.choice(relation.asks[:-1])
+    """A question for `relation`, in a wording of training or in a held-out one."""
+    wording = world.choice(relation.held_out if held_out else relation.asks)
     return Writer(world, entity).sentence(wording, relation)
 
 

@@ -34,7 +34,7 @@ def _corpus(rows: int, seed: int) -> Iterator[str]:
     world = World(f"tokenizer/{seed}")
     for mixture in (EARLY, MAIN):
         for _ in range(rows // 2):
-            text = row(world, mixture)
+            text = "".join(row(world, mixture))
             for token in SPECIAL_TOKENS:
                 text = text.replace(token, "\n")
             yield text

@@ -21,7 +21,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.architecture import build
 from selfcorrect_rag.nano.batches import Batch, Stream, Weights
-from selfcorrect_rag.nano.examples import EARLY, MAIN, SHARP, Mixture
+from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture
 from selfcorrect_rag.nano.tokenizer import load_tokenizer, train_tokenizer
 
 
@@ -29,10 +29,8 @@ from selfcorrect_rag.nano.tokenizer import load_tokenizer, train_tokenizer
 class Settings:
     """What decides the result."""
 
-    steps: int = 4200
-    """Optimiser steps of the first cycle, phases early and main."""
-    sharpen: int = 2200
-    """Optimiser steps of the second cycle, which dwells on what the first leaves unsure."""
+    steps: int = 4600
+    """Optimiser steps."""
     early: float = 0.2
     """Share of the steps with short passages and some loss on their text, which teach copying."""
     seed: int = 1
@@ -50,9 +48,7 @@ class Settings:
     """Peak learning rate of both optimisers (Muon, with updates scaled as AdamW's)."""
     warmup: int = 60
     flat: float = 0.3
-    """Share of the first cycle before its cosine decay, to 3 % of the peak."""
-    restart: float = 0.66
-    """Where the second cycle's cosine begins, as a share of the peak."""
+    """Share of the steps before the cosine decay, to 3 % of the peak."""
     save_every: int = 200
     log_every: int = 20
 
@@ -68,8 +64,7 @@ class Phase:
 
 PHASES = (
     Phase("early", EARLY, Weights(reflection=2.0, passage=0.15)),
-    Phase("main", MAIN, Weights(reflection=3.0)),
-    Phase("sharp", SHARP, Weights(reflection=3.0)),
+    Phase("main", MAIN, Weights(reflection=4.0)),
 )
 
 
@@ -77,7 +72,7 @@ class Data:
     """The batch of any step."""
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.starts = (0, round(settings.steps * settings.early), settings.steps)
+        self.starts = (0, round(settings.steps * settings.early))
         self.streams = [
             Stream(tokenizer, p.mixture, p.weights, f"{settings.seed}/{p.name}", settings.tokens)
             for p in PHASES
@@ -90,19 +85,12 @@ class Data:
 
 
 def rate_at(settings: Settings, step: int) -> float:
-    """The learning rate of `step`: warm-up, flat, cosine; then a second, lower cosine."""
-    if step >= settings.steps:
-        return (
-            settings.rate * settings.restart * _cosine((step - settings.steps) / settings.sharpen)
-        )
+    """The learning rate of `step`: warm-up, flat, cosine."""
     progress = step / settings.steps
     if progress < settings.flat:
         return settings.rate * min(1.0, (step + 1) / settings.warmup)
-    return settings.rate * _cosine((progress - settings.flat) / (1 - settings.flat))
-
-
-def _cosine(progress: float) -> float:
-    return 0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * progress))
+    fallen = (progress - settings.flat) / (1 - settings.flat)
+    return settings.rate * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * fallen)))
 
 
 def optimisers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Optimizer]:
@@ -123,7 +111,12 @@ def loss_of(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
     targets, weights = batch.ids[:, 1:], batch.weights[:, 1:]
     chosen = weights > 0
     with torch.autocast("cpu", torch.bfloat16):
-        hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state
+        hidden = model.model(
+            input_ids=batch.ids,
+            attention_mask=batch.mask(),
+            position_ids=batch.positions,
+            use_cache=False,
+        ).last_hidden_state
         logits = model.lm_head(hidden[:, :-1][chosen])
     losses = torch.nn.functional.cross_entropy(logits.float(), targets[chosen], reduction="none")
     return (losses * weights[chosen]).sum() / weights[chosen].sum()
@@ -149,11 +142,6 @@ class Trainer:
         if (folder / "checkpoint.pt").exists():
             self.resume()
 
-    @property
-    def last(self) -> int:
-        """Steps in all."""
-        return self.settings.steps + self.settings.sharpen
-
     def resume(self) -> None:
         """Go on from the newest checkpoint, which must have the same settings."""
         state = torch.load(self.folder / "checkpoint.pt", weights_only=True)
@@ -177,7 +165,7 @@ class Trainer:
 
     def run(self, until: int | None = None) -> Iterator[tuple[int, int, float]]:
         """Train, yielding (steps done, tokens of the batch, loss) after every step."""
-        last = self.last if until is None else until
+        last = self.settings.steps if until is None else until
         while self.step < last:
             batch = self.data.batch(self.step)
             for optimiser in self.optimisers:
@@ -223,10 +211,10 @@ def main() -> None:
     for step, count, loss in trainer.run():
         tokens += count
         losses.append(loss)
-        if step % settings.log_every == 0 or step == trainer.last:
+        if step % settings.log_every == 0 or step == settings.steps:
             seconds = time.time() - began
             print(
-                f"step {step}/{trainer.last}  loss {sum(losses) / len(losses):.4f}  "
+                f"step {step}/{settings.steps}  loss {sum(losses) / len(losses):.4f}  "
                 f"{tokens / 1e6:.2f} M tokens since step {start}  {tokens / seconds:.0f} tokens/s  "
                 f"{seconds:.0f} s",
                 flush=True,

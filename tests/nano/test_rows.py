@@ -1,9 +1,11 @@
 """What is learned in a row, token by token, and how text becomes ids."""
 
 import pytest
+import torch
 
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.nano.batches import Weights, encode, token_weights
+from selfcorrect_rag.nano.architecture import build
+from selfcorrect_rag.nano.batches import Weights, collate, encode, token_weights
 from selfcorrect_rag.nano.examples import MAIN, evidence, prompt, row
 from selfcorrect_rag.nano.tokenizer import SPECIAL_TOKENS, load_tokenizer
 from selfcorrect_rag.nano.world import World
@@ -57,14 +59,47 @@ def test_text_after_an_irrelevant_passage_is_learned() -> None:
 
 def test_real_rows_count_nothing_before_the_response_and_in_passages(tokenizer) -> None:
     world = World("weights")
-    texts = [row(world, MAIN) for _ in range(60)]
+    rows = [row(world, MAIN) for _ in range(60)]
     opening, closing = tokenizer.convert_tokens_to_ids(["<paragraph>", "</paragraph>"])
-    for text, (ids, weights) in zip(texts, encode(tokenizer, texts, Weights()), strict=True):
+    for (text, *_), encoded in zip(rows, encode(tokenizer, rows, Weights()), strict=True):
+        ids, weights = encoded.ids, encoded.weights
         instruction = text[: text.index("### Response:\n") + len("### Response:\n")]
         assert set(weights[: len(tokenizer(instruction)["input_ids"])]) == {0.0}
         for start in (i for i, token in enumerate(ids) if token == opening):
             end = ids.index(closing, start)
             assert set(weights[start + 1 : end + 1]) == {0.0}
+
+
+def test_a_branch_sees_what_it_follows_and_no_other_branch(tokenizer) -> None:
+    """Every branch gets the hidden states that it has as a row of its own."""
+    world = World("branches")
+    rows = [r for r in (row(world, MAIN) for _ in range(40)) if len(r) > 2][:4]
+    model = build(len(tokenizer)).eval()
+    encoded = encode(tokenizer, rows, Weights())
+    batch = collate(encoded)
+    with torch.no_grad():
+        together = model.model(
+            input_ids=batch.ids, attention_mask=batch.mask(), position_ids=batch.positions
+        ).last_hidden_state
+        for states, of_row, (shared, *branches) in zip(together, encoded, rows, strict=True):
+            for number, branch in enumerate(branches, start=1):
+                ids = tokenizer(shared + branch, return_tensors="pt")["input_ids"]
+                alone = model.model(input_ids=ids).last_hidden_state[0]
+                seen = [i for i, b in enumerate(of_row.branch) if b in (0, number)]
+                assert [of_row.ids[i] for i in seen] == ids[0].tolist()
+                torch.testing.assert_close(states[seen], alone, atol=1e-4, rtol=1e-4)
+
+
+def test_the_first_token_of_a_further_branch_is_not_predicted_from_the_branch_before(
+    tokenizer,
+) -> None:
+    world = World("first")
+    for encoded in encode(tokenizer, [row(world, MAIN) for _ in range(40)], Weights()):
+        for i in range(1, len(encoded)):
+            if encoded.branch[i] > 1 and encoded.branch[i - 1] != encoded.branch[i]:
+                assert encoded.weights[i] == 0
+            elif encoded.branch[i] == 1 and encoded.branch[i - 1] == 0:
+                assert encoded.weights[i] > 0
 
 
 def test_control_tokens_are_single_ids_in_checkpoint_order(tokenizer) -> None:

@@ -8,8 +8,7 @@ import torch
 from selfcorrect_rag.nano.train import Settings, Trainer, rate_at
 
 TOY = Settings(
-    steps=6,
-    sharpen=4,
+    steps=10,
     tokens=512,
     vocabulary=420,
     tokenizer_rows=60,
@@ -23,12 +22,12 @@ TOY = Settings(
 )
 
 
-def test_the_rate_warms_up_falls_and_starts_again() -> None:
+def test_the_rate_warms_up_stays_and_falls() -> None:
     settings = Settings()
-    rates = [rate_at(settings, step) for step in range(settings.steps + settings.sharpen)]
-    assert rates[0] < rates[60] == max(rates) == settings.rate
-    assert rates[settings.steps - 1] < 0.05 * settings.rate
-    assert rates[settings.steps] == pytest.approx(settings.restart * settings.rate)
+    rates = [rate_at(settings, step) for step in range(settings.steps)]
+    flat = round(settings.steps * settings.flat)
+    assert rates[0] < rates[60] == max(rates) == settings.rate == rates[flat - 1]
+    assert rates[flat:] == sorted(rates[flat:], reverse=True)
     assert rates[-1] < 0.05 * settings.rate
 
 

@@ -3,14 +3,14 @@
 import re
 
 from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.examples import EARLY, MAIN, SHARP, row
+from selfcorrect_rag.nano.examples import EARLY, MAIN, row, task, tasks
 from selfcorrect_rag.nano.language import kinds
 from selfcorrect_rag.nano.names import is_held_out
 from selfcorrect_rag.nano.world import World
 
 
 def test_a_seed_fixes_every_row() -> None:
-    for mixture in (EARLY, MAIN, SHARP):
+    for mixture in (EARLY, MAIN):
         one, same, other = World("a"), World("a"), World("b")
         rows = [row(one, mixture) for _ in range(20)]
         assert rows == [row(same, mixture) for _ in range(20)]
@@ -24,12 +24,43 @@ def test_subjects_are_on_one_side_of_the_held_out_line() -> None:
         assert all(is_held_out(case.entity.name) is held_out for case in cases)
 
 
-def test_the_held_out_wording_of_every_relation_is_never_trained_on() -> None:
-    """The last wording of each relation is only asked where the held-out one is wanted."""
-    for kind in kinds():
-        for relation in kind.relations.values():
-            assert len(relation.asks) >= 2, (kind.name, relation.name)
-            assert relation.asks[-1] not in relation.asks[:-1]
+def test_a_held_out_wording_is_held_out_of_every_relation() -> None:
+    """One wording may serve several relations: all of them train with it, or none."""
+    relations = [r for kind in kinds() for r in kind.relations.values()]
+    trained = {wording for relation in relations for wording in relation.asks}
+    held_out = {wording for relation in relations for wording in relation.held_out}
+    assert not trained & held_out
+    for relation in relations:
+        assert len(relation.asks) >= 4, relation.name
+        assert relation.held_out, relation.name
+
+
+def test_questions_and_tasks_use_the_wordings_of_their_side() -> None:
+    for held_out in (False, True):
+        world = World("wordings", held_out=held_out)
+        for _ in range(300):
+            case = new_case(world, 1, held_out)
+            sides = case.relation.held_out if held_out else case.relation.asks
+            assert any(fits(wording, case.question) for wording in sides), case.question
+            asked, _ = task(world, held_out)
+            wordings = [
+                w for row in tasks()["task"] for w in row["held_out" if held_out else "asks"]
+            ]
+            assert any(fits(wording, asked) for wording in wordings), asked
+
+
+def fits(wording: str, text: str) -> bool:
+    """Whether `text` is `wording` with something in its slots."""
+    pieces = re.split(r"\{\w+\}", wording)
+    return bool(re.fullmatch(".+".join(map(re.escape, pieces)), text, re.IGNORECASE | re.DOTALL))
+
+
+def test_every_relation_can_be_asked_in_the_words_it_shares() -> None:
+    film = next(kind for kind in kinds() if kind.name == "film")
+    director = film.relations["director"]
+    every = {*director.asks, *director.held_out}
+    assert {"By whom was {name} directed?", "Name the director of {name}."} <= every
+    assert not any(" - " in wording for wording in every)
 
 
 def test_the_gold_passage_states_the_answer_and_the_missing_one_does_not() -> None:
@@ -43,10 +74,22 @@ def test_the_gold_passage_states_the_answer_and_the_missing_one_does_not() -> No
 def test_rows_have_the_form_of_the_papers() -> None:
     world = World("form")
     rows = [row(world, MAIN) for _ in range(300)]
-    for text in rows:
+    texts = [shared + branch for shared, *branches in rows for branch in branches]
+    for text in texts:
         assert text.startswith("### Instruction:\n")
         assert text.endswith("]</s>")
         assert text.count("<paragraph>") == text.count("</paragraph>")
         assert not re.search(r"\[Irrelevant\][^\[]*\[(Fully|Partially|No support)", text), text
-    assert any(text.count("<paragraph>") > 1 for text in rows)
-    assert any("[Continue to Use Evidence]" in text for text in rows)
+    assert any(text.count("<paragraph>") > 1 for text in texts)
+    assert any("[Continue to Use Evidence]" in text for text in texts)
+
+
+def test_the_branches_of_a_row_are_one_right_answer_and_wrong_ones() -> None:
+    world = World("branches")
+    rows = [row(world, MAIN) for _ in range(300)]
+    several = [branches for _, *branches in rows if len(branches) > 1]
+    assert several
+    for branches in several:
+        assert len(set(branches)) == len(branches)
+        assert sum("[Fully supported]" in branch for branch in branches) == 1
+        assert all(branch.startswith("[Relevant]") for branch in branches)

@@ -1,0 +1,175 @@
+"""ReflectionLLM on vLLM in this process: continuous batching over all that is in flight."""
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PrivateAttr
+
+from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.background import BackgroundLoop, together
+from selfcorrect_rag.models.engine_llm import Completion, EngineReflectionLLM, Request
+from selfcorrect_rag.models.tokens import ControlledTokenizer
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+CPU_OPTIONS = {
+    "dtype": "float32",
+    "block_size": 32,
+    "kv_cache_memory_bytes": 2 << 30,
+    "enforce_eager": True,
+}
+"""For vLLM's CPU build, whose defaults are blocks too long for the prefixes that candidates share,
+a cache of nine tenths of the memory, and a compiled model, which is slow to start."""
+CPU_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
+"""Where the user has set nothing: the engine and the graph need a core each, and compiling what
+gathers the log-probabilities takes longer than it saves."""
+
+
+class VLLMReflectionLLM(EngineReflectionLLM):
+    """Runs a Self-RAG checkpoint on vLLM's asynchronous engine.
+
+    The engine is one process more (or several, with tensor parallelism); a script that makes one
+    on a machine where vLLM spawns processes, as its CPU build does, needs the usual
+    ``if __name__ == "__main__":``. Passages, beams and concurrent runs share its batches.
+
+    Raises:
+        MissingExtra: vLLM is not installed.
+        ModelNotFound: no checkpoint is there, or vLLM cannot run it.
+        NotAReflectionModel: its vocabulary lacks reflection tokens.
+    """
+
+    model: str
+    """A folder, or a hub name such as ``selfrag/selfrag_llama2_7b``."""
+    engine: dict[str, Any] = Field(default_factory=dict)
+    """The engine's own options: ``tensor_parallel_size``, ``dtype``, ``max_model_len``,
+    ``gpu_memory_utilization`` and all others of vLLM's ``AsyncEngineArgs``."""
+
+    _engine: "AsyncLLM | None" = PrivateAttr(default=None)
+    _numbers: Any = PrivateAttr(default_factory=itertools.count)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Start the engine: seconds for a small model, minutes for a large one."""
+        _set_environment()
+        require("vllm", "vllm")
+        transformers = require("transformers", "local")
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)
+            controlled = ControlledTokenizer(tokenizer)  # fails before the engine starts
+        except NotAReflectionModel as error:
+            raise NotAReflectionModel(f"{self.model}: {error}") from error
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelNotFound(f"cannot read a tokenizer from {self.model}: {error}") from error
+        self._loop = BackgroundLoop("vllm")
+        try:
+            engine = self._loop.run(self._start())
+        except BaseException as error:
+            self._loop.close()
+            if isinstance(error, Exception):
+                raise ModelNotFound(f"vLLM cannot run {self.model}: {error}") from error
+            raise
+        self._engine = engine
+        self._begin(controlled, engine.model_config.max_model_len)
+
+    async def _start(self) -> "AsyncLLM":
+        from vllm import AsyncEngineArgs
+        from vllm.platforms import current_platform
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        defaults: dict[str, Any] = {"disable_log_stats": True}
+        if current_platform.is_cpu():
+            defaults |= CPU_OPTIONS
+        arguments = AsyncEngineArgs(model=self.model, **{**defaults, **self.engine})
+        return AsyncLLM.from_engine_args(arguments)
+
+    @property
+    def _llm_type(self) -> str:
+        return "vllm-reflection"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model": self.model, **self.engine}
+
+    def close(self) -> None:
+        """End the engine's processes and free its memory; running calls fail. May be repeated."""
+        super().close()
+        if self._engine is not None:
+            self._engine.shutdown()
+            self._engine = None
+
+    async def _complete(
+        self, prompts: Sequence[Sequence[int]], request: Request
+    ) -> list[Completion]:
+        from vllm.sampling_params import RequestOutputKind
+
+        params = _sampling_params(request)
+        params.output_kind = RequestOutputKind.FINAL_ONLY
+        params.detokenize = bool(request.stop)  # only stop strings need the engine to read text
+        return await together(self._one(prompt, params) for prompt in prompts)
+
+    async def _one(self, prompt: Sequence[int], params: "SamplingParams") -> Completion:
+        (output,) = [output async for output in self._outputs(prompt, params)]
+        (completion,) = output.outputs
+        wanted = params.logprob_token_ids
+        return Completion(
+            ids=completion.token_ids,
+            logprobs=[
+                # Most tokens are text, of which only their own log-probability is of use.
+                {i: step[i].logprob for i in (wanted if token_id in wanted else [token_id])}
+                for token_id, step in zip(completion.token_ids, completion.logprobs, strict=True)
+            ],
+            finish_reason=completion.finish_reason,
+            stop_reason=completion.stop_reason,
+        )
+
+    async def _deltas(self, prompt: Sequence[int], request: Request) -> AsyncIterator[str]:
+        from vllm.sampling_params import RequestOutputKind
+
+        params = _sampling_params(request)
+        params.output_kind = RequestOutputKind.DELTA
+        async with self._places.take(1):
+            async for output in self._outputs(prompt, params):
+                yield output.outputs[0].text
+
+    async def _outputs(self, prompt: Sequence[int], params: "SamplingParams") -> AsyncIterator[Any]:
+        from vllm.inputs import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        assert self._engine is not None  # closing ends the loop that this runs on
+        name = f"selfcorrect-{next(self._numbers)}"
+        outputs = self._engine.generate(tokens_input(list(prompt)), params, name)
+        try:
+            async for output in outputs:
+                yield output
+        except EngineDeadError as error:
+            raise EngineFailed(
+                f"vLLM's engine for {self.model} has died ({error}); its log says why: close this "
+                "LLM and make a new one"
+            ) from error
+
+
+def _sampling_params(request: Request) -> "SamplingParams":
+    from vllm import SamplingParams
+
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        logprob_token_ids=list(request.logprob_ids),
+        stop_token_ids=list(request.stop_ids),
+        stop=list(request.stop),
+        allowed_token_ids=None if request.allowed_ids is None else list(request.allowed_ids),
+        **request.sampling,
+    )
+
+
+def _set_environment() -> None:
+    """Set what vLLM's CPU build reads at import; elsewhere, nothing."""
+    from importlib.util import find_spec
+
+    torch = require("torch", "vllm")
+    if find_spec("vllm") and not torch.cuda.is_available():
+        for name, value in CPU_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
