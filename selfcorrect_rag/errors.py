@@ -17,7 +17,7 @@ class PromptTooLong(SelfCorrectError, ValueError):
     """A prompt does not fit the model's context, even with every passage cut away."""
 
 
-class NotAReflectionModel(SelfCorrectError, ValueError):
+class NotAReflectionModel(SelfCorrectError):
     """A checkpoint whose vocabulary lacks reflection tokens."""
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.index import DEFAULT_INDEX
 from selfcorrect_rag.commands.knobs import add_knobs, settings_from
 from selfcorrect_rag.commands.show import console, show_result
-from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.nano import demo_index, load_generator
+from selfcorrect_rag.nano import demo_index
 from selfcorrect_rag.search.opening import find_embeddings, open_retriever
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.settings import SelfRAGSettings
@@ -44,35 +44,15 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Which generator to use, and where."""
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        help="a folder or hub name of a checkpoint with reflection tokens, such as "
-        "selfrag/selfrag_llama2_7b; the nano generator by default",
-    )
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, mps; the best one here by default")
-    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"])
-
-
-def load_model(args: argparse.Namespace) -> TransformersReflectionLLM:
-    """The generator that the options name."""
-    if args.model is None:
-        return load_generator(device=args.device, dtype=args.dtype)
-    return TransformersReflectionLLM.from_pretrained(
-        args.model, device=args.device, dtype=args.dtype
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Answer ``args.question``."""
     settings = settings_from(args, SelfRAGSettings)
     retriever, source = _retriever(args.index, args.embeddings, settings.passages)
-    graph = create_self_rag(load_model(args), retriever, settings=settings)
-    started = time.perf_counter()
-    result = graph.invoke({"question": args.question})
-    seconds = time.perf_counter() - started
+    with opened_model(args) as llm:
+        graph = create_self_rag(llm, retriever, settings=settings)
+        started = time.perf_counter()
+        result = graph.invoke({"question": args.question})
+        seconds = time.perf_counter() - started
     if args.json:
         json.dump(as_json(result, seconds), sys.stdout, ensure_ascii=False, indent=2)
         print()

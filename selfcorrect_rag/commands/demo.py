@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.commands.ask import add_model_options, load_model
+from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.show import console, show_result
 from selfcorrect_rag.nano import demo_index
 from selfcorrect_rag.nano.embedded import DEMO_INDEX
@@ -33,17 +33,17 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     index = demo_index(args.index)
     indexed = time.perf_counter()
-    llm = load_model(args)
-    screen.print(
-        f"[dim]index of {len(index)} passages in {args.index}: {indexed - started:.1f} s; "
-        f"model {Path(llm.name_or_path).name} on {llm.device}: "
-        f"{time.perf_counter() - indexed:.1f} s[/dim]\n"
-    )
-    graph = create_self_rag(llm, index.as_retriever())
-    for question in QUESTIONS:
-        asked = time.perf_counter()
-        result = graph.invoke({"question": question})
-        show_result(screen, result, time.perf_counter() - asked, "the demo corpus")
+    with opened_model(args) as llm:
+        screen.print(
+            f"[dim]index of {len(index)} passages in {args.index}: {indexed - started:.1f} s; "
+            f"{Path(args.model or 'generator').name} on {args.engine}: "
+            f"{time.perf_counter() - indexed:.1f} s[/dim]\n"
+        )
+        graph = create_self_rag(llm, index.as_retriever())
+        for question in QUESTIONS:
+            asked = time.perf_counter()
+            result = graph.invoke({"question": question})
+            show_result(screen, result, time.perf_counter() - asked, "the demo corpus")
     screen.print(
         f"[dim]{time.perf_counter() - started:.1f} s in all, offline. Ask your own: "
         'selfcorrect-rag ask "Who painted Guernica?"[/dim]'

@@ -70,9 +70,9 @@ class TransformersReflectionLLM(ReflectionLLM):
             tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)
             controlled = ControlledTokenizer(tokenizer)  # fails before the weights are read
             model = transformers.AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
+        except NotAReflectionModel as error:
+            raise NotAReflectionModel(f"{name_or_path}: {error}") from error
         except (OSError, ValueError, KeyError) as error:
-            if isinstance(error, NotAReflectionModel):
-                raise NotAReflectionModel(f"{name_or_path}: {error}") from error
             reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
             raise ModelNotFound(
                 f"cannot load a model from {name_or_path}: {reason} "

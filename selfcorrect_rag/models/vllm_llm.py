@@ -54,7 +54,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
 
     def model_post_init(self, context: Any, /) -> None:
         """Start the engine: seconds for a small model, minutes for a large one."""
-        _set_environment()
+        set_environment()
         require("vllm", "vllm")
         transformers = require("transformers", "local")
         try:
@@ -165,7 +165,7 @@ def _sampling_params(request: Request) -> "SamplingParams":
     )
 
 
-def _set_environment() -> None:
+def set_environment() -> None:
     """Set what vLLM's CPU build reads at import; elsewhere, nothing."""
     from importlib.util import find_spec
 

@@ -1,0 +1,105 @@
+"""Serve a Self-RAG checkpoint with vLLM: the right flags, a wait until it answers, and a check.
+
+    python integrations/vllm_server/serve.py [MODEL] [--port 8000] [any option of vLLM's server]
+
+MODEL is a folder or a hub name; the nano generator by default. Ctrl-C ends the server.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from os import environ
+
+import httpx
+from pydantic import SecretStr
+
+from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.models import VLLMServerReflectionLLM
+from selfcorrect_rag.models.vllm_llm import CPU_OPTIONS, set_environment
+from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.prompts import decision_prompt
+from selfcorrect_rag.reflection import Group, retrieval_probability
+
+
+def command(model: str, port: int, further: Sequence[str]) -> list[str]:
+    """The server's command line. A checkpoint's own sampling defaults are set aside: without
+    ``--generation-config vllm`` they would change what greedy decoding writes."""
+    module = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    options = ["--model", model, "--port", str(port), "--generation-config", "vllm"]
+    if on_cpu():
+        given = {option.split("=")[0] for option in further}
+        for name, value in CPU_OPTIONS.items():
+            flag = f"--{name.replace('_', '-')}"
+            if flag not in given:
+                options += [flag] if value is True else [flag, str(value)]
+    return [*module, *options, *further]
+
+
+def on_cpu() -> bool:
+    """Whether vLLM here is its CPU build."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+def wait(server: subprocess.Popen[bytes], url: str, seconds: float) -> None:
+    """Wait until the server answers.
+
+    Raises:
+        SystemExit: it ended or took too long.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise SystemExit(f"the server ended with status {server.returncode}: see above")
+        try:
+            if httpx.get(f"{url}/health", timeout=2).is_success:
+                return
+        except httpx.TransportError:
+            time.sleep(0.5)
+    raise SystemExit(f"no answer at {url} within {seconds:g} s")
+
+
+def check(url: str) -> str:
+    """Connect as the library does and ask for one decision; a line that says what came."""
+    key = environ.get("VLLM_API_KEY")
+    with VLLMServerReflectionLLM(base_url=url, api_key=SecretStr(key) if key else None) as llm:
+        (asked,) = llm.choose([decision_prompt("Who wrote Middlemarch?")], Group.RETRIEVE)
+        probability = retrieval_probability(asked["reflections"][0])
+        return (
+            f"ready: {llm.model} at {url}, context {llm.context_tokens} tokens; "
+            f"P(retrieve | Who wrote Middlemarch?) = {probability:.3f}"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("model", nargs="?", default=str(generator_path()))
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--wait", type=float, default=900, metavar="SECONDS")
+    args, further = parser.parse_known_args()
+    if find_spec("vllm") is None:
+        raise SystemExit('vLLM is not installed: pip install "selfcorrect-rag[vllm]"')
+    set_environment()
+    url = f"http://localhost:{args.port}"
+    server = subprocess.Popen(command(args.model, args.port, further))
+    try:
+        wait(server, url, args.wait)
+        print(check(url), flush=True)
+        return server.wait()
+    except SelfCorrectError as error:
+        raise SystemExit(f"the server runs but is not fit for use: {error}") from error
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        server.terminate()
+        server.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Which generator to use, and what runs it: options that several commands share."""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import SecretStr
+
+from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.models import (
+    ReflectionLLM,
+    TransformersReflectionLLM,
+    VLLMReflectionLLM,
+    VLLMServerReflectionLLM,
+)
+from selfcorrect_rag.nano import generator_path
+
+API_KEY = "VLLM_API_KEY"
+"""Environment variable of the server's key, the one that vLLM's server itself reads."""
+
+
+class BadEngineOption(SelfCorrectError, ValueError):
+    """An option that the chosen engine does not take."""
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that :func:`opened_model` reads."""
+    group = parser.add_argument_group("the generator")
+    group.add_argument(
+        "--model",
+        metavar="NAME",
+        help="a folder or hub name of a checkpoint with reflection tokens, such as "
+        "selfrag/selfrag_llama2_7b; the nano generator by default. With --engine server: the "
+        "model's name there",
+    )
+    group.add_argument(
+        "--engine",
+        choices=["transformers", "vllm", "server"],
+        default="transformers",
+        help="what runs it: transformers here, vLLM here, or a vLLM server. Default: transformers.",
+    )
+    group.add_argument(
+        "--device", help="transformers: cpu, cuda, cuda:1, mps; the best one here by default"
+    )
+    group.add_argument(
+        "--dtype",
+        choices=["auto", "float32", "bfloat16", "float16"],
+        help="transformers and vllm: type of the weights",
+    )
+    group.add_argument(
+        "--tensor-parallel", type=int, metavar="N", help="vllm: split the model over N GPUs"
+    )
+    group.add_argument(
+        "--engine-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="vllm: any other of its engine arguments, such as max_model_len=4096; repeatable",
+    )
+    group.add_argument(
+        "--base-url",
+        default="http://localhost:8000",
+        metavar="URL",
+        help=f"server: where it listens; its key is read from {API_KEY}. Default: %(default)s.",
+    )
+    group.add_argument(
+        "--tokenizer",
+        default="",
+        metavar="NAME",
+        help="server: folder or hub name of the model's tokenizer, where it is not at hand under "
+        "the server's own name for the model",
+    )
+
+
+@contextmanager
+def opened_model(args: argparse.Namespace) -> Iterator[ReflectionLLM]:
+    """The generator that the options name, closed at the end.
+
+    Raises:
+        BadEngineOption: an option is not for the chosen engine, or is no NAME=VALUE.
+    """
+    _check(args)
+    match args.engine:
+        case "vllm":
+            # Its log goes to standard output, where the answer belongs.
+            os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+            os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+            model = args.model or str(generator_path())
+            with VLLMReflectionLLM(model=model, engine=_engine_options(args)) as llm:
+                yield llm
+        case "server":
+            key = os.environ.get(API_KEY)
+            with VLLMServerReflectionLLM(
+                base_url=args.base_url,
+                model=args.model or "",
+                tokenizer=args.tokenizer,
+                api_key=SecretStr(key) if key else None,
+            ) as llm:
+                yield llm
+        case _:
+            yield TransformersReflectionLLM.from_pretrained(
+                args.model or generator_path(), device=args.device, dtype=args.dtype
+            )
+
+
+def _check(args: argparse.Namespace) -> None:
+    takes = {
+        "--device": (args.device, ("transformers",)),
+        "--dtype": (args.dtype, ("transformers", "vllm")),
+        "--tensor-parallel": (args.tensor_parallel, ("vllm",)),
+        "--engine-option": (args.engine_option, ("vllm",)),
+        "--tokenizer": (args.tokenizer, ("server",)),
+    }
+    for option, (given, engines) in takes.items():
+        if given and args.engine not in engines:
+            raise BadEngineOption(f"{option} is for --engine {' or '.join(engines)}")
+
+
+def _engine_options(args: argparse.Namespace) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if args.tensor_parallel:
+        options["tensor_parallel_size"] = args.tensor_parallel
+    if args.dtype:
+        options["dtype"] = args.dtype
+    for given in args.engine_option:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise BadEngineOption(f"--engine-option takes NAME=VALUE, not {given}")
+        try:
+            options[name.replace("-", "_")] = json.loads(value)
+        except json.JSONDecodeError:
+            options[name.replace("-", "_")] = value
+    return options

@@ -1,0 +1,246 @@
+"""What a server may answer that is not what was hoped for: a loopback server plays it."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel
+from selfcorrect_rag.models import VLLMServerReflectionLLM
+from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.nano.tokenizer import load_tokenizer
+from selfcorrect_rag.reflection import CONTROL_TOKENS, RETRIEVAL, Group
+
+TOKENIZER = ControlledTokenizer(load_tokenizer(generator_path()))
+IDS = list(TOKENIZER.control_ids.values())
+Answer = tuple[int, Any]
+
+
+def completion(body: dict[str, Any]) -> dict[str, Any]:
+    """One token for each prompt, as vLLM writes it: [Retrieval], nearly sure."""
+    chosen = TOKENIZER.control_ids[RETRIEVAL]
+    step = {f"token_id:{i}": -0.1 if i == chosen else -5.0 for i in body["logprob_token_ids"]}
+    choice = {
+        "text": "",
+        "finish_reason": "length",
+        "stop_reason": None,
+        "token_ids": [chosen],
+        "logprobs": {"top_logprobs": [step]},
+    }
+    # Out of order, which the protocol allows.
+    return {"choices": [{**choice, "index": i} for i in range(len(body["prompt"]))][::-1]}
+
+
+class Loopback:
+    """An HTTP server whose answers a test sets; it keeps what it was asked."""
+
+    def __init__(self) -> None:
+        card = {"id": "nano", "root": str(generator_path()), "max_model_len": 2048}
+        self.answers: dict[str, Callable[[dict], Answer]] = {
+            "/v1/models": lambda body: (200, {"data": [card]}),
+            "/tokenize": lambda body: (200, {"tokens": IDS}),
+            "/v1/completions": lambda body: (200, completion(body)),
+        }
+        self.asked: list[tuple[str, dict, dict]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.answer({})
+
+            def do_POST(self) -> None:
+                self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+            def answer(self, body: dict) -> None:
+                outer.asked.append((self.path, body, dict(self.headers)))
+                status, given = outer.answers[self.path](body)
+                if given is None:  # close the connection without a word
+                    return
+                text = given if isinstance(given, str) else json.dumps(given)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def times(self, path: str) -> int:
+        return sum(asked == path for asked, _, _ in self.asked)
+
+
+@pytest.fixture
+def loopback() -> Iterator[Loopback]:
+    server = Loopback()
+    yield server
+    server.server.shutdown()
+    server.server.server_close()
+
+
+def connect(loopback: Loopback, **options: Any) -> VLLMServerReflectionLLM:
+    return VLLMServerReflectionLLM(base_url=loopback.url, **{"patience": 5, **options})
+
+
+def decide(llm: VLLMServerReflectionLLM) -> float:
+    from selfcorrect_rag.prompts import decision_prompt
+    from selfcorrect_rag.reflection import retrieval_probability
+
+    (segment,) = llm.choose([decision_prompt("Who?")], Group.RETRIEVE)
+    return retrieval_probability(segment["reflections"][0])
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
+def test_a_server_that_is_as_it_should_be(loopback: Loopback, suffix: str) -> None:
+    with VLLMServerReflectionLLM(base_url=loopback.url + suffix) as llm:
+        assert (llm.model, llm.context_tokens) == ("nano", 2048)
+        assert decide(llm) > 0.95
+    _, body, _ = loopback.asked[-1]
+    assert body["model"] == "nano"
+    assert body["allowed_token_ids"] == [TOKENIZER.control_ids[t] for t in CONTROL_TOKENS[:3]]
+    assert all(isinstance(i, int) for i in body["prompt"][0])
+    assert len(body["logprob_token_ids"]) == 13
+
+
+def test_prompts_of_one_call_are_one_request_and_come_back_in_order(loopback: Loopback) -> None:
+    from selfcorrect_rag.prompts import decision_prompt
+
+    with connect(loopback) as llm:
+        before = loopback.times("/v1/completions")
+        asked = [decision_prompt("Who" + " so" * i + "?") for i in range(12)]
+        counts = [s["prompt_tokens"] for s in llm.choose(asked, Group.RETRIEVE)]
+        assert counts == sorted(counts)
+        assert loopback.times("/v1/completions") == before + 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, None])
+def test_what_can_be_retried_is(loopback: Loopback, status: int | None) -> None:
+    with connect(loopback) as llm:
+        good, failures = loopback.answers["/v1/completions"], iter(range(3))
+
+        def answer(body: dict) -> Answer:
+            if next(failures, None) is None:
+                return good(body)
+            return (status, {"error": {"message": "later"}}) if status else (0, None)
+
+        loopback.answers["/v1/completions"] = answer
+        before = loopback.times("/v1/completions")
+        assert decide(llm) > 0.95
+        assert loopback.times("/v1/completions") == before + 4
+
+
+def test_patience_ends(loopback: Loopback) -> None:
+    with connect(loopback, patience=0.5) as llm:
+        loopback.answers["/v1/completions"] = lambda body: (503, {"message": "starting"})
+        with pytest.raises(EngineFailed, match="HTTP 503: starting"):
+            decide(llm)
+
+
+def test_what_cannot_be_retried_is_not(loopback: Loopback) -> None:
+    with connect(loopback) as llm:
+        loopback.answers["/v1/completions"] = lambda body: (400, {"error": {"message": "too long"}})
+        before = loopback.times("/v1/completions")
+        with pytest.raises(EngineFailed, match="HTTP 400: too long"):
+            decide(llm)
+        assert loopback.times("/v1/completions") == before + 1
+
+
+def test_an_answer_that_is_no_json(loopback: Loopback) -> None:
+    with connect(loopback) as llm:
+        loopback.answers["/v1/completions"] = lambda body: (200, "<html>hello</html>")
+        with pytest.raises(EngineFailed, match="did not answer in JSON"):
+            decide(llm)
+
+
+def test_a_server_that_never_answers(loopback: Loopback) -> None:
+    hold = threading.Event()
+    with connect(loopback, timeout=0.3) as llm:
+
+        def hang(body: dict) -> Answer:
+            hold.wait(10)
+            return 0, None
+
+        loopback.answers["/v1/completions"] = hang
+        with pytest.raises(EngineFailed, match=r"no answer within 0\.3 s"):
+            decide(llm)
+        hold.set()
+
+
+def test_no_server_at_all() -> None:
+    with pytest.raises(EngineFailed, match="no vLLM server answers at http://127"):
+        VLLMServerReflectionLLM(base_url="http://127.0.0.1:9")
+
+
+def test_a_server_that_is_not_vllm(loopback: Loopback) -> None:
+    loopback.answers["/v1/models"] = lambda body: (200, {"data": [{"id": "gpt"}]})
+    with pytest.raises(EngineFailed, match="is no vLLM server"):
+        connect(loopback)
+
+
+def test_a_server_too_old_to_know_chosen_ids(loopback: Loopback) -> None:
+    """It ignores the field, as unknown fields are, and gives the top token only."""
+
+    def old(body: dict) -> Answer:
+        answer = completion(body)
+        for choice in answer["choices"]:
+            choice["logprobs"]["top_logprobs"] = [{"token_id:9": -0.1}]
+        return 200, answer
+
+    loopback.answers["/v1/completions"] = old
+    with pytest.raises(EngineFailed, match=r"vLLM 0\.27 and newer do"):
+        connect(loopback)
+
+
+def test_a_server_older_still(loopback: Loopback) -> None:
+    """It knows nothing of token ids in answers."""
+    loopback.answers["/v1/completions"] = lambda body: (
+        200,
+        {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a": -0.1}]}}]},
+    )
+    with pytest.raises(EngineFailed, match=r"vLLM 0\.27 and newer do"):
+        connect(loopback)
+
+
+def test_a_tokenizer_of_another_model(loopback: Loopback) -> None:
+    loopback.answers["/tokenize"] = lambda body: (200, {"tokens": [i + 32000 for i in IDS]})
+    with pytest.raises(NotAReflectionModel, match="has other ids"):
+        connect(loopback)
+
+
+def test_a_tokenizer_that_is_not_here(loopback: Loopback, tmp_path: Any) -> None:
+    with pytest.raises(ModelNotFound, match="give its folder or hub name"):
+        connect(loopback, tokenizer=str(tmp_path))
+
+
+def test_a_model_that_is_not_served(loopback: Loopback) -> None:
+    with pytest.raises(ModelNotFound, match="serves nano, not llama"):
+        connect(loopback, model="llama")
+
+
+def test_keys(loopback: Loopback) -> None:
+    good = loopback.answers["/v1/models"]
+    loopback.answers["/v1/models"] = lambda body: (
+        good(body)
+        if loopback.asked[-1][2].get("Authorization") == "Bearer secret"
+        else (401, {"error": "Unauthorized"})
+    )
+    with pytest.raises(EngineFailed, match="refuses the API key"):
+        connect(loopback)
+    with connect(loopback, api_key=SecretStr("secret")) as llm:
+        assert decide(llm) > 0.95
+        assert "secret" not in repr(llm)
+
+
+def test_closed_is_closed(loopback: Loopback) -> None:
+    llm = connect(loopback)
+    llm.close()
+    llm.close()
+    with pytest.raises(EngineFailed, match="has been closed"):
+        decide(llm)

@@ -1,0 +1,154 @@
+"""Many runs at once, cancelled runs, and callers of every sort."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.models import ReflectionLLM, VLLMReflectionLLM, VLLMServerReflectionLLM
+from selfcorrect_rag.nano.cases import Case
+from selfcorrect_rag.progress import Progress
+from selfcorrect_rag.prompts import decision_prompt, prompt_of
+from selfcorrect_rag.reflection import Group
+from tests.vllm.conftest import Server, documents, unfinished
+
+LONG: dict[str, Any] = {"max_tokens": 1000, "ignore_eos": True}
+
+
+def inputs(cases: list[Case]) -> list[Any]:
+    return [{"question": case.question, "documents": documents(case)} for case in cases]
+
+
+async def test_100_concurrent_runs_do_not_mix(backend: ReflectionLLM, cases: list[Case]) -> None:
+    graph = create_self_rag(backend, lambda query: [])
+    asked = inputs(cases)
+    progress = Progress(len(asked))
+    together = await graph.abatch(asked, {"callbacks": [progress]})
+    assert (progress.done, progress.failed) == (100, 0)
+    alone = [graph.invoke(each) for each in asked]
+    assert [r["answer"] for r in together] == [r["answer"] for r in alone]
+    assert [r["citations"] for r in together] == [r["citations"] for r in alone]
+    assert len({r["answer"] for r in together}) > 50
+
+
+async def test_the_failure_of_one_leaves_the_others_answered(
+    engine: VLLMReflectionLLM, cases: list[Case]
+) -> None:
+    asked = inputs(cases[:10])
+    asked[3] = {"question": ""}
+    graph = create_self_rag(engine, lambda query: [])
+    config: Any = {"max_concurrency": 4, "callbacks": [progress := Progress(10)]}
+    results = await graph.abatch(asked, config, return_exceptions=True)
+    assert [i for i, r in enumerate(results) if isinstance(r, Exception)] == [3]
+    assert (progress.done, progress.failed) == (10, 1)
+
+
+def test_calls_from_threads_and_from_loops_meet(backend: ReflectionLLM, cases: list[Case]) -> None:
+    asked = [decision_prompt(case.question) for case in cases[:16]]
+    expected = [s["reflections"] for s in backend.choose(asked, Group.RETRIEVE)]
+    given: dict[int, Any] = {}
+
+    def in_thread(i: int) -> None:
+        given[i] = backend.choose([asked[i]], Group.RETRIEVE)[0]["reflections"]
+
+    def in_loop(i: int) -> None:
+        given[i] = asyncio.run(backend.achoose([asked[i]], Group.RETRIEVE))[0]["reflections"]
+
+    threads = [threading.Thread(target=(in_thread, in_loop)[i % 2], args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, reflections in enumerate(expected):
+        assert given[i][0]["logprobs"] == pytest.approx(reflections[0]["logprobs"], abs=1e-3)
+
+
+async def test_a_sync_call_works_where_a_loop_is_running(backend: ReflectionLLM) -> None:
+    """As in a notebook."""
+    assert backend.invoke("Repeat: Hello", max_tokens=5) == await backend.ainvoke(
+        "Repeat: Hello", max_tokens=5
+    )
+
+
+def left(llm: ReflectionLLM, running: Server) -> Callable[[], float]:
+    if isinstance(llm, VLLMReflectionLLM):
+        return lambda: llm._engine.get_num_unfinished_requests()  # type: ignore[union-attr]
+    return lambda: unfinished(running.url)
+
+
+async def test_a_cancelled_call_leaves_the_engine(backend: ReflectionLLM, running: Server) -> None:
+    count = left(backend, running)
+    task = asyncio.ensure_future(backend.abatch(["Tell me a story."] * 8, **LONG))
+    await eventually(lambda: count() > 0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: count() == 0)
+    assert await backend.ainvoke("Repeat: Hello", max_tokens=5)
+
+
+async def test_a_stream_that_nobody_reads_on_leaves_the_engine(
+    backend: ReflectionLLM, running: Server
+) -> None:
+    count = left(backend, running)
+    stream = backend.astream("Tell me a story.", **LONG)
+    await anext(stream)
+    await stream.aclose()  # type: ignore[attr-defined]
+    await eventually(lambda: count() == 0)
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+async def test_streams_are_the_text_of_invoke(backend: ReflectionLLM, cases: list[Case]) -> None:
+    for case in cases[:5]:
+        whole = backend.invoke(case.question)
+        assert "".join(backend.stream(case.question)) == whole
+        pieces = [piece async for piece in backend.astream(case.question)]
+        assert "".join(pieces) == whole
+        assert len(pieces) > 1
+
+
+def test_sampling_settings_reach_the_engine(backend: ReflectionLLM) -> None:
+    hot = {"temperature": 1.5, "max_tokens": 12}
+    one, same, other = (backend.invoke("Say anything.", seed=seed, **hot) for seed in (1, 1, 2))
+    assert one == same != other
+    assert backend.invoke("Say anything.", **{**hot, "temperature": 0.0}) == backend.invoke(
+        "Say anything.", max_tokens=12
+    )
+
+
+def test_places_bound_what_is_in_flight(
+    served: VLLMServerReflectionLLM, running: Server, cases: list[Case]
+) -> None:
+    with VLLMServerReflectionLLM(base_url=running.url, in_flight=4) as narrow:
+        seen: list[float] = []
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.is_set():
+                seen.append(unfinished(running.url))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        asked = [[prompt_of(f"{case.question} Tell a story.")] for case in cases[:24]]
+        run = narrow._asegments
+
+        async def go() -> list[Any]:
+            return await asyncio.gather(
+                *(run(each, max_tokens=60, ignore_eos=True) for each in asked)
+            )
+
+        answers = asyncio.run(go())
+        stop.set()
+        watcher.join()
+    assert len(answers) == 24
+    assert 1 < max(seen) <= 4
