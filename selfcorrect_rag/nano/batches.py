@@ -1,5 +1,6 @@
 """From rows to batches: what is learned in a row, and a stream of batches addressed by step."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,6 +71,9 @@ class Encoded:
     weights: list[float]
     positions: list[int]
     branch: list[int]
+    answers: list[float]
+    """1 where a token of the passage is part of what answers the question, 0 where it is not, and
+    -1 where that is not to be learned."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,13 +81,13 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows padded on the right: token ids, loss weights, positions and branches, all of shape
-    (rows, tokens)."""
+    """Rows padded on the right, every field of shape (rows, tokens) and as in `Encoded`."""
 
     ids: torch.Tensor
     weights: torch.Tensor
     positions: torch.Tensor
     branch: torch.Tensor
+    answers: torch.Tensor
 
     def mask(self) -> torch.Tensor:
         """Who sees whom, (rows, 1, tokens, tokens), true where the second axis may look: back, at
@@ -101,21 +105,22 @@ def encode(
     its own."""
     vocabulary = tokenizer.get_vocab()
     control = {vocabulary[token]: token for token in CONTROL_TOKENS}
-    texts: list[list[int]] = tokenizer([row[0] for row in rows])["input_ids"]
-    branches = [branch for row in rows for branch in row[1:]]
-    followed: list[list[int]] = tokenizer(branches, add_special_tokens=False)["input_ids"]
-    rest = iter(followed)
-    return [
-        _encoded(text, [next(rest) for _ in row[1:]], control, weights)
-        for row, text in zip(rows, texts, strict=True)
-    ]
+    texts = tokenizer([made.text for made in rows], return_offsets_mapping=True)
+    branches = [branch for made in rows for branch in made.branches]
+    rest = iter(tokenizer(branches, add_special_tokens=False)["input_ids"])
+    result = []
+    for made, ids, offsets in zip(rows, texts["input_ids"], texts["offset_mapping"], strict=True):
+        encoded = _encoded(ids, [next(rest) for _ in made.branches], control, weights)
+        encoded.answers[: len(ids)] = _answers(made, offsets)
+        result.append(encoded)
+    return result
 
 
 def _encoded(
     text: list[int], branches: Sequence[list[int]], control: dict[int, str], weights: Weights
 ) -> Encoded:
     shared = len(text)
-    result = Encoded(list(text), [], list(range(shared)), [0] * shared)
+    result = Encoded(list(text), [], list(range(shared)), [0] * shared, [-1.0] * shared)
     for number, branch in enumerate(branches, start=1):
         counted = token_weights([control.get(i, "") for i in (*text, *branch)], weights)
         if number == 1:
@@ -126,15 +131,32 @@ def _encoded(
         result.weights.extend(counted[shared:])
         result.positions.extend(range(shared, shared + len(branch)))
         result.branch.extend([number] * len(branch))
+        result.answers.extend([-1.0] * len(branch))
     return result
+
+
+def _answers(row: Row, offsets: Sequence[tuple[int, int]]) -> list[float]:
+    """Which tokens of a row's text are its answer, where they stand in its last passage."""
+    if row.answer is None:
+        return [-1.0] * len(offsets)
+    begin, end = row.text.rindex(PARAGRAPH) + len(PARAGRAPH), row.text.rindex(END_PARAGRAPH)
+    pattern = rf"(?<!\w){re.escape(row.answer)}(?!\w)"
+    found = list(re.finditer(pattern, row.text[begin:end], re.IGNORECASE)) if row.answer else []
+    spans = [(begin + match.start(), begin + match.end()) for match in found]
+    return [
+        -1.0
+        if start < begin or stop > end or start == stop
+        else float(any(start < last and first < stop for first, last in spans))
+        for start, stop in offsets
+    ]
 
 
 def collate(rows: Sequence[Encoded]) -> Batch:
     """A padded batch, its length a multiple of 16."""
     length = (max(map(len, rows)) + 15) // 16 * 16
 
-    def pad(name: str, kind: torch.dtype) -> torch.Tensor:
-        table = torch.zeros(len(rows), length, dtype=kind)
+    def pad(name: str, kind: torch.dtype, fill: int = 0) -> torch.Tensor:
+        table = torch.full((len(rows), length), fill, dtype=kind)
         for i, encoded in enumerate(rows):
             table[i, : len(encoded)] = torch.tensor(getattr(encoded, name), dtype=kind)
         return table
@@ -144,6 +166,7 @@ def collate(rows: Sequence[Encoded]) -> Batch:
         pad("weights", torch.float32),
         pad("positions", torch.long),
         pad("branch", torch.long),
+        pad("answers", torch.float32, -1),
     )
 
 

@@ -32,6 +32,11 @@ class Case:
         return self.value if self.relation.forward else self.entity.name
 
     @property
+    def evidence(self) -> str | None:
+        """The words of the gold passage that answer the question; None where that is its title."""
+        return None if self.value == self.entity.name else self.value
+
+    @property
     def answer(self) -> str:
         """The right answer."""
         return answer(self.entity, self.relation, self.value)

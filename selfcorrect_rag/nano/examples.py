@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from selfcorrect_rag.nano.cases import new_case
 from selfcorrect_rag.nano.language import new_entity, passage, split
@@ -30,8 +30,18 @@ from selfcorrect_rag.reflection import (
     UTILITY,
 )
 
-Row = tuple[str, ...]
-"""A text, then the branches that follow it: at least one."""
+
+class Row(NamedTuple):
+    """A training row."""
+
+    text: str
+    branches: tuple[str, ...]
+    """What may follow the text; none sees another."""
+    answer: str | None = None
+    """What answers the question in the last passage of the text; empty where nothing in it does,
+    None where that is not to be learned."""
+
+
 EOS = "</s>"
 NOT_SAID = "The passage does not say."
 TRUE_OR_FALSE = (
@@ -89,21 +99,29 @@ def answered(world: World, most: int) -> Row:
         double = new_entity(world, case.entity.kind, case.entity.name)
         other = passage(world, double, without=case.relation, most=1).sentences[-1]
         branches.append(finish(f"{case.answer} {other}", PARTIALLY_SUPPORTED, 4))
-    return prompt(disguise(world, case.question)) + evidence(case.gold.text), *branches
+    head = prompt(disguise(world, case.question)) + evidence(case.gold.text)
+    return Row(head, tuple(branches), case.evidence)
 
 
 def unhelpful(world: World, most: int) -> Row:
     """A passage that does not answer the question."""
     case = new_case(world, most)
     head = prompt(disguise(world, case.question)) + evidence(case.distractor().text)
-    return head, irrelevant()
+    return Row(head, (irrelevant(),), "")
+
+
+def mistaken(world: World, most: int) -> Row:
+    """A passage that answers the question about somebody with a similar name."""
+    case = new_case(world, most)
+    head = prompt(disguise(world, case.question)) + evidence(case.similar().text)
+    return Row(head, (irrelevant(),), "")
 
 
 def unstated(world: World, most: int) -> Row:
     """A passage about the right subject that does not say what is asked: the hardest to refuse."""
     case = new_case(world, most)
     head = prompt(disguise(world, case.question)) + evidence(case.missing().text)
-    return head, irrelevant()
+    return Row(head, (irrelevant(),), "")
 
 
 ABOUT = (
@@ -127,7 +145,7 @@ def about(world: World, most: int) -> Row:
     head = prompt(world.choice(wordings).format(entity.name))
     if world.chance(0.2):
         stranger = passage(world, new_entity(world), most=most)
-        return head + evidence(stranger.text), irrelevant()
+        return Row(head + evidence(stranger.text), (irrelevant(),))
     segments = ""
     for turn in range(2):
         text = passage(world, entity, most=min(most, 5))
@@ -136,7 +154,7 @@ def about(world: World, most: int) -> Row:
         segments += CONTINUE.join(f"{s}{FULLY_SUPPORTED}" for s in text.sentences[:count])
         if brief or turn or world.chance(0.6):
             break
-    return head, segments + UTILITY[4] + EOS
+    return Row(head, (segments + UTILITY[4] + EOS,))
 
 
 def two_part(world: World, most: int) -> Row:
@@ -151,9 +169,9 @@ def two_part(world: World, most: int) -> Row:
     segment = f"{RELEVANT}{first.answer}{FULLY_SUPPORTED}"
     if world.chance(0.3):
         useless = world.choice((first.gold, second.missing(), second.other()))
-        return head, segment + evidence(useless.text) + irrelevant()
+        return Row(head, (segment + evidence(useless.text) + irrelevant(),))
     last = finish(second.answer, FULLY_SUPPORTED, 5)
-    return head, segment + evidence(second.gold.text) + last
+    return Row(head, (segment + evidence(second.gold.text) + last,))
 
 
 def claim(world: World, most: int) -> Row:
@@ -163,10 +181,10 @@ def claim(world: World, most: int) -> Row:
     statement = case.answer if truth else case.wrong_answer()
     head = prompt(f"{TRUE_OR_FALSE}{world.choice(BREAKS)}## Input:\n\n{statement}")
     if world.chance(0.25):
-        return head + evidence(case.distractor().text), irrelevant()
+        return Row(head + evidence(case.distractor().text), (irrelevant(),), "")
     right = finish(str(truth).lower(), FULLY_SUPPORTED, 5)
     wrong = finish(str(not truth).lower(), NO_SUPPORT, 2)
-    return head + evidence(case.gold.text), right, wrong
+    return Row(head + evidence(case.gold.text), (right, wrong), case.evidence)
 
 
 def choice(world: World, most: int) -> Row:
@@ -184,11 +202,8 @@ def choice(world: World, most: int) -> Row:
     listed = "\n".join(f"{letter}: {text}" for letter, text in zip("ABCD", candidates, strict=True))
     task = f"{FOUR_CHOICES}{world.choice(BREAKS)}### Input:\n{case.question}\n{listed}"
     letters = "ABCD"[right], "ABCD"[(right + world.choice((1, 2, 3))) % 4]
-    return (
-        prompt(task) + evidence(case.gold.text),
-        finish(letters[0], FULLY_SUPPORTED, 5),
-        finish(letters[1], NO_SUPPORT, 2),
-    )
+    branches = finish(letters[0], FULLY_SUPPORTED, 5), finish(letters[1], NO_SUPPORT, 2)
+    return Row(prompt(task) + evidence(case.gold.text), branches, case.evidence)
 
 
 @cache
@@ -241,7 +256,7 @@ def task(world: World, held_out: bool = False) -> tuple[str, str]:
 def no_retrieval(world: World, most: int) -> Row:
     """A task that needs no passage."""
     instruction, reply = task(world)
-    return prompt(instruction), f"{NO_RETRIEVAL}{reply}{UTILITY[4]}{EOS}"
+    return Row(prompt(instruction), (f"{NO_RETRIEVAL}{reply}{UTILITY[4]}{EOS}",))
 
 
 @dataclass(frozen=True)
@@ -259,13 +274,14 @@ EARLY = Mixture(
 )
 MAIN = Mixture(
     {
-        answered: 45,
-        unhelpful: 18,
-        unstated: 16,
+        answered: 44,
+        unhelpful: 16,
+        unstated: 17,
+        mistaken: 5,
         no_retrieval: 9,
-        about: 4,
-        claim: 4,
-        two_part: 3,
+        about: 3,
+        claim: 3,
+        two_part: 2,
         choice: 1,
     },
     most=6,

@@ -34,7 +34,8 @@ def _corpus(rows: int, seed: int) -> Iterator[str]:
     world = World(f"tokenizer/{seed}")
     for mixture in (EARLY, MAIN):
         for _ in range(rows // 2):
-            text = "".join(row(world, mixture))
+            made = row(world, mixture)
+            text = "".join((made.text, *made.branches))
             for token in SPECIAL_TOKENS:
                 text = text.replace(token, "\n")
             yield text

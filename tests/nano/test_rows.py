@@ -6,7 +6,7 @@ import torch
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.architecture import build
 from selfcorrect_rag.nano.batches import Weights, collate, encode, token_weights
-from selfcorrect_rag.nano.examples import MAIN, evidence, prompt, row
+from selfcorrect_rag.nano.examples import MAIN, Row, evidence, prompt, row
 from selfcorrect_rag.nano.tokenizer import SPECIAL_TOKENS, load_tokenizer
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
@@ -61,8 +61,8 @@ def test_real_rows_count_nothing_before_the_response_and_in_passages(tokenizer) 
     world = World("weights")
     rows = [row(world, MAIN) for _ in range(60)]
     opening, closing = tokenizer.convert_tokens_to_ids(["<paragraph>", "</paragraph>"])
-    for (text, *_), encoded in zip(rows, encode(tokenizer, rows, Weights()), strict=True):
-        ids, weights = encoded.ids, encoded.weights
+    for made, encoded in zip(rows, encode(tokenizer, rows, Weights()), strict=True):
+        ids, weights, text = encoded.ids, encoded.weights, made.text
         instruction = text[: text.index("### Response:\n") + len("### Response:\n")]
         assert set(weights[: len(tokenizer(instruction)["input_ids"])]) == {0.0}
         for start in (i for i, token in enumerate(ids) if token == opening):
@@ -73,7 +73,7 @@ def test_real_rows_count_nothing_before_the_response_and_in_passages(tokenizer) 
 def test_a_branch_sees_what_it_follows_and_no_other_branch(tokenizer) -> None:
     """Every branch gets the hidden states that it has as a row of its own."""
     world = World("branches")
-    rows = [r for r in (row(world, MAIN) for _ in range(40)) if len(r) > 2][:4]
+    rows = [r for r in (row(world, MAIN) for _ in range(40)) if len(r.branches) > 1][:4]
     model = build(len(tokenizer)).eval()
     encoded = encode(tokenizer, rows, Weights())
     batch = collate(encoded)
@@ -81,9 +81,9 @@ def test_a_branch_sees_what_it_follows_and_no_other_branch(tokenizer) -> None:
         together = model.model(
             input_ids=batch.ids, attention_mask=batch.mask(), position_ids=batch.positions
         ).last_hidden_state
-        for states, of_row, (shared, *branches) in zip(together, encoded, rows, strict=True):
-            for number, branch in enumerate(branches, start=1):
-                ids = tokenizer(shared + branch, return_tensors="pt")["input_ids"]
+        for states, of_row, made in zip(together, encoded, rows, strict=True):
+            for number, branch in enumerate(made.branches, start=1):
+                ids = tokenizer(made.text + branch, return_tensors="pt")["input_ids"]
                 alone = model.model(input_ids=ids).last_hidden_state[0]
                 seen = [i for i, b in enumerate(of_row.branch) if b in (0, number)]
                 assert [of_row.ids[i] for i in seen] == ids[0].tolist()
@@ -100,6 +100,34 @@ def test_the_first_token_of_a_further_branch_is_not_predicted_from_the_branch_be
                 assert encoded.weights[i] == 0
             elif encoded.branch[i] == 1 and encoded.branch[i - 1] == 0:
                 assert encoded.weights[i] > 0
+
+
+def test_the_answer_in_a_passage_is_marked_where_it_stands_and_nowhere_else(tokenizer) -> None:
+    head = prompt("Who wrote Emma Stone?")
+    text = evidence("Emma Stone\nEmma Stone is a novel by Zoë Lund. Zoë Lund-Berg read it in 1815.")
+    rows = [
+        Row(
+            head + text, ("[Relevant]It was written by Zoë Lund.[Fully supported]</s>",), "Zoë Lund"
+        ),
+        Row(head + text, ("[Irrelevant]The passage does not say.</s>",), ""),
+        Row(head + text, ("[Irrelevant]The passage does not say.</s>",)),
+    ]
+    found, nowhere, untold = encode(tokenizer, rows, Weights())
+    marked = [i for i, answer in zip(found.ids, found.answers, strict=True) if answer == 1]
+    assert tokenizer.decode(marked).split() == ["Zoë", "Lund", "Zoë", "Lund"]
+    assert set(nowhere.answers) == {-1.0, 0.0}
+    assert set(untold.answers) == {-1.0}
+    begun = len(tokenizer(head)["input_ids"]) + 2
+    assert set(found.answers[:begun]) == {-1.0}
+    assert set(found.answers[-10:]) == {-1.0}
+
+
+def test_rows_name_the_answer_that_their_gold_passage_holds(tokenizer) -> None:
+    world = World("answers")
+    rows = [made for made in (row(world, MAIN) for _ in range(200)) if made.answer]
+    assert len(rows) > 50
+    for encoded in encode(tokenizer, rows, Weights()):
+        assert 1.0 in encoded.answers
 
 
 def test_control_tokens_are_single_ids_in_checkpoint_order(tokenizer) -> None:

@@ -74,7 +74,7 @@ def test_the_gold_passage_states_the_answer_and_the_missing_one_does_not() -> No
 def test_rows_have_the_form_of_the_papers() -> None:
     world = World("form")
     rows = [row(world, MAIN) for _ in range(300)]
-    texts = [shared + branch for shared, *branches in rows for branch in branches]
+    texts = [made.text + branch for made in rows for branch in made.branches]
     for text in texts:
         assert text.startswith("### Instruction:\n")
         assert text.endswith("]</s>")
@@ -87,7 +87,7 @@ def test_rows_have_the_form_of_the_papers() -> None:
 def test_the_branches_of_a_row_are_one_right_answer_and_wrong_ones() -> None:
     world = World("branches")
     rows = [row(world, MAIN) for _ in range(300)]
-    several = [branches for _, *branches in rows if len(branches) > 1]
+    several = [made.branches for made in rows if len(made.branches) > 1]
     assert several
     for branches in several:
         assert len(set(branches)) == len(branches)
