@@ -113,6 +113,7 @@ class EngineReflectionLLM(ReflectionLLM):
             if run_manager:
                 run_manager.on_llm_new_token(text, chunk=chunk)
             yield chunk
+        yield GenerationChunk(text="")  # LangChain takes a stream without chunks for a failure
 
     async def _astream(
         self,
@@ -128,6 +129,7 @@ class EngineReflectionLLM(ReflectionLLM):
                 if run_manager:
                     await run_manager.on_llm_new_token(text, chunk=chunk)
                 yield chunk
+        yield GenerationChunk(text="")
 
     def _job_deltas(
         self, prompt: str, stop: list[str] | None, options: dict[str, Any]

@@ -12,7 +12,7 @@ from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import ReflectionLLM, VLLMReflectionLLM, VLLMServerReflectionLLM
 from selfcorrect_rag.nano.cases import Case
 from selfcorrect_rag.progress import Progress
-from selfcorrect_rag.prompts import decision_prompt, prompt_of
+from selfcorrect_rag.prompts import decision_prompt, prompt_of, segment_prompt
 from selfcorrect_rag.reflection import Group
 from tests.vllm.conftest import Server, documents, unfinished
 
@@ -110,11 +110,13 @@ async def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
 
 async def test_streams_are_the_text_of_invoke(backend: ReflectionLLM, cases: list[Case]) -> None:
     for case in cases[:5]:
-        whole = backend.invoke(case.question)
-        assert "".join(backend.stream(case.question)) == whole
-        pieces = [piece async for piece in backend.astream(case.question)]
+        prompt = segment_prompt(case.question, [], documents(case)[:1], "retrieve", 0)
+        whole = backend.invoke(prompt)
+        assert "".join(backend.stream(prompt)) == whole
+        pieces = [piece async for piece in backend.astream(prompt)]
         assert "".join(pieces) == whole
-        assert len(pieces) > 1
+        assert len(pieces) > 2
+        assert "".join(backend.stream(case.question)) == backend.invoke(case.question)
 
 
 def test_sampling_settings_reach_the_engine(backend: ReflectionLLM) -> None:
@@ -136,6 +138,7 @@ def test_places_bound_what_is_in_flight(
         def watch() -> None:
             while not stop.is_set():
                 seen.append(unfinished(running.url))
+                time.sleep(0.05)  # asking without a pause would keep the server from its work
 
         watcher = threading.Thread(target=watch)
         watcher.start()
