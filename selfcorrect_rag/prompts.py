@@ -208,7 +208,7 @@ def knowledge_prompt(question: str, knowledge: Sequence[Document]) -> list[BaseM
     if not knowledge:
         return [HumanMessage(f"Answer the question.\n\nQuestion: {question}")]
     pieces = "\n".join(
-        f"<document number=\"{i}\">\n{_defused(passage_text(document))}\n</document>"
+        f'<document number="{i}">\n{_defused(passage_text(document))}\n</document>'
         for i, document in enumerate(knowledge, start=1)
     )
     rules = (

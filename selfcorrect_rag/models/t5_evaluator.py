@@ -54,9 +54,11 @@ class T5Evaluator(RetrievalEvaluator):
                 f"{model.name_or_path or type(model).__name__} has {model.config.num_labels} "
                 "labels: an evaluator has one, its score (num_labels=1)"
             )
-        own = getattr(model.config, "crag_thresholds", None)
-        if thresholds or own:
-            self.thresholds = thresholds or Thresholds(*own)
+        own: list[float] | None = getattr(model.config, "crag_thresholds", None)
+        if thresholds is not None:
+            self.thresholds = thresholds
+        elif own:
+            self.thresholds = Thresholds(*own)
         self.batch_tokens, self.longest = batch_tokens, longest
         self._model, self._tokenizer = model, tokenizer
         model.train(False)
@@ -95,7 +97,9 @@ class T5Evaluator(RetrievalEvaluator):
             )
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            raise ModelNotFound(f"cannot load an evaluator from {name_or_path}: {reason}") from error
+            raise ModelNotFound(
+                f"cannot load an evaluator from {name_or_path}: {reason}"
+            ) from error
         return cls(model.to(device), tokenizer, **options)
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
@@ -108,9 +112,9 @@ class T5Evaluator(RetrievalEvaluator):
         """Scores of pairs of any number of questions, in order, on the worker's thread."""
         import torch
 
-        encoded: list[list[int]] = self._tokenizer(
-            pairs, truncation=True, max_length=self.longest
-        )["input_ids"]
+        encoded: list[list[int]] = self._tokenizer(pairs, truncation=True, max_length=self.longest)[
+            "input_ids"
+        ]
         scores = [math.nan] * len(pairs)
         for batch in self._batches(encoded):
             inputs = self._tokenizer.pad(

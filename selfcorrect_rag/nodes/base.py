@@ -30,9 +30,7 @@ class Node(Runnable[State, Update]):
     ) -> None:
         self._sync, self._asynchronous = sync, asynchronous
 
-    def invoke(
-        self, input: State, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> Update:
+    def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
         return self._sync(input)
 
     async def ainvoke(

@@ -17,7 +17,9 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
 
     def run(state: CRAGState) -> Update:
         texts = [passage.page_content for passage in state["passages"]]
-        return _update(state, current(settings), evaluator, evaluator.score(state["question"], texts))
+        return _update(
+            state, current(settings), evaluator, evaluator.score(state["question"], texts)
+        )
 
     async def arun(state: CRAGState) -> Update:
         texts = [passage.page_content for passage in state["passages"]]

@@ -10,7 +10,7 @@ from selfcorrect_rag.nodes.base import Node, Update, plain_node
 from selfcorrect_rag.prompts import as_text
 
 
-def read_question(blank: Callable[[], Update]) -> Node[Mapping[str, Any]]:
+def read_question(blank: Callable[[], Update]) -> Node[Any]:
     """Find the question and reset what an earlier turn of the thread left behind.
 
     An unanswered human message at the end of ``messages`` is the question; otherwise

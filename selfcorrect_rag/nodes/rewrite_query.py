@@ -72,15 +72,13 @@ def _fallback(state: CRAGState, error: Exception) -> Update:
     return _update(state, keywords(state["question"]), reason)
 
 
-STOP_WORDS = frozenset(
-    "a about all also am an and any are as at be been being both but by can could did do does "
-    "doing done during each else for from give had has have having he her hers him his how i if "
-    "in into is it its know let list made make many may me might more most much must my name no "
-    "not of off on one or other our out over please said say she should show so some such tell "
-    "than that the their them then there these they this those through to too under up upon us "
-    "used very was we were what when where which while who whom whose why will with would you "
-    "your".split()
-)
+_STOP_WORDS = """a about all also am an and any are as at be been being both but by can could did do
+does doing done during each else for from give had has have having he her hers him his how i if in
+into is it its know let list made make many may me might more most much must my name no not of off
+on one or other our out over please said say she should show so some such tell than that the their
+them then there these they this those through to too under up upon us used very was we were what
+when where which while who whom whose why will with would you your"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 MOST_KEYWORDS = 3
 """As the paper's prompt asks for."""
 
@@ -88,7 +86,7 @@ MOST_KEYWORDS = 3
 def keywords(question: str) -> str:
     """At most three keywords of a question, by rule: runs of words between stop words.
 
-    A quotation is one keyword, and so is a name with the small words inside it ("Billy the Kid",
+    A quotation is one keyword, and so is a name, with the small words inside it ("Billy the Kid",
     "University of Oslo"). Where there are more than three runs, those with names stay, then the
     longer ones. A question of stop words alone is returned as it is.
     """
@@ -97,10 +95,12 @@ def keywords(question: str) -> str:
     words = [(quoted or word.strip(",.;:!?()[]"), bool(quoted)) for quoted, word in spans]
     for i, (word, quoted) in enumerate(words):
         word = re.sub(r"['’]s$", "", word)
-        inside = bool(runs[-1]) and runs[-1][-1][:1].isupper() and _name_follows(words, i)
+        inside = bool(runs[-1]) and _is_name(runs[-1][-1]) and _name_follows(words, i)
         if quoted:
             runs += [[word], []]
         elif word and (word.lower() not in STOP_WORDS or inside):
+            if runs[-1] and not inside and _is_name(runs[-1][-1]) != _is_name(word):
+                runs.append([])
             runs[-1].append(word)
         elif runs[-1]:
             runs.append([])
@@ -112,12 +112,15 @@ def keywords(question: str) -> str:
     return ", ".join(keyword for keyword in found if keyword in chosen) or question.strip()
 
 
+def _is_name(word: str) -> bool:
+    return word[:1].isupper() or word in _INSIDE_NAMES
+
+
+_INSIDE_NAMES = frozenset({"of", "the", "de", "la", "and", "in", "for", "on"})
+
+
 def _name_follows(words: list[tuple[str, bool]], i: int) -> bool:
-    """Whether a small word stands inside a name: "of" in "University of Oslo"."""
-    small = words[i][0].lower() in {"of", "the", "de", "la", "and", "in", "for", "on"}
-    rest = [word for word, _ in words[i + 1 : i + 3]]
-    return small and any(w[:1].isupper() for w in rest) and _small_until_name(rest)
-
-
-def _small_until_name(rest: list[str]) -> bool:
-    return rest[0][:1].isupper() or rest[0].lower() in STOP_WORDS
+    """Whether a small word stands inside a name: "of" in "University of the Arts"."""
+    rest = [word for word, _ in words[i:]]
+    after = next((word for word in rest if word.lower() not in _INSIDE_NAMES), "")
+    return rest[0].lower() in _INSIDE_NAMES and after[:1].isupper()
