@@ -31,3 +31,15 @@ class RetrievalFailed(SelfCorrectError, RuntimeError):
 
 class EngineFailed(SelfCorrectError, RuntimeError):
     """An engine or a server that stopped answering, or that gave what it should not."""
+
+
+class NotAnEvaluator(SelfCorrectError):
+    """A classifier that does not give one score."""
+
+
+class EvaluationFailed(SelfCorrectError, RuntimeError):
+    """An evaluator that gave no usable score."""
+
+
+class WebSearchFailed(SelfCorrectError, RuntimeError):
+    """A web search that gave no result; the message says why."""

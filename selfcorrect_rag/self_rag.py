@@ -22,7 +22,12 @@ from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import SelfRAGInput, SelfRAGOutput, SelfRAGState
+from selfcorrect_rag.state import (
+    SelfRAGInput,
+    SelfRAGOutput,
+    SelfRAGState,
+    blank_self_rag,
+)
 
 SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRAGOutput]
 
@@ -73,7 +78,7 @@ def create_self_rag(
         input_schema=SelfRAGInput,
         output_schema=SelfRAGOutput,
     )
-    graph.add_node("read_question", read_question())
+    graph.add_node("read_question", read_question(blank_self_rag))
     graph.add_node("decide_retrieval", decide_retrieval(llm, settings))
     graph.add_node("retrieve", retrieve(retriever, settings))
     graph.add_node("generate_and_critique", generate_and_critique(llm, settings))

@@ -1,7 +1,7 @@
 """The knobs of one run, passed as LangGraph context."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,10 +17,29 @@ def _on(*nodes: str) -> dict[str, Any]:
     return {"langgraph_nodes": list(nodes)}
 
 
-class SelfRAGSettings(BaseModel):
-    """Self-RAG's inference-time knobs; defaults are those of section 4.3 where it gives one."""
+class Settings(BaseModel):
+    """What the knobs of all graphs share."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def merged(self, context: object) -> Self:
+        """These settings with what a run's context sets on top.
+
+        A context may be None, a dict (perhaps a parent graph's, with keys of its own), settings of
+        this kind, or somebody else's object, which says nothing about us.
+        """
+        if isinstance(context, type(self)):
+            given = {name: getattr(context, name) for name in context.model_fields_set}
+        elif isinstance(context, Mapping):
+            given = {k: v for k, v in context.items() if k in type(self).model_fields}
+        else:
+            return self
+        own = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**own, **given})
+
+
+class SelfRAGSettings(Settings):
+    """Self-RAG's inference-time knobs; defaults are those of section 4.3 where it gives one."""
 
     mode: Literal["adaptive", "always", "never"] = Field(
         default="adaptive",
@@ -144,17 +163,85 @@ class SelfRAGSettings(BaseModel):
         """Whether answers are summed (section 3.3, closed-set tasks)."""
         return self.closed_set or bool(self.options)
 
-    def merged(self, context: object) -> "SelfRAGSettings":
-        """These settings with what a run's context sets on top.
 
-        A context may be None, a dict (perhaps a parent graph's, with keys of its own), these
-        settings, or somebody else's object, which says nothing about us.
-        """
-        if isinstance(context, SelfRAGSettings):
-            given = {name: getattr(context, name) for name in context.model_fields_set}
-        elif isinstance(context, Mapping):
-            given = {k: v for k, v in context.items() if k in type(self).model_fields}
-        else:
-            return self
-        own = {name: getattr(self, name) for name in self.model_fields_set}
-        return SelfRAGSettings(**{**own, **given})
+class CRAGSettings(Settings):
+    """CRAG's knobs; defaults are those of appendix B.2 where it gives one."""
+
+    passages: int = Field(
+        default=10,
+        ge=1,
+        le=100,
+        description="Documents retrieved and graded (section 4.2: generally 10).",
+        json_schema_extra=_on("retrieve"),
+    )
+    upper: float | None = Field(
+        default=None,
+        ge=-1,
+        le=1,
+        description="Correct when a document scores above this; null takes the evaluator's own.",
+        json_schema_extra=_on("grade_documents"),
+    )
+    lower: float | None = Field(
+        default=None,
+        ge=-1,
+        le=1,
+        description="Incorrect when all score below this; null takes the evaluator's own.",
+        json_schema_extra=_on("grade_documents"),
+    )
+    without_action: Literal["none", "correct", "incorrect", "ambiguous"] = Field(
+        default="none",
+        description="Leave an action out, as in Table 2: correct and incorrect become ambiguous; "
+        "without ambiguous the upper threshold alone decides.",
+        json_schema_extra=_on("grade_documents"),
+    )
+    decomposition: Literal["sentences", "windows", "passage"] = Field(
+        default="sentences",
+        description="What a strip is: a few sentences, fifty words, or the whole document.",
+        json_schema_extra=_on("refine_strips"),
+    )
+    strips: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="Most strips kept of all retrieved documents, and as many of the web's.",
+        json_schema_extra=_on("refine_strips", "select_web_strips"),
+    )
+    strip_threshold: float = Field(
+        default=-0.5,
+        ge=-1,
+        le=1,
+        description="Strips that score no higher are dropped.",
+        json_schema_extra=_on("refine_strips", "select_web_strips"),
+    )
+    refine: bool = Field(
+        default=True,
+        description="Refine documents into strips (off: Table 3, without refinement).",
+        json_schema_extra=_on("refine_strips"),
+    )
+    rewrite: bool = Field(
+        default=True,
+        description="Rewrite the question into keywords (off: Table 3, without rewriting).",
+        json_schema_extra=_on("rewrite_query"),
+    )
+    select: bool = Field(
+        default=True,
+        description="Select among what the web gave (off: Table 3, without selection).",
+        json_schema_extra=_on("select_web_strips"),
+    )
+    web_results: int = Field(
+        default=5,
+        ge=1,
+        le=50,
+        description="Pages taken from a web search.",
+        json_schema_extra=_on("web_search"),
+    )
+    approve_search: bool = Field(
+        default=False,
+        description="Pause before a web search until a person says yes, no, or another query.",
+        json_schema_extra=_on("web_search"),
+    )
+    instruction: str | None = Field(
+        default=None,
+        description="Task instruction put before the question.",
+        json_schema_extra=_on("generate"),
+    )

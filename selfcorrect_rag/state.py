@@ -1,6 +1,6 @@
 """What flows through the graphs: TypedDicts of JSON values, Documents and messages."""
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from langchain_core.documents import Document
 from langchain_core.messages import AnyMessage
@@ -164,3 +164,123 @@ class SelfRAGState(SelfRAGInput, SelfRAGOutput, total=False):
     beams: list[Beam]
     depth: int
     """Segments written so far on the longest beam."""
+
+
+def blank_self_rag() -> dict[str, Any]:
+    """A turn of Self-RAG before anything has happened."""
+    return {
+        "answer": "",
+        "cited_answer": "",
+        "citations": [],
+        "candidates": [],
+        "beams": [],
+        "depth": 0,
+        "options": {},
+        "score": None,
+        "constraints_met": True,
+        "notes": [],
+        "usage": Usage(
+            model_calls=0,
+            prompts=0,
+            prompt_tokens=0,
+            generated_tokens=0,
+            retrievals=0,
+            pruned=0,
+            tokens_saved=0,
+        ),
+    }
+
+
+Action = Literal["correct", "incorrect", "ambiguous"]
+"""What CRAG does with what was retrieved (section 4.3)."""
+
+
+class Grade(TypedDict):
+    """The evaluator's opinion of one retrieved document."""
+
+    document: int
+    """Index into ``passages``."""
+    title: str
+    score: float
+    """In [-1, 1]."""
+
+
+class Strip(TypedDict):
+    """A few sentences of a document, and whether they became knowledge."""
+
+    document: int
+    """Index into the documents that it was cut from: ``passages``, or ``web_results``."""
+    text: str
+    score: float
+    """In [-1, 1]."""
+    kept: bool
+
+
+class CRAGInput(TypedDict, total=False):
+    """Give ``question``, or ``messages`` whose last human message is the question."""
+
+    question: str
+    messages: Annotated[list[AnyMessage], add_messages]
+    documents: Annotated[list[Document], EphemeralValue]
+    """Documents fixed by the caller for this turn: nothing is retrieved, all are graded."""
+
+
+class Correction(TypedDict, total=False):
+    """What CRAG made of a retrieval, on the way to an answer."""
+
+    passages: list[Document]
+    """What was retrieved or given."""
+    grades: list[Grade]
+    action: Action
+    strips: list[Strip]
+    """Of the retrieved documents, in the order of the text."""
+    web_query: str
+    """What the web was searched for; empty where it was not."""
+    web_source: str
+    """Who answered, such as Tavily or a local corpus that stands in for the web."""
+    web_results: list[Document]
+    web_strips: list[Strip]
+    web_failure: str
+    """Why a search gave nothing; empty where it did, or where there was none."""
+    knowledge: list[Document]
+    """What the answer is written from: internal first, then external."""
+
+
+class CRAGOutput(Correction, total=False):
+    """The answer, and everything that led to it."""
+
+    question: str
+    messages: Annotated[list[AnyMessage], add_messages]
+    answer: str
+    """Plain text, without citation marks."""
+    cited_answer: str
+    """The same with ``[n]`` where the model, or we, point at knowledge."""
+    citations: list[Citation]
+    """``passage`` is an index into ``knowledge``."""
+    notes: list[str]
+    """What a reader should know: fallbacks taken, searches that failed."""
+
+
+class CRAGState(CRAGInput, CRAGOutput, total=False):
+    """The whole state, with what only the nodes need."""
+
+    fixed: bool
+    """The caller gave the documents."""
+
+
+def blank_crag() -> dict[str, Any]:
+    """A turn of CRAG before anything has happened."""
+    return {
+        "answer": "",
+        "cited_answer": "",
+        "citations": [],
+        "grades": [],
+        "strips": [],
+        "web_query": "",
+        "web_source": "",
+        "web_results": [],
+        "web_strips": [],
+        "web_failure": "",
+        "knowledge": [],
+        "notes": [],
+    }

@@ -1,12 +1,16 @@
 """Models behind small interfaces: a reflection LLM continues prompts and criticises itself."""
 
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.models.t5_evaluator import T5Evaluator
 from selfcorrect_rag.models.transformers_llm import TransformersReflectionLLM
 from selfcorrect_rag.models.vllm_llm import VLLMReflectionLLM
 from selfcorrect_rag.models.vllm_server_llm import VLLMServerReflectionLLM
 
 __all__ = [
     "ReflectionLLM",
+    "RetrievalEvaluator",
+    "T5Evaluator",
     "TransformersReflectionLLM",
     "VLLMReflectionLLM",
     "VLLMServerReflectionLLM",

@@ -1,18 +1,22 @@
 """What every node shares: a sync and an async form, the run's settings and its events."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langgraph.runtime import get_runtime
 
-from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Segment, SelfRAGState, Usage
+from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.state import Segment, Usage
 
 Update = dict[str, Any]
 
 
-class Node(Runnable[SelfRAGState, Update]):
+State = TypeVar("State", bound=Mapping[str, Any])
+S = TypeVar("S", bound=Settings)
+
+
+class Node(Runnable[State, Update]):
     """One step with a sync and an async form; LangGraph picks by how the graph is called.
 
     LangGraph traces each node by itself. A ``RunnableLambda`` would trace it twice and inspect
@@ -21,32 +25,30 @@ class Node(Runnable[SelfRAGState, Update]):
 
     def __init__(
         self,
-        sync: Callable[[SelfRAGState], Update],
-        asynchronous: Callable[[SelfRAGState], Awaitable[Update]],
+        sync: Callable[[State], Update],
+        asynchronous: Callable[[State], Awaitable[Update]],
     ) -> None:
         self._sync, self._asynchronous = sync, asynchronous
 
-    def invoke(
-        self, input: SelfRAGState, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> Update:
+    def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
         return self._sync(input)
 
     async def ainvoke(
-        self, input: SelfRAGState, config: RunnableConfig | None = None, **kwargs: Any
+        self, input: State, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Update:
         return await self._asynchronous(input)
 
 
-def plain_node(run: Callable[[SelfRAGState], Update]) -> Node:
+def plain_node(run: Callable[[State], Update]) -> Node[State]:
     """A node that calls nothing slow, so that its async form is the same function."""
 
-    async def arun(state: SelfRAGState) -> Update:
+    async def arun(state: State) -> Update:
         return run(state)
 
     return Node(run, arun)
 
 
-def current(settings: SelfRAGSettings) -> SelfRAGSettings:
+def current(settings: S) -> S:
     """The factory's settings with this run's context on top."""
     return settings.merged(get_runtime().context)
 

@@ -8,7 +8,7 @@ from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, SelfRAGState
 
 
-def beam_select(settings: SelfRAGSettings) -> Node:
+def beam_select(settings: SelfRAGSettings) -> Node[SelfRAGState]:
     """Rank by path score and keep the ``beam_width`` best (section 3.3, tree decoding).
 
     A finished beam stays in the race with its score. Dropped candidates cannot be chosen; a beam

@@ -26,7 +26,7 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings) -> Step:
     return "retrieve" if retrieval_probability(reflection) > settings.threshold else "none"
 
 
-def decide_retrieval(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node:
+def decide_retrieval(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[SelfRAGState]:
     """Decide before the first segment. Costs one token, or nothing in modes always and never."""
 
     def run(state: SelfRAGState) -> Update:

@@ -28,7 +28,7 @@ class _Ask(NamedTuple):
     passage: int | None
 
 
-def generate_and_critique(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node:
+def generate_and_critique(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[SelfRAGState]:
     """Write and criticise the candidates of all unfinished beams in one batch.
 
     (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved has a candidate for each passage,

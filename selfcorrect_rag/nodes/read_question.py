@@ -1,51 +1,31 @@
 """read_question: take the turn's input and start with a clean slate."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from langchain_core.messages import HumanMessage
 
 from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.nodes.base import Node, Update, plain_node
 from selfcorrect_rag.prompts import as_text
-from selfcorrect_rag.state import SelfRAGState, Usage
 
 
-def read_question() -> Node:
+def read_question(blank: Callable[[], Update]) -> Node[Any]:
     """Find the question and reset what an earlier turn of the thread left behind.
 
     An unanswered human message at the end of ``messages`` is the question; otherwise
-    ``question`` is.
+    ``question`` is. ``blank`` gives the graph's state before anything has happened.
     """
-    return plain_node(_read)
+
+    def run(state: Mapping[str, Any]) -> Update:
+        documents = state.get("documents")
+        found = {"fixed": documents is not None, "passages": documents or []}
+        return {**blank(), "question": _question(state), **found}
+
+    return plain_node(run)
 
 
-def _read(state: SelfRAGState) -> Update:
-    documents = state.get("documents")
-    return {
-        "question": _question(state),
-        "fixed": documents is not None,
-        "passages": documents or [],
-        "answer": "",
-        "cited_answer": "",
-        "citations": [],
-        "candidates": [],
-        "beams": [],
-        "depth": 0,
-        "options": {},
-        "score": None,
-        "constraints_met": True,
-        "notes": [],
-        "usage": Usage(
-            model_calls=0,
-            prompts=0,
-            prompt_tokens=0,
-            generated_tokens=0,
-            retrievals=0,
-            pruned=0,
-            tokens_saved=0,
-        ),
-    }
-
-
-def _question(state: SelfRAGState) -> str:
+def _question(state: Mapping[str, Any]) -> str:
     messages = state.get("messages") or []
     asked = messages and isinstance(messages[-1], HumanMessage)
     question = as_text(messages[-1].content) if asked else state.get("question", "")

@@ -14,7 +14,7 @@ from selfcorrect_rag.state import Beam, SelfRAGState
 Retriever = Runnable[str, list[Document]]
 
 
-def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node:
+def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGState]:
     """Retrieve with (question, previous segment) for each beam (Algorithm 1, line 4).
 
     Beams with the same previous segment share one query. Passages given by the caller are used

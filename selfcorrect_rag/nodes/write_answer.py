@@ -11,7 +11,7 @@ from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, Citation, SelfRAGState
 
 
-def write_answer(settings: SelfRAGSettings) -> Node:
+def write_answer(settings: SelfRAGSettings) -> Node[SelfRAGState]:
     """Compose answer, citations and, where the run began with messages, the reply."""
 
     def run(state: SelfRAGState) -> Update:

@@ -7,6 +7,8 @@ from selfcorrect_rag.search.indexing import IndexReport, Progress, index_paths
 from selfcorrect_rag.search.loading import Problem, load
 from selfcorrect_rag.search.minilm import MiniLM
 from selfcorrect_rag.search.opening import open_index, open_or_make_index, open_retriever
+from selfcorrect_rag.search.tavily import TavilyWebSearch
+from selfcorrect_rag.search.web_search import RetrieverWebSearch, WebSearch
 
 __all__ = [
     "BM25Index",
@@ -17,6 +19,9 @@ __all__ = [
     "MiniLM",
     "Problem",
     "Progress",
+    "RetrieverWebSearch",
+    "TavilyWebSearch",
+    "WebSearch",
     "index_paths",
     "load",
     "open_index",

@@ -58,6 +58,12 @@ def chunk(text: str, words: int = CHUNK_WORDS, overlap: int = CHUNK_OVERLAP) -> 
         yield text[window[0].start :].strip()
 
 
+def sentences(text: str) -> list[str]:
+    """The sentences of ``text`` in order, stripped."""
+    found = (text[s.start : s.end].strip() for s in _sentences(text, len(text) + 1))
+    return [sentence for sentence in found if sentence]
+
+
 def _sentences(text: str, longest: int) -> Iterator[_Sentence]:
     """The sentences in order, those of more than ``longest`` words in pieces."""
     start = 0

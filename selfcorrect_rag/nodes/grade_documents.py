@@ -1,0 +1,61 @@
+"""grade_documents: the evaluator scores what was retrieved, and the scores trigger an action."""
+
+from collections.abc import Sequence
+
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.state import Action, CRAGState, Grade
+from selfcorrect_rag.thresholds import Thresholds
+
+
+def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node[CRAGState]:
+    """Score all documents in one batch and choose the action (CRAG sections 4.2 and 4.3).
+
+    Nothing retrieved is an incorrect retrieval.
+    """
+
+    def run(state: CRAGState) -> Update:
+        texts = [passage.page_content for passage in state["passages"]]
+        return _update(
+            state, current(settings), evaluator, evaluator.score(state["question"], texts)
+        )
+
+    async def arun(state: CRAGState) -> Update:
+        texts = [passage.page_content for passage in state["passages"]]
+        scores = await evaluator.ascore(state["question"], texts)
+        return _update(state, current(settings), evaluator, scores)
+
+    return Node(run, arun)
+
+
+def _update(
+    state: CRAGState,
+    settings: CRAGSettings,
+    evaluator: RetrievalEvaluator,
+    scores: Sequence[float],
+) -> Update:
+    grades = [
+        Grade(document=i, title=str(passage.metadata.get("title") or ""), score=score)
+        for i, (passage, score) in enumerate(zip(state["passages"], scores, strict=True))
+    ]
+    thresholds = _thresholds(settings, evaluator)
+    action = _without(settings, thresholds, scores)
+    emit("graded", grades=grades, action=action, upper=thresholds.upper, lower=thresholds.lower)
+    return {"grades": grades, "action": action}
+
+
+def _thresholds(settings: CRAGSettings, evaluator: RetrievalEvaluator) -> Thresholds:
+    own = evaluator.thresholds
+    return Thresholds(
+        upper=own.upper if settings.upper is None else settings.upper,
+        lower=own.lower if settings.lower is None else settings.lower,
+    )
+
+
+def _without(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
+    """The action, with one left out where the settings say so (section 5.4, Table 2)."""
+    if settings.without_action == "ambiguous":
+        thresholds = Thresholds(upper=thresholds.upper, lower=thresholds.upper)
+    action = thresholds.action(scores)
+    return "ambiguous" if action == settings.without_action else action

@@ -1,0 +1,55 @@
+"""retrieve, for graphs that retrieve once: the documents of a question."""
+
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable, ensure_config
+from langgraph.errors import GraphBubbleUp
+
+from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.state import CRAGState
+
+
+def retrieve_documents(
+    retriever: Runnable[str, list[Document]], settings: CRAGSettings
+) -> Node[CRAGState]:
+    """Retrieve with the question, unless the caller has given the documents.
+
+    A retriever that fails is a retrieval that found nothing: CRAG corrects that as any other bad
+    one, and a note says what happened.
+    """
+
+    def run(state: CRAGState) -> Update:
+        if state["fixed"]:
+            return _update(state, current(settings), state["passages"])
+        try:
+            return _update(
+                state, current(settings), retriever.invoke(state["question"], ensure_config())
+            )
+        except Exception as error:
+            return _failed(state, error)
+
+    async def arun(state: CRAGState) -> Update:
+        if state["fixed"]:
+            return _update(state, current(settings), state["passages"])
+        try:
+            found = await retriever.ainvoke(state["question"], ensure_config())
+        except Exception as error:
+            return _failed(state, error)
+        return _update(state, current(settings), found)
+
+    return Node(run, arun)
+
+
+def _update(state: CRAGState, settings: CRAGSettings, found: list[Document]) -> Update:
+    passages = found if state["fixed"] else found[: settings.passages]
+    titles = [str(p.metadata.get("title") or p.page_content[:60]) for p in passages]
+    emit("retrieved", query=state["question"], passages=titles)
+    return {"passages": passages}
+
+
+def _failed(state: CRAGState, error: Exception) -> Update:
+    if isinstance(error, GraphBubbleUp):  # an interrupt inside the retriever is no failure
+        raise error
+    reason = f"retrieval failed: {type(error).__name__}: {error}"
+    emit("retrieval_failed", reason=reason)
+    return {"passages": [], "notes": [*state["notes"], reason]}

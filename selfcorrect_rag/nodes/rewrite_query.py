@@ -1,0 +1,126 @@
+"""rewrite_query: the question as the keywords that people give to a search engine."""
+
+import re
+from typing import Any
+
+from langchain_core.runnables import Runnable, ensure_config
+from langgraph.errors import GraphBubbleUp
+
+from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.prompts import as_text, rewrite_prompt
+from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.state import CRAGState
+
+LONGEST = 200
+"""Characters of a query; a model that writes more has not rewritten."""
+
+
+def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Node[CRAGState]:
+    """Rewrite with a model (section 4.5, Table 5), or by rule where ``llm`` is None.
+
+    A model that fails, or writes nothing of use, is replaced by the rule, and a note says so.
+    """
+
+    def run(state: CRAGState) -> Update:
+        if not current(settings).rewrite:
+            return _update(state, state["question"])
+        if llm is None:
+            return _update(state, keywords(state["question"]))
+        try:
+            written = llm.invoke(rewrite_prompt(state["question"]), ensure_config())
+        except Exception as error:
+            return _fallback(state, error)
+        return _written(state, written)
+
+    async def arun(state: CRAGState) -> Update:
+        if not current(settings).rewrite:
+            return _update(state, state["question"])
+        if llm is None:
+            return _update(state, keywords(state["question"]))
+        try:
+            written = await llm.ainvoke(rewrite_prompt(state["question"]), ensure_config())
+        except Exception as error:
+            return _fallback(state, error)
+        return _written(state, written)
+
+    return Node(run, arun)
+
+
+def _update(state: CRAGState, query: str, note: str | None = None) -> Update:
+    emit("query_rewritten", query=query)
+    update: Update = {"web_query": query}
+    if note:
+        update["notes"] = [*state["notes"], note]
+    return update
+
+
+def _written(state: CRAGState, written: object) -> Update:
+    """The first line that a model wrote, where that can be a query."""
+    text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    query = lines[0].removeprefix("query:").strip(" \"'") if lines else ""
+    if not query or len(query) > LONGEST:
+        by_rule = keywords(state["question"])
+        return _update(state, by_rule, "the model rewrote the question to nothing of use: by rule")
+    return _update(state, query)
+
+
+def _fallback(state: CRAGState, error: Exception) -> Update:
+    if isinstance(error, GraphBubbleUp):
+        raise error
+    reason = f"rewriting failed: {type(error).__name__}: {error}; the query was made by rule"
+    return _update(state, keywords(state["question"]), reason)
+
+
+_STOP_WORDS = """a about all also am an and any are as at be been being both but by can could did do
+does doing done during each else for from give had has have having he her hers him his how i if in
+into is it its know let list made make many may me might more most much must my name no not of off
+on one or other our out over please said say she should show so some such tell than that the their
+them then there these they this those through to too under up upon us used very was we were what
+when where which while who whom whose why will with would you your"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+MOST_KEYWORDS = 3
+"""As the paper's prompt asks for."""
+
+
+def keywords(question: str) -> str:
+    """At most three keywords of a question, by rule: runs of words between stop words.
+
+    A quotation is one keyword, and so is a name, with the small words inside it ("Billy the Kid",
+    "University of Oslo"). Where there are more than three runs, those with names stay, then the
+    longer ones. A question of stop words alone is returned as it is.
+    """
+    runs: list[list[str]] = [[]]
+    spans = re.findall(r"[\"“]([^\"”]+)[\"”]|([^\s\"“”]+)", question)
+    words = [(quoted or word.strip(",.;:!?()[]"), bool(quoted)) for quoted, word in spans]
+    for i, (word, quoted) in enumerate(words):
+        word = re.sub(r"['’]s$", "", word)
+        inside = bool(runs[-1]) and _is_name(runs[-1][-1]) and _name_follows(words, i)
+        if quoted:
+            runs += [[word], []]
+        elif word and (word.lower() not in STOP_WORDS or inside):
+            if runs[-1] and not inside and _is_name(runs[-1][-1]) != _is_name(word):
+                runs.append([])
+            runs[-1].append(word)
+        elif runs[-1]:
+            runs.append([])
+        if words[i][0] != word:  # a possessive ends its name
+            runs.append([])
+    found = [" ".join(run) for run in runs if run]
+    named = sorted(found, key=lambda k: (not any(w[:1].isupper() for w in k.split()), -len(k)))
+    chosen = set(named[:MOST_KEYWORDS])
+    return ", ".join(keyword for keyword in found if keyword in chosen) or question.strip()
+
+
+def _is_name(word: str) -> bool:
+    return word[:1].isupper() or word in _INSIDE_NAMES
+
+
+_INSIDE_NAMES = frozenset({"of", "the", "de", "la", "and", "in", "for", "on"})
+
+
+def _name_follows(words: list[tuple[str, bool]], i: int) -> bool:
+    """Whether a small word stands inside a name: "of" in "University of the Arts"."""
+    rest = [word for word, _ in words[i:]]
+    after = next((word for word in rest if word.lower() not in _INSIDE_NAMES), "")
+    return rest[0].lower() in _INSIDE_NAMES and after[:1].isupper()

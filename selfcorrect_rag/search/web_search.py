@@ -1,0 +1,53 @@
+"""The interface between CRAG and the web, and a local stand-in for it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable, RunnableLambda, ensure_config
+
+
+class WebSearch(ABC):
+    """Finds pages for a query (CRAG section 4.5).
+
+    Results are Documents with ``title`` and ``source`` (the address) in their metadata, best
+    first. A search that fails raises
+    :class:`~selfcorrect_rag.errors.WebSearchFailed`.
+    """
+
+    name: str
+    """Who answers, as a result shows it."""
+
+    @abstractmethod
+    def search(self, query: str, k: int) -> list[Document]:
+        """At most ``k`` pages."""
+
+    @abstractmethod
+    async def asearch(self, query: str, k: int) -> list[Document]:
+        """The async twin of :meth:`search`."""
+
+
+class RetrieverWebSearch(WebSearch):
+    """A retriever that plays the web: a second corpus, an intranet, a demo without a network."""
+
+    def __init__(
+        self,
+        retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+        name: str = "a local corpus in place of the web",
+    ) -> None:
+        self.name = name
+        self._retriever = (
+            retriever if isinstance(retriever, Runnable) else RunnableLambda(retriever)
+        )
+
+    def search(self, query: str, k: int) -> list[Document]:
+        return self._named(self._retriever.invoke(query, ensure_config()), k)
+
+    async def asearch(self, query: str, k: int) -> list[Document]:
+        return self._named(await self._retriever.ainvoke(query, ensure_config()), k)
+
+    def _named(self, found: list[Document], k: int) -> list[Document]:
+        return [
+            Document(d.page_content, metadata={"source": self.name, **d.metadata}, id=d.id)
+            for d in found[:k]
+        ]
