@@ -13,8 +13,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.language import new_entity, passage, split
+from selfcorrect_rag.nano.language import new_entity, passage
 from selfcorrect_rag.nano.names import TEMPLATES, capitalise
+from selfcorrect_rag.nano.wordings import split
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
     CONTINUE,
