@@ -1,6 +1,7 @@
 """Self-RAG, CRAG and InstructRAG as prebuilt LangGraph graphs."""
 
+from selfcorrect_rag.crag import create_crag
 from selfcorrect_rag.self_rag import create_self_rag
-from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.settings import CRAGSettings, SelfRAGSettings
 
-__all__ = ["SelfRAGSettings", "create_self_rag"]
+__all__ = ["CRAGSettings", "SelfRAGSettings", "create_crag", "create_self_rag"]

@@ -49,3 +49,26 @@ def test_own_documents_example(tmp_path: Path) -> None:
     counted, answer = run.stdout.splitlines()[:2]
     assert counted == "1 passages; unreadable: []"
     assert answer.strip()
+
+
+def test_the_python_of_the_docs_on_crag_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from langchain_core.documents import Document
+    from langchain_core.language_models.fake_chat_models import FakeListChatModel
+
+    from tests.test_t5_evaluator import t5, tokenizer, with_end
+
+    t5().save_pretrained(tmp_path)
+    with_end(tokenizer()).save_pretrained(tmp_path)
+    monkeypatch.setenv("TAVILY_API_KEY", "tvly-unused")
+    text = (ROOT / "docs" / "crag.md").read_text(encoding="utf-8")
+    (block,) = BLOCK.findall(text.replace("path/to/evaluator", str(tmp_path)))
+    passage = Document("Middlemarch is by George Eliot.", metadata={"title": "Middlemarch"})
+    names: dict[str, object] = {
+        "llm": FakeListChatModel(responses=["George Eliot [1]."]),
+        "retriever": lambda query: [passage],
+        "second_retriever": lambda query: [passage],
+    }
+    exec(compile(block, "crag.md", "exec"), names)
+    assert names["result"]["answer"] == "George Eliot."  # type: ignore[index]
