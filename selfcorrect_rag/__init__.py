@@ -1,7 +1,15 @@
 """Self-RAG, CRAG and InstructRAG as prebuilt LangGraph graphs."""
 
 from selfcorrect_rag.crag import create_crag
+from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
-from selfcorrect_rag.settings import CRAGSettings, SelfRAGSettings
+from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, SelfRAGSettings
 
-__all__ = ["CRAGSettings", "SelfRAGSettings", "create_crag", "create_self_rag"]
+__all__ = [
+    "CRAGSettings",
+    "SelfCRAGSettings",
+    "SelfRAGSettings",
+    "create_crag",
+    "create_self_crag",
+    "create_self_rag",
+]

@@ -68,6 +68,7 @@ def create_crag(
     graph = StateGraph(
         CRAGState, context_schema=CRAGSettings, input_schema=CRAGInput, output_schema=CRAGOutput
     )
+    graph.add_node("read_question", read_question(blank_crag))
     add_correction(graph, retriever, evaluator, web_search, rewriter, settings)
     graph.add_node("generate", generate(llm, settings))
     graph.add_edge(START, "read_question")
@@ -95,7 +96,6 @@ def add_correction(
 
     They begin at ``retrieve`` and end at ``recompose_knowledge``.
     """
-    graph.add_node("read_question", read_question(blank_crag))
     graph.add_node("retrieve", retrieve_documents(retriever, settings))
     graph.add_node("grade_documents", grade_documents(evaluator, settings))
     graph.add_node("refine_strips", refine_strips(evaluator, settings))
@@ -103,7 +103,7 @@ def add_correction(
     graph.add_node("web_search", search_the_web(web, settings))
     graph.add_node("select_web_strips", select_web_strips(evaluator, settings))
     # It waits for whichever branches were taken.
-    graph.add_node("recompose_knowledge", recompose_knowledge(), defer=True)
+    graph.add_node("recompose_knowledge", recompose_knowledge(settings), defer=True)
 
     graph.add_edge("retrieve", "grade_documents")
     graph.add_conditional_edges("grade_documents", _by_action, ["refine_strips", "rewrite_query"])
@@ -114,9 +114,9 @@ def add_correction(
 
 
 def _by_action(state: CRAGState) -> str:
-    return "refine_strips" if state["action"] == "correct" else "rewrite_query"
+    return "rewrite_query" if "search" in state["branches"] else "refine_strips"
 
 
 def _beside_search(state: CRAGState) -> list[str]:
     # Refining takes an evaluator, searching the network: side by side they cost the longer one.
-    return ["web_search", "refine_strips"] if state["action"] == "ambiguous" else ["web_search"]
+    return ["web_search", *(["refine_strips"] if "refine" in state["branches"] else [])]

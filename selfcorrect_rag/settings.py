@@ -245,3 +245,22 @@ class CRAGSettings(Settings):
         description="Task instruction put before the question.",
         json_schema_extra=_on("generate"),
     )
+
+
+class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
+    """The knobs of both, and how CRAG's knowledge becomes Self-RAG's passages."""
+
+    passages: int = Field(
+        default=10,
+        ge=1,
+        le=100,
+        description="Documents retrieved and graded (section 4.2: generally 10).",
+        json_schema_extra=_on("retrieve"),
+    )
+    contexts: Literal["action", "all"] = Field(
+        default="action",
+        description="What Self-RAG reads: the knowledge that the action asks for, document by "
+        "document, or, as the official code does, internal, external and combined knowledge of "
+        "every question as three passages.",
+        json_schema_extra=_on("grade_documents", "recompose_knowledge"),
+    )

@@ -13,6 +13,10 @@ Step = Literal["retrieve", "continue", "none"]
 """How a segment begins: with a new passage, with the passage of the segment before, without."""
 
 
+Source = Literal["passages", "knowledge"]
+"""Where in the state a graph keeps what its segments are written from."""
+
+
 class Piece(TypedDict):
     """A stretch of generated output: one control token, or text."""
 
@@ -231,7 +235,8 @@ class Correction(TypedDict, total=False):
     passages: list[Document]
     """What was retrieved or given."""
     grades: list[Grade]
-    action: Action
+    action: Action | None
+    """None where nothing was retrieved because no evidence was wanted."""
     strips: list[Strip]
     """Of the retrieved documents, in the order of the text."""
     web_query: str
@@ -266,6 +271,16 @@ class CRAGState(CRAGInput, CRAGOutput, total=False):
 
     fixed: bool
     """The caller gave the documents."""
+    branches: list[Literal["refine", "search"]]
+    """What the action, or the settings, ask for."""
+
+
+class SelfCRAGOutput(SelfRAGOutput, CRAGOutput, total=False):
+    """Both graphs' outputs; candidates and citations point into ``knowledge``."""
+
+
+class SelfCRAGState(SelfRAGState, CRAGState, total=False):
+    """The whole state of Self-CRAG."""
 
 
 def blank_crag() -> dict[str, Any]:
@@ -275,6 +290,8 @@ def blank_crag() -> dict[str, Any]:
         "cited_answer": "",
         "citations": [],
         "grades": [],
+        "action": None,
+        "branches": [],
         "strips": [],
         "web_query": "",
         "web_source": "",

@@ -1,7 +1,9 @@
 """generate_and_critique: one segment for each beam and passage, all in one call."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from langchain_core.documents import Document
 
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
@@ -17,7 +19,7 @@ from selfcorrect_rag.reflection import (
     sequence_probability,
 )
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Candidate, Segment, SelfRAGState, Step
+from selfcorrect_rag.state import Candidate, Segment, SelfRAGState, Source, Step
 
 
 class _Ask(NamedTuple):
@@ -28,17 +30,19 @@ class _Ask(NamedTuple):
     passage: int | None
 
 
-def generate_and_critique(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[SelfRAGState]:
+def generate_and_critique(
+    llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = "passages"
+) -> Node[SelfRAGState]:
     """Write and criticise the candidates of all unfinished beams in one batch.
 
     (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved has a candidate for each passage,
-    one that continues or goes without has one.
+    one that continues or goes without has one. ``source`` is where in the state passages stand.
     """
 
     def run(state: SelfRAGState) -> Update:
         chosen, asks = current(settings), _asks(state)
         segments = llm.generate_segments(
-            _prompts(state, chosen, asks),
+            _prompts(state, chosen, asks, source),
             max_tokens=chosen.segment_tokens,
             prune_below=chosen.prune_below,
             callbacks=callbacks(),
@@ -48,7 +52,7 @@ def generate_and_critique(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node
     async def arun(state: SelfRAGState) -> Update:
         chosen, asks = current(settings), _asks(state)
         segments = await llm.agenerate_segments(
-            _prompts(state, chosen, asks),
+            _prompts(state, chosen, asks, source),
             max_tokens=chosen.segment_tokens,
             prune_below=chosen.prune_below,
             callbacks=callbacks(),
@@ -73,10 +77,13 @@ def _asks(state: SelfRAGState) -> list[_Ask]:
     return asks
 
 
-def _prompts(state: SelfRAGState, settings: SelfRAGSettings, asks: Sequence[_Ask]) -> list[Prompt]:
+def _prompts(
+    state: SelfRAGState, settings: SelfRAGSettings, asks: Sequence[_Ask], source: Source
+) -> list[Prompt]:
     question = question_text(state["question"], settings.instruction)
+    passages: list[Document] = cast(Mapping[str, Any], state)[source]
     return [
-        segment_prompt(question, state["beams"][beam]["segments"], state["passages"], step, passage)
+        segment_prompt(question, state["beams"][beam]["segments"], passages, step, passage)
         for beam, step, passage in asks
     ]
 

@@ -4,9 +4,16 @@ from collections.abc import Sequence
 
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
-from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
 from selfcorrect_rag.state import Action, CRAGState, Grade
 from selfcorrect_rag.thresholds import Thresholds
+
+BRANCHES: dict[Action, list[str]] = {
+    "correct": ["refine"],
+    "incorrect": ["search"],
+    "ambiguous": ["refine", "search"],
+}
+"""What each action does (Algorithm 1)."""
 
 
 def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node[CRAGState]:
@@ -42,7 +49,9 @@ def _update(
     thresholds = _thresholds(settings, evaluator)
     action = _without(settings, thresholds, scores)
     emit("graded", grades=grades, action=action, upper=thresholds.upper, lower=thresholds.lower)
-    return {"grades": grades, "action": action}
+    everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
+    branches = ["refine", "search"] if everything else BRANCHES[action]
+    return {"grades": grades, "action": action, "branches": branches}
 
 
 def _thresholds(settings: CRAGSettings, evaluator: RetrievalEvaluator) -> Thresholds:

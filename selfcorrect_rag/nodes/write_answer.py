@@ -1,6 +1,7 @@
 """write_answer: the best beam as text, with citations to the passages it came from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
@@ -8,15 +9,18 @@ from langchain_core.messages import AIMessage, HumanMessage
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.nodes.beam_select import closed_answer
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Candidate, Citation, SelfRAGState
+from selfcorrect_rag.state import Beam, Candidate, Citation, SelfRAGState, Source
 
 
-def write_answer(settings: SelfRAGSettings) -> Node[SelfRAGState]:
-    """Compose answer, citations and, where the run began with messages, the reply."""
+def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node[SelfRAGState]:
+    """Compose answer, citations and, where the run began with messages, the reply.
+
+    ``source`` is where in the state the passages stand that candidates point into.
+    """
 
     def run(state: SelfRAGState) -> Update:
         best = state["beams"][0]
-        citations = _citations(best, state["passages"])
+        citations = _citations(best, cast(Mapping[str, Any], state)[source])
         answer = " ".join(segment["text"] for segment in best["segments"])
         cited = " ".join(_cited(segment, citations) for segment in best["segments"])
         if state["options"]:

@@ -1,0 +1,22 @@
+"""read_knowledge: what CRAG made of the retrieval, as the passages of every beam."""
+
+from selfcorrect_rag.nodes.base import Node, Update, plain_node
+from selfcorrect_rag.state import SelfCRAGState
+
+
+def read_knowledge() -> Node[SelfCRAGState]:
+    """Give all knowledge to each beam that wants evidence, at its first segment and at later ones.
+
+    (CRAG appendix B.2: processed knowledge replaces what Self-RAG retrieves.)
+    """
+
+    def run(state: SelfCRAGState) -> Update:
+        every = list(range(len(state["knowledge"])))
+        return {
+            "beams": [
+                {**beam, "retrieved": every} if beam["next"] == "retrieve" else beam
+                for beam in state["beams"]
+            ]
+        }
+
+    return plain_node(run)

@@ -1,0 +1,116 @@
+"""Self-CRAG: CRAG corrects the retrieval, Self-RAG writes from what that leaves (appendix B.2).
+
+read_question -> decide_retrieval -> retrieve -> CRAG's nodes -> recompose_knowledge ->
+read_knowledge -> generate_and_critique -> beam_select -> ... -> write_answer. What needs no
+evidence skips CRAG; later segments read the same knowledge.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable, RunnableLambda
+from langgraph.cache.base import BaseCache
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Checkpointer
+
+from selfcorrect_rag.crag import add_correction
+from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.nodes.beam_select import beam_select
+from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
+from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
+from selfcorrect_rag.nodes.read_knowledge import read_knowledge
+from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.write_answer import write_answer
+from selfcorrect_rag.search.web_search import WebSearch
+from selfcorrect_rag.settings import SelfCRAGSettings
+from selfcorrect_rag.state import (
+    CRAGInput,
+    SelfCRAGOutput,
+    SelfCRAGState,
+    blank_crag,
+    blank_self_rag,
+)
+
+SelfCRAG = CompiledStateGraph[SelfCRAGState, SelfCRAGSettings, CRAGInput, SelfCRAGOutput]
+
+
+def create_self_crag(
+    llm: ReflectionLLM,
+    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    evaluator: RetrievalEvaluator,
+    web_search: WebSearch,
+    *,
+    rewriter: Runnable[Any, Any] | None = None,
+    settings: SelfCRAGSettings | None = None,
+    checkpointer: Checkpointer = None,
+    cache: BaseCache[Any] | None = None,
+    interrupt_before: list[str] | None = None,
+    interrupt_after: list[str] | None = None,
+    name: str = "self_crag",
+) -> SelfCRAG:
+    """Build the Self-CRAG graph.
+
+    Arguments are those of :func:`~selfcorrect_rag.crag.create_crag`, but for ``llm``, which
+    reflects, and ``settings``. Its output has the fields of both graphs; candidates and citations
+    point into ``knowledge``.
+
+    Raises:
+        TypeError: ``llm`` gives no reflection tokens.
+    """
+    if not isinstance(llm, ReflectionLLM):
+        raise TypeError(
+            f"create_self_crag needs a ReflectionLLM, which {type(llm).__name__} is not: "
+            "create_crag takes any model"
+        )
+    settings = settings or SelfCRAGSettings()
+    if not isinstance(retriever, Runnable):
+        retriever = RunnableLambda(retriever)
+    graph = StateGraph(
+        SelfCRAGState,
+        context_schema=SelfCRAGSettings,
+        input_schema=CRAGInput,
+        output_schema=SelfCRAGOutput,
+    )
+    graph.add_node("read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}))
+    graph.add_node("decide_retrieval", decide_retrieval(llm, settings))
+    add_correction(graph, retriever, evaluator, web_search, rewriter, settings)
+    graph.add_node("read_knowledge", read_knowledge())
+    graph.add_node("generate_and_critique", generate_and_critique(llm, settings, "knowledge"))
+    graph.add_node("beam_select", beam_select(settings))
+    graph.add_node("write_answer", write_answer(settings, "knowledge"))
+
+    graph.add_edge(START, "read_question")
+    graph.add_edge("read_question", "decide_retrieval")
+    graph.add_conditional_edges(
+        "decide_retrieval", _first_segment, ["retrieve", "generate_and_critique"]
+    )
+    graph.add_edge("recompose_knowledge", "read_knowledge")
+    graph.add_edge("read_knowledge", "generate_and_critique")
+    graph.add_edge("generate_and_critique", "beam_select")
+    graph.add_conditional_edges(
+        "beam_select",
+        _next_segment,
+        ["retrieve", "read_knowledge", "generate_and_critique", "write_answer"],
+    )
+    graph.add_edge("write_answer", END)
+    return graph.compile(
+        checkpointer=checkpointer,
+        cache=cache,
+        interrupt_before=interrupt_before,
+        interrupt_after=interrupt_after,
+        name=name,
+    )
+
+
+def _first_segment(state: SelfCRAGState) -> str:
+    return "retrieve" if state["retrieval"]["retrieve"] else "generate_and_critique"
+
+
+def _next_segment(state: SelfCRAGState) -> str:
+    wanted = {beam["next"] for beam in state["beams"]}
+    if "retrieve" in wanted:
+        return "read_knowledge" if state["branches"] else "retrieve"
+    return "write_answer" if wanted == {None} else "generate_and_critique"

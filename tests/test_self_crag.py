@@ -1,0 +1,151 @@
+"""Self-CRAG: Self-RAG on what CRAG made of the retrieval, with scripted models."""
+
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langgraph.checkpoint.memory import InMemorySaver
+
+from selfcorrect_rag import create_self_crag
+from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
+from selfcorrect_rag.settings import SelfCRAGSettings
+from selfcorrect_rag.state import Segment
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, passage_of, segment
+from tests.test_crag import (
+    AMBIGUOUS,
+    CORRECT,
+    INCORRECT,
+    PagesWebSearch,
+    WordEvaluator,
+    document,
+)
+
+
+def write(prompt: str) -> Segment:
+    """Says which passage it read."""
+    if "<paragraph>" not in prompt:
+        return segment("from memory", USEFUL)
+    return segment(f"from {passage_of(prompt)}", RELEVANT, FULL, USEFUL)
+
+
+def graph(texts: list[str], llm: ScriptedReflectionLLM, **options: Any) -> Any:
+    return create_self_crag(
+        llm,
+        lambda query: [document(text) for text in texts],
+        WordEvaluator(),
+        PagesWebSearch(),
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "action", "read"),
+    [
+        (CORRECT, "correct", ["from Gold is he"]),
+        (INCORRECT, "incorrect", ["from Web 1"]),
+        (AMBIGUOUS, "ambiguous", ["from Vague word", "from Web 1"]),
+    ],
+)
+def test_self_rag_reads_what_the_action_leaves(
+    texts: list[str], action: str, read: list[str]
+) -> None:
+    llm = ScriptedReflectionLLM(write=write)
+    result = graph(texts, llm).invoke({"question": "Who?"}, context={"depth": 1})
+    assert result["action"] == action
+    assert [candidate["text"] for candidate in result["candidates"]] == read
+    assert len(result["knowledge"]) == len(read)
+    assert result["citations"][0]["text"] == result["knowledge"][0].page_content
+    assert len(llm.calls) == 2  # the decision, and all candidates at once
+
+
+def test_an_answer_that_needs_no_evidence_costs_no_retrieval() -> None:
+    llm = ScriptedReflectionLLM(write=write, retrieval=0.01)
+    result = graph(CORRECT, llm).invoke({"question": "Hello"})
+    assert (result["answer"], result["action"], result["grades"]) == ("from memory", None, [])
+
+
+def test_evidence_that_is_wanted_later_is_corrected_then() -> None:
+    def later(prompt: str) -> Segment:
+        if "<paragraph>" in prompt:
+            return write(prompt)
+        return segment("First.", USEFUL, next={RETRIEVAL: 0.9, CONTINUE: 0.05})
+
+    llm = ScriptedReflectionLLM(write=later, retrieval=0.01)
+    result = graph(INCORRECT, llm).invoke({"question": "Who?"})
+    assert result["action"] == "incorrect"
+    assert result["answer"] == "First. from Web 1"
+
+
+def test_later_segments_read_the_same_knowledge_and_nothing_is_graded_again() -> None:
+    evaluator = WordEvaluator()
+
+    def endless(prompt: str) -> Segment:
+        return segment(
+            f"from {passage_of(prompt)}.", RELEVANT, FULL, next={RETRIEVAL: 0.9, CONTINUE: 0.05}
+        )
+
+    built = create_self_crag(
+        ScriptedReflectionLLM(write=endless),
+        lambda query: [document("Gold is here.")],
+        evaluator,
+        PagesWebSearch(),
+    )
+    result = built.invoke({"question": "Who?"}, context={"depth": 3})
+    assert [c["depth"] for c in result["candidates"]] == [0, 1, 2]
+    assert len(evaluator.calls) == 2
+
+
+def test_all_contexts_as_the_official_code_feeds_them() -> None:
+    llm = ScriptedReflectionLLM(write=write)
+    result = graph(CORRECT, llm).invoke(
+        {"question": "Who?"}, context={"contexts": "all", "depth": 1}
+    )
+    assert result["action"] == "correct"
+    assert [piece.id for piece in result["knowledge"]] == [
+        "internal knowledge",
+        "external knowledge",
+        "combined knowledge",
+    ]
+    assert result["knowledge"][2].page_content == "Gold is here. Gold of the web."
+    assert len(result["candidates"]) == 3
+
+
+def test_nothing_found_anywhere_is_written_without_evidence() -> None:
+    from selfcorrect_rag.search import RetrieverWebSearch
+
+    built = create_self_crag(
+        ScriptedReflectionLLM(write=write),
+        lambda q: [],
+        WordEvaluator(),
+        RetrieverWebSearch(lambda q: []),
+    )
+    result = built.invoke({"question": "Who?"})
+    assert result["answer"] == "from memory"
+    assert result["citations"] == []
+
+
+def test_a_new_turn_begins_clean() -> None:
+    llm = ScriptedReflectionLLM(write=write)
+    built = graph(AMBIGUOUS, llm, checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    assert built.invoke({"question": "One?"}, config)["action"] == "ambiguous"
+    llm.retrieval = 0.01
+    second = built.invoke({"question": "Hello"}, config)
+    assert (second["action"], second["knowledge"], second["answer"]) == (None, [], "from memory")
+
+
+async def test_sync_and_async_agree() -> None:
+    for texts in (CORRECT, AMBIGUOUS, INCORRECT):
+        built = graph(texts, ScriptedReflectionLLM(write=write))
+        asked: Any = {"question": "Who?"}
+        assert built.invoke(asked) == await built.ainvoke(asked)
+
+
+def test_its_settings_are_both_graphs() -> None:
+    settings = SelfCRAGSettings(beam_width=3, strips=2)
+    assert (settings.passages, settings.threshold, settings.strip_threshold) == (10, 0.2, -0.5)
+
+
+def test_a_model_without_reflections_is_refused() -> None:
+    with pytest.raises(TypeError, match="create_crag takes any model"):
+        create_self_crag(object(), lambda q: [Document("a")], WordEvaluator(), PagesWebSearch())  # type: ignore[arg-type]
