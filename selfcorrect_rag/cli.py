@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from selfcorrect_rag.commands import ask, demo, index
+from selfcorrect_rag.commands import ask, demo, index, train
 from selfcorrect_rag.errors import SelfCorrectError
 
 
@@ -13,11 +13,12 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line, one subcommand a module of :mod:`selfcorrect_rag.commands`."""
     root = argparse.ArgumentParser(
         prog="selfcorrect-rag",
-        description="Self-RAG as a LangGraph graph: index documents, ask questions, see why.",
+        description="Self-RAG and CRAG as LangGraph graphs: index documents, ask questions, see why, "
+        "train what they need.",
     )
     root.add_argument("--version", action="version", version=version("selfcorrect-rag"))
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
-    for command in (ask, index, demo):
+    for command in (ask, index, demo, train):
         command.add_parser(subparsers)
     return root
 

@@ -43,3 +43,7 @@ class EvaluationFailed(SelfCorrectError, RuntimeError):
 
 class WebSearchFailed(SelfCorrectError, RuntimeError):
     """A web search that gave no result; the message says why."""
+
+
+class BadTrainingData(SelfCorrectError, ValueError):
+    """Rows, or a folder of an earlier run, that cannot be trained on; the message says where."""

@@ -60,10 +60,10 @@ class Calibration(NamedTuple):
     rows: int
     accuracy: float
     """Share of retrievals judged rightly by one threshold, half-way between correct and not."""
-    correct: float
-    """Share of the retrievals called correct that are; nan where none is."""
-    incorrect: float
-    """Share of the retrievals called incorrect that are; nan where none is."""
+    correct: float | None
+    """Share of the retrievals called correct that are; None where none is called so."""
+    incorrect: float | None
+    """Share of the retrievals called incorrect that are; None where none is called so."""
     ambiguous: float
     """Share of all retrievals left ambiguous."""
 
@@ -87,21 +87,22 @@ def calibrate(rows: Iterable[Judged], precision: float = 0.9) -> Calibration:
     def right(border: float) -> float:
         return sum((score > border) == relevant for score, relevant in judged) / len(judged)
 
-    middle = max(borders, key=right)
+    most = max(map(right, borders))
+    equal = [border for border in borders if right(border) == most]
+    middle = equal[len(equal) // 2]  # as far as can be from what it separates
 
-    def share(called: Sequence[bool]) -> float:
-        return sum(called) / len(called) if called else float("nan")
+    def above(border: float) -> float | None:
+        return _share([relevant for score, relevant in judged if score > border])
 
-    def above(border: float) -> float:
-        return share([relevant for score, relevant in judged if score > border])
+    def below(border: float) -> float | None:
+        return _share([not relevant for score, relevant in judged if score < border])
 
-    def below(border: float) -> float:
-        return share([not relevant for score, relevant in judged if score < border])
+    upper = next((b for b in borders if b >= middle and (above(b) or 0) >= precision), 1.0)
+    lower = next((b for b in borders[::-1] if b <= middle and (below(b) or 0) >= precision), -1.0)
+    between = sum(lower <= score <= upper for score, _ in judged) / len(judged)
+    thresholds = Thresholds(upper, lower)
+    return Calibration(thresholds, len(judged), most, above(upper), below(lower), between)
 
-    upper = next((b for b in borders if b >= middle and above(b) >= precision), 1.0)
-    lower = next((b for b in reversed(borders) if b <= middle and below(b) >= precision), -1.0)
-    between = [lower <= score <= upper for score, _ in judged]
-    chosen = Thresholds(upper, lower)
-    return Calibration(
-        chosen, len(judged), right(middle), above(upper), below(lower), share(between)
-    )
+
+def _share(called: Sequence[bool]) -> float | None:
+    return sum(called) / len(called) if called else None

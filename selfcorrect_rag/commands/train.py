@@ -1,0 +1,57 @@
+"""``selfcorrect-rag train``: fine-tuning, each kind a subcommand that resumes and reports."""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
+from selfcorrect_rag.training.pairs import read_corpus, read_graded
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register ``train``."""
+    parser = subparsers.add_parser("train", help="fine-tune what the papers train")
+    kinds = parser.add_subparsers(required=True, metavar="KIND")
+    evaluator = kinds.add_parser(
+        "evaluator",
+        help="CRAG's retrieval evaluator",
+        description="Fine-tune a T5 (or any sequence classifier) to grade passages from -1 to 1. "
+        "The same command goes on after a kill.",
+    )
+    evaluator.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help='JSONL rows {"question": ..., "positives": [...], "negatives": [...]}',
+    )
+    evaluator.add_argument(
+        "--corpus",
+        type=Path,
+        metavar="FILE",
+        help='JSONL rows {"text": ...} to look for hard negatives in; all positives by default',
+    )
+    evaluator.add_argument("--out", type=Path, required=True, metavar="DIR")
+    for setting in dataclasses.fields(EvaluatorSettings):
+        evaluator.add_argument(
+            f"--{setting.name.replace('_', '-')}",
+            type=type(setting.default),
+            default=setting.default,
+            metavar="X",
+            help="default: %(default)s",
+        )
+    evaluator.set_defaults(run=run_evaluator)
+
+
+def run_evaluator(args: argparse.Namespace) -> int:
+    """Fine-tune an evaluator and print its report."""
+    names = [setting.name for setting in dataclasses.fields(EvaluatorSettings)]
+    settings = EvaluatorSettings(**{name: getattr(args, name) for name in names})
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    corpus = read_corpus(args.corpus) if args.corpus else ()
+    report = train_evaluator(read_graded(args.data), args.out, settings, corpus=corpus)
+    print(json.dumps(report, indent=2))
+    print(f"the evaluator is in {args.out / 'evaluator'}")
+    return 0

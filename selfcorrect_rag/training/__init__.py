@@ -1,0 +1,1 @@
+"""Fine-tuning: what the papers train, as functions and as `selfcorrect-rag train ...`."""

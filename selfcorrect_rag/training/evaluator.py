@@ -1,0 +1,244 @@
+"""Fine-tunes CRAG's retrieval evaluator: regression to +1 and -1 (section 4.2, appendix B.2)."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.t5_evaluator import LONGEST, T5Evaluator, pair
+from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate
+from selfcorrect_rag.training.pairs import Graded, mine_negatives
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+SAVE_STEPS = 200
+"""Between checkpoints."""
+
+
+@dataclass(frozen=True)
+class EvaluatorSettings:
+    """What decides the result; defaults are the official code's."""
+
+    model: str = "google-t5/t5-large"
+    """A folder or hub name of a T5, or of any model that classifies sequences."""
+    epochs: float = 8.0
+    rate: float = 1e-4
+    """Peak learning rate of AdamW; linear decay, no warm-up."""
+    batch: int = 12
+    """Pairs a step."""
+    hard_negatives: int = 3
+    """For each question, from the corpus."""
+    longest: int = LONGEST
+    """Tokens of a pair."""
+    seed: int = 0
+
+
+def train_evaluator(
+    rows: Sequence[Graded],
+    out: Path,
+    settings: EvaluatorSettings | None = None,
+    *,
+    corpus: Sequence[str] = (),
+    base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
+) -> dict[str, Any]:
+    """Fine-tune an evaluator and report on questions that it never saw.
+
+    The same call goes on from the newest checkpoint in ``out`` after a kill. Thresholds are
+    calibrated on development questions and written into the checkpoint; the report is on test
+    questions. What belongs to which part follows from the question alone.
+
+    Args:
+        rows: questions with relevant and irrelevant passages.
+        out: folder of checkpoints, the result (``evaluator``) and ``report.json``.
+        settings: see :class:`EvaluatorSettings`.
+        corpus: where hard negatives are looked for; the positives of all rows by default.
+        base: a model and its tokenizer to begin from, in place of ``settings.model``.
+
+    Raises:
+        MissingExtra: torch, transformers or accelerate is not installed.
+        BadTrainingData: a part of the data has no question, or labels of one kind only.
+    """
+    settings = settings or EvaluatorSettings()
+    transformers = require("transformers", "train")
+    require("accelerate", "train")
+    transformers.set_seed(settings.seed)
+    corpus = corpus or [passage for row in rows for passage in row.positives]
+    mined = mine_negatives(rows, corpus, settings.hard_negatives)
+    parts = {
+        name: [row for row in mined if row.part == name]
+        for name in ("train", "development", "test")
+    }
+    for name, of_part in parts.items():
+        labels = {label for row in of_part for _, label in row.labelled}
+        if labels != {1.0, -1.0}:
+            raise BadTrainingData(
+                f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
+            )
+    _same_settings(out, settings)
+    model, tokenizer = base or _pretrained(settings.model)
+    trainer = _trainer(model, tokenizer, parts["train"], out, settings)
+    trainer.train(resume_from_checkpoint=_newest(out))
+    evaluator = T5Evaluator(model, tokenizer, longest=settings.longest)
+    calibration = calibrate(judged(evaluator, parts["development"]))
+    evaluator.thresholds = calibration.thresholds
+    model.config.crag_thresholds = [calibration.thresholds.upper, calibration.thresholds.lower]
+    model.save_pretrained(out / "evaluator")
+    tokenizer.save_pretrained(out / "evaluator")
+    report = {
+        "questions": {name: len(of_part) for name, of_part in parts.items()},
+        "calibration": _readable(calibration),
+        "test": held_out_report(evaluator, parts["test"]),
+    }
+    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return report
+
+
+def held_out_report(evaluator: T5Evaluator, rows: Sequence[Graded]) -> dict[str, float]:
+    """How well pairs and whole retrievals of ``rows`` are judged.
+
+    AUC and best accuracy over pairs, against the base rate of always saying the commoner label;
+    the accuracy of Correct and Incorrect where the action is one of them, and how often it is.
+    """
+    scored = [(s, label) for row in rows for s, label in _scored(evaluator, row)]
+    actions = [
+        (evaluator.thresholds.action(row.scores), row.relevant) for row in judged(evaluator, rows)
+    ]
+    sure = [
+        (action == "correct") == relevant for action, relevant in actions if action != "ambiguous"
+    ]
+    positives = sum(label > 0 for _, label in scored) / len(scored)
+    return {
+        "pairs": len(scored),
+        "auc": auc(scored),
+        "best_accuracy": _best_accuracy(scored),
+        "base_rate": max(positives, 1 - positives),
+        "action_accuracy": sum(sure) / len(sure) if sure else 0.0,
+        "action_share": len(sure) / len(actions),
+    }
+
+
+def judged(evaluator: T5Evaluator, rows: Sequence[Graded]) -> list[Judged]:
+    """Each question twice: with all its passages, and with its irrelevant ones alone."""
+    found = []
+    for row in rows:
+        scored = _scored(evaluator, row)
+        wrong = [score for score, label in scored if label < 0]
+        if len(wrong) < len(scored):
+            found.append(Judged([score for score, _ in scored], relevant=True))
+        if wrong:
+            found.append(Judged(wrong, relevant=False))
+    return found
+
+
+def auc(scored: Sequence[tuple[float, float]]) -> float:
+    """How often a relevant passage scores above an irrelevant one; ties count half."""
+    ordered = sorted(score for score, _ in scored)
+    first: dict[float, int] = {}
+    last: dict[float, int] = {}
+    for rank, score in enumerate(ordered, start=1):
+        first.setdefault(score, rank)
+        last[score] = rank
+    ranks = [(first[score] + last[score]) / 2 for score, label in scored if label > 0]
+    positives, negatives = len(ranks), len(scored) - len(ranks)
+    return (sum(ranks) - positives * (positives + 1) / 2) / (positives * negatives)
+
+
+def _scored(evaluator: T5Evaluator, row: Graded) -> list[tuple[float, float]]:
+    passages, labels = zip(*row.labelled, strict=True)
+    return list(zip(evaluator.score(row.question, passages), labels, strict=True))
+
+
+def _best_accuracy(scored: Sequence[tuple[float, float]]) -> float:
+    """Of the threshold that fits these pairs best."""
+    right = sum(label < 0 for _, label in scored)  # all called irrelevant
+    best = right
+    ordered = sorted(scored, reverse=True)
+    for i, (score, label) in enumerate(ordered):
+        right += 1 if label > 0 else -1
+        if i + 1 == len(ordered) or ordered[i + 1][0] != score:
+            best = max(best, right)
+    return best / len(scored)
+
+
+def _trainer(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    rows: Sequence[Graded],
+    out: Path,
+    settings: EvaluatorSettings,
+) -> Any:
+    import torch
+    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+    labelled = [(pair(row.question, p), label) for row in rows for p, label in row.labelled]
+    encoded = tokenizer(
+        [text for text, _ in labelled], truncation=True, max_length=settings.longest
+    )
+    examples = [
+        {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label}
+        for ids, (_, label) in zip(encoded["input_ids"], labelled, strict=True)
+    ]
+    model.config.problem_type = "regression"
+    arguments = TrainingArguments(
+        output_dir=str(out / "checkpoints"),
+        num_train_epochs=settings.epochs,
+        learning_rate=settings.rate,
+        per_device_train_batch_size=settings.batch,
+        lr_scheduler_type="linear",
+        # Random order: grouping by length would pad less, but a resumed run would not see the
+        # rows that the killed one had still to see.
+        train_sampling_strategy="random",
+        data_seed=settings.seed,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        max_grad_norm=1.0,
+        bf16=torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
+        seed=settings.seed,
+        logging_steps=50,
+        save_strategy="steps",
+        save_steps=SAVE_STEPS,
+        save_total_limit=2,
+        report_to=[],
+    )
+    return Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=examples,
+        data_collator=DataCollatorWithPadding(tokenizer),
+    )
+
+
+def _pretrained(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    return AutoModelForSequenceClassification.from_pretrained(name, num_labels=1), tokenizer
+
+
+def _newest(out: Path) -> str | None:
+    from transformers.trainer_utils import get_last_checkpoint
+
+    folder = out / "checkpoints"
+    if not folder.is_dir():
+        return None
+    newest: str | None = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
+    return newest
+
+
+def _same_settings(out: Path, settings: EvaluatorSettings) -> None:
+    """Keep the settings beside the checkpoints; refuse to go on with others."""
+    file, given = out / "settings.json", dataclasses.asdict(settings)
+    out.mkdir(parents=True, exist_ok=True)
+    if file.exists() and json.loads(file.read_text(encoding="utf-8")) != given:
+        raise BadTrainingData(f"{out} holds a run with other settings: give another folder")
+    file.write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")
+
+
+def _readable(calibration: Calibration) -> dict[str, Any]:
+    thresholds: Thresholds = calibration.thresholds
+    return {**calibration._asdict(), "thresholds": dataclasses.asdict(thresholds)}

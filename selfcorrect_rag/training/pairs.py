@@ -1,0 +1,114 @@
+"""Questions with relevant and irrelevant passages: reading them, splitting them, hard negatives."""
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.extras import require
+
+Part = Literal["train", "development", "test"]
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A question and passages known to be relevant to it, or not."""
+
+    question: str
+    positives: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> Part:
+        """Which part of the data it belongs to: by its words, so that the same question always
+        goes the same way (eight tenths, one, one)."""
+        bucket = zlib.crc32(" ".join(self.question.lower().split()).encode()) % 10
+        return "test" if bucket == 0 else "development" if bucket == 1 else "train"
+
+    @property
+    def labelled(self) -> Iterator[tuple[str, float]]:
+        """Its passages with the paper's labels, +1 and -1 (CRAG appendix B.2)."""
+        yield from ((passage, 1.0) for passage in self.positives)
+        yield from ((passage, -1.0) for passage in self.negatives)
+
+
+def read_graded(path: Path) -> list[Graded]:
+    """Rows ``{"question": ..., "positives": [...], "negatives": [...]}`` of a JSONL file.
+
+    Rows of one question are put together.
+
+    Raises:
+        BadTrainingData: the file or a row is not so; the message names the line.
+    """
+    rows: dict[str, tuple[list[str], list[str]]] = {}
+    for number, line in _lines(path):
+        try:
+            row = json.loads(line)
+            question, lists = row["question"], (row.get("positives"), row.get("negatives"))
+            good = isinstance(question, str) and question.strip()
+            found = [[str(passage) for passage in given or []] for given in lists]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            good = ""
+        if not good or not any(found):
+            raise BadTrainingData(
+                f'{path}:{number}: not {{"question": ..., "positives": [...], "negatives": [...]}}'
+            )
+        kept = rows.setdefault(question.strip(), ([], []))
+        for passages, more in zip(kept, found, strict=True):
+            passages += [passage for passage in more if passage not in passages]
+    return [Graded(question, tuple(p), tuple(n)) for question, (p, n) in rows.items()]
+
+
+def read_corpus(path: Path) -> list[str]:
+    """Passages of a JSONL file: rows ``{"text": ..., "title": ...}`` or strings.
+
+    Raises:
+        BadTrainingData: the file or a row is not so.
+    """
+    passages = []
+    for number, line in _lines(path):
+        try:
+            row = json.loads(line)
+            text = row if isinstance(row, str) else row["text"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadTrainingData(f'{path}:{number}: not {{"text": ...}}') from error
+        passages.append(str(text))
+    return passages
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTrainingData(f"cannot read {path}: {error}") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            yield number, line
+
+
+def mine_negatives(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> list[Graded]:
+    """The rows with up to ``k`` hard negatives more each: passages of the corpus that look right
+    to BM25, the likest first, and are not known to be.
+
+    A passage that equals a positive, holds one or is part of one is no negative.
+    """
+    bm25s = require("bm25s", "bm25")
+    passages = list(dict.fromkeys(corpus))
+    if not rows or not passages or not k:
+        return list(rows)
+    index = bm25s.BM25()
+    quiet = {"show_progress": False}
+    index.index(bm25s.tokenize(passages, stopwords="en", **quiet), **quiet)
+    queries = bm25s.tokenize([row.question for row in rows], stopwords="en", **quiet)
+    # More than k, since the positives are among the best.
+    wanted = k + max(len(row.positives) + len(row.negatives) for row in rows)
+    found, _ = index.retrieve(queries, k=min(wanted, len(passages)), **quiet)
+    mined = []
+    for row, best in zip(rows, found.tolist(), strict=True):
+        near = [passages[i] for i in best if passages[i] not in row.negatives]
+        hard = [n for n in near if not any(p in n or n in p for p in row.positives)]
+        mined.append(Graded(row.question, row.positives, (*row.negatives, *hard[:k])))
+    return mined

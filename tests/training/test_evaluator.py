@@ -1,0 +1,103 @@
+"""Fine-tuning the evaluator at toy size: it learns, resumes after a kill, and reports."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models import T5Evaluator
+from selfcorrect_rag.training.evaluator import (
+    EvaluatorSettings,
+    _best_accuracy,
+    auc,
+    train_evaluator,
+)
+from selfcorrect_rag.training.pairs import Graded
+from tests.conftest import byte_level_tokenizer
+
+TOY = EvaluatorSettings(
+    model="toy", epochs=6, rate=3e-3, batch=8, hard_negatives=0, longest=48, seed=1
+)
+ROWS = [
+    Graded(f"Question {i}?", (f"the the the {i % 7}",), (f"or or or {i % 5}",)) for i in range(80)
+]
+
+
+def toy() -> tuple[BertForSequenceClassification, object]:
+    """A BERT that begins the same each time."""
+    words = byte_level_tokenizer()
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        num_labels=1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=words.pad_token_id,
+    )
+    return BertForSequenceClassification(config), words
+
+
+def test_it_learns_reports_and_loads(tmp_path: Path) -> None:
+    report = train_evaluator(ROWS, tmp_path, TOY, base=toy())  # type: ignore[arg-type]
+    assert report["test"]["auc"] > 0.95
+    assert report["test"]["best_accuracy"] > report["test"]["base_rate"]
+    assert report["test"]["action_accuracy"] > 0.9
+    assert sum(report["questions"].values()) == len(ROWS)
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    evaluator = T5Evaluator.from_pretrained(tmp_path / "evaluator")
+    right, wrong = evaluator.score("Question 99?", ["the the the 3", "or or or 3"])
+    assert right > evaluator.thresholds.upper
+    assert wrong < evaluator.thresholds.lower
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selfcorrect_rag.training.evaluator.SAVE_STEPS", 10)
+    whole = train_evaluator(ROWS, tmp_path / "whole", TOY, base=toy())  # type: ignore[arg-type]
+    step, taken = Trainer.training_step, []
+
+    def killed(self: Trainer, *args: object, **kwargs: object) -> torch.Tensor:
+        taken.append(1)
+        if len(taken) == 37:
+            raise KeyboardInterrupt
+        return step(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "training_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train_evaluator(ROWS, tmp_path / "cut", TOY, base=toy())  # type: ignore[arg-type]
+    resumed = train_evaluator(ROWS, tmp_path / "cut", TOY, base=toy())  # type: ignore[arg-type]
+    assert resumed == whole
+    one, other = (
+        T5Evaluator.from_pretrained(tmp_path / name / "evaluator")._model.state_dict()
+        for name in ("whole", "cut")
+    )
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps({"model": "another"}))
+    with pytest.raises(BadTrainingData, match="other settings"):
+        train_evaluator(ROWS, tmp_path, TOY, base=toy())  # type: ignore[arg-type]
+
+
+def test_data_of_one_kind_is_refused(tmp_path: Path) -> None:
+    rows = [Graded(row.question, row.positives) for row in ROWS]
+    with pytest.raises(BadTrainingData, match="needs relevant and irrelevant"):
+        train_evaluator(rows, tmp_path, TOY, base=toy())  # type: ignore[arg-type]
+
+
+def test_auc_and_best_accuracy_by_hand() -> None:
+    assert auc([(0.9, 1), (0.8, -1), (0.7, 1), (0.1, -1)]) == 0.75
+    assert auc([(0.5, 1), (0.5, -1)]) == 0.5
+    assert _best_accuracy([(0.9, 1), (0.8, -1), (0.7, 1), (0.1, -1)]) == 0.75
+    assert _best_accuracy([(0.5, 1), (0.5, -1), (0.5, -1)]) == pytest.approx(2 / 3)

@@ -1,0 +1,78 @@
+"""Training data of the evaluator: reading, splitting, hard negatives."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.training.pairs import Graded, mine_negatives, read_corpus, read_graded
+
+
+def write(path: Path, *rows: object) -> Path:
+    path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in rows))
+    return path
+
+
+def test_rows_of_one_question_are_put_together(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "rows.jsonl",
+        {"question": "Who?", "positives": ["a"], "negatives": ["b"]},
+        "",
+        {"question": "Who? ", "negatives": ["b", "c"]},
+        {"question": "When?", "positives": ["d"]},
+    )
+    assert read_graded(file) == [Graded("Who?", ("a",), ("b", "c")), Graded("When?", ("d",))]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "{not json",
+        "[]",
+        {"question": ""},
+        {"question": "Who?"},
+        {"positives": ["a"]},
+        {"question": 3},
+    ],
+)
+def test_a_row_that_is_none_is_named(tmp_path: Path, row: object) -> None:
+    file = write(tmp_path / "rows.jsonl", {"question": "A?", "positives": ["a"]}, row)
+    with pytest.raises(BadTrainingData, match=r"rows\.jsonl:2: not"):
+        read_graded(file)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for read in (read_graded, read_corpus):
+        with pytest.raises(BadTrainingData, match="cannot read"):
+            read(tmp_path / "missing.jsonl")
+
+
+def test_a_corpus_of_strings_or_objects(tmp_path: Path) -> None:
+    file = write(tmp_path / "corpus.jsonl", '"a"', {"text": "b", "title": "B"})
+    assert read_corpus(file) == ["a", "b"]
+    with pytest.raises(BadTrainingData, match=r"corpus\.jsonl:1"):
+        read_corpus(write(tmp_path / "corpus.jsonl", {"title": "B"}))
+
+
+def test_a_question_is_always_in_the_same_part() -> None:
+    parts = [Graded(f"Question {i}?").part for i in range(2000)]
+    assert Graded("who  WROTE it?").part == Graded("Who wrote it?").part
+    assert 0.76 < parts.count("train") / 2000 < 0.84
+    assert 0.07 < parts.count("test") / 2000 < 0.13
+
+
+def test_hard_negatives_look_right_and_are_not_known_to_be() -> None:
+    corpus = [
+        "Emma is a novel by Jane Austen.",
+        "Emma is a film by Douglas McGrath.",
+        "Emma Stone is an actress in film.",
+        "Lima is a city in Peru.",
+    ]
+    rows = [Graded("Who wrote the novel Emma?", (corpus[0],), (corpus[3],))]
+    (mined,) = mine_negatives(rows, corpus, 2)
+    assert set(mined.negatives) == {corpus[3], corpus[1], corpus[2]}
+    assert mined.negatives[0] == corpus[3]
+    assert mine_negatives(rows, [], 2) == rows
+    (contained,) = mine_negatives([Graded("Emma novel", ("Emma is a novel",))], corpus, 5)
+    assert corpus[0] not in contained.negatives
