@@ -13,8 +13,8 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line, one subcommand a module of :mod:`selfcorrect_rag.commands`."""
     root = argparse.ArgumentParser(
         prog="selfcorrect-rag",
-        description="Self-RAG and CRAG as LangGraph graphs: index documents, ask questions, see why, "
-        "train what they need.",
+        description="Self-RAG and CRAG as LangGraph graphs: index documents, ask questions, see "
+        "why, train what they need.",
     )
     root.add_argument("--version", action="version", version=version("selfcorrect-rag"))
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
