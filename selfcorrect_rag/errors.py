@@ -31,3 +31,11 @@ class RetrievalFailed(SelfCorrectError, RuntimeError):
 
 class EngineFailed(SelfCorrectError, RuntimeError):
     """An engine or a server that stopped answering, or that gave what it should not."""
+
+
+class NotAnEvaluator(SelfCorrectError):
+    """A checkpoint that is no trained classifier with one label."""
+
+
+class EvaluationFailed(SelfCorrectError, RuntimeError):
+    """An evaluator that gave no usable score."""
