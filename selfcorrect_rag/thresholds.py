@@ -110,7 +110,8 @@ def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calib
     where they are few: :func:`measure` the thresholds on others.
 
     Args:
-        rows: labelled questions, some with a relevant passage and some without.
+        rows: labelled questions, some with a relevant passage and some without. One that has no
+            scores is incorrect whatever the thresholds, and is left out.
         ambiguous_worth: in [0, 1], what an ambiguous action counts next to a right one (1) and a
             wrong one (0). At 0.5 or less being ambiguous hardly ever pays; near 1 hardly anything
             else does. The default, midway, acts where acting is right three times in four.
@@ -118,25 +119,26 @@ def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calib
     Raises:
         ValueError: there is no row of one of the two kinds, or a worth outside [0, 1].
     """
-    rows = list(rows)
+    rows = [row for row in rows if row.scores]
     if len({row.relevant for row in rows}) < 2:
         raise ValueError("calibration needs rows with a relevant passage and rows without one")
     # Only the best score of a question matters: one is above upper if and only if the best is,
     # and all are below lower if and only if the best is. So the rows lie on a line, which two
     # cuts divide into incorrect, ambiguous and correct.
-    best = sorted((max(row.scores, default=-1.0), row.relevant) for row in rows)
+    best = sorted((max(row.scores), row.relevant) for row in rows)
     points = [
         (score, [relevant for _, relevant in group])
         for score, group in groupby(best, key=lambda row: row[0])
     ]
     cuts = [-1.0, *((a + b) / 2 for (a, _), (b, _) in pairwise(points)), 1.0]
-    # What it gains to call the rows of a point incorrect, or correct, in place of ambiguous.
-    losses = [ambiguous_worth * len(kinds) for _, kinds in points]
-    incorrect = [kinds.count(False) - lost for (_, kinds), lost in zip(points, losses, strict=True)]
-    correct = [kinds.count(True) - lost for (_, kinds), lost in zip(points, losses, strict=True)]
-    # The gain of all points before a cut, and of all points after it.
-    before = list(accumulate(incorrect, initial=0.0))
-    after = list(accumulate(reversed(correct), initial=0.0))[::-1]
+
+    def gains(called: bool) -> list[float]:
+        """What it is worth to call the rows of each point so, in place of ambiguous."""
+        return [kinds.count(called) - ambiguous_worth * len(kinds) for _, kinds in points]
+
+    # The worth of calling all before a cut incorrect, and all after it correct.
+    before = list(accumulate(gains(False), initial=0.0))
+    after = list(accumulate(reversed(gains(True)), initial=0.0))[::-1]
     if points[0][0] == -1:
         after[0] = float("-inf")  # no threshold is below the lowest score
     lower, choices = 0, []

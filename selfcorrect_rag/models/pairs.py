@@ -1,6 +1,6 @@
 """Question and passage to token ids, as an evaluator was trained to read them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,16 +81,33 @@ class PairTokenizer:
         return {name: [values[i] for i in kept] for name, values in encoded.items()}
 
 
-def batches(lengths: Sequence[int], most_tokens: int) -> Iterator[list[int]]:
-    """Indices of pairs of like length, with at most ``most_tokens`` once padded, or one alone."""
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if batch and (len(batch) + 1) * lengths[i] > most_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+def batches(lengths: Sequence[int], most_tokens: int, pass_tokens: int) -> list[list[int]]:
+    """The cheapest way to score pairs of these lengths, in token positions computed.
+
+    Args:
+        lengths: tokens of each pair.
+        most_tokens: most tokens of a batch once padded; a longer pair goes alone.
+        pass_tokens: what a forward pass costs beside its tokens, in tokens: where it is high,
+            padding is cheaper than another pass.
+
+    Returns:
+        Indices of the pairs of each batch, shortest first.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    costs, starts = [0], [0]  # of the best split of the first so many, and where its last batch is
+    for end in range(1, len(order) + 1):
+        longest = lengths[order[end - 1]]
+        first = max(0, end - max(1, most_tokens // longest))
+        cost, start = min(
+            (costs[s] + pass_tokens + (end - s) * longest, s) for s in range(first, end)
+        )
+        costs.append(cost)
+        starts.append(start)
+    made, end = [], len(order)
+    while end:
+        made.append(order[starts[end] : end])
+        end = starts[end]
+    return made[::-1]
 
 
 def _tidy(text: str) -> str:
