@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report bench bench-graph bench-index bench-demo bench-popqa bench-transformers_7b bench-vllm test-vllm wheel check-wheel clean
+.PHONY: demo test lint format nano nano-report bench bench-graph bench-index bench-demo bench-popqa bench-grading bench-transformers_7b bench-vllm test-vllm wheel check-wheel clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -34,7 +34,7 @@ nano-report: $(VENV)/.demo  ## the nano generator's held-out figures
 
 bench: bench-graph bench-index bench-demo bench-popqa  ## one line of JSON each
 
-bench-graph bench-index bench-demo bench-popqa bench-transformers_7b: bench-%: $(VENV)/.demo
+bench-graph bench-index bench-demo bench-popqa bench-grading bench-transformers_7b: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*
 
 bench-vllm: $(VENV)-vllm/.dev  ## short and long form on vLLM, against the engine alone and the papers' procedure

@@ -34,7 +34,7 @@ class EngineFailed(SelfCorrectError, RuntimeError):
 
 
 class NotAnEvaluator(SelfCorrectError):
-    """A classifier that does not give one score."""
+    """A checkpoint that is no trained classifier with one label."""
 
 
 class EvaluationFailed(SelfCorrectError, RuntimeError):

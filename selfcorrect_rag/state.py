@@ -8,6 +8,7 @@ from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
 
 from selfcorrect_rag.reflection import Reflection
+from selfcorrect_rag.thresholds import Action
 
 Step = Literal["retrieve", "continue", "none"]
 """How a segment begins: with a new passage, with the passage of the segment before, without."""
@@ -193,10 +194,6 @@ def blank_self_rag() -> dict[str, Any]:
             tokens_saved=0,
         ),
     }
-
-
-Action = Literal["correct", "incorrect", "ambiguous"]
-"""What CRAG does with what was retrieved (section 4.3)."""
 
 
 class Grade(TypedDict):

@@ -1,16 +1,22 @@
 """From scores to an action: CRAG's two thresholds, the paper's values, and calibration."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import accumulate, groupby, pairwise
+from typing import Literal, NamedTuple, get_args
 
-from selfcorrect_rag.state import Action
+Action = Literal["correct", "incorrect", "ambiguous"]
+"""What a retrieval triggers (CRAG section 4.3)."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Where confidence turns, both in [-1, 1] (CRAG section 4.3).
+    """Above ``upper`` a passage is relevant, below ``lower`` it is not (CRAG section 4.3).
+
+    Both are in [-1, 1], as scores are, and no score is above 1 or below -1: with ``upper`` 1 no
+    action is ever correct, with ``lower`` -1 none is ever incorrect, and where the two are one
+    number none is ambiguous. These are the ablations of section 5.4 (Table 2).
 
     Raises:
         ValueError: not -1 <= lower <= upper <= 1.
@@ -26,13 +32,17 @@ class Thresholds:
             )
 
     def action(self, scores: Sequence[float]) -> Action:
-        """Correct where at least one score is above ``upper``, incorrect where all are below
-        ``lower`` (as they are where there is none), otherwise ambiguous. A score on a threshold is
-        neither above nor below it; where both are the same number, it is below."""
+        """The action that the scores of a question's passages trigger (CRAG section 4.3).
+
+        Correct where at least one score is above ``upper``; incorrect where all are below
+        ``lower``, as they are where there is no passage at all; otherwise ambiguous. A score
+        equal to a threshold is neither above nor below it (the official code, unlike the paper,
+        has ``>=`` for both), except that a single threshold decides every question: a best score
+        equal to it is incorrect.
+        """
         if any(score > self.upper for score in scores):
             return "correct"
-        one = self.upper == self.lower
-        if all(score < self.lower or one for score in scores):
+        if self.upper == self.lower or all(score < self.lower for score in scores):
             return "incorrect"
         return "ambiguous"
 
@@ -43,66 +53,99 @@ PRESETS = {
     "arc": Thresholds(0.5, -0.91),
     "bio": Thresholds(0.95, -0.91),
 }
-"""The paper's, by task (appendix B.2); they fit its own T5-large and no other evaluator."""
+"""The paper's thresholds by task (CRAG appendix B.2): they fit its own T5-large, no other."""
 
 
 class Judged(NamedTuple):
-    """A retrieval with its scores, and whether any of its documents is relevant."""
+    """A labelled question of a development set."""
 
     scores: Sequence[float]
+    """The evaluator's, of each of its passages."""
     relevant: bool
+    """Whether any of these passages is relevant."""
 
 
 class Calibration(NamedTuple):
-    """Thresholds, and what they did on the rows that they were chosen on."""
+    """Thresholds, and what they do on labelled questions."""
 
     thresholds: Thresholds
-    rows: int
-    accuracy: float
-    """Share of retrievals judged rightly by one threshold, half-way between correct and not."""
-    correct: float | None
-    """Share of the retrievals called correct that are; None where none is called so."""
-    incorrect: float | None
-    """Share of the retrievals called incorrect that are; None where none is called so."""
-    ambiguous: float
-    """Share of all retrievals left ambiguous."""
+    counts: dict[str, int]
+    """How many questions triggered each action."""
+    accuracy: dict[str, float | None]
+    """Of the questions that triggered correct, the share with a relevant passage; of those that
+    triggered incorrect, the share without one; None where no question did."""
+    action_accuracy: float
+    """Mean worth of all actions: 1 for a right one, 0 for a wrong one, and for an ambiguous one
+    what it was said to be worth."""
 
 
-def calibrate(rows: Iterable[Judged], precision: float = 0.9) -> Calibration:
-    """Choose thresholds on development rows, never on those that a result is reported for.
-
-    The single threshold that judges most retrievals rightly comes first (the action accuracy of
-    section 5.5). From there ``upper`` rises and ``lower`` falls until what they call correct, and
-    incorrect, is so with at least ``precision``; what lies between is ambiguous.
+def measure(
+    rows: Iterable[Judged], thresholds: Thresholds, *, ambiguous_worth: float = 0.75
+) -> Calibration:
+    """What ``thresholds`` do on ``rows``, such as rows that :func:`calibrate` did not see.
 
     Raises:
-        ValueError: no rows, or rows of one kind only.
+        ValueError: no rows, or a worth outside [0, 1].
     """
-    judged = [(max(row.scores, default=-1.0), row.relevant) for row in rows]
-    if len({relevant for _, relevant in judged}) < 2:
-        raise ValueError("calibration needs retrievals with a relevant document and some without")
-    best = sorted({score for score, _ in judged})
-    borders = [-1.0, *((a + b) / 2 for a, b in pairwise(best)), 1.0]
-
-    def right(border: float) -> float:
-        return sum((score > border) == relevant for score, relevant in judged) / len(judged)
-
-    most = max(map(right, borders))
-    equal = [border for border in borders if right(border) == most]
-    middle = equal[len(equal) // 2]  # as far as can be from what it separates
-
-    def above(border: float) -> float | None:
-        return _share([relevant for score, relevant in judged if score > border])
-
-    def below(border: float) -> float | None:
-        return _share([not relevant for score, relevant in judged if score < border])
-
-    upper = next((b for b in borders if b >= middle and (above(b) or 0) >= precision), 1.0)
-    lower = next((b for b in borders[::-1] if b <= middle and (below(b) or 0) >= precision), -1.0)
-    between = sum(lower <= score <= upper for score, _ in judged) / len(judged)
-    thresholds = Thresholds(upper, lower)
-    return Calibration(thresholds, len(judged), most, above(upper), below(lower), between)
+    if not 0 <= ambiguous_worth <= 1:
+        raise ValueError(f"an ambiguous action is worth 0 to 1, not {ambiguous_worth}")
+    taken = Counter((thresholds.action(row.scores), row.relevant) for row in rows)
+    if not taken:
+        raise ValueError("there are no rows to measure thresholds on")
+    counts = {action: taken[action, True] + taken[action, False] for action in get_args(Action)}
+    right = {"correct": taken["correct", True], "incorrect": taken["incorrect", False]}
+    worth = sum(right.values()) + ambiguous_worth * counts["ambiguous"]
+    return Calibration(
+        thresholds,
+        counts,
+        {name: of / counts[name] if counts[name] else None for name, of in right.items()},
+        worth / taken.total(),
+    )
 
 
-def _share(called: Sequence[bool]) -> float | None:
-    return sum(called) / len(called) if called else None
+def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calibration:
+    """The thresholds with the best action accuracy on development rows.
+
+    Never give it rows that a result is reported for. What it says of its own rows is optimistic
+    where they are few: :func:`measure` the thresholds on others.
+
+    Args:
+        rows: labelled questions, some with a relevant passage and some without. One that has no
+            scores is incorrect whatever the thresholds, and is left out.
+        ambiguous_worth: in [0, 1], what an ambiguous action counts next to a right one (1) and a
+            wrong one (0). At 0.5 or less being ambiguous hardly ever pays; near 1 hardly anything
+            else does. The default, midway, acts where acting is right three times in four.
+
+    Raises:
+        ValueError: there is no row of one of the two kinds, or a worth outside [0, 1].
+    """
+    rows = [row for row in rows if row.scores]
+    if len({row.relevant for row in rows}) < 2:
+        raise ValueError("calibration needs rows with a relevant passage and rows without one")
+    # Only the best score of a question matters: one is above upper if and only if the best is,
+    # and all are below lower if and only if the best is. So the rows lie on a line, which two
+    # cuts divide into incorrect, ambiguous and correct.
+    best = sorted((max(row.scores), row.relevant) for row in rows)
+    points = [
+        (score, [relevant for _, relevant in group])
+        for score, group in groupby(best, key=lambda row: row[0])
+    ]
+    cuts = [-1.0, *((a + b) / 2 for (a, _), (b, _) in pairwise(points)), 1.0]
+
+    def gains(called: bool) -> list[float]:
+        """What it is worth to call the rows of each point so, in place of ambiguous."""
+        return [kinds.count(called) - ambiguous_worth * len(kinds) for _, kinds in points]
+
+    # The worth of calling all before a cut incorrect, and all after it correct.
+    before = list(accumulate(gains(False), initial=0.0))
+    after = list(accumulate(reversed(gains(True)), initial=0.0))[::-1]
+    if points[0][0] == -1:
+        after[0] = float("-inf")  # no threshold is below the lowest score
+    lower, choices = 0, []
+    for upper in range(len(cuts)):
+        if before[upper] > before[lower]:
+            lower = upper
+        choices.append((before[lower] + after[upper], upper - lower, upper))
+    _, width, upper = max(choices)  # of equals the most cautious
+    chosen = Thresholds(upper=cuts[upper], lower=cuts[upper - width])
+    return measure(rows, chosen, ambiguous_worth=ambiguous_worth)

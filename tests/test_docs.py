@@ -57,10 +57,10 @@ def test_the_python_of_the_docs_on_crag_runs(
     from langchain_core.documents import Document
     from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-    from tests.test_t5_evaluator import t5, tokenizer, with_end
+    from tests.tiny_evaluators import t5, t5_tokenizer
 
     t5().save_pretrained(tmp_path)
-    with_end(tokenizer()).save_pretrained(tmp_path)
+    t5_tokenizer().save_pretrained(tmp_path)
     monkeypatch.setenv("TAVILY_API_KEY", "tvly-unused")
     text = (ROOT / "docs" / "crag.md").read_text(encoding="utf-8")
     (block,) = BLOCK.findall(text.replace("path/to/evaluator", str(tmp_path)))

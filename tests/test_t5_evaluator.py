@@ -1,232 +1,239 @@
 """The evaluator: real T5s and BERTs of random weights, alone and shared by many callers."""
 
 import asyncio
+import gc
+import math
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    PreTrainedTokenizerFast,
-    T5Config,
+    PreTrainedTokenizerBase,
+    T5ForConditionalGeneration,
     T5ForSequenceClassification,
 )
 
 from selfcorrect_rag.errors import EvaluationFailed, ModelNotFound, NotAnEvaluator
 from selfcorrect_rag.models import T5Evaluator
-from selfcorrect_rag.models.micro_batching import MicroBatcher
-from selfcorrect_rag.models.t5_evaluator import pair
-from selfcorrect_rag.thresholds import Thresholds
-from tests.conftest import byte_level_tokenizer
-
-PASSAGES = ["Emma is a novel." * n for n in (1, 9, 3, 30, 0, 2)]
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    return byte_level_tokenizer()
-
-
-def t5(labels: int = 1) -> T5ForSequenceClassification:
-    torch.manual_seed(0)
-    words = len(tokenizer())
-    config = T5Config(
-        vocab_size=words,
-        d_model=32,
-        d_kv=16,
-        d_ff=64,
-        num_layers=2,
-        num_heads=2,
-        num_labels=labels,
-        decoder_start_token_id=0,
-        pad_token_id=tokenizer().pad_token_id,
-        eos_token_id=tokenizer().eos_token_id,
-    )
-    return T5ForSequenceClassification(config)
-
-
-def with_end(plain: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-    """T5 reads its score at the end token, which its own tokenizers write."""
-    from tokenizers import processors
-
-    end = plain.eos_token_id
-    plain.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", end)]
-    )
-    return plain
+from selfcorrect_rag.thresholds import PRESETS, Thresholds
+from tests.tiny_evaluators import (
+    PASSAGES,
+    QUESTION,
+    clamped,
+    make,
+    plain_score,
+    t5,
+    t5_config,
+    t5_tokenizer,
+)
 
 
 @pytest.fixture(scope="module")
 def evaluator() -> T5Evaluator:
-    return T5Evaluator(t5(), with_end(tokenizer()))
+    return make()
 
 
-def one_by_one(evaluator: T5Evaluator, question: str, passages: list[str]) -> list[float]:
-    scores = []
-    for passage in passages:
-        inputs = evaluator._tokenizer(
-            pair(question, passage), truncation=True, max_length=512, return_tensors="pt"
-        )
-        with torch.inference_mode():
-            scores.append(
-                evaluator._model(
-                    input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
-                ).logits.item()
-            )
-    return [min(max(score, -1), 1) for score in scores]
+def count_passes(evaluator: T5Evaluator, before: Callable[[], object] = lambda: None) -> list[int]:
+    """The sizes of the forward passes from now on; ``before`` runs ahead of each."""
+    sizes: list[int] = []
+    forward = evaluator._model.forward
+
+    def counted(**inputs: Any) -> Any:
+        sizes.append(len(inputs["input_ids"]))
+        before()
+        return forward(**inputs)
+
+    evaluator._model.forward = counted  # type: ignore[method-assign]
+    return sizes
+
+
+# Scores
 
 
 def test_scores_are_those_of_each_pair_alone(evaluator: T5Evaluator) -> None:
-    scores = evaluator.score("Who wrote Emma?", PASSAGES)
-    assert scores == pytest.approx(one_by_one(evaluator, "Who wrote Emma?", PASSAGES), abs=1e-5)
-    assert len(set(scores)) > 3
-    assert all(-1 <= score <= 1 for score in scores)
+    plain = [plain_score(QUESTION, passage) for passage in PASSAGES]
+    scores = evaluator.score(QUESTION, PASSAGES)
+    assert scores == pytest.approx([clamped(score) for score in plain], abs=1e-5)
+    assert len({round(score, 4) for score in scores}) == len(scores), "they must differ"
+    padded = [plain_score(QUESTION, p, padding="max_length") for p in PASSAGES]
+    assert padded == pytest.approx(plain, abs=1e-5), "padding to 512 is nothing but slow"
+
+
+def test_scores_beyond_the_scale_are_clamped() -> None:
+    for bias in (9.0, -9.0):
+        model = t5()
+        with torch.no_grad():
+            model.classification_head.out_proj.bias.fill_(bias)
+        scores = T5Evaluator(model, t5_tokenizer()).score(QUESTION, PASSAGES)
+        assert scores == [math.copysign(1.0, bias)] * len(PASSAGES)
 
 
 async def test_async_gives_the_same(evaluator: T5Evaluator) -> None:
-    expected = evaluator.score("Who?", PASSAGES)
-    assert await evaluator.ascore("Who?", PASSAGES) == pytest.approx(expected, abs=1e-6)
+    expected = evaluator.score(QUESTION, PASSAGES)
+    assert await evaluator.ascore(QUESTION, PASSAGES) == pytest.approx(expected, abs=1e-5)
 
 
-def test_small_batches_give_the_same() -> None:
-    model, words = t5(), with_end(tokenizer())
-    wide, narrow = T5Evaluator(model, words), T5Evaluator(model, words, batch_tokens=64)
-    assert narrow.score("Who?", PASSAGES) == pytest.approx(wide.score("Who?", PASSAGES), abs=1e-5)
+@pytest.mark.parametrize("batch_tokens", [1, 100, 600])
+def test_small_batches_change_nothing(evaluator: T5Evaluator, batch_tokens: int) -> None:
+    small = make(batch_tokens=batch_tokens, pass_tokens=10_000)
+    sizes = count_passes(small)
+    assert small.score(QUESTION, PASSAGES) == pytest.approx(
+        evaluator.score(QUESTION, PASSAGES), abs=1e-5
+    )
+    assert len(sizes) > 1
 
 
-def test_long_passages_are_cut_at_the_limit(evaluator: T5Evaluator) -> None:
-    assert evaluator.score("Who?", ["word " * 5000]) == pytest.approx(
-        evaluator.score("Who?", ["word " * 9000]), abs=1e-6
+def test_bfloat16_is_close(evaluator: T5Evaluator) -> None:
+    half = T5Evaluator.from_model(t5().to(torch.bfloat16), t5_tokenizer())
+    assert half.score(QUESTION, PASSAGES) == pytest.approx(
+        evaluator.score(QUESTION, PASSAGES), abs=0.05
     )
 
 
-def test_line_breaks_are_spaces() -> None:
-    assert pair("Who\n?", "a\n\nb") == "Who ? [SEP] a b"
+def test_nothing_to_ask_is_no_forward_pass() -> None:
+    evaluator = make()
+    sizes = count_passes(evaluator)
+    assert evaluator.score(QUESTION, []) == []
+    assert asyncio.run(evaluator.ascore(QUESTION, [])) == []
+    assert evaluator.score(QUESTION, ["", " \n"]) == [-1, -1]
+    assert sizes == []
+    middle = evaluator.score(QUESTION, ["", PASSAGES[0], "\t"])
+    assert middle == pytest.approx([-1, clamped(plain_score(QUESTION, PASSAGES[0])), -1], abs=1e-5)
 
 
-def test_nothing_to_score_is_no_forward_pass(evaluator: T5Evaluator) -> None:
-    assert evaluator.score("Who?", []) == []
-    assert asyncio.run(evaluator.ascore("Who?", [])) == []
+# Loading
 
 
-def test_64_callers_share_forward_passes_and_do_not_mix() -> None:
-    evaluator = T5Evaluator(t5(), with_end(tokenizer()))
-    questions = [f"Question {i}: who?" for i in range(64)]
-    expected = [evaluator.score(question, PASSAGES) for question in questions]
-    passes: list[int] = []
-    forward = evaluator._model.forward
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        passes.append(len(kwargs["input_ids"]))
-        return forward(*args, **kwargs)
-
-    evaluator._model.forward = counted  # type: ignore[method-assign]
-    given: dict[int, list[float]] = {}
-
-    def in_thread(i: int) -> None:
-        given[i] = evaluator.score(questions[i], PASSAGES)
-
-    async def in_loop() -> None:
-        scores = await asyncio.gather(*(evaluator.ascore(q, PASSAGES) for q in questions[32:]))
-        given.update(enumerate(scores, start=32))
-
-    threads = [threading.Thread(target=in_thread, args=(i,)) for i in range(32)]
-    for thread in threads:
-        thread.start()
-    asyncio.run(in_loop())
-    for thread in threads:
-        thread.join()
-    for i in range(64):
-        assert given[i] == pytest.approx(expected[i], abs=1e-5)
-    assert sum(passes) == 64 * len(PASSAGES)
-    assert len(passes) < 32
+def save(folder: Path, model: Any, tokenizer: PreTrainedTokenizerBase) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
-def test_one_calls_failure_is_its_own() -> None:
-    started, go = threading.Event(), threading.Event()
-
-    def compute(items: list[int]) -> list[int]:
-        started.set()
-        go.wait(5)
-        if any(item < 0 for item in items):
-            raise ValueError("negative")
-        return [item * 2 for item in items]
-
-    batcher = MicroBatcher(compute, "test")
-    results: dict[int, Any] = {}
-
-    def call(i: int) -> None:
-        try:
-            results[i] = batcher.run([i])
-        except ValueError as error:
-            results[i] = error
-
-    threads = [threading.Thread(target=call, args=(i,)) for i in (1, -2, 3, 4)]
-    threads[0].start()
-    started.wait(5)
-    for thread in threads[1:]:
-        thread.start()
-    go.set()
-    for thread in threads:
-        thread.join()
-    assert (results[1], results[3], results[4]) == ([2], [6], [8])
-    assert isinstance(results[-2], ValueError)
+def test_a_saved_checkpoint_scores_alike(tmp_path: Path, evaluator: T5Evaluator) -> None:
+    model = t5()
+    model.config.crag_thresholds = [0.25, -0.75]
+    loaded = T5Evaluator.from_pretrained(save(tmp_path, model, t5_tokenizer()), device="cpu")
+    assert loaded._model.dtype == torch.float32
+    expected = evaluator.score(QUESTION, PASSAGES)
+    assert loaded.score(QUESTION, PASSAGES) == pytest.approx(expected, abs=1e-5)
+    assert loaded.thresholds == Thresholds(upper=0.25, lower=-0.75)
+    own = Thresholds(0.5, 0.0)
+    half = T5Evaluator.from_pretrained(tmp_path, device="cpu", dtype="bfloat16", thresholds=own)
+    assert half._model.dtype == torch.bfloat16
+    assert half.thresholds == own
+    assert evaluator.thresholds == PRESETS["popqa"]
 
 
-async def test_a_cancelled_call_leaves_the_others() -> None:
-    go = threading.Event()
-
-    def compute(items: list[int]) -> list[int]:
-        go.wait(5)
-        return items
-
-    batcher = MicroBatcher(compute, "test")
-    first = asyncio.ensure_future(batcher.arun([1]))
-    await asyncio.sleep(0.05)
-    second, third = (asyncio.ensure_future(batcher.arun([i])) for i in (2, 3))
-    await asyncio.sleep(0.05)
-    second.cancel()
-    go.set()
-    assert await first == [1]
-    assert await third == [3]
-
-
-def test_any_classifier_with_one_label_loads(tmp_path: Path) -> None:
-    words = tokenizer()
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        num_labels=1,
-        crag_thresholds=[0.25, -0.75],
-    )
-    torch.manual_seed(0)
-    BertForSequenceClassification(config).save_pretrained(tmp_path)
-    words.save_pretrained(tmp_path)
-    evaluator = T5Evaluator.from_pretrained(tmp_path)
-    assert len(evaluator.score("Who?", PASSAGES)) == len(PASSAGES)
-    assert evaluator.thresholds == Thresholds(0.25, -0.75)
-    given = Thresholds(0.5, 0.0)
-    assert T5Evaluator.from_pretrained(tmp_path, thresholds=given).thresholds == given
-
-
-def test_more_labels_are_refused() -> None:
-    with pytest.raises(NotAnEvaluator, match="2 labels"):
-        T5Evaluator(t5(labels=2), tokenizer())
-
-
-def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="cannot load an evaluator"):
+def test_a_classifier_of_several_labels_is_refused(tmp_path: Path) -> None:
+    model = T5ForSequenceClassification(t5_config(num_labels=2))
+    with pytest.raises(NotAnEvaluator, match=r"model has 2 labels.*num_labels=1"):
+        T5Evaluator.from_model(model, t5_tokenizer())
+    save(tmp_path, model, t5_tokenizer())
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(NotAnEvaluator, match="2 labels"):  # without reading weights
         T5Evaluator.from_pretrained(tmp_path)
 
 
-def test_scores_that_are_no_numbers() -> None:
+def test_a_checkpoint_without_a_trained_head_is_refused(tmp_path: Path) -> None:
+    base = T5ForConditionalGeneration(t5_config())
+    with pytest.raises(NotAnEvaluator, match=r"no weights for classification_head.*fine-tune"):
+        T5Evaluator.from_pretrained(save(tmp_path, base, t5_tokenizer()))
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="nowhere") as raised:
+        T5Evaluator.from_pretrained(tmp_path / "nowhere")
+    assert "\n" not in str(raised.value)
+
+
+# Many at once
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_64_callers_share_forward_passes_and_do_not_mix() -> None:
+    evaluator = make(merged_pairs=256)
+    asked = [(f"Who wrote {i}?", [f"{i} is a novel. " * (i % 7 + 1), "x" * i]) for i in range(64)]
+    alone = [evaluator.score(*call) for call in asked]
+    busy, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        busy.set()
+        assert go.wait(20)
+
+    sizes = count_passes(evaluator, hold)
+    given: dict[int, list[float]] = {}
+    threads = [
+        threading.Thread(target=lambda i=i: given.update({i: evaluator.score(*asked[i])}))
+        for i in range(32)
+    ]
+
+    async def in_loop(start: int) -> None:
+        calls = [evaluator.ascore(*call) for call in asked[start : start + 16]]
+        given.update(enumerate(await asyncio.gather(*calls), start=start))
+
+    loops = [threading.Thread(target=asyncio.run, args=(in_loop(start),)) for start in (32, 48)]
+    threads[0].start()
+    assert busy.wait(20), "the first call must not wait for company"
+    for thread in [*threads[1:], *loops]:
+        thread.start()
+    wait_until(lambda: len(evaluator._batcher._waiting) == 63)
+    go.set()
+    for thread in [*threads, *loops]:
+        thread.join()
+    for i in range(64):
+        assert given[i] == pytest.approx(alone[i], abs=1e-5)
+    assert len({round(scores[0], 4) for scores in alone}) > 32, "they must differ to be told apart"
+    assert sum(sizes) == 64 * 2 - 1  # one passage is blank
+    assert len(sizes) <= 16
+
+
+async def test_one_calls_bad_pair_fails_only_that_call() -> None:
+    """A model that gives NaN wherever it reads a W."""
     model = t5()
     with torch.no_grad():
-        model.classification_head.out_proj.bias.fill_(float("nan"))
-    with pytest.raises(EvaluationFailed, match="no numbers"):
-        T5Evaluator(model, with_end(tokenizer())).score("Who?", ["a"])
+        model.get_input_embeddings().weight[t5_tokenizer().convert_tokens_to_ids("W")] = math.nan
+    evaluator = T5Evaluator.from_model(model, t5_tokenizer(), name="tiny")
+    expected = evaluator.score("who?", PASSAGES)
+    passages = [PASSAGES, ["a novel", "W"], PASSAGES]
+    first, bad, last = await asyncio.gather(
+        *(evaluator.ascore("who?", p) for p in passages), return_exceptions=True
+    )
+    assert isinstance(bad, EvaluationFailed)
+    assert "tiny gave a score that is no number" in str(bad)
+    assert first == pytest.approx(expected, abs=1e-5)
+    assert last == pytest.approx(expected, abs=1e-5)
+
+
+async def test_an_event_loop_is_never_blocked(evaluator: T5Evaluator) -> None:
+    work = asyncio.ensure_future(evaluator.ascore(QUESTION, ["novel is " * 300] * 40))
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert turns > 10
+
+
+def test_the_worker_ends_with_its_evaluator() -> None:
+    def workers() -> set[threading.Thread]:
+        return {t for t in threading.enumerate() if t.name.startswith("retrieval-evaluator")}
+
+    gc.collect()
+    others = workers()
+    evaluator = make()
+    evaluator.score(QUESTION, ["a"])
+    (mine,) = workers() - others
+    del evaluator
+    gc.collect()
+    mine.join(20)
+    assert not mine.is_alive()

@@ -1,14 +1,19 @@
 """From scores to actions, and thresholds from labelled rows."""
 
 import math
+from itertools import combinations_with_replacement
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfcorrect_rag.thresholds import PRESETS, Judged, Thresholds, calibrate
+from selfcorrect_rag.thresholds import PRESETS, Judged, Thresholds, calibrate, measure
 
-SCORES = st.lists(st.floats(-1, 1), max_size=10)
+SCORE = st.floats(-1, 1)
+SCORES = st.lists(SCORE, max_size=10)
+THRESHOLDS = st.builds(
+    lambda a, b: Thresholds(upper=max(a, b), lower=min(a, b)), SCORE, SCORE
+) | st.sampled_from(list(PRESETS.values()))
 RANK = {"incorrect": 0, "ambiguous": 1, "correct": 2}
 POPQA = PRESETS["popqa"]
 
@@ -17,8 +22,9 @@ POPQA = PRESETS["popqa"]
     ("scores", "action"),
     [
         ([0.6, -1], "correct"),
-        ([0.59, -1], "ambiguous"),
-        ([-0.99], "ambiguous"),
+        ([-1, -1, 0.591], "correct"),
+        ([0.59, -1], "ambiguous"),  # equal is not above
+        ([-0.99], "ambiguous"),  # nor below
         ([-1, -0.995], "incorrect"),
         ([-1, 0.0], "ambiguous"),
         ([], "incorrect"),
@@ -37,50 +43,128 @@ def test_presets_are_the_papers() -> None:
     }
 
 
-@given(SCORES)
-def test_one_threshold_leaves_nothing_ambiguous(scores: list[float]) -> None:
-    assert Thresholds(0.2, 0.2).action(scores) != "ambiguous"
-
-
-@given(SCORES)
-def test_order_does_not_matter(scores: list[float]) -> None:
-    assert POPQA.action(scores) == POPQA.action(scores[::-1])
-
-
-@given(SCORES.filter(bool), st.integers(0, 9), st.floats(0, 2))
-def test_a_higher_score_never_leads_away_from_correct(
-    scores: list[float], i: int, more: float
-) -> None:
-    raised = list(scores)
-    raised[i % len(scores)] = min(1.0, raised[i % len(scores)] + more)
-    assert RANK[POPQA.action(raised)] >= RANK[POPQA.action(scores)]
-
-
 @pytest.mark.parametrize(("upper", "lower"), [(-0.5, 0.5), (1.5, 0), (0, -2), (math.nan, 0)])
 def test_thresholds_that_make_no_sense(upper: float, lower: float) -> None:
     with pytest.raises(ValueError, match="lower <= upper"):
-        Thresholds(upper, lower)
+        Thresholds(upper=upper, lower=lower)
 
 
-def test_calibration_separates_what_can_be_separated() -> None:
-    rows = [Judged([0.8, -0.2], True), Judged([0.6], True), Judged([-0.1, 0.1], False)]
-    result = calibrate(rows)
-    assert 0.1 < result.thresholds.lower <= result.thresholds.upper < 0.6
-    assert (result.rows, result.accuracy, result.correct, result.incorrect) == (3, 1, 1, 1)
+@given(THRESHOLDS, SCORES, st.randoms())
+def test_order_does_not_matter(thresholds: Thresholds, scores: list[float], random: object) -> None:
+    shuffled = list(scores)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert thresholds.action(shuffled) == thresholds.action(scores)
 
 
-def test_calibration_leaves_the_mixed_middle_ambiguous() -> None:
-    mixed = [Judged([0.01 * i], i % 2 == 0) for i in range(-10, 11)]
-    clear = [Judged([0.8 + 0.01 * i], True) for i in range(10)]
-    poor = [Judged([-0.8 - 0.01 * i], False) for i in range(10)]
-    result = calibrate([*mixed, *clear, *poor])
-    assert result.correct >= 0.9
-    assert result.incorrect >= 0.9
-    assert result.ambiguous > 0.1
-    assert 0.6 < result.accuracy < 1
+@given(THRESHOLDS, SCORES.filter(bool), st.integers(0, 9), st.floats(0, 2))
+def test_raising_a_score_never_moves_toward_incorrect(
+    thresholds: Thresholds, scores: list[float], i: int, more: float
+) -> None:
+    raised = list(scores)
+    raised[i % len(scores)] = min(1.0, raised[i % len(scores)] + more)
+    assert RANK[thresholds.action(raised)] >= RANK[thresholds.action(scores)]
 
 
-@pytest.mark.parametrize("rows", [[], [Judged([0.5], True)], [Judged([0.5], False)] * 3])
-def test_calibration_needs_both_kinds(rows: list[Judged]) -> None:
-    with pytest.raises(ValueError, match="some without"):
-        calibrate(rows)
+@given(THRESHOLDS, SCORES, SCORE)
+def test_a_further_passage_never_moves_toward_incorrect(
+    thresholds: Thresholds, scores: list[float], score: float
+) -> None:
+    assert RANK[thresholds.action([*scores, score])] >= RANK[thresholds.action(scores)]
+
+
+@given(THRESHOLDS, SCORES.filter(bool))
+def test_only_the_best_score_matters(thresholds: Thresholds, scores: list[float]) -> None:
+    assert thresholds.action(scores) == thresholds.action([max(scores)])
+
+
+@given(SCORES, SCORE)
+def test_each_action_can_be_left_out(scores: list[float], border: float) -> None:
+    """The ablations of Table 2."""
+    assert Thresholds(upper=border, lower=border).action(scores) != "ambiguous"
+    assert Thresholds(upper=1, lower=border).action(scores) != "correct" or border == 1
+    if scores:
+        assert Thresholds(upper=border, lower=-1).action(scores) != "incorrect" or border == -1
+
+
+# Calibration
+
+
+def rows(*scored: tuple[float, bool]) -> list[Judged]:
+    return [Judged([-1.0, score], relevant) for score, relevant in scored]
+
+
+def test_what_can_be_separated_is_decided() -> None:
+    result = calibrate(rows((0.8, True), (0.5, True), (0.1, False), (-0.9, False)))
+    assert result.thresholds == Thresholds(upper=0.3, lower=0.3)
+    assert result.counts == {"correct": 2, "incorrect": 2, "ambiguous": 0}
+    assert result.accuracy == {"correct": 1.0, "incorrect": 1.0}
+    assert result.action_accuracy == 1.0
+
+
+def test_what_is_mixed_is_ambiguous() -> None:
+    mixed = rows((-0.1, True), (0.0, False), (0.1, True), (0.2, False))
+    clear = rows((0.8, True), (0.9, True), (-0.8, False), (-0.9, False), (-0.95, False))
+    result = calibrate(mixed + clear)
+    assert result.thresholds.upper == 0.5
+    assert result.thresholds.lower == pytest.approx(-0.45)
+    assert result.counts == {"correct": 2, "incorrect": 3, "ambiguous": 4}
+    assert result.accuracy == {"correct": 1.0, "incorrect": 1.0}
+    assert result.action_accuracy == pytest.approx((5 + 0.75 * 4) / 9)
+    bold = calibrate(mixed + clear, ambiguous_worth=0.25)
+    assert bold.counts["ambiguous"] == 0
+    shy = calibrate(mixed + clear, ambiguous_worth=1)
+    assert shy.counts["ambiguous"] == 9
+    assert shy.accuracy == {"correct": None, "incorrect": None}
+
+
+ROW = st.builds(
+    Judged,
+    st.lists(st.integers(-10, 10).map(lambda n: n / 10), min_size=1, max_size=3),
+    st.booleans(),
+)
+
+
+@given(
+    st.lists(ROW, min_size=2, max_size=12).filter(
+        lambda rows: len({r.relevant for r in rows}) == 2
+    ),
+    st.sampled_from([0.0, 0.5, 0.75, 0.9, 1.0]),
+)
+def test_no_other_thresholds_are_better(judged: list[Judged], worth: float) -> None:
+    grid = [-1.0, *(n / 20 for n in range(-19, 20, 2)), 1.0]  # between any two scores
+    best = max(
+        measure(judged, Thresholds(upper=upper, lower=lower), ambiguous_worth=worth).action_accuracy
+        for lower, upper in combinations_with_replacement(grid, 2)
+    )
+    assert calibrate(judged, ambiguous_worth=worth).action_accuracy == pytest.approx(best)
+
+
+def test_measuring_other_rows() -> None:
+    result = measure(rows((0.9, False), (0.7, True), (-0.2, True), (-1, False)), POPQA)
+    assert result.counts == {"correct": 2, "incorrect": 1, "ambiguous": 1}
+    assert result.accuracy == {"correct": 0.5, "incorrect": 1.0}
+    assert result.action_accuracy == pytest.approx(2.75 / 4)
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [
+        [],
+        rows((0.5, True)),
+        rows((0.5, False), (0.1, False)),
+        [*rows((0.5, True)), Judged([], False)],
+    ],
+)
+def test_calibration_needs_both_kinds(judged: list[Judged]) -> None:
+    with pytest.raises(ValueError, match="rows without one"):
+        calibrate(judged)
+
+
+def test_measuring_nothing() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        measure([], POPQA)
+
+
+def test_a_worth_off_the_scale() -> None:
+    with pytest.raises(ValueError, match="0 to 1"):
+        calibrate(rows((0.5, True), (0.1, False)), ambiguous_worth=75)

@@ -1,25 +1,46 @@
 """The interface between CRAG and a model that grades what was retrieved."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
+
+IRRELEVANT, RELEVANT = -1.0, 1.0
+"""The labels of a passage in the evaluator's training, and the ends of its scale."""
 
 
 class RetrievalEvaluator(ABC):
     """Says how relevant passages are to a question (CRAG section 4.2).
 
-    A backend implements :meth:`score` and :meth:`ascore`.
+    A backend implements :meth:`score`, and :meth:`ascore` where it can do better than a thread.
     """
 
     thresholds: Thresholds = PRESETS["popqa"]
-    """What its scores mean, unless a run's settings say otherwise; set it by
-    :func:`~selfcorrect_rag.thresholds.calibrate`."""
+    """From its scores to an action, where a run's settings do not say;
+    :func:`~selfcorrect_rag.thresholds.calibrate` finds an evaluator's own."""
 
     @abstractmethod
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        """The relevance of each passage, in [-1, 1], in their order."""
+        """The relevance of each passage to the question.
 
-    @abstractmethod
+        Args:
+            question: the question alone, without a task's instruction.
+            passages: documents or strips, any number of them; a blank one scores -1.
+
+        Returns:
+            One score in [-1, 1] for each passage, in their order.
+        """
+
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
         """The async twin of :meth:`score`."""
+        return await asyncio.to_thread(self.score, question, passages)
+
+
+def with_blanks(passages: Sequence[str], scores: Iterable[float]) -> list[float]:
+    """Scores of all passages from those of the passages that are not blank.
+
+    A blank passage is irrelevant without asking a model, as in the official code.
+    """
+    given = iter(scores)
+    return [next(given) if passage.strip() else IRRELEVANT for passage in passages]

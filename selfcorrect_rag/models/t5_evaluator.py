@@ -1,30 +1,40 @@
 """CRAG's retrieval evaluator: T5 with a regression head, or any classifier with one label."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from selfcorrect_rag.errors import EvaluationFailed, ModelNotFound, NotAnEvaluator
+from selfcorrect_rag.errors import EvaluationFailed, NotAnEvaluator
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.checkpoints import best_device, unreadable
 from selfcorrect_rag.models.micro_batching import MicroBatcher
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.models.pairs import Encoded, Pair, PairTokenizer, batches
+from selfcorrect_rag.models.retrieval_evaluator import (
+    IRRELEVANT,
+    RELEVANT,
+    RetrievalEvaluator,
+    with_blanks,
+)
 from selfcorrect_rag.thresholds import Thresholds
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-SEPARATOR = " [SEP] "
-"""Between question and passage, as in the official code; plain text to T5's tokenizer."""
-LONGEST = 512
-"""Tokens of a pair, as the paper's evaluator was trained on."""
+MAX_TOKENS = 512
+"""Tokens of a pair in the evaluator's training (official code)."""
 
 
 class T5Evaluator(RetrievalEvaluator):
-    """Grades with a sequence classifier whose one output is a score in [-1, 1].
+    """Grades with the one output of a sequence classifier, clamped to [-1, 1] (section 4.2).
 
-    Pairs are sorted by length and padded to the longest of their batch. One worker thread owns the
-    model; concurrent runs share its forward passes.
+    One worker thread owns the model. Calls from concurrent runs, in threads and event loops, that
+    wait while it is busy share its next forward passes; an idle one answers at once. Pairs are
+    sorted by length and cut into batches such that passes and padding together cost least.
+
+    In bfloat16 a score moves by up to 0.02, and by a little with what shares its batch. The
+    paper's lower thresholds are that close to -1: give float32 where they must decide exactly.
     """
 
     def __init__(
@@ -32,37 +42,65 @@ class T5Evaluator(RetrievalEvaluator):
         model: "PreTrainedModel",
         tokenizer: "PreTrainedTokenizerBase",
         *,
+        name: str = "model",
         thresholds: Thresholds | None = None,
+        separator: str | None = None,
+        max_tokens: int | None = None,
         batch_tokens: int = 16_384,
-        longest: int = LONGEST,
+        pass_tokens: int | None = None,
+        merged_pairs: int | None = None,
     ) -> None:
         """Wrap a model that is already loaded; it stays on its device.
 
         Args:
-            model: a sequence classifier with one label.
-            tokenizer: its own.
-            thresholds: what its scores mean; those in its configuration by default
-                (``crag_thresholds``: upper, lower), else the paper's for PopQA.
+            model: a sequence classifier with one label; from now on only the evaluator's worker
+                may run it.
+            tokenizer: its own, which belongs to the worker too.
+            name: what to call it in messages.
+            thresholds: from its scores to actions; by default ``crag_thresholds`` of its
+                configuration (upper, lower), else the paper's for PopQA.
+            separator: what stands between question and passage. By default that is the
+                tokenizer's own separator token where it has one, else `` [SEP] ``, which T5 reads
+                as plain text (official code).
+            max_tokens: tokens at which a pair is cut, the passage first; by default what the
+                model can take, and no more than 512.
             batch_tokens: most padded tokens in a forward pass; lower it where memory is short.
-            longest: tokens at which a pair is cut; the passage loses its end.
+            pass_tokens: what a forward pass costs beside its tokens, in tokens of padding that are
+                accepted to save it; by default 32 on a CPU and 8,192 elsewhere.
+            merged_pairs: most pairs for which calls are merged. A call waits for all that it is
+                merged with, which pays where passes cost much: by default 32 on a CPU and 256
+                elsewhere.
 
         Raises:
-            NotAnEvaluator: it has more than one label.
+            NotAnEvaluator: the model has not exactly one label.
         """
-        if model.config.num_labels != 1:
-            raise NotAnEvaluator(
-                f"{model.name_or_path or type(model).__name__} has {model.config.num_labels} "
-                "labels: an evaluator has one, its score (num_labels=1)"
-            )
-        own: list[float] | None = getattr(model.config, "crag_thresholds", None)
+        _check_labels(model.config, name)
+        own: Sequence[float] | None = getattr(model.config, "crag_thresholds", None)
         if thresholds is not None:
             self.thresholds = thresholds
-        elif own:
+        elif own is not None:
             self.thresholds = Thresholds(*own)
-        self.batch_tokens, self.longest = batch_tokens, longest
-        self._model, self._tokenizer = model, tokenizer
+        self.name, self.batch_tokens = name, batch_tokens
+        costs = (32, 32) if model.device.type == "cpu" else (8192, 256)
+        self.pass_tokens = costs[0] if pass_tokens is None else pass_tokens
         model.train(False)
-        self._batcher = MicroBatcher(self._scores, "retrieval-evaluator")
+        self._model = model
+        positions = getattr(model.config, "max_position_embeddings", None) or MAX_TOKENS
+        limit = max_tokens or min(MAX_TOKENS, positions, tokenizer.model_max_length)
+        self._pairs = PairTokenizer(tokenizer, separator=separator, max_tokens=limit)
+        self._padding = {"input_ids": tokenizer.pad_token_id or 0}
+        # A cache is of no use to a single pass, and costs memory in a decoder.
+        self._options = {"use_cache": False} if model.config.is_encoder_decoder else {}
+        self._batcher = MicroBatcher(
+            self._scores, most=merged_pairs or costs[1], name="retrieval-evaluator"
+        )
+
+    @classmethod
+    def from_model(
+        cls, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", **options: Any
+    ) -> Self:
+        """The class itself, under the name that the other backends have for it."""
+        return cls(model, tokenizer, **options)
 
     @classmethod
     def from_pretrained(
@@ -77,74 +115,93 @@ class T5Evaluator(RetrievalEvaluator):
 
         Args:
             name_or_path: a folder or a hub name.
-            device: ``cpu``, ``cuda``, ``mps``; CUDA where there is one, by default.
+            device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
             dtype: bfloat16 on CUDA and float32 elsewhere by default.
             options: further arguments of the class.
 
         Raises:
             MissingExtra: torch or transformers is not installed.
             ModelNotFound: no checkpoint is there, or it cannot be read.
-            NotAnEvaluator: it has more than one label.
+            NotAnEvaluator: it has not exactly one label, or lacks weights that were never trained.
         """
         torch = require("torch", "local")
         transformers = require("transformers", "local")
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = device or best_device(torch)
         dtype = dtype or ("bfloat16" if device.startswith("cuda") else "float32")
         try:
+            config = transformers.AutoConfig.from_pretrained(name_or_path)
+            _check_labels(config, str(name_or_path))  # before the weights are read
             tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)
-            model = transformers.AutoModelForSequenceClassification.from_pretrained(
-                name_or_path, dtype=dtype
+            model, loaded = transformers.AutoModelForSequenceClassification.from_pretrained(
+                name_or_path, dtype=dtype, output_loading_info=True
             )
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            raise ModelNotFound(
-                f"cannot load an evaluator from {name_or_path}: {reason}"
-            ) from error
-        return cls(model.to(device), tokenizer, **options)
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise unreadable(name_or_path, error) from error
+        if loaded["missing_keys"]:
+            raise NotAnEvaluator(
+                f"{name_or_path} has no weights for {min(loaded['missing_keys'])}, which would be "
+                "random: fine-tune it as an evaluator first"
+            )
+        return cls(model.to(device), tokenizer, name=str(name_or_path), **options)
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        return self._batcher.run([pair(question, passage) for passage in passages])
+        """The relevance of each passage to the question, in [-1, 1] and in their order.
+
+        A blank passage scores -1. The model is not run where there is none to ask it about.
+
+        Raises:
+            EvaluationFailed: the model gave what is no number.
+        """
+        return with_blanks(passages, self._batcher.run(_pairs(question, passages)))
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
-        return await self._batcher.arun([pair(question, passage) for passage in passages])
+        """The async twin of :meth:`score`; one that is cancelled while it waits is not computed."""
+        return with_blanks(passages, await self._batcher.arun(_pairs(question, passages)))
 
-    def _scores(self, pairs: list[str]) -> list[float]:
-        """Scores of pairs of any number of questions, in order, on the worker's thread."""
+    def _scores(self, pairs: list[Pair]) -> list[float]:
+        """Scores of the pairs of any number of calls, on the worker's thread."""
         import torch
 
-        encoded: list[list[int]] = self._tokenizer(pairs, truncation=True, max_length=self.longest)[
-            "input_ids"
-        ]
-        scores = [math.nan] * len(pairs)
-        for batch in self._batches(encoded):
-            inputs = self._tokenizer.pad(
-                {"input_ids": [encoded[i] for i in batch]}, return_tensors="pt"
-            ).to(self._model.device)
-            with torch.inference_mode():
-                logits = self._model(
-                    input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
-                ).logits
-            for i, score in zip(batch, logits.float().flatten().tolist(), strict=True):
-                scores[i] = min(max(score, -1.0), 1.0)
-        if any(math.isnan(score) for score in scores):
+        encoded = self._pairs.encode(pairs)
+        order, outputs = [], []
+        with torch.inference_mode():
+            lengths = [len(pair["input_ids"]) for pair in encoded]
+            for batch in batches(lengths, self.batch_tokens, self.pass_tokens):
+                inputs = self._padded([encoded[i] for i in batch])
+                outputs.append(self._model(**inputs, **self._options).logits.float().flatten())
+                order += batch
+            # Read once at the end, so that a GPU need not wait for us between batches.
+            values = torch.cat(outputs).tolist()
+        if not all(map(math.isfinite, values)):
             raise EvaluationFailed(
-                f"{self._model.name_or_path or 'the evaluator'} gives scores that are no numbers: "
-                "try dtype float32"
+                f"{self.name} gave a score that is no number: try dtype='float32'; if that does "
+                "not help, its weights are broken"
             )
-        return scores
+        scores = dict(zip(order, values, strict=True))
+        return [min(max(scores[i], IRRELEVANT), RELEVANT) for i in range(len(pairs))]
 
-    def _batches(self, encoded: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Indices of pairs to score together, of like length."""
-        batch: list[int] = []
-        for i in sorted(range(len(encoded)), key=lambda i: len(encoded[i])):
-            if batch and (len(batch) + 1) * len(encoded[i]) > self.batch_tokens:
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
+    def _padded(self, encoded: Sequence[Encoded]) -> "dict[str, Tensor]":
+        """Tensors of shape (pairs, longest pair) on the model's device, padded on the right."""
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        return {
+            name: pad_sequence(
+                [torch.tensor(pair[name]) for pair in encoded],
+                batch_first=True,
+                padding_value=self._padding.get(name, 0),
+            ).to(self._model.device)
+            for name in encoded[0]
+        }
 
 
-def pair(question: str, passage: str) -> str:
-    """What the evaluator reads; line breaks are spaces, as in its training."""
-    return " ".join(f"{question}{SEPARATOR}{passage}".split())
+def _pairs(question: str, passages: Sequence[str]) -> list[Pair]:
+    return [(question, passage) for passage in passages if passage.strip()]
+
+
+def _check_labels(config: Any, name: str) -> None:
+    if config.num_labels != 1:
+        raise NotAnEvaluator(
+            f"{name} has {config.num_labels} labels; an evaluator has one, its score: use a "
+            "checkpoint that was fine-tuned with num_labels=1"
+        )

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import PrivateAttr
 
-from selfcorrect_rag.errors import ModelNotFound, NotAReflectionModel
+from selfcorrect_rag.errors import NotAReflectionModel
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.checkpoints import best_device, unreadable
 from selfcorrect_rag.models.decoded import Rules, room
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded
@@ -64,7 +65,7 @@ class TransformersReflectionLLM(ReflectionLLM):
         """
         torch = require("torch", "local")
         transformers = require("transformers", "local")
-        device = device or _best_device(torch)
+        device = device or best_device(torch)
         dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)
@@ -73,11 +74,7 @@ class TransformersReflectionLLM(ReflectionLLM):
         except NotAReflectionModel as error:
             raise NotAReflectionModel(f"{name_or_path}: {error}") from error
         except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            raise ModelNotFound(
-                f"cannot load a model from {name_or_path}: {reason} "
-                "(give a folder with config.json, weights and tokenizer.json, or a hub name)"
-            ) from error
+            raise unreadable(name_or_path, error) from error
         return cls.from_model(model.to(device), controlled, name=str(name_or_path), **options)
 
     @classmethod
@@ -182,9 +179,3 @@ class TransformersReflectionLLM(ReflectionLLM):
     def _contains(self, stop: Sequence[str], ids: list[int]) -> bool:
         text = self._tokenizer.text(ids)
         return any(string in text for string in stop)
-
-
-def _best_device(torch: Any) -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"

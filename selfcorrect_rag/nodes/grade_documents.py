@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
-from selfcorrect_rag.state import Action, CRAGState, Grade
-from selfcorrect_rag.thresholds import Thresholds
+from selfcorrect_rag.state import CRAGState, Grade
+from selfcorrect_rag.thresholds import Action, Thresholds
 
 BRANCHES: dict[Action, list[str]] = {
     "correct": ["refine"],

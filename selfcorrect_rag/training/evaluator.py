@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.t5_evaluator import LONGEST, T5Evaluator, pair
-from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate
+from selfcorrect_rag.models.pairs import PairTokenizer
+from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
+from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training.pairs import Graded, mine_negatives
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class EvaluatorSettings:
     """Pairs a step."""
     hard_negatives: int = 3
     """For each question, from the corpus."""
-    longest: int = LONGEST
+    longest: int = MAX_TOKENS
     """Tokens of a pair."""
     seed: int = 0
 
@@ -84,7 +85,7 @@ def train_evaluator(
     model, tokenizer = base or _pretrained(settings.model)
     trainer = _trainer(model, tokenizer, parts["train"], out, settings)
     trainer.train(resume_from_checkpoint=_newest(out))
-    evaluator = T5Evaluator(model, tokenizer, longest=settings.longest)
+    evaluator = T5Evaluator(model, tokenizer, max_tokens=settings.longest)
     calibration = calibrate(judged(evaluator, parts["development"]))
     evaluator.thresholds = calibration.thresholds
     model.config.crag_thresholds = [calibration.thresholds.upper, calibration.thresholds.lower]
@@ -99,27 +100,20 @@ def train_evaluator(
     return report
 
 
-def held_out_report(evaluator: T5Evaluator, rows: Sequence[Graded]) -> dict[str, float]:
+def held_out_report(evaluator: T5Evaluator, rows: Sequence[Graded]) -> dict[str, Any]:
     """How well pairs and whole retrievals of ``rows`` are judged.
 
     AUC and best accuracy over pairs, against the base rate of always saying the commoner label;
-    the accuracy of Correct and Incorrect where the action is one of them, and how often it is.
+    then what the evaluator's thresholds do on whole retrievals.
     """
     scored = [(s, label) for row in rows for s, label in _scored(evaluator, row)]
-    actions = [
-        (evaluator.thresholds.action(row.scores), row.relevant) for row in judged(evaluator, rows)
-    ]
-    sure = [
-        (action == "correct") == relevant for action, relevant in actions if action != "ambiguous"
-    ]
     positives = sum(label > 0 for _, label in scored) / len(scored)
     return {
         "pairs": len(scored),
         "auc": auc(scored),
         "best_accuracy": _best_accuracy(scored),
         "base_rate": max(positives, 1 - positives),
-        "action_accuracy": sum(sure) / len(sure) if sure else 0.0,
-        "action_share": len(sure) / len(actions),
+        "actions": _readable(measure(judged(evaluator, rows), evaluator.thresholds)),
     }
 
 
@@ -176,13 +170,12 @@ def _trainer(
     import torch
     from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
-    labelled = [(pair(row.question, p), label) for row in rows for p, label in row.labelled]
-    encoded = tokenizer(
-        [text for text, _ in labelled], truncation=True, max_length=settings.longest
-    )
+    labelled = [(row.question, passage, label) for row in rows for passage, label in row.labelled]
+    # Read as the evaluator will read, down to the ids.
+    pairs = PairTokenizer(tokenizer, separator=None, max_tokens=settings.longest)
+    encoded = pairs.encode([(question, passage) for question, passage, _ in labelled])
     examples = [
-        {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label}
-        for ids, (_, label) in zip(encoded["input_ids"], labelled, strict=True)
+        {**ids, "labels": label} for ids, (_, _, label) in zip(encoded, labelled, strict=True)
     ]
     model.config.problem_type = "regression"
     arguments = TrainingArguments(
@@ -240,5 +233,5 @@ def _same_settings(out: Path, settings: EvaluatorSettings) -> None:
 
 
 def _readable(calibration: Calibration) -> dict[str, Any]:
-    thresholds: Thresholds = calibration.thresholds
-    return {**calibration._asdict(), "thresholds": dataclasses.asdict(thresholds)}
+    thresholds = dataclasses.asdict(calibration.thresholds)
+    return {**calibration._asdict(), "thresholds": thresholds}

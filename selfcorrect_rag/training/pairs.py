@@ -99,9 +99,12 @@ def mine_negatives(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> lis
     passages = list(dict.fromkeys(corpus))
     if not rows or not passages or not k:
         return list(rows)
-    index = bm25s.BM25()
     quiet = {"show_progress": False}
-    index.index(bm25s.tokenize(passages, stopwords="en", **quiet), **quiet)
+    words = bm25s.tokenize(passages, stopwords="en", **quiet)
+    if not words.vocab:  # nothing but stop words: nothing looks like anything
+        return list(rows)
+    index = bm25s.BM25()
+    index.index(words, **quiet)
     queries = bm25s.tokenize([row.question for row in rows], stopwords="en", **quiet)
     # More than k, since the positives are among the best.
     wanted = k + max(len(row.positives) + len(row.negatives) for row in rows)

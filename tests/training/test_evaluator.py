@@ -49,7 +49,7 @@ def test_it_learns_reports_and_loads(tmp_path: Path) -> None:
     report = train_evaluator(ROWS, tmp_path, TOY, base=toy())  # type: ignore[arg-type]
     assert report["test"]["auc"] > 0.95
     assert report["test"]["best_accuracy"] > report["test"]["base_rate"]
-    assert report["test"]["action_accuracy"] > 0.9
+    assert report["test"]["actions"]["action_accuracy"] > 0.9
     assert sum(report["questions"].values()) == len(ROWS)
     assert json.loads((tmp_path / "report.json").read_text()) == report
     evaluator = T5Evaluator.from_pretrained(tmp_path / "evaluator")

@@ -74,5 +74,6 @@ def test_hard_negatives_look_right_and_are_not_known_to_be() -> None:
     assert set(mined.negatives) == {corpus[3], corpus[1], corpus[2]}
     assert mined.negatives[0] == corpus[3]
     assert mine_negatives(rows, [], 2) == rows
+    assert mine_negatives(rows, ["the of", "and"], 2) == rows
     (contained,) = mine_negatives([Graded("Emma novel", ("Emma is a novel",))], corpus, 5)
     assert corpus[0] not in contained.negatives

@@ -1,0 +1,165 @@
+"""How fast an evaluator grades, against the official procedure on the same weights.
+
+    SELFCORRECT_DATA=../shared/data python -m benchmarks.grading [--questions N] [--large]
+
+A T5 of random weights, in the dimensions of t5-small or t5-large, scores ten PopQA paragraphs a
+question (popqa_dev_741.jsonl; the tokenizer is trained on them). Speed does not depend on weights;
+what the scores are worth is not measured here. Ends in one line of JSON:
+
+official_pairs_per_s    one pair at a time, padded to 512 tokens, float32, as the official code does
+pairs_per_s             T5Evaluator, one question after another, in its default dtype
+float32_pairs_per_s     the same in float32, where that is not the default
+merged_pairs_per_s      T5Evaluator, all questions at once from 16 threads
+forward_passes          of these concurrent calls
+mean_tokens             of a pair
+difference              largest difference to the official score, in float32
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import T5Config, T5ForSequenceClassification, T5Tokenizer
+
+from selfcorrect_rag.models import T5Evaluator
+from selfcorrect_rag.models.pairs import PairTokenizer
+
+DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[2] / "shared" / "data"))
+SMALL = {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8}
+LARGE = {"d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_layers": 24, "num_heads": 16}
+PASSAGES = 10
+
+Question = tuple[str, list[str]]
+"""A question and its passages."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--questions", type=int, default=20, help=f"each with {PASSAGES} passages")
+    parser.add_argument("--large", action="store_true", help="t5-large, for a GPU")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args()
+    file = DATA / "popqa_dev_741.jsonl"
+    if not file.exists():
+        print(f"skipped: {file} is not there; set SELFCORRECT_DATA")
+        return
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    texts = [" ".join(p["text"].split()) for row in rows for p in row["paragraphs"]]
+    # Each row has two paragraphs; those of the next rows stand in for worse retrieval results.
+    questions = [
+        (row["question"], texts[2 * i : 2 * i + PASSAGES])
+        for i, row in enumerate(rows[: args.questions])
+    ]
+    tokenizer = trained_tokenizer(texts)
+    model = random_model(LARGE if args.large else SMALL, len(tokenizer)).to(args.device)
+    pairs = PairTokenizer(tokenizer, separator=None, max_tokens=512)
+    lengths = [
+        len(encoded["input_ids"])
+        for question, passages in questions
+        for encoded in pairs.encode([(question, passage) for passage in passages])
+    ]
+    report: dict[str, Any] = {
+        "benchmark": "grading",
+        "model": "t5-large" if args.large else "t5-small",
+        "device": torch.cuda.get_device_name() if "cuda" in args.device else args.device,
+        "threads": torch.get_num_threads(),
+        "pairs": len(lengths),
+        "mean_tokens": round(sum(lengths) / len(lengths), 1),
+    }
+    official = measured(report, "official_", questions, Official(model, tokenizer).score)
+    single = T5Evaluator.from_model(model, tokenizer)
+    name = "" if args.device == "cpu" else "float32_"
+    scores = measured(report, name, questions, single.score)
+    report["difference"] = max(abs(a - b) for a, b in zip(scores, official, strict=True))
+    if args.device != "cpu":
+        model.to(torch.bfloat16)
+        measured(report, "", questions, T5Evaluator.from_model(model, tokenizer).score)
+    merge(report, questions, T5Evaluator.from_model(model, tokenizer))
+    print(json.dumps(report))
+
+
+def trained_tokenizer(texts: list[str]) -> T5Tokenizer:
+    """T5's kind of tokenizer, of a size that cuts these texts about as finely as T5's own."""
+    unigram = Tokenizer(models.Unigram())
+    unigram.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
+    special = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=8000, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    unigram.train_from_iterator(texts, trainer)
+    pieces = json.loads(unigram.to_str())["model"]["vocab"]
+    return T5Tokenizer(vocab=[(piece, score) for piece, score in pieces])
+
+
+def random_model(size: dict[str, int], vocabulary: int) -> T5ForSequenceClassification:
+    torch.manual_seed(0)
+    config = T5Config(**size, vocab_size=vocabulary, decoder_start_token_id=0, num_labels=1)
+    return T5ForSequenceClassification(config).eval()
+
+
+class Official:
+    """The scoring loop of the official code."""
+
+    def __init__(self, model: T5ForSequenceClassification, tokenizer: T5Tokenizer) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    def score(self, question: str, passages: list[str]) -> list[float]:
+        scores = []
+        for passage in passages:
+            inputs = self.tokenizer(
+                f"{question} [SEP] {passage}",
+                return_tensors="pt",
+                padding="max_length",
+                max_length=512,
+                truncation=True,
+            ).to(self.model.device)
+            with torch.no_grad():
+                outputs = self.model(inputs["input_ids"], attention_mask=inputs["attention_mask"])
+            scores.append(min(max(float(outputs.logits.cpu()), -1.0), 1.0))
+        return scores
+
+
+def measured(
+    report: dict[str, Any],
+    name: str,
+    questions: list[Question],
+    score: Callable[[str, list[str]], list[float]],
+) -> list[float]:
+    """Scores of all pairs, question by question, with their speed in the report."""
+    score(*questions[0])  # the first call pays for what is loaded late
+    started = time.perf_counter()
+    scores = [s for question, passages in questions for s in score(question, passages)]
+    report[f"{name}pairs_per_s"] = round(len(scores) / (time.perf_counter() - started), 2)
+    return scores
+
+
+def merge(report: dict[str, Any], questions: list[Question], evaluator: T5Evaluator) -> None:
+    """The speed of concurrent calls."""
+    evaluator.score(*questions[0])
+    passes = 0
+
+    def count(*_: object) -> None:
+        nonlocal passes
+        passes += 1
+
+    hook = evaluator._model.register_forward_pre_hook(count)
+    started = time.perf_counter()
+    with ThreadPoolExecutor(16) as pool:
+        scores = list(pool.map(lambda question: evaluator.score(*question), questions))
+    seconds = time.perf_counter() - started
+    hook.remove()
+    report["merged_pairs_per_s"] = round(sum(map(len, scores)) / seconds, 2)
+    report["forward_passes"] = passes
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""What loading a transformers checkpoint has in common, whatever it is for."""
+
+from pathlib import Path
+from typing import Any
+
+from selfcorrect_rag.errors import ModelNotFound
+
+
+def best_device(torch: Any) -> str:
+    """``cuda`` or ``mps`` where this machine has one, else ``cpu``."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def unreadable(name_or_path: str | Path, error: Exception) -> ModelNotFound:
+    """The error to raise where transformers raised ``error``: one line, with the remedy."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+    return ModelNotFound(
+        f"cannot load a model from {name_or_path}: {reason} "
+        "(give a folder with config.json, weights and tokenizer.json, or a hub name)"
+    )

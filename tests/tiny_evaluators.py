@@ -1,0 +1,82 @@
+"""Tiny T5s and BERTs of random weights, made here with their tokenizers."""
+
+from typing import Any
+
+import torch
+from tokenizers import normalizers
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertTokenizer,
+    T5Config,
+    T5ForSequenceClassification,
+    T5Tokenizer,
+)
+
+from selfcorrect_rag.models import T5Evaluator
+
+QUESTION = "Who wrote Emma?"
+PASSAGES = ["Emma is a novel. " * n for n in (1, 9, 3, 25, 2)] + ["It was written by her.", "x"]
+
+
+def t5_tokenizer() -> T5Tokenizer:
+    """Letters, in a Unigram like the real one's: NFKC, special tokens among the pieces."""
+    letters = [(c, -5.0) for c in "abcdefghijklmnopqrstuvwxyzEISPW0123456789[]</>_:?.!,"]
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *letters]
+    words = [("▁is", -3.0), ("▁novel", -3.0)]
+    tokenizer = T5Tokenizer(vocab=[*pieces, *words], extra_ids=2)
+    tokenizer.backend_tokenizer.normalizer = normalizers.NFKC()
+    return tokenizer
+
+
+def t5_config(**options: Any) -> T5Config:
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
+    vocabulary = len(t5_tokenizer())
+    return T5Config(
+        **{**sizes, "vocab_size": vocabulary, "decoder_start_token_id": 0, "num_labels": 1}
+        | options
+    )
+
+
+def t5() -> T5ForSequenceClassification:
+    torch.manual_seed(0)
+    return T5ForSequenceClassification(t5_config()).eval()
+
+
+def make(**options: Any) -> T5Evaluator:
+    return T5Evaluator.from_model(t5(), t5_tokenizer(), **options)
+
+
+def plain_score(question: str, passage: str, **padding: Any) -> float:
+    """One pair in one forward pass, as the official code has it."""
+    tokenizer, text = t5_tokenizer(), f"{question} [SEP] {passage}"
+    inputs = tokenizer(text, truncation=True, max_length=512, return_tensors="pt", **padding)
+    with torch.inference_mode():
+        return float(
+            t5()(
+                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
+            ).logits.item()
+        )
+
+
+def clamped(score: float) -> float:
+    return min(max(score, -1.0), 1.0)
+
+
+def bert_tokenizer() -> BertTokenizer:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "is", "a", "novel", "emma", "?"]
+    return BertTokenizer(vocab={word: i for i, word in enumerate(words)})
+
+
+def bert(positions: int = 32) -> BertForSequenceClassification:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(
+        vocab_size=11,
+        num_hidden_layers=1,
+        max_position_embeddings=positions,
+        num_labels=1,
+        initializer_range=0.3,
+        **sizes,
+    )
+    return BertForSequenceClassification(config).eval()
