@@ -1,6 +1,7 @@
 """refine_strips and select_web_strips: what counts of retrieved documents and of web pages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from langchain_core.documents import Document
 
@@ -16,36 +17,33 @@ Cut = tuple[list[int], list[str]]
 
 def refine_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node[CRAGState]:
     """Decompose the retrieved documents and keep the strips that count (section 4.4)."""
-
-    def run(state: CRAGState) -> Update:
-        chosen = current(settings)
-        strips = _cut(state["passages"], chosen, chosen.refine)
-        scores = evaluator.score(state["question"], strips[1]) if chosen.refine else None
-        return {"strips": _kept("refined", strips, scores, chosen)}
-
-    async def arun(state: CRAGState) -> Update:
-        chosen = current(settings)
-        strips = _cut(state["passages"], chosen, chosen.refine)
-        scores = await evaluator.ascore(state["question"], strips[1]) if chosen.refine else None
-        return {"strips": _kept("refined", strips, scores, chosen)}
-
-    return Node(run, arun)
+    return _refinement(evaluator, settings, "passages", "strips", "refine")
 
 
 def select_web_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node[CRAGState]:
     """The same for what the web gave (section 4.5)."""
+    return _refinement(evaluator, settings, "web_results", "web_strips", "select")
 
-    def run(state: CRAGState) -> Update:
-        chosen = current(settings)
-        strips = _cut(state["web_results"], chosen, chosen.select)
-        scores = evaluator.score(state["question"], strips[1]) if chosen.select else None
-        return {"web_strips": _kept("selected", strips, scores, chosen)}
 
-    async def arun(state: CRAGState) -> Update:
+def _refinement(
+    evaluator: RetrievalEvaluator, settings: CRAGSettings, source: str, result: str, switch: str
+) -> Node[Any]:
+    """From the documents at ``source`` to the strips at ``result``; ``switch`` is the setting
+    that can leave it out."""
+
+    def run(state: Mapping[str, Any]) -> Update:
         chosen = current(settings)
-        strips = _cut(state["web_results"], chosen, chosen.select)
-        scores = await evaluator.ascore(state["question"], strips[1]) if chosen.select else None
-        return {"web_strips": _kept("selected", strips, scores, chosen)}
+        on = getattr(chosen, switch)
+        strips = _cut(state[source], chosen, on)
+        scores = evaluator.score(state["question"], strips[1]) if on else None
+        return {result: _kept(result, strips, scores, chosen)}
+
+    async def arun(state: Mapping[str, Any]) -> Update:
+        chosen = current(settings)
+        on = getattr(chosen, switch)
+        strips = _cut(state[source], chosen, on)
+        scores = await evaluator.ascore(state["question"], strips[1]) if on else None
+        return {result: _kept(result, strips, scores, chosen)}
 
     return Node(run, arun)
 
