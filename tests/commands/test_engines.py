@@ -1,0 +1,63 @@
+"""The options of the generator, as they reach the engines."""
+
+import argparse
+
+import pytest
+
+from selfcorrect_rag.commands.engines import (
+    BadEngineOption,
+    _engine_options,
+    add_model_options,
+    opened_model,
+)
+from selfcorrect_rag.errors import SelfCorrectError
+
+
+def parsed(*options: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_model_options(parser)
+    return parser.parse_args(options)
+
+
+def test_the_engines_own_options_pass_through() -> None:
+    args = parsed(
+        "--engine",
+        "vllm",
+        "--tensor-parallel",
+        "2",
+        "--dtype",
+        "bfloat16",
+        "--engine-option",
+        "max_model_len=4096",
+        "--engine-option",
+        "enforce-eager=true",
+        "--engine-option",
+        "quantization=awq",
+    )
+    assert _engine_options(args) == {
+        "tensor_parallel_size": 2,
+        "dtype": "bfloat16",
+        "max_model_len": 4096,
+        "enforce_eager": True,
+        "quantization": "awq",
+    }
+
+
+def test_an_engine_option_without_a_value() -> None:
+    with pytest.raises(BadEngineOption, match="NAME=VALUE, not eager"):
+        _engine_options(parsed("--engine", "vllm", "--engine-option", "eager"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--tensor-parallel", "2"], "--tensor-parallel is for --engine vllm"),
+        (["--engine", "vllm", "--device", "cpu"], "--device is for --engine transformers"),
+        (["--engine", "server", "--dtype", "auto"], "--dtype is for --engine transformers or vllm"),
+        (["--tokenizer", "x"], "--tokenizer is for --engine server"),
+        (["--engine", "server", "--base-url", "http://127.0.0.1:9"], "no vLLM server answers"),
+    ],
+)
+def test_options_of_another_engine_are_named(options: list[str], said: str) -> None:
+    with pytest.raises(SelfCorrectError, match=said), opened_model(parsed(*options)):
+        pass
