@@ -1,7 +1,9 @@
 """What a server may answer that is not what was hoped for: a loopback server plays it."""
 
+import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -118,6 +120,25 @@ def test_prompts_of_one_call_are_one_request_and_come_back_in_order(loopback: Lo
         counts = [s["prompt_tokens"] for s in llm.choose(asked, Group.RETRIEVE)]
         assert counts == sorted(counts)
         assert loopback.times("/v1/completions") == before + 1
+
+
+async def test_places_bound_what_is_in_flight(loopback: Loopback) -> None:
+    now, most, lock = 0, 0, threading.Lock()
+
+    def slow(body: dict[str, Any]) -> Answer:
+        nonlocal now, most
+        with lock:
+            now += len(body["prompt"])
+            most = max(most, now)
+        time.sleep(0.05)  # long enough for all that may come to have come
+        with lock:
+            now -= len(body["prompt"])
+        return 200, completion(body)
+
+    with VLLMServerReflectionLLM(base_url=loopback.url, in_flight=4) as llm:
+        loopback.answers["/v1/completions"] = slow
+        await asyncio.gather(*(llm.ainvoke(f"Question {i}") for i in range(24)))
+    assert most == 4
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, None])
