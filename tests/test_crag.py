@@ -142,7 +142,15 @@ LONG = (
 
 
 def test_strips_are_groups_of_sentences_and_stay_in_the_order_of_the_text() -> None:
-    result = run([LONG, "Gold is short."])
+    evaluator = WordEvaluator()
+    graph = create_crag(echo(), lambda query: [], evaluator, PagesWebSearch())
+    documents = [document(LONG, "A page"), document("Gold is short.", "Gold")]
+    result = graph.invoke({"question": "Who?", "documents": documents})
+    graded, read = evaluator.calls
+    assert graded == [f"A page // {LONG}", "Gold is short."], (
+        "a title that is there is not said twice"
+    )
+    assert [strip.startswith("A page // ") for strip in read] == [True, True, True, False]
     texts = [strip["text"].split()[0] for strip in result["strips"]]
     assert texts == ["Gold", "Worthless", "Vague", "Gold"]
     assert [strip["kept"] for strip in result["strips"]] == [True, False, True, True]

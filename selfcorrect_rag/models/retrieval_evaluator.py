@@ -4,6 +4,8 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
+from langchain_core.documents import Document
+
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 
 IRRELEVANT, RELEVANT = -1.0, 1.0
@@ -35,6 +37,18 @@ class RetrievalEvaluator(ABC):
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
         """The async twin of :meth:`score`."""
         return await asyncio.to_thread(self.score, question, passages)
+
+
+def titled(document: Document, text: str | None = None) -> str:
+    """A document, or a strip of it, as an evaluator reads it: ``title // text`` (official code).
+
+    A title says whose "he" a strip is about. One that the text begins with is not said twice.
+    """
+    title = " ".join(str(document.metadata.get("title") or "").split())
+    text = document.page_content if text is None else text
+    if not title or not text.strip() or text.lstrip().lower().startswith(title.lower()):
+        return text
+    return f"{title} // {text}"
 
 
 def with_blanks(passages: Sequence[str], scores: Iterable[float]) -> list[float]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
 from selfcorrect_rag.state import CRAGState, Grade
@@ -23,13 +23,13 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
     """
 
     def run(state: CRAGState) -> Update:
-        texts = [passage.page_content for passage in state["passages"]]
+        texts = [titled(passage) for passage in state["passages"]]
         return _update(
             state, current(settings), evaluator, evaluator.score(state["question"], texts)
         )
 
     async def arun(state: CRAGState) -> Update:
-        texts = [passage.page_content for passage in state["passages"]]
+        texts = [titled(passage) for passage in state["passages"]]
         scores = await evaluator.ascore(state["question"], texts)
         return _update(state, current(settings), evaluator, scores)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState, Strip
@@ -35,14 +35,16 @@ def _refinement(
         chosen = current(settings)
         on = getattr(chosen, switch)
         strips = _cut(state[source], chosen, on)
-        scores = evaluator.score(state["question"], strips[1]) if on else None
+        texts = _read(strips, state[source])
+        scores = evaluator.score(state["question"], texts) if on else None
         return {result: _kept(result, strips, scores, chosen)}
 
     async def arun(state: Mapping[str, Any]) -> Update:
         chosen = current(settings)
         on = getattr(chosen, switch)
         strips = _cut(state[source], chosen, on)
-        scores = await evaluator.ascore(state["question"], strips[1]) if on else None
+        texts = _read(strips, state[source])
+        scores = await evaluator.ascore(state["question"], texts) if on else None
         return {result: _kept(result, strips, scores, chosen)}
 
     return Node(run, arun)
@@ -53,6 +55,11 @@ def _cut(documents: Sequence[Document], settings: CRAGSettings, on: bool) -> Cut
     how = settings.decomposition if on else "passage"
     pairs = [(i, s) for i, d in enumerate(documents) for s in decompose(d.page_content, how)]
     return [i for i, _ in pairs], [text for _, text in pairs]
+
+
+def _read(cut: Cut, documents: Sequence[Document]) -> list[str]:
+    """Strips as the evaluator reads them."""
+    return [titled(documents[i], text) for i, text in zip(*cut, strict=True)]
 
 
 def _kept(

@@ -116,16 +116,32 @@ def _embed(model: _Model, rows: Sequence[list[int]]) -> list[list[float]]:
 def _load(folder: Path | None, device: str | None) -> _Model:
     torch = require("torch", "local")
     transformers = require("transformers", "local")
-    tokenizer = require("tokenizers", "local").Tokenizer.from_str(_read(TOKENIZER, folder).decode())
+    tokenizer = minilm_tokenizer(folder)
     tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # "[SEP]" in a passage is text
     bert = transformers.BertModel(transformers.BertConfig(**ARCHITECTURE), add_pooling_layer=False)
-    weights = require("safetensors.torch", "local").load(_read(WEIGHTS, folder))
+    weights = minilm_weights(folder)
     # The checkpoint's pooler, and its position ids in older files, are of no use here.
     bert.load_state_dict({name: weights[name] for name in bert.state_dict()})
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return _Model(bert.eval().to(place), tokenizer, place)
+
+
+def minilm_weights(folder: Path | None = None) -> dict[str, Any]:
+    """The checkpoint's tensors by name, checked.
+
+    Raises:
+        ModelNotFound: no weights. `DigestMismatch`: other weights.
+        MissingExtra: torch or safetensors is not installed.
+    """
+    tensors: dict[str, Any] = require("safetensors.torch", "local").load(_read(WEIGHTS, folder))
+    return tensors
+
+
+def minilm_tokenizer(folder: Path | None = None) -> Any:
+    """Its tokenizer, of the library tokenizers, checked and raising likewise."""
+    return require("tokenizers", "local").Tokenizer.from_str(_read(TOKENIZER, folder).decode())
 
 
 def _read(name: str, folder: Path | None) -> bytes:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.pairs import PairTokenizer
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
-from selfcorrect_rag.training.pairs import Graded, mine_negatives
+from selfcorrect_rag.training.pairs import Graded, parted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -37,6 +38,10 @@ class EvaluatorSettings:
     """For each question, from the corpus."""
     longest: int = MAX_TOKENS
     """Tokens of a pair."""
+    lora: int = 0
+    """Rank of an adapter of all linear layers that is trained in place of them; 0 trains all."""
+    precision: str = "auto"
+    """Of the arithmetic: float32, bfloat16, or auto, which is bfloat16 on a GPU that has it."""
     seed: int = 0
 
 
@@ -56,25 +61,21 @@ def train_evaluator(
 
     Args:
         rows: questions with relevant and irrelevant passages.
-        out: folder of checkpoints, the result (``evaluator``) and ``report.json``.
+        out: folder of checkpoints, the result (``evaluator``; where an adapter was trained, with
+            it merged, and alone as ``adapter``) and ``report.json``.
         settings: see :class:`EvaluatorSettings`.
         corpus: where hard negatives are looked for; the positives of all rows by default.
         base: a model and its tokenizer to begin from, in place of ``settings.model``.
 
     Raises:
-        MissingExtra: torch, transformers or accelerate is not installed.
+        MissingExtra: torch, transformers, accelerate or peft is not installed.
         BadTrainingData: a part of the data has no question, or labels of one kind only.
     """
     settings = settings or EvaluatorSettings()
     transformers = require("transformers", "train")
     require("accelerate", "train")
     transformers.set_seed(settings.seed)
-    corpus = corpus or [passage for row in rows for passage in row.positives]
-    mined = mine_negatives(rows, corpus, settings.hard_negatives)
-    parts = {
-        name: [row for row in mined if row.part == name]
-        for name in ("train", "development", "test")
-    }
+    parts = parted(rows, corpus, settings.hard_negatives)
     for name, of_part in parts.items():
         labels = {label for row in of_part for _, label in row.labelled}
         if labels != {1.0, -1.0}:
@@ -82,9 +83,15 @@ def train_evaluator(
                 f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
             )
     _same_settings(out, settings)
+    model: Any
     model, tokenizer = base or _pretrained(settings.model)
+    if settings.lora:
+        model = _adapted(model, settings.lora)
     trainer = _trainer(model, tokenizer, parts["train"], out, settings)
     trainer.train(resume_from_checkpoint=_newest(out))
+    if settings.lora:
+        model.save_pretrained(out / "adapter")
+        model = model.merge_and_unload()
     evaluator = T5Evaluator(model, tokenizer, max_tokens=settings.longest)
     calibration = calibrate(judged(evaluator, parts["development"]))
     evaluator.thresholds = calibration.thresholds
@@ -178,19 +185,20 @@ def _trainer(
         {**ids, "labels": label} for ids, (_, _, label) in zip(encoded, labelled, strict=True)
     ]
     model.config.problem_type = "regression"
+    cuda = torch.cuda.is_available()
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
         num_train_epochs=settings.epochs,
         learning_rate=settings.rate,
         per_device_train_batch_size=settings.batch,
         lr_scheduler_type="linear",
-        # Random order: grouping by length would pad less, but a resumed run would not see the
-        # rows that the killed one had still to see.
-        train_sampling_strategy="random",
+        train_sampling_strategy="sequential",  # the rows come in the order they are to be seen
         data_seed=settings.seed,
-        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_pin_memory=cuda,
+        use_cpu=not cuda and not torch.backends.mps.is_available(),
         max_grad_norm=1.0,
-        bf16=torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
+        bf16=settings.precision == "bfloat16"
+        or (settings.precision == "auto" and cuda and torch.cuda.is_bf16_supported()),
         seed=settings.seed,
         logging_steps=50,
         save_strategy="steps",
@@ -201,7 +209,7 @@ def _trainer(
     return Trainer(
         model=model,
         args=arguments,
-        train_dataset=examples,
+        train_dataset=_like_lengths_together(examples, settings.batch, settings.seed),
         data_collator=DataCollatorWithPadding(tokenizer),
     )
 
@@ -211,6 +219,42 @@ def _pretrained(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
 
     tokenizer = AutoTokenizer.from_pretrained(name)
     return AutoModelForSequenceClassification.from_pretrained(name, num_labels=1), tokenizer
+
+
+def _like_lengths_together(
+    examples: list[dict[str, Any]], batch: int, seed: int
+) -> list[dict[str, Any]]:
+    """The examples in random order, but such that a batch pads little.
+
+    Stretches of fifty batches are sorted by length and their batches shuffled. The Trainer's own
+    sampler for this draws anew when a run is resumed, and would show some rows twice.
+    """
+    chance = random.Random(seed)
+    examples = chance.sample(examples, len(examples))
+    ordered: list[dict[str, Any]] = []
+    for start in range(0, len(examples), 50 * batch):
+        near = sorted(examples[start : start + 50 * batch], key=lambda e: len(e["input_ids"]))
+        batches = [near[i : i + batch] for i in range(0, len(near), batch)]
+        last = [batches.pop()] if len(batches[-1]) < batch else []  # or it would shift the others
+        for each in chance.sample(batches, len(batches)) + last:
+            ordered += each
+    return ordered
+
+
+def _adapted(model: Any, rank: int) -> Any:
+    """The model with an adapter; what gives the score, fresh as it is, is trained whole."""
+    peft = require("peft", "train")
+    whole = ("classifier", "classification_head", "score", "pooler")
+    names = {name.rpartition(".")[2] for name, module in model.named_modules()}
+    config = peft.LoraConfig(
+        task_type=peft.TaskType.SEQ_CLS,
+        r=rank,
+        lora_alpha=2 * rank,
+        target_modules="all-linear",
+        exclude_modules=rf".*({'|'.join(whole)}).*",
+        modules_to_save=[name for name in whole if name in names],
+    )
+    return peft.get_peft_model(model, config)
 
 
 def _newest(out: Path) -> str | None:

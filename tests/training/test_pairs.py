@@ -58,8 +58,8 @@ def test_a_corpus_of_strings_or_objects(tmp_path: Path) -> None:
 def test_a_question_is_always_in_the_same_part() -> None:
     parts = [Graded(f"Question {i}?").part for i in range(2000)]
     assert Graded("who  WROTE it?").part == Graded("Who wrote it?").part
-    assert 0.76 < parts.count("train") / 2000 < 0.84
-    assert 0.07 < parts.count("test") / 2000 < 0.13
+    assert 0.66 < parts.count("train") / 2000 < 0.74
+    assert 0.17 < parts.count("test") / 2000 < 0.23
 
 
 def test_hard_negatives_look_right_and_are_not_known_to_be() -> None:
