@@ -63,7 +63,8 @@ def _joined(found: Sequence[str]) -> list[str]:
 def _grouped(found: Sequence[str]) -> list[str]:
     groups = [list(found[i : i + SENTENCES]) for i in range(0, len(found), SENTENCES)]
     if len(groups) > 1 and len(groups[-1]) == 1:
-        groups[-2] += groups.pop()
+        last = groups.pop()
+        groups[-1] += last
     return [" ".join(group) for group in groups]
 
 
