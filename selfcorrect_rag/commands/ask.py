@@ -120,9 +120,10 @@ def _answered(graph: Any, question: str) -> tuple[dict[str, Any], float]:
 
 def _approval(paused: dict[str, str]) -> str:
     """What a person says to a search; Enter alone and the end of the input are no."""
-    say(console(), f"Search {paused['source']} for: {paused['query']}")
+    screen = console()
+    say(screen, f"Search {paused['source']} for: {paused['query']}")
     try:
-        return input("yes, no, or another query: ")
+        return screen.input("yes, no, or another query: ")
     except EOFError:
         return "no"
 

@@ -31,6 +31,8 @@ def show_crag(console: "Console", result: dict[str, Any], seconds: float, source
     show_question(console, result)
     _show_correction(console, result, source)
     show_answer(console, result)
+    if result["citations"] and result["cited_answer"] == result["answer"]:
+        say(console, ("  the answer points at none: all that it was written from is listed", "dim"))
     show_end(console, result, seconds)
 
 
@@ -97,6 +99,6 @@ def _show_strips(console: "Console", letter: str, strips: Sequence[Strip]) -> No
     for strip in (*kept, *dropped[:DROPPED_SHOWN]):
         mark, style = ("+", "") if strip["kept"] else ("-", "dim")
         of = f"{letter}{strip['document'] + 1}"
-        say(console, (f"  {mark} {of}  {strip['score']:6.3f}  {strip['text']}", style), cut=True)
+        say(console, (f"  {mark} {of:<3} {strip['score']:6.3f}  {strip['text']}", style), cut=True)
     if len(dropped) > DROPPED_SHOWN:
         say(console, (f"  and {len(dropped) - DROPPED_SHOWN} more dropped", "dim"))
