@@ -75,7 +75,14 @@ def show_documents(
         name = place(title, source) if addresses else title or source
         text = " ".join(document.page_content.split())
         score = (scores[number - 1], "  ") if scores else ()
-        say(console, (f"  {f'{letter}{number}':<3} ", "dim"), *score, f"{name}: ", (text, "dim"), cut=True)
+        say(
+            console,
+            (f"  {f'{letter}{number}':<3} ", "dim"),
+            *score,
+            f"{name}: ",
+            (text, "dim"),
+            cut=True,
+        )
 
 
 def place(title: str, source: str) -> str:
