@@ -28,6 +28,7 @@ from selfcorrect_rag.commands.knobs import BadKnob, add_knobs, settings_from
 from selfcorrect_rag.commands.show import console, say
 from selfcorrect_rag.nano import demo_index
 from selfcorrect_rag.search import WebSearch
+from selfcorrect_rag.search.index import clean
 from selfcorrect_rag.search.opening import find_embeddings, open_retriever
 from selfcorrect_rag.settings import CRAGSettings
 
@@ -37,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ask", help="answer a question from an index", description=__doc__
     )
-    parser.add_argument("question")
+    parser.add_argument("question", type=clean)
     parser.add_argument(
         "--graph",
         choices=list(GRAPHS),
@@ -123,7 +124,7 @@ def _approval(paused: dict[str, str]) -> str:
     screen = console()
     say(screen, f"Search {paused['source']} for: {paused['query']}")
     try:
-        return screen.input("yes, no, or another query: ")
+        return clean(screen.input("yes, no, or another query: "))
     except EOFError:
         return "no"
 

@@ -83,6 +83,13 @@ def test_the_same_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in shown
 
 
+@pytest.mark.parametrize("graph", SETTINGS)
+def test_a_question_in_bytes_that_are_no_text(
+    graph: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answered(capsys, *ask("Vinter\udcff", graph=graph))["question"] == "What is Vinter??"
+
+
 def test_knobs_of_the_chosen_graph_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
     knobs = ["--upper", "-0.2", "--lower", "-0.3", "--decomposition", "passage", "--strips", "1"]
     result = answered(capsys, *ask("Vinter", *knobs, "--web", "none"))
