@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from selfcorrect_rag.commands import ask, demo, index, train
+from selfcorrect_rag.commands import ask, calibrate, demo, index, train
 from selfcorrect_rag.errors import SelfCorrectError
 
 
@@ -17,8 +17,9 @@ def parser() -> argparse.ArgumentParser:
         "why, train what they need.",
     )
     root.add_argument("--version", action="version", version=version("selfcorrect-rag"))
+    root.set_defaults(check=lambda args: None)
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
-    for command in (ask, index, demo, train):
+    for command in (ask, index, demo, train, calibrate):
         command.add_parser(subparsers)
     return root
 
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what a user can mend is one line on standard error and exit status 2."""
     args = parser().parse_args(arguments)
     try:
+        args.check(args)  # before anything is loaded
         status: int = args.run(args)
     except SelfCorrectError as error:
         print(f"selfcorrect-rag: {error}", file=sys.stderr)

@@ -1,6 +1,7 @@
-"""``selfcorrect-rag ask``: a question through Self-RAG, with all that led to the answer."""
+"""``selfcorrect-rag ask``: a question through a graph, with all that led to the answer."""
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
@@ -8,16 +9,28 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 
+from selfcorrect_rag.commands.correction import (
+    NoWebSearch,
+    add_correction_options,
+    check_correction,
+    opened_evaluator,
+    opened_web,
+    thresholds_of,
+)
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
+from selfcorrect_rag.commands.graphs import GRAPHS, SETTINGS
 from selfcorrect_rag.commands.index import DEFAULT_INDEX
-from selfcorrect_rag.commands.knobs import add_knobs, settings_from
-from selfcorrect_rag.commands.show import console, show_result
+from selfcorrect_rag.commands.knobs import BadKnob, add_knobs, settings_from
+from selfcorrect_rag.commands.show import console, say
 from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.search import WebSearch
+from selfcorrect_rag.search.index import clean
 from selfcorrect_rag.search.opening import find_embeddings, open_retriever
-from selfcorrect_rag.self_rag import create_self_rag
-from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.settings import CRAGSettings
 
 
 def add_parser(subparsers: Any) -> None:
@@ -25,7 +38,13 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ask", help="answer a question from an index", description=__doc__
     )
-    parser.add_argument("question")
+    parser.add_argument("question", type=clean)
+    parser.add_argument(
+        "--graph",
+        choices=list(GRAPHS),
+        default="self-rag",
+        help="what answers. Default: %(default)s.",
+    )
     parser.add_argument(
         "--index",
         type=Path,
@@ -38,44 +57,93 @@ def add_parser(subparsers: Any) -> None:
         metavar="MODULE:ATTRIBUTE",
         help="the LangChain embeddings that the index was made with, where they are your own",
     )
-    add_model_options(parser)
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
-    add_knobs(parser, SelfRAGSettings)
+    add_model_options(parser)
+    add_correction_options(parser)
+    add_knobs(parser, SETTINGS)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer ``args.question``."""
-    settings = settings_from(args, SelfRAGSettings)
-    retriever, source = _retriever(args.index, args.embeddings, settings.passages)
+    graph = GRAPHS[args.graph]
+    settings: Any = settings_from(args, SETTINGS, args.graph)
+    check_correction(args)
+    demo = args.index is None and not DEFAULT_INDEX.exists()
+    parts: tuple[Any, ...] = ()
+    added: dict[str, Any] = {}
+    if isinstance(settings, CRAGSettings):
+        web = opened_web(args.web, settings.web_results, demo=demo)
+        _check_approval(args, settings, web)
+        evaluator = opened_evaluator(args.evaluator)
+        parts = (evaluator, web)
+        added = {"thresholds": dataclasses.asdict(thresholds_of(evaluator, settings))}
+    retriever, source = _retriever(args, settings.passages, demo=demo)
     with opened_model(args) as llm:
-        graph = create_self_rag(llm, retriever, settings=settings)
-        started = time.perf_counter()
-        result = graph.invoke({"question": args.question})
-        seconds = time.perf_counter() - started
+        runnable = graph.create(
+            llm, retriever, *parts, settings=settings, checkpointer=InMemorySaver()
+        )
+        answered, seconds = _answered(runnable, args.question)
+    result = {**answered, **added}
     if args.json:
-        json.dump(as_json(result, seconds), sys.stdout, ensure_ascii=False, indent=2)
-        print()
+        print(as_json(result, seconds))
     else:
-        show_result(console(), result, seconds, source)
+        graph.show(console(), result, seconds, source)
     return 0
 
 
-def as_json(result: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """A result of JSON values only; passages become objects of id, text and metadata."""
-    passages = [
-        {"id": passage.id, "text": passage.page_content, "metadata": passage.metadata}
-        for passage in result["passages"]
-    ]
-    rest = {key: value for key, value in result.items() if key not in ("passages", "messages")}
-    return {**rest, "passages": passages, "seconds": round(seconds, 3)}
+def as_json(result: dict[str, Any], seconds: float) -> str:
+    """A result as JSON; documents become objects of id, text and metadata."""
+    rest = {key: value for key, value in result.items() if key != "messages"}
+    return json.dumps(
+        {**rest, "seconds": round(seconds, 3)}, default=_object, ensure_ascii=False, indent=2
+    )
+
+
+def _object(document: Document) -> dict[str, Any]:
+    return {"id": document.id, "text": document.page_content, "metadata": document.metadata}
+
+
+def _answered(graph: Any, question: str) -> tuple[dict[str, Any], float]:
+    """The result, and the seconds it took without those that a person took to approve."""
+    config = RunnableConfig(configurable={"thread_id": "ask"})
+    given: Any = {"question": question}
+    seconds = 0.0
+    while True:
+        started = time.perf_counter()
+        result = graph.invoke(given, config)
+        seconds += time.perf_counter() - started
+        if "__interrupt__" not in result:
+            return result, seconds
+        (paused,) = result["__interrupt__"]
+        given = Command(resume=_approval(paused.value))
+
+
+def _approval(paused: dict[str, str]) -> str:
+    """What a person says to a search; Enter alone and the end of the input are no."""
+    screen = console()
+    say(screen, f"Search {paused['source']} for: {paused['query']}")
+    try:
+        return clean(screen.input("yes, no, or another query: "))
+    except EOFError:
+        return "no"
+
+
+def _check_approval(args: argparse.Namespace, settings: CRAGSettings, web: WebSearch) -> None:
+    if not settings.approve_search:
+        return
+    if args.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BadKnob("--approve asks in a terminal: not with --json, a pipe or a file")
+    if isinstance(web, NoWebSearch):
+        raise BadKnob("--approve has no search to ask about: give --web tavily or --web DIR")
 
 
 def _retriever(
-    index: Path | None, embeddings: str | None, k: int
+    args: argparse.Namespace, k: int, *, demo: bool
 ) -> tuple[Runnable[str, list[Document]], str]:
-    if index is None and not DEFAULT_INDEX.exists():
+    """What finds ``k`` passages, and what to call their source."""
+    if demo:
         return demo_index().as_retriever(k), "the demo corpus"
-    path = index or DEFAULT_INDEX
-    found = None if embeddings is None else find_embeddings(embeddings)
+    path = args.index or DEFAULT_INDEX
+    found = None if args.embeddings is None else find_embeddings(args.embeddings)
     return open_retriever(path, k, found), str(path)

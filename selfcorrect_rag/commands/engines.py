@@ -27,7 +27,8 @@ class BadEngineOption(SelfCorrectError, ValueError):
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that :func:`opened_model` reads."""
+    """Add the options that :func:`opened_model` reads, to be checked before anything is loaded."""
+    parser.set_defaults(check=check_engine)
     group = parser.add_argument_group("the generator")
     group.add_argument(
         "--model",
@@ -77,12 +78,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def opened_model(args: argparse.Namespace) -> Iterator[ReflectionLLM]:
-    """The generator that the options name, closed at the end.
-
-    Raises:
-        BadEngineOption: an option is not for the chosen engine, or is no NAME=VALUE.
-    """
-    _check(args)
+    """The generator that the options name, closed at the end."""
     match args.engine:
         case "vllm":
             # Its log goes to standard output, where the answer belongs.
@@ -106,7 +102,12 @@ def opened_model(args: argparse.Namespace) -> Iterator[ReflectionLLM]:
             )
 
 
-def _check(args: argparse.Namespace) -> None:
+def check_engine(args: argparse.Namespace) -> None:
+    """Refuse what :func:`opened_model` could not open.
+
+    Raises:
+        BadEngineOption: an option is not for the chosen engine, or is no NAME=VALUE.
+    """
     takes = {
         "--device": (args.device, ("transformers",)),
         "--dtype": (args.dtype, ("transformers", "vllm")),
@@ -117,6 +118,7 @@ def _check(args: argparse.Namespace) -> None:
     for option, (given, engines) in takes.items():
         if given and args.engine not in engines:
             raise BadEngineOption(f"{option} is for --engine {' or '.join(engines)}")
+    _engine_options(args)
 
 
 def _engine_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -1,60 +1,112 @@
-"""The knobs of a run as command-line options, read off their settings class."""
+"""The knobs of a run as command-line options, read off the graphs' settings classes."""
 
 import argparse
 import types
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.settings import Settings
 
-Settings = TypeVar("Settings", bound=BaseModel)
+OPTIONS = {"approve_search": "--approve"}
+"""Of settings whose option is not simply their name."""
 
 
 class BadKnob(SelfCorrectError, ValueError):
-    """An option outside its bounds."""
+    """An option outside its bounds, or one of another graph."""
 
 
-def add_knobs(parser: argparse.ArgumentParser, settings: type[BaseModel]) -> None:
-    """Add one option for each field of ``settings``, with its own description and default."""
-    group = parser.add_argument_group("the run's knobs")
-    for name, field in settings.model_fields.items():
-        group.add_argument(
+def add_knobs(parser: argparse.ArgumentParser, settings: Mapping[str, type[Settings]]) -> None:
+    """Add one option for each setting of any graph, with its description and default.
+
+    ``settings`` are the graphs' classes by the graphs' names. Options are grouped by the graphs
+    that have them; where graphs differ in what a setting means, its help says so for each.
+    """
+    groups: dict[str, Any] = {}
+    for name, fields in _fields(settings).items():
+        title = f"knobs of {_listed(fields, 'and')}"
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        groups[title].add_argument(
             _option(name),
             dest=name,
             default=argparse.SUPPRESS,
-            help=f"{field.description} Default: {_shown(field.default)}.".replace("%", "%%"),
-            **_form(field),
+            help=_help(fields).replace("%", "%%"),
+            **_form(fields.values()),
         )
 
 
-def settings_from(args: argparse.Namespace, settings: type[Settings]) -> Settings:
-    """The settings that the options give.
+def settings_from(
+    args: argparse.Namespace, settings: Mapping[str, type[Settings]], graph: str
+) -> Settings:
+    """The settings of ``graph`` that the options give.
 
     Raises:
-        BadKnob: a value is outside its bounds; the message names option and bound.
+        BadKnob: a value is outside its bounds, or an option is of another graph; the message names
+            the option, and the bound or the graphs.
     """
-    given = {name: getattr(args, name) for name in settings.model_fields if hasattr(args, name)}
+    given = {}
+    for name, fields in _fields(settings).items():
+        if hasattr(args, name):
+            refuse_unless(graph in fields, _option(name), fields)
+            given[name] = getattr(args, name)
     try:
-        return settings(**given)
+        return settings[graph](**given)
     except ValidationError as error:
         first = error.errors()[0]
         option = f"{_option(str(first['loc'][0]))}: " if first["loc"] else ""
         raise BadKnob(f"{option}{first['msg']}") from error
 
 
+def refuse_unless(belongs: bool, option: str, graphs: Iterable[str]) -> None:
+    """Raise :class:`BadKnob`, which names the graphs that ``option`` is for, unless it belongs."""
+    if not belongs:
+        raise BadKnob(f"{option} is for --graph {_listed(graphs, 'or')}")
+
+
+def _fields(settings: Mapping[str, type[Settings]]) -> dict[str, dict[str, FieldInfo]]:
+    """Every setting by its name, as each graph that has it describes it."""
+    found: dict[str, dict[str, FieldInfo]] = {}
+    for graph, kind in settings.items():
+        for name, field in kind.model_fields.items():
+            found.setdefault(name, {})[graph] = field
+    return found
+
+
 def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return OPTIONS.get(name) or "--" + name.replace("_", "-")
+
+
+def _listed(graphs: Iterable[str], word: str) -> str:
+    *rest, last = graphs
+    return f"{', '.join(rest)} {word} {last}" if rest else last
+
+
+def _help(fields: Mapping[str, FieldInfo]) -> str:
+    meanings: dict[str, list[str]] = {}
+    for graph, field in fields.items():
+        meaning = f"{field.description} Default: {_shown(field.default)}."
+        meanings.setdefault(meaning, []).append(graph)
+    if len(meanings) == 1:
+        return next(iter(meanings))
+    return " ".join(f"{_listed(of, 'and')}: {meaning}" for meaning, of in meanings.items())
 
 
 def _shown(default: Any) -> str:
     return "none" if default is None or default == () else str(default).lower()
 
 
-def _form(field: FieldInfo) -> dict[str, Any]:
-    """How argparse should read a field of this type."""
+def _form(fields: Iterable[FieldInfo]) -> dict[str, Any]:
+    """How argparse should read a setting: as its first graph does, with the choices of all."""
+    first, *others = (_read_as(field) for field in fields)
+    choices = [choice for form in (first, *others) for choice in form.get("choices", ())]
+    return {**first, "choices": list(dict.fromkeys(choices))} if choices else first
+
+
+def _read_as(field: FieldInfo) -> dict[str, Any]:
     annotation: Any = field.annotation
     optional = get_origin(annotation) in (Union, types.UnionType)
     if optional:

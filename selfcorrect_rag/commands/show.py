@@ -1,6 +1,9 @@
-"""A result as a person reads it in a terminal."""
+"""Results as a person reads them in a terminal: what all graphs share, and Self-RAG's."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from langchain_core.documents import Document
 
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.state import Candidate, Decision
@@ -8,6 +11,10 @@ from selfcorrect_rag.state import Candidate, Decision
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+Styled = str | tuple[str, str]
+"""Text, or text and its style."""
 
 
 def console() -> "Console":
@@ -18,30 +25,94 @@ def console() -> "Console":
 
 def show_result(console: "Console", result: dict[str, Any], seconds: float, source: str) -> None:
     """Print the retrieval decision, passages, candidates, the cited answer and what it took."""
-    from rich.markup import escape
-
-    console.print(f"[bold]{escape(result['question'])}[/bold]")
-    console.print(f"  [dim]{_decision(result['retrieval'])}[/dim]")
+    show_question(console, result)
+    show_decision(console, result["retrieval"])
     if result["passages"]:
-        console.print(f"  [dim]passages from {escape(source)}:[/dim]")
-        for number, passage in enumerate(result["passages"], start=1):
-            title = str(passage.metadata.get("title") or passage.metadata.get("source") or "")
-            text = " ".join(passage.page_content.split())
-            line = f"  [dim]P{number}[/dim]  {escape(title)}: [dim]{escape(text)}[/dim]"
-            console.print(line, overflow="ellipsis", no_wrap=True)
-    console.print(_table(result["candidates"]))
-    style = "green" if result["constraints_met"] else "yellow"
-    console.print(f"  [bold {style}]{escape(result['cited_answer'])}[/bold {style}]")
-    for citation in result["citations"]:
-        where = citation["title"] or citation["source"]
-        console.print(f"  [dim]\\[{citation['number']}] {escape(where)}[/dim]")
+        say(console, (f"  passages from {source}:", "dim"))
+        show_documents(console, "P", result["passages"])
+    show_candidates(console, result["candidates"], "P")
+    show_answer(console, result)
     if not result["citations"] and result["passages"]:
-        console.print("  [yellow]no passage was judged relevant: nothing is cited[/yellow]")
-    for option, score in result["options"].items():
-        console.print(f"  [dim]{escape(option)}: {score:.2f}[/dim]")
+        say(console, ("  no passage was judged relevant: nothing is cited", "yellow"))
+    show_end(console, result, seconds)
+
+
+def say(console: "Console", *parts: Styled, cut: bool = False) -> None:
+    """Print a line of parts, inert whatever they hold; ``cut`` to the width of the terminal."""
+    from rich.text import Text
+
+    styled = [(part, "") if isinstance(part, str) else part for part in parts]
+    line = Text.assemble(*((inert(text), style) for text, style in styled))
+    console.print(line, overflow="ellipsis" if cut else None, no_wrap=cut)
+
+
+def inert(text: str) -> str:
+    """Text on one line, without characters that control a terminal or that nobody can see."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
+
+
+def show_question(console: "Console", result: dict[str, Any]) -> None:
+    """Print the question."""
+    say(console, (result["question"], "bold"))
+
+
+def show_decision(console: "Console", decision: Decision) -> None:
+    """Print whether evidence was wanted, and why."""
+    say(console, (f"  {_decision(decision)}", "dim"))
+
+
+def show_documents(
+    console: "Console",
+    letter: str,
+    documents: Sequence[Document],
+    *,
+    scores: Sequence[Styled] = (),
+    addresses: bool = False,
+) -> None:
+    """Print a line for each document, numbered after ``letter``, with its score where given."""
+    for number, document in enumerate(documents, start=1):
+        title, source = (str(document.metadata.get(key) or "") for key in ("title", "source"))
+        name = place(title, source) if addresses else title or source
+        text = " ".join(document.page_content.split())
+        score = (scores[number - 1], "  ") if scores else ()
+        say(
+            console,
+            (f"  {f'{letter}{number}':<3} ", "dim"),
+            *score,
+            f"{name}: ",
+            (text, "dim"),
+            cut=True,
+        )
+
+
+def place(title: str, source: str) -> str:
+    """Where something is from: title and address, whichever there are."""
+    return ", ".join(dict.fromkeys(part for part in (title, source) if part))
+
+
+def show_candidates(console: "Console", candidates: list[Candidate], letter: str) -> None:
+    """Print the table of candidates; ``letter`` is what their passages are numbered after."""
+    console.print(_table(candidates, letter))
+
+
+def show_answer(console: "Console", result: dict[str, Any]) -> None:
+    """Print the cited answer and its citations."""
+    style = "bold green" if result.get("constraints_met", True) else "bold yellow"
+    for paragraph in result["cited_answer"].splitlines():
+        say(console, "  ", (paragraph, style))
+    for citation in result["citations"]:
+        where = place(citation["title"], citation["source"])
+        say(console, (f"  [{citation['number']}] {where}", "dim"))
+
+
+def show_end(console: "Console", result: dict[str, Any], seconds: float) -> None:
+    """Print a closed set's scores, the notes, and what the run took."""
+    for option, score in result.get("options", {}).items():
+        say(console, (f"  {option}: {score:.2f}", "dim"))
     for note in result["notes"]:
-        console.print(f"  [yellow]{escape(note)}[/yellow]")
-    console.print(f"  [dim]{_cost(result['usage'], seconds)}[/dim]\n")
+        say(console, (f"  {note}", "yellow"))
+    say(console, (f"  {_cost(result.get('usage'), seconds)}", "dim"))
+    console.print()
 
 
 def _decision(decision: Decision) -> str:
@@ -55,12 +126,11 @@ def _decision(decision: Decision) -> str:
     return f"{verb}: {probability} {sign} threshold {threshold:g}"
 
 
-def _table(candidates: list[Candidate]) -> "Table":
+def _table(candidates: list[Candidate], letter: str) -> "Table":
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, padding=(0, 1), pad_edge=True)
-    for name in ("", "P", "ISREL", "ISSUP", "ISUSE", "p(y)", "score"):
+    for name in ("", letter, "ISREL", "ISSUP", "ISUSE", "p(y)", "score"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     table.add_column("candidate", overflow="fold")
     several = any(candidate["depth"] for candidate in candidates)
@@ -71,28 +141,37 @@ def _table(candidates: list[Candidate]) -> "Table":
         if candidate["depth"] != last:
             table.add_section()
             last = candidate["depth"]
-        dropped = f" ({candidate['dropped']})" if candidate["dropped"] else ""
         table.add_row(
             "*" if candidate["chosen"] else " ",
             "-" if candidate["passage"] is None else str(candidate["passage"] + 1),
             *(_number(candidate[name]) for name in ("isrel", "issup", "isuse")),
             _number(candidate["sequence_probability"]),
             _number(candidate["path_score" if several else "score"]),
-            Text(candidate["text"] + dropped),
+            _written(candidate),
             style="bold" if candidate["chosen"] else "dim",
         )
     return table
+
+
+def _written(candidate: Candidate) -> "Text":
+    from rich.text import Text
+
+    dropped = f" ({candidate['dropped']})" if candidate["dropped"] else ""
+    return Text(inert(candidate["text"] + dropped))
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{round(value, 2) + 0.0:.2f}"  # no -0.00
 
 
-def _cost(usage: dict[str, int], seconds: float) -> str:
-    cost = (
-        f"{seconds:.2f} s, {usage['model_calls']} model calls, {usage['prompts']} prompts, "
-        f"{usage['generated_tokens']} tokens written"
-    )
-    if usage["pruned"]:
-        cost += f", {usage['pruned']} passages pruned (about {usage['tokens_saved']} tokens saved)"
+def _cost(usage: dict[str, int] | None, seconds: float) -> str:
+    cost = f"{seconds:.2f} s"
+    if usage:
+        cost += (
+            f", {usage['model_calls']} model calls, {usage['prompts']} prompts, "
+            f"{usage['generated_tokens']} tokens written"
+        )
+        if usage["pruned"]:
+            saved = f"about {usage['tokens_saved']} tokens saved"
+            cost += f", {usage['pruned']} passages pruned ({saved})"
     return cost

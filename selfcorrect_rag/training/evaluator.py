@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.pairs import PairTokenizer
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training.pairs import Graded, parted
@@ -100,14 +101,14 @@ def train_evaluator(
     tokenizer.save_pretrained(out / "evaluator")
     report = {
         "questions": {name: len(of_part) for name, of_part in parts.items()},
-        "calibration": _readable(calibration),
+        "calibration": readable(calibration),
         "test": held_out_report(evaluator, parts["test"]),
     }
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
 
-def held_out_report(evaluator: T5Evaluator, rows: Sequence[Graded]) -> dict[str, Any]:
+def held_out_report(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> dict[str, Any]:
     """How well pairs and whole retrievals of ``rows`` are judged.
 
     AUC and best accuracy over pairs, against the base rate of always saying the commoner label;
@@ -120,11 +121,11 @@ def held_out_report(evaluator: T5Evaluator, rows: Sequence[Graded]) -> dict[str,
         "auc": auc(scored),
         "best_accuracy": _best_accuracy(scored),
         "base_rate": max(positives, 1 - positives),
-        "actions": _readable(measure(judged(evaluator, rows), evaluator.thresholds)),
+        "actions": readable(measure(judged(evaluator, rows), evaluator.thresholds)),
     }
 
 
-def judged(evaluator: T5Evaluator, rows: Sequence[Graded]) -> list[Judged]:
+def judged(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> list[Judged]:
     """Each question twice: with all its passages, and with its irrelevant ones alone."""
     found = []
     for row in rows:
@@ -135,6 +136,12 @@ def judged(evaluator: T5Evaluator, rows: Sequence[Graded]) -> list[Judged]:
         if wrong:
             found.append(Judged(wrong, relevant=False))
     return found
+
+
+def readable(calibration: Calibration) -> dict[str, Any]:
+    """A calibration of JSON values only."""
+    thresholds = dataclasses.asdict(calibration.thresholds)
+    return {**calibration._asdict(), "thresholds": thresholds}
 
 
 def auc(scored: Sequence[tuple[float, float]]) -> float:
@@ -150,7 +157,7 @@ def auc(scored: Sequence[tuple[float, float]]) -> float:
     return (sum(ranks) - positives * (positives + 1) / 2) / (positives * negatives)
 
 
-def _scored(evaluator: T5Evaluator, row: Graded) -> list[tuple[float, float]]:
+def _scored(evaluator: RetrievalEvaluator, row: Graded) -> list[tuple[float, float]]:
     passages, labels = zip(*row.labelled, strict=True)
     return list(zip(evaluator.score(row.question, passages), labels, strict=True))
 
@@ -274,8 +281,3 @@ def _same_settings(out: Path, settings: EvaluatorSettings) -> None:
     if file.exists() and json.loads(file.read_text(encoding="utf-8")) != given:
         raise BadTrainingData(f"{out} holds a run with other settings: give another folder")
     file.write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")
-
-
-def _readable(calibration: Calibration) -> dict[str, Any]:
-    thresholds = dataclasses.asdict(calibration.thresholds)
-    return {**calibration._asdict(), "thresholds": thresholds}

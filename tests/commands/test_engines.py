@@ -8,6 +8,7 @@ from selfcorrect_rag.commands.engines import (
     BadEngineOption,
     _engine_options,
     add_model_options,
+    check_engine,
     opened_model,
 )
 from selfcorrect_rag.errors import SelfCorrectError
@@ -45,7 +46,7 @@ def test_the_engines_own_options_pass_through() -> None:
 
 def test_an_engine_option_without_a_value() -> None:
     with pytest.raises(BadEngineOption, match="NAME=VALUE, not eager"):
-        _engine_options(parsed("--engine", "vllm", "--engine-option", "eager"))
+        check_engine(parsed("--engine", "vllm", "--engine-option", "eager"))
 
 
 @pytest.mark.parametrize(
@@ -55,9 +56,15 @@ def test_an_engine_option_without_a_value() -> None:
         (["--engine", "vllm", "--device", "cpu"], "--device is for --engine transformers"),
         (["--engine", "server", "--dtype", "auto"], "--dtype is for --engine transformers or vllm"),
         (["--tokenizer", "x"], "--tokenizer is for --engine server"),
-        (["--engine", "server", "--base-url", "http://127.0.0.1:9"], "no vLLM server answers"),
     ],
 )
 def test_options_of_another_engine_are_named(options: list[str], said: str) -> None:
-    with pytest.raises(SelfCorrectError, match=said), opened_model(parsed(*options)):
+    with pytest.raises(BadEngineOption, match=said):
+        check_engine(parsed(*options))
+
+
+def test_a_server_that_is_not_there() -> None:
+    args = parsed("--engine", "server", "--base-url", "http://127.0.0.1:9")
+    check_engine(args)
+    with pytest.raises(SelfCorrectError, match="no vLLM server answers"), opened_model(args):
         pass
