@@ -9,6 +9,7 @@ from selfcorrect_rag.commands.graphs import CORRECTING
 from selfcorrect_rag.commands.knobs import BadKnob, refuse_unless
 from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.models import RetrievalEvaluator, T5Evaluator
+from selfcorrect_rag.nano import demo_web, load_evaluator
 from selfcorrect_rag.search import RetrieverWebSearch, TavilyWebSearch, WebSearch, open_retriever
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.thresholds import Thresholds
@@ -55,10 +56,7 @@ def opened_evaluator(name: str | None) -> RetrievalEvaluator:
     """
     if name is not None:
         return T5Evaluator.from_pretrained(name)
-    from selfcorrect_rag.nano import load_evaluator  # type: ignore[attr-defined]
-
-    evaluator: RetrievalEvaluator = load_evaluator()
-    return evaluator
+    return load_evaluator()
 
 
 def opened_web(web: str | None, k: int, *, demo: bool) -> WebSearch:
@@ -74,10 +72,7 @@ def opened_web(web: str | None, k: int, *, demo: bool) -> WebSearch:
         return NoWebSearch()
     if web is not None:
         return RetrieverWebSearch(open_retriever(Path(web), k), f"{web} in place of the web")
-    from selfcorrect_rag.nano import demo_web  # type: ignore[attr-defined]
-
-    shipped: WebSearch = demo_web()
-    return shipped
+    return demo_web()
 
 
 def thresholds_of(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Thresholds:

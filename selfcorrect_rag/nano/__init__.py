@@ -1,5 +1,20 @@
-"""The embedded default: a tiny Self-RAG generator trained from scratch, and a small corpus."""
+"""The embedded default: tiny trained models, and two small corpora."""
 
-from selfcorrect_rag.nano.embedded import demo_index, demo_questions, generator_path, load_generator
+from selfcorrect_rag.nano.embedded import (
+    demo_index,
+    demo_questions,
+    demo_web,
+    generator_path,
+    load_generator,
+)
+from selfcorrect_rag.nano.evaluators import load_evaluator, nano_evaluator_path
 
-__all__ = ["demo_index", "demo_questions", "generator_path", "load_generator"]
+__all__ = [
+    "demo_index",
+    "demo_questions",
+    "demo_web",
+    "generator_path",
+    "load_evaluator",
+    "load_generator",
+    "nano_evaluator_path",
+]

@@ -1,4 +1,4 @@
-"""What works with no model hub, no GPU and no key: the nano generator and the demo corpus."""
+"""What works with no model hub, no GPU and no key: the nano generator and the demo corpora."""
 
 import json
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.search import ChromaIndex
+from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
 
 CORPUS = Path(__file__).parent / "corpus"
-DEMO_INDEX = Path(".selfcorrect/demo")
+DEMO_INDEX, DEMO_WEB = Path(".selfcorrect/demo"), Path(".selfcorrect/demo-web")
 
 
 def generator_path() -> Path:
@@ -26,10 +26,7 @@ def load_generator(**options: Any) -> TransformersReflectionLLM:
 
 def demo_passages() -> Iterator[Document]:
     """The demo corpus, as documents with title and source."""
-    for row in (CORPUS / "passages.jsonl").read_text(encoding="utf-8").splitlines():
-        passage = json.loads(row)
-        metadata = {"title": passage["title"], "source": "demo corpus"}
-        yield Document(passage["text"], metadata=metadata)
+    return _documents("passages.jsonl", "demo corpus")
 
 
 def demo_questions() -> list[dict[str, Any]]:
@@ -45,3 +42,18 @@ def demo_index(path: Path = DEMO_INDEX) -> ChromaIndex:
     if len(index) < len(passages):
         index.add(passages)
     return index
+
+
+def demo_web(path: Path = DEMO_WEB) -> RetrieverWebSearch:
+    """A second corpus that plays the web, found by BM25: answers that the demo corpus lacks."""
+    index = BM25Index(path)
+    pages = list(_documents("web.jsonl", "demo web"))
+    if len(index) < len(pages):
+        index.add(pages)
+    return RetrieverWebSearch(index.as_retriever(), "a second local corpus in place of the web")
+
+
+def _documents(name: str, source: str) -> Iterator[Document]:
+    for row in (CORPUS / name).read_text(encoding="utf-8").splitlines():
+        made = json.loads(row)
+        yield Document(made["text"], metadata={"title": made["title"], "source": source})

@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("TAVILY_API_KEY", raising=False)
-    monkeypatch.setattr("selfcorrect_rag.nano.load_evaluator", WordEvaluator, raising=False)
+    monkeypatch.setattr("selfcorrect_rag.commands.correction.load_evaluator", WordEvaluator)
 
 
 def ask(town: str, *options: str, graph: str = "crag") -> list[str]:
@@ -112,7 +112,7 @@ def test_the_demo_corpus_has_a_web_of_its_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     web = PagesWebSearch()
-    monkeypatch.setattr("selfcorrect_rag.nano.demo_web", lambda: web, raising=False)
+    monkeypatch.setattr("selfcorrect_rag.commands.correction.demo_web", lambda: web)
     monkeypatch.setattr("selfcorrect_rag.commands.ask.demo_index", lambda: BM25Index("index"))
     asked = ["ask", "What is Grauhafen?", "--graph", "crag", "--passages", "1"]
     assert answered(capsys, *asked)["web_source"] == "pages"

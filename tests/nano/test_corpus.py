@@ -54,6 +54,7 @@ def load(name: str) -> list[dict]:
 PASSAGES = load("passages.jsonl")
 QUESTIONS = load("questions.jsonl")
 BY_TITLE = {passage["title"]: passage for passage in PASSAGES}
+WEB = {page["title"]: page["text"] for page in load("web.jsonl")}
 FACTS = [row for row in QUESTIONS if row["kind"] == "fact"]
 MISLEADING = [row for row in QUESTIONS if row["kind"] == "misleading"]
 
@@ -162,3 +163,17 @@ def test_no_retrieval():
             left, right = int(sums[1]), int(sums[3])
             right_answer = {"+": left + right, "-": left - right, "times": left * right}[sums[2]]
             assert row["answers"] == [str(right_answer)]
+
+
+@pytest.mark.parametrize("question", ELSEWHERE)
+def test_the_corpus_that_plays_the_web_answers_what_the_other_does_not(question):
+    holding = [title for title, text in WEB.items() if stands_in(ELSEWHERE[question], text)]
+    words = content_words(question)
+    assert any(stands_in(word, title + " " + WEB[title]) for title in holding for word in words)
+
+
+def test_pages_of_the_web_are_plain_text_and_others_than_the_passages():
+    assert not {p["text"] for p in PASSAGES} & set(WEB.values())
+    for title, text in WEB.items():
+        assert 30 <= len(text.split()) <= 90, title
+        assert not re.search(r"[\[\]<>{}|\\`#*_]", title + text)
