@@ -12,6 +12,7 @@ from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.pairs import PairTokenizer
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
+from selfcorrect_rag.training.journal import same_settings
 from selfcorrect_rag.training.pairs import Graded, mine_negatives
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def train_evaluator(
             raise BadTrainingData(
                 f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
             )
-    _same_settings(out, settings)
+    same_settings(out, settings)
     model, tokenizer = base or _pretrained(settings.model)
     trainer = _trainer(model, tokenizer, parts["train"], out, settings)
     trainer.train(resume_from_checkpoint=_newest(out))
@@ -221,15 +222,6 @@ def _newest(out: Path) -> str | None:
         return None
     newest: str | None = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
     return newest
-
-
-def _same_settings(out: Path, settings: EvaluatorSettings) -> None:
-    """Keep the settings beside the checkpoints; refuse to go on with others."""
-    file, given = out / "settings.json", dataclasses.asdict(settings)
-    out.mkdir(parents=True, exist_ok=True)
-    if file.exists() and json.loads(file.read_text(encoding="utf-8")) != given:
-        raise BadTrainingData(f"{out} holds a run with other settings: give another folder")
-    file.write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")
 
 
 def _readable(calibration: Calibration) -> dict[str, Any]:
