@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from langchain_core.language_models import BaseLanguageModel
+from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import MissingExtra, SelfCorrectError
 from selfcorrect_rag.extras import require
@@ -14,12 +14,12 @@ class NoLanguageModel(SelfCorrectError, ValueError):
     """A name that leads to no LangChain LLM or chat model."""
 
 
-def find_language_model(name: str, **options: Any) -> BaseLanguageModel[Any]:
+def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
     """The model called ``name``: ``module:attribute``, or ``provider:model``.
 
-    The attribute is a LangChain LLM or chat model, or makes one when called without arguments. A
-    name that leads to no attribute goes to LangChain's ``init_chat_model``, with ``options``, such
-    as ``temperature=0``.
+    The attribute is a LangChain LLM or chat model, perhaps bound to options or with retries, or
+    makes one when called without arguments. A name that leads to no attribute goes to LangChain's
+    ``init_chat_model``, with ``options``, such as ``temperature=0``.
 
     Raises:
         NoLanguageModel: it leads to neither.
@@ -27,10 +27,10 @@ def find_language_model(name: str, **options: Any) -> BaseLanguageModel[Any]:
     """
     module, _, attribute = name.partition(":")
     found = _attribute(module, attribute)
-    made = found() if not isinstance(found, BaseLanguageModel) and callable(found) else found
+    made = found() if not isinstance(found, Runnable) and callable(found) else found
     if made is None:
         made = _of_provider(name, options)
-    if not isinstance(made, BaseLanguageModel):
+    if not isinstance(made, Runnable):
         raise NoLanguageModel(f"{name} is {type(made).__name__}, not a LangChain model")
     return made
 

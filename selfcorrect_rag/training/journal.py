@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import os
+import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,22 @@ class Journal:
         else:
             self.path.unlink(missing_ok=True)
         self._torn = False
+
+
+@contextmanager
+def only_run(folder: Path) -> Iterator[None]:
+    """Keep ``folder``, which is made where there is none, to this process; a kill frees it.
+
+    Raises:
+        BadTrainingData: another run works in it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(folder / "lock", timeout=0)) as lock:
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            raise BadTrainingData(f"another run works in {folder} ({error})") from error
+        yield
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
 from selfcorrect_rag.progress import Progress
 from selfcorrect_rag.prompts import as_text
-from selfcorrect_rag.training.journal import Journal, same_settings
+from selfcorrect_rag.training.journal import Journal, only_run, same_settings
 from selfcorrect_rag.training.rationale_prompts import RationaleSettings, prompt_for
 from selfcorrect_rag.training.rationale_rows import (
     RationaleReport,
@@ -59,14 +59,15 @@ def synthesize_rationales(
         progress: show a bar on standard error.
 
     Raises:
-        BadTrainingData: ``out`` belongs to a run with other settings, or a row has no answers.
+        BadTrainingData: ``out`` belongs to a run with other settings or to one that is still
+            going on, or a row has no answers.
         SynthesisFailed: the model failed 50 times in a row.
     """
-    synthesis = _Synthesis(llm, rows, out, settings or RationaleSettings())
-    synthesis.begin()
-    config = synthesis.config(max_concurrency, progress)
-    synthesis.chain.batch(synthesis.pending, config, return_exceptions=True)
-    return synthesis.end(consistent_only)
+    with only_run(run_folder(out)):
+        synthesis = _Synthesis(llm, rows, out, settings or RationaleSettings())
+        config = synthesis.config(max_concurrency, progress)
+        synthesis.chain.batch(synthesis.pending, config, return_exceptions=True)
+        return synthesis.end(consistent_only)
 
 
 async def asynthesize_rationales(
@@ -80,11 +81,11 @@ async def asynthesize_rationales(
     progress: bool = False,
 ) -> RationaleReport:
     """The async twin of :func:`synthesize_rationales`."""
-    synthesis = _Synthesis(llm, rows, out, settings or RationaleSettings())
-    synthesis.begin()
-    config = synthesis.config(max_concurrency, progress)
-    await synthesis.chain.abatch(synthesis.pending, config, return_exceptions=True)
-    return synthesis.end(consistent_only)
+    with only_run(run_folder(out)):
+        synthesis = _Synthesis(llm, rows, out, settings or RationaleSettings())
+        config = synthesis.config(max_concurrency, progress)
+        await synthesis.chain.abatch(synthesis.pending, config, return_exceptions=True)
+        return synthesis.end(consistent_only)
 
 
 def estimate_usage(
@@ -117,19 +118,16 @@ class _Synthesis:
         out: Path,
         settings: RationaleSettings,
     ) -> None:
+        for sample in rows:
+            if settings.with_answers and not sample.answers:
+                raise BadTrainingData(f"no answers: {sample.question}")
+        same_settings(run_folder(out), settings)
         self._llm, self._rows, self._out, self._settings = llm, rows, out, settings
-        self._folder = run_folder(out)
-        self._written = Journal(self._folder / WRITTEN)
-        self._failed = Journal(self._folder / FAILED)
+        self._written = Journal(run_folder(out) / WRITTEN)
+        self._failed = Journal(run_folder(out) / FAILED)
         self._failures_in_a_row, self._reason, self._counting = 0, "", threading.Lock()
         self.pending = _pending(rows, self._written)
         self.chain = RunnableLambda(self._write, self._awrite)
-
-    def begin(self) -> None:
-        for sample in self._rows:
-            if self._settings.with_answers and not sample.answers:
-                raise BadTrainingData(f"no answers: {sample.question}")
-        same_settings(self._folder, self._settings)
 
     def config(self, max_concurrency: int, progress: bool) -> RunnableConfig:
         bar = [Progress(len(self.pending), "rationales")] if progress and self.pending else []

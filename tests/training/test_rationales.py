@@ -242,6 +242,17 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
             synthesize_rationales(Chat(), ROWS, out, settings)
 
 
+def test_two_runs_never_write_to_one_file(tmp_path: Path) -> None:
+    def meddle(prompt: str) -> str:
+        with pytest.raises(BadTrainingData, match="another run"):
+            synthesize_rationales(Chat(), ROWS, tmp_path / "out")
+        return explain(prompt)
+
+    report = synthesize_rationales(Chat(answer=meddle), ROWS[:1], tmp_path / "out")
+    assert report.written == 1
+    assert synthesize_rationales(Chat(), ROWS, tmp_path / "out").written == 12
+
+
 def test_failures_are_kept_and_tried_again(tmp_path: Path) -> None:
     out, failures = tmp_path / "out", run_folder(tmp_path / "out") / "failures.jsonl"
 
