@@ -17,7 +17,7 @@ from selfcorrect_rag.training.samples import Sample, title
 
 @dataclass(frozen=True)
 class Usage:
-    """What rationales cost."""
+    """What rationales cost; tokens are those of calls that gave one."""
 
     calls: int
     """Of the model, also those that failed."""

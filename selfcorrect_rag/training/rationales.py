@@ -171,7 +171,7 @@ class _Synthesis:
         self._failures_in_a_row = 0
 
     def _fail(self, sample: Sample, error: Exception) -> None:
-        self._reason = f"{type(error).__name__}: {error}"
+        self._reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         calls = 1 + self._earlier_calls(sample)
         row = {"question": sample.question, "reason": self._reason, "calls": calls}
         self._failed.append(sample.digest, row)

@@ -283,7 +283,7 @@ def test_failures_are_kept_and_tried_again(tmp_path: Path) -> None:
 
 async def test_a_model_that_always_fails_is_given_up(tmp_path: Path) -> None:
     def broken(prompt: str) -> str:
-        raise PermissionError("wrong key")
+        raise PermissionError("wrong\n  key")
 
     rows = [sample(i) for i in range(400)]
     llm, other = Chat(answer=broken), Chat(answer=broken)
@@ -294,6 +294,19 @@ async def test_a_model_that_always_fails_is_given_up(tmp_path: Path) -> None:
     for name, asked in (("now", llm._prompts), ("later", other._prompts)):
         assert 50 <= len(asked) < 60
         assert len(read(run_folder(tmp_path / name) / "failures.jsonl")) == len(asked)
+
+
+def test_failures_between_successes_are_borne(tmp_path: Path) -> None:
+    rows = [sample(i) for i in range(120)]
+    odd = {f"P{i} " for i in range(1, 120, 2)}
+
+    def flaky(prompt: str) -> str:
+        if any(name in prompt for name in odd):
+            raise TimeoutError
+        return explain(prompt)
+
+    report = synthesize_rationales(Chat(answer=flaky), rows, tmp_path / "out", max_concurrency=2)
+    assert (report.written, report.failed) == (60, 60)
 
 
 # The journal
