@@ -47,3 +47,7 @@ class WebSearchFailed(SelfCorrectError, RuntimeError):
 
 class BadTrainingData(SelfCorrectError, ValueError):
     """Rows, or a folder of an earlier run, that cannot be trained on; the message says where."""
+
+
+class SynthesisFailed(SelfCorrectError, RuntimeError):
+    """A model that fails for one question after another; the message says why."""

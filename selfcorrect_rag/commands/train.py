@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from selfcorrect_rag.commands import train_rationales
 from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
 from selfcorrect_rag.training.pairs import read_corpus, read_graded
 
@@ -14,6 +15,7 @@ def add_parser(subparsers: Any) -> None:
     """Register ``train``."""
     parser = subparsers.add_parser("train", help="fine-tune what the papers train")
     kinds = parser.add_subparsers(required=True, metavar="KIND")
+    train_rationales.add_parser(kinds)
     evaluator = kinds.add_parser(
         "evaluator",
         help="CRAG's retrieval evaluator",

@@ -81,9 +81,9 @@ def build(vocabulary: int, settings: Settings) -> T5ForSequenceClassification:
         classifier_dropout=0.0,
         pad_token_id=0,
         eos_token_id=2,
-        decoder_start_token_id=0,
     )
-    config.num_labels, config.problem_type = 1, "regression"
+    config.decoder_start_token_id, config.num_labels = 0, 1
+    config.problem_type = "regression"
     model = T5ForSequenceClassification(config)
     encoder: Any = model.transformer.encoder
     attention = encoder.block[0].layer[0].SelfAttention

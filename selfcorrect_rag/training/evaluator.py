@@ -14,6 +14,7 @@ from selfcorrect_rag.models.pairs import PairTokenizer
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
+from selfcorrect_rag.training.journal import same_settings
 from selfcorrect_rag.training.pairs import Graded, parted
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def train_evaluator(
             raise BadTrainingData(
                 f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
             )
-    _same_settings(out, settings)
+    same_settings(out, settings)
     model: Any
     model, tokenizer = base or _pretrained(settings.model)
     if settings.lora:
@@ -272,12 +273,3 @@ def _newest(out: Path) -> str | None:
         return None
     newest: str | None = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
     return newest
-
-
-def _same_settings(out: Path, settings: EvaluatorSettings) -> None:
-    """Keep the settings beside the checkpoints; refuse to go on with others."""
-    file, given = out / "settings.json", dataclasses.asdict(settings)
-    out.mkdir(parents=True, exist_ok=True)
-    if file.exists() and json.loads(file.read_text(encoding="utf-8")) != given:
-        raise BadTrainingData(f"{out} holds a run with other settings: give another folder")
-    file.write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")

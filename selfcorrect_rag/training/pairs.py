@@ -44,7 +44,7 @@ def read_graded(path: Path) -> list[Graded]:
         BadTrainingData: the file or a row is not so; the message names the line.
     """
     rows: dict[str, tuple[list[str], list[str]]] = {}
-    for number, line in _lines(path):
+    for number, line in lines(read_text(path)):
         try:
             row = json.loads(line)
             question, lists = row["question"], (row.get("positives"), row.get("negatives"))
@@ -69,7 +69,7 @@ def read_corpus(path: Path) -> list[str]:
         BadTrainingData: the file or a row is not so.
     """
     passages = []
-    for number, line in _lines(path):
+    for number, line in lines(read_text(path)):
         try:
             row = json.loads(line)
             text = row if isinstance(row, str) else row["text"]
@@ -79,12 +79,24 @@ def read_corpus(path: Path) -> list[str]:
     return passages
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_text(path: Path) -> str:
+    """The text of a file of training data.
+
+    Raises:
+        BadTrainingData: it cannot be read, or is not UTF-8.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadTrainingData(f"cannot read {path}: {error}") from error
-    for number, line in enumerate(text.splitlines(), start=1):
+
+
+def lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that are not blank, numbered from 1.
+
+    JSON may hold what `str.splitlines` takes for the end of a line, such as U+2028.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, line
 

@@ -1,0 +1,153 @@
+"""``selfcorrect-rag train rationales``: InstructRAG's training data from questions and answers."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.training.rationale_prompts import DATASETS, Order, RationaleSettings
+from selfcorrect_rag.training.rationale_rows import RationaleReport, write_template_rationales
+from selfcorrect_rag.training.rationales import (
+    FAILED,
+    estimate_usage,
+    run_folder,
+    synthesize_rationales,
+)
+from selfcorrect_rag.training.samples import read_samples
+
+
+def add_parser(kinds: Any) -> None:
+    """Register ``rationales``."""
+    parser = kinds.add_parser(
+        "rationales",
+        help="InstructRAG's rationales, by any LangChain model",
+        description="Let a model explain how documents lead to the known answer. The same command "
+        "goes on after a kill and tries again what failed; the exit code is 1 where rows are left "
+        "without a rationale.",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help='JSON or JSONL rows {"question": ..., "answers": [...], "documents": [...]}, '
+        "documents best first; the official files too",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL")
+    by = parser.add_mutually_exclusive_group(required=True)
+    by.add_argument(
+        "--model",
+        metavar="MODULE:ATTRIBUTE|PROVIDER:MODEL",
+        help="a LangChain LLM or chat model of your own, or one that langchain knows by name",
+    )
+    by.add_argument(
+        "--template",
+        dest="model",
+        action="store_const",
+        const="",
+        help="no model: the paper's template (Table 6)",
+    )
+    _add_settings(parser)
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="of a PROVIDER:MODEL; default: %(default)s, greedy, as in the paper",
+    )
+    parser.add_argument(
+        "--consistent-only",
+        action="store_true",
+        help="leave out rows whose rationale does not contain the answer",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=_positive,
+        default=8,
+        metavar="N",
+        help="most calls at a time; default: %(default)s",
+    )
+    parser.add_argument(
+        "--estimate", action="store_true", help="say what it would cost, and call nothing"
+    )
+    parser.set_defaults(run=run)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    settings = RationaleSettings()
+    parser.add_argument(
+        "--dataset",
+        choices=DATASETS,
+        default=settings.dataset,
+        help="whose task-specific instruction and number of documents; default: %(default)s",
+    )
+    parser.add_argument("--instruction", metavar="TEXT", help="one of your own instead")
+    parser.add_argument(
+        "--documents",
+        type=_positive,
+        metavar="N",
+        help="most documents of a question; default: 5, and 10 for 2wikimultihopqa",
+    )
+    parser.add_argument(
+        "--order",
+        choices=get_args(Order),
+        default=settings.order,
+        help="of the documents; default: %(default)s",
+    )
+    for name, ablation in (("answers", "ground-truth answers"), ("documents", "documents")):
+        parser.add_argument(
+            f"--without-{name}",
+            dest=f"with_{name}",
+            action="store_false",
+            help=f"the paper's ablation: the model sees no {ablation}",
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Synthesise, or only estimate, and print a report."""
+    if args.out.exists() and args.out.samefile(args.data):
+        raise BadTrainingData(f"{args.out} is the data: give --out another place")
+    rows = read_samples(args.data, answered=args.with_answers or not args.model)
+    fields = [field.name for field in dataclasses.fields(RationaleSettings)]
+    settings = RationaleSettings(**{name: getattr(args, name) for name in fields})
+    if not args.model:
+        return _reported(write_template_rationales(rows, args.out, settings), args.out)
+    usage = estimate_usage(rows, args.out, settings)
+    print(
+        f"{len(rows):,} rows, {usage.calls:,} calls to make: about {usage.prompt_tokens:,} tokens "
+        f"of prompts and {usage.rationale_tokens:,} of rationales",
+        file=sys.stderr,
+        flush=True,
+    )
+    if args.estimate:
+        return 0
+    llm = find_language_model(args.model, temperature=args.temperature)
+    report = synthesize_rationales(
+        llm,
+        rows,
+        args.out,
+        settings,
+        consistent_only=args.consistent_only,
+        max_concurrency=args.concurrency,
+        progress=True,
+    )
+    return _reported(report, args.out)
+
+
+def _reported(report: RationaleReport, out: Path) -> int:
+    print(json.dumps(dataclasses.asdict(report), indent=2))
+    print(f"the rationales are in {out}")
+    if report.failed:
+        print(f"what failed, and why, is in {run_folder(out) / FAILED}: run it again")
+    return 1 if report.failed else 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number

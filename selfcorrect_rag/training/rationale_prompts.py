@@ -1,0 +1,156 @@
+"""InstructRAG's prompts for rationales, and the prompt that a model is fine-tuned on.
+
+Tables 6 to 8 and 11. Questions, answers and documents are untrusted: each stands on one line, so
+that none can open another document or a paragraph of instructions, and braces in them are braces.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from langchain_core.documents import Document
+
+from selfcorrect_rag.training.samples import Sample, title
+
+Dataset = Literal["asqa", "popqa", "triviaqa", "natural_questions", "2wikimultihopqa"]
+DATASETS: tuple[Dataset, ...] = get_args(Dataset)
+Order = Literal["best_last", "best_first"]
+
+_COMPOSITIONAL = (
+    "Note that the question may be compositional and require intermediate analysis to deduce the "
+    "final answer. Make sure your response is grounded and provides clear reasoning details "
+    "followed by a concise conclusion."
+)
+TASK_INSTRUCTIONS: dict[Dataset, str] = {
+    "asqa": (
+        "Note that the question may be ambiguous and have multiple correct answers. Make sure your "
+        "response includes all correct answers and provides clear reasoning details followed by a "
+        "concise conclusion."
+    ),
+    "popqa": (
+        "Note that the question mainly asks about the object entity that holds a certain "
+        "relationship with the given subject entity. There may be multiple correct answers. Make "
+        "sure your response includes all correct answers and provides clear reasoning details "
+        "followed by a concise conclusion."
+    ),
+    "triviaqa": _COMPOSITIONAL,
+    "natural_questions": _COMPOSITIONAL,
+    "2wikimultihopqa": _COMPOSITIONAL,
+}
+"""Table 8."""
+TOP_K: dict[Dataset, int] = dict.fromkeys(DATASETS, 5) | {"2wikimultihopqa": 10}
+"""Documents of a question (Table 2)."""
+
+
+@dataclass(frozen=True)
+class RationaleSettings:
+    """What decides a rationale; defaults are the paper's."""
+
+    model: str = ""
+    """A name for the model, so that rationales of two models never mix in one file."""
+    dataset: Dataset = "natural_questions"
+    """Gives the task-specific instruction and the number of documents."""
+    instruction: str | None = None
+    """A task-specific instruction of your own."""
+    documents: int | None = None
+    """Most documents of a question, the best ones; the dataset's number where None."""
+    order: Order = "best_last"
+    """Next to the question stands the best document, as in the official code, or the worst."""
+    with_answers: bool = True
+    """The paper's ablation without ground-truth answer, where False."""
+    with_documents: bool = True
+    """The paper's ablation without retrieved documents, where False; training reads them still."""
+
+    def shown(self, sample: Sample) -> tuple[Document, ...]:
+        """The documents that a model reads, in the order of their numbers."""
+        best = sample.documents[: TOP_K[self.dataset] if self.documents is None else self.documents]
+        return best[::-1] if self.order == "best_last" else best
+
+
+def prompt_for(sample: Sample, settings: RationaleSettings) -> str:
+    """The :func:`rationale_prompt` of a training sample."""
+    instruction = settings.instruction
+    return rationale_prompt(
+        sample.question,
+        settings.shown(sample) if settings.with_documents else (),
+        sample.answers if settings.with_answers else (),
+        TASK_INSTRUCTIONS[settings.dataset] if instruction is None else instruction,
+    )
+
+
+def rationale_prompt(
+    question: str,
+    documents: Sequence[Document],
+    answers: Sequence[str],
+    instruction: str,
+) -> str:
+    """What a rationale generator is asked (Table 7), for one user message.
+
+    Without answers, or without documents, it is the prompt of an ablation (section 3.3). The paper
+    describes these two and does not print them: the wording is ours, from Table 7's.
+
+    Args:
+        question: as the user asks it.
+        documents: numbered from 1 in the order given.
+        answers: all that are correct.
+        instruction: the task-specific one; see :data:`TASK_INSTRUCTIONS`.
+    """
+    question, answer = _line(question), _joined(answers)
+    if not documents:
+        told = f"the answer: {answer}" if answer else "the answer"
+        return (
+            f'Please answer the given question: "{question}", and explain what leads to {told}, '
+            f"only based on your own knowledge.\n\n{instruction}"
+        )
+    shown = (
+        f"Read the following documents relevant to the given question: {question}\n\n"
+        f"{documents_text(documents)}\n\n"
+        "Please identify documents that are useful to answer the given question: "
+        f'"{question}", and explain how the contents lead to the answer'
+    )
+    if not answer:
+        return f"{shown}.\n\n{instruction}"
+    return (
+        f"{shown}: {answer}.\n\n"
+        "If none of the documents is aligned with the answer, in that case, you have to explain "
+        "the answer only based on your own knowledge, without referring to the provided "
+        f"information.\n\n{instruction}"
+    )
+
+
+def training_prompt(question: str, documents: Sequence[Document]) -> str:
+    """What INSTRUCTRAG-FT reads before it writes the rationale (Table 11), for one user message."""
+    asked = (
+        "Based on your knowledge and the provided information, answer the question: "
+        f"{_line(question)}"
+    )
+    return f"{documents_text(documents)}\n\n{asked}" if documents else asked
+
+
+def template_rationale(answers: Sequence[str], relevant: Sequence[int]) -> str:
+    """A rationale without a generator (Table 6); ``relevant`` are numbers of documents, from 1."""
+    found = "none of them contain"
+    if relevant:
+        found = f"only documents {', '.join(f'[{number}]' for number in relevant)} contain"
+    return (
+        f"After reviewing the provided document, I found that {found} relevant information to "
+        "answer the question. Based on my knowledge and the provided contents, the answer is: "
+        f"{_joined(answers)}."
+    )
+
+
+def documents_text(documents: Sequence[Document]) -> str:
+    """``Document [1] (Title: ...): ...`` and so on, a blank line between two."""
+    return "\n\n".join(
+        f"Document [{number}] (Title: {_line(title(document))}): {_line(document.page_content)}"
+        for number, document in enumerate(documents, start=1)
+    )
+
+
+def _joined(answers: Sequence[str]) -> str:
+    """Several answers as one; many an answer has a comma of its own."""
+    return "; ".join(_line(answer) for answer in answers)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,194 @@
+"""`selfcorrect-rag train rationales`: from files to training data, through kills; its docs."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake import FakeListLLM
+
+from selfcorrect_rag.cli import main
+
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "instruct-rag-training.md").read_text(encoding="utf-8")
+ROWS = [
+    {
+        "question": f"Where was P{i} born?",
+        "answers": [f"C{i}"],
+        "documents": [{"title": f"P{i}", "text": f"P{i} was born in C{i}."}],
+    }
+    for i in range(40)
+]
+SLOW = """
+import os
+import time
+
+from langchain_core.language_models.llms import LLM
+
+
+class Slow(LLM):
+    @property
+    def _llm_type(self):
+        return "slow"
+
+    def _call(self, prompt, stop=None, run_manager=None, **kwargs):
+        with open(os.environ["CALLS"], "a") as calls:
+            calls.write(prompt.split("question: ")[1].split("\\n")[0] + "\\n")
+        time.sleep(float(os.environ["SECONDS"]))
+        return "Document [1] says " + prompt.split("Document [1]")[1].split("\\n")[0]
+
+
+llm = Slow()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("slow_model.py").write_text(SLOW)
+    Path("rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+
+
+def command(out: str, *more: str) -> list[str]:
+    model = ["--model", "slow_model:llm", "--concurrency", "3"]
+    return ["train", "rationales", "--data", "rows.jsonl", "--out", out, *model, *more]
+
+
+def start(out: str, seconds: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "selfcorrect_rag.cli", *command(out)],
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{Path.cwd()}",
+            "CALLS": f"{out}.calls",
+            "SECONDS": str(seconds),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_killed_run_goes_on_and_ends_in_the_same_file() -> None:
+    journal = Path("killed.jsonl.run") / "rationales.jsonl"
+    run = start("killed.jsonl", 0.1)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and run.poll() is None:
+        if journal.exists() and journal.read_text().count("\n") >= 8:
+            break
+        time.sleep(0.02)
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate()
+    assert run.returncode == -signal.SIGKILL, "it was killed in the midst of its work"
+    written = [json.loads(line)["rationale"] for line in journal.read_text().split("\n")[:-1]]
+    assert 8 <= len(written) < len(ROWS)
+    assert not Path("killed.jsonl").exists()
+
+    again, whole = start("killed.jsonl", 0), start("whole.jsonl", 0)
+    for other in (again, whole):
+        _, errors = other.communicate(timeout=300)
+        assert other.returncode == 0, errors
+    assert Path("killed.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
+    calls = Counter(Path("killed.jsonl.calls").read_text().splitlines())
+    assert set(calls) == {row["question"] for row in ROWS}
+    assert calls.total() <= len(ROWS) + 3, "only what was in flight is asked for again"
+    kept = {name for name in calls if any(name.split()[2] + " " in text for text in written)}
+    assert len(kept) == len(written)
+    assert all(calls[name] == 1 for name in kept)
+
+
+def test_what_it_says(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setenv("CALLS", "calls")
+    monkeypatch.setenv("SECONDS", "0")
+    assert main(command("out.jsonl", "--estimate")) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("40 rows, 40 calls to make: about ")
+    assert not Path("calls").exists()
+    assert not Path("out.jsonl.run").exists()
+    assert main(command("out.jsonl", "--dataset", "popqa", "--consistent-only")) == 0
+    report = json.loads(capsys.readouterr().out.split("\nthe rationales are in ")[0])
+    assert report["written"] == report["relevant"] == report["usage"]["calls"] == 40
+    assert report["consistent"] == report["consistent_of_relevant"] == 1.0
+    assert main(command("out.jsonl", "--dataset", "asqa")) == 2
+    assert "other settings (dataset)" in capsys.readouterr().err
+
+
+def test_failed_rows_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setenv("CALLS", "no/such/folder")
+    Path("rows.jsonl").write_text(json.dumps(ROWS[0]))
+    assert main(command("new/out.jsonl")) == 1
+    assert "new/out.jsonl.run/failures.jsonl" in capsys.readouterr().out
+    assert "FileNotFoundError" in Path("new/out.jsonl.run/failures.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--data", "none.jsonl"], "cannot read none.jsonl"),
+        (["--data", "bad.jsonl"], "bad.jsonl:2: no answers"),
+        (["--out", "rows.jsonl"], "rows.jsonl is the data"),
+        (["--model", "slow_model:absent"], "pip install"),
+        (["--model", "json:__doc__"], "not a LangChain model"),
+    ],
+)
+def test_mistakes_are_one_line(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "langchain", None)
+    Path("bad.jsonl").write_text(json.dumps(ROWS[0]) + '\n{"question": "Q", "documents": []}\n')
+    assert main([*command("out.jsonl"), *options]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("selfcorrect-rag: ")
+    assert said in last
+
+
+def test_the_template_and_the_ablations() -> None:
+    base = ["train", "rationales", "--data", "rows.jsonl", "--out", "out.jsonl"]
+    assert main([*base, "--template"]) == 0
+    first = json.loads(Path("out.jsonl").read_text().splitlines()[0])
+    assert "only documents [1] contain relevant information" in first["rationale"]
+    with pytest.raises(SystemExit):
+        main([*base, "--template", "--model", "slow_model:llm"])
+    with pytest.raises(SystemExit):
+        main(base)
+
+
+def test_the_commands_of_the_docs(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = re.findall(r"```json\n(.*?)```", DOCS, re.DOTALL)
+    Path("rows.jsonl").write_text(row)
+    monkeypatch.setattr(
+        "selfcorrect_rag.commands.train_rationales.find_language_model",
+        lambda name, **options: FakeListLLM(responses=[f"Jane Austen, by {name} {options}"]),
+    )
+    (block,) = re.findall(r"```bash\n(.*?)```", DOCS, re.DOTALL)
+    commands = [line for line in block.splitlines() if line.startswith("selfcorrect-rag ")]
+    for line in commands:
+        assert main(shlex.split(line)[1:]) == 0
+    written = json.loads(Path("popqa.jsonl").read_text())
+    assert written["rationale"] == "Jane Austen, by openai:gpt-4o-mini {'temperature': 0.0}"
+    assert '"written": 1' in capsys.readouterr().out
+
+
+def test_the_python_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+    exec(
+        compile(block, "instruct-rag-training.md", "exec"),
+        {"llm": FakeListLLM(responses=["It is C1."])},
+    )
+    assert capsys.readouterr().out.startswith("0.025 0.025 Usage(calls=40")
+
+
+def test_every_option_that_the_docs_name_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "rationales", "--help"])
+    known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
+    assert set(re.findall(r"--[a-z][a-z-]*", DOCS)) <= known
