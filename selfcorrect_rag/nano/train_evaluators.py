@@ -1,6 +1,10 @@
 """Trains the shipped evaluators by the entrypoint that fine-tunes any other.
 
-python -m selfcorrect_rag.nano.train_evaluators cross-encoder --data DIR --out DIR
+    python -m selfcorrect_rag.nano.train_evaluators cross-encoder --data DIR --out DIR
+    python -m selfcorrect_rag.nano.train_evaluators t5 --out DIR
+
+Both go on after a kill. The T5 learns from made-up questions alone; the cross-encoder's real ones
+lie in the folder ``--data``.
 """
 
 import argparse
@@ -10,8 +14,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from selfcorrect_rag.nano import graded
+from transformers import T5ForSequenceClassification
+
+from selfcorrect_rag.nano import generator_path, graded
 from selfcorrect_rag.nano.evaluators import cross_encoder_base
+from selfcorrect_rag.nano.pretraining import Pretraining, Settings
 from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
 from selfcorrect_rag.training.pairs import Graded, read_graded
 
@@ -47,6 +54,29 @@ def train_cross_encoder(data: Path, out: Path) -> None:
     shutil.copy(out / "evaluator" / "config.json", out / "adapter")
 
 
+T5 = EvaluatorSettings(
+    model="nano T5",
+    epochs=1.0,
+    rate=3e-4,
+    batch=32,
+    hard_negatives=0,
+    longest=256,
+    precision="bfloat16",
+)
+
+
+def train_t5(out: Path) -> None:
+    """From random weights: first to read, then to grade."""
+    pretraining = Pretraining(Settings(), out, generator_path())
+    for step, error, hints in pretraining.run():
+        if step % 50 == 0:
+            print(f"step {step}: error {error:.3f}, hints {hints:.3f}", flush=True)
+    base = pretraining.model, pretraining.tokenizer
+    train_evaluator(graded.world_rows(4000, "t5"), out, T5, base=base)
+    model = T5ForSequenceClassification.from_pretrained(out / "evaluator")
+    model.half().save_pretrained(out / "evaluator")  # type: ignore[no-untyped-call]
+
+
 def _one_row_a_question(rows: Iterable[Graded], file: Path) -> list[Graded]:
     """Rows by way of the file that the command would read."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -64,12 +94,18 @@ def _halve(weights: Path) -> None:
 
 
 def main() -> None:
+    """Train one of the two."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=["cross-encoder"])
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("kind", choices=["cross-encoder", "t5"])
+    parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    train_cross_encoder(args.data, args.out)
+    if args.kind == "t5":
+        train_t5(args.out)
+    elif args.data is None:
+        parser.error("the cross-encoder learns from real text: --data DIR")
+    else:
+        train_cross_encoder(args.data, args.out)
 
 
 if __name__ == "__main__":
