@@ -1,27 +1,34 @@
 """``selfcorrect-rag demo``: the demo corpus into Chroma, and a few questions answered from it."""
 
 import argparse
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
 
+from selfcorrect_rag.commands.correction import thresholds_of
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
-from selfcorrect_rag.commands.show import console, show_result
-from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.commands.graphs import GRAPHS
+from selfcorrect_rag.commands.show import console
+from selfcorrect_rag.nano import demo_index, demo_web, load_evaluator
 from selfcorrect_rag.nano.embedded import DEMO_INDEX
-from selfcorrect_rag.self_rag import create_self_rag
+from selfcorrect_rag.settings import CRAGSettings
 
 QUESTIONS = (
-    "Who wrote Middlemarch?",
-    "Who designed the Sydney Opera House?",
-    "Thank you very much!",
-    "Where was Harper Lee born?",  # passages on her novel and other writers: none says it
+    ("self-rag", "Who wrote Middlemarch?"),
+    ("self-rag", "Thank you very much!"),
+    # The passages are on her novel and other writers: none says it, and Self-RAG says so.
+    ("self-rag", "Where was Harper Lee born?"),
+    ("self-crag", "Where was Harper Lee born?"),
+    ("crag", "Who designed the Sydney Opera House?"),
+    ("crag", "Who deciphered the Maya script?"),
+    ("crag", "What is the capital of Haiti?"),
 )
 
 
 def add_parser(subparsers: Any) -> None:
     """Register ``demo``."""
-    parser = subparsers.add_parser("demo", help="see Self-RAG work, offline", description=__doc__)
+    parser = subparsers.add_parser("demo", help="see the graphs work, offline", description=__doc__)
     parser.add_argument("--index", type=Path, default=DEMO_INDEX, metavar="DIR")
     add_model_options(parser)
     parser.set_defaults(run=run)
@@ -32,20 +39,29 @@ def run(args: argparse.Namespace) -> int:
     screen = console()
     started = time.perf_counter()
     index = demo_index(args.index)
+    web = demo_web(args.index.with_name(f"{args.index.name}-web"))
     indexed = time.perf_counter()
     with opened_model(args) as llm:
+        evaluator = load_evaluator()
+        thresholds = dataclasses.asdict(thresholds_of(evaluator, CRAGSettings()))
         screen.print(
             f"[dim]index of {len(index)} passages in {args.index}: {indexed - started:.1f} s; "
-            f"{Path(args.model or 'generator').name} on {args.engine}: "
+            f"{Path(args.model or 'generator').name} on {args.engine}, and an evaluator: "
             f"{time.perf_counter() - indexed:.1f} s[/dim]\n"
         )
-        graph = create_self_rag(llm, index.as_retriever())
-        for question in QUESTIONS:
+        for name, question in QUESTIONS:
+            graph = GRAPHS[name]
+            corrected = issubclass(graph.settings, CRAGSettings)
+            parts = (evaluator, web) if corrected else ()
+            # Five passages are enough here, and fit on a screen.
+            settings = graph.settings.model_validate({"passages": 5})
+            runnable = graph.create(llm, index.as_retriever(), *parts, settings=settings)
             asked = time.perf_counter()
-            result = graph.invoke({"question": question})
-            show_result(screen, result, time.perf_counter() - asked, "the demo corpus")
+            result = {**runnable.invoke({"question": question}), "thresholds": thresholds}
+            screen.rule(f"[dim]{name}[/dim]", align="left")
+            graph.show(screen, result, time.perf_counter() - asked, "the demo corpus")
     screen.print(
         f"[dim]{time.perf_counter() - started:.1f} s in all, offline. Ask your own: "
-        'selfcorrect-rag ask "Who painted Guernica?"[/dim]'
+        'selfcorrect-rag ask "Who painted Guernica?" --graph self-crag[/dim]'
     )
     return 0

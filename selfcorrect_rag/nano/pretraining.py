@@ -199,13 +199,19 @@ class Pretraining:
         self.tokenizer = evaluator_tokenizer(generator)
         self.model = build(len(self.tokenizer), settings)
         self.finder = torch.nn.Linear(settings.width, 1)
-        linear = [m.weight for m in self.model.modules() if isinstance(m, torch.nn.Linear)]
-        matrices = [weight for weight in linear if min(weight.shape) > 1]
-        chosen = {id(weight) for weight in matrices}
+        linear = {n: m for n, m in self.model.named_modules() if isinstance(m, torch.nn.Linear)}
+        matrices = {n: m.weight for n, m in linear.items() if min(m.weight.shape) > 1}
+        # T5 does not scale its attention scores: what others divide by is put into the rate.
+        queries = [weight for name, weight in matrices.items() if name.endswith(".q")]
+        others = [weight for name, weight in matrices.items() if not name.endswith(".q")]
+        chosen = {id(weight) for weight in matrices.values()}
         rest = [p for p in self.model.parameters() if id(p) not in chosen]
         self.optimisers: list[torch.optim.Optimizer] = [
             torch.optim.Muon(
-                matrices, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+                [{"params": others, "share": 1.0}, {"params": queries, "share": 32**-0.5}],
+                weight_decay=0.05,
+                momentum=0.95,
+                adjust_lr_fn="match_rms_adamw",
             ),
             torch.optim.AdamW([*rest, *self.finder.parameters()], betas=(0.9, 0.98)),
         ]
@@ -220,7 +226,7 @@ class Pretraining:
             batch = self.stream.batch(self.step)
             for optimiser in self.optimisers:
                 for group in optimiser.param_groups:
-                    group["lr"] = self._rate()
+                    group["lr"] = self._rate() * group.get("share", 1.0)
             error, hints = self.losses(batch)
             (error + hints).backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

@@ -12,9 +12,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -68,6 +69,13 @@ PHASES = (
     Phase("early", EARLY, Weights(reflection=2.0, passage=0.15)),
     Phase("main", MAIN, Weights(reflection=4.0)),
 )
+
+
+class Batches(Protocol):
+    """What a run learns from."""
+
+    def batch(self, step: int) -> Batch:
+        """The batch of ``step``, counted from 0."""
 
 
 class Data:
@@ -145,21 +153,33 @@ def losses_of(
 class Trainer:
     """Model, optimisers and data of one run, with checkpoints in `folder`."""
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        *,
+        start: Path | None = None,
+        data: Callable[[Settings, PreTrainedTokenizerFast], Batches] = Data,
+    ) -> None:
+        """From nothing, or from the checkpoint at ``start`` and with its tokenizer."""
         torch.set_num_threads(settings.threads)
         torch.manual_seed(settings.seed)
         self.settings, self.folder, self.step = settings, folder, 0
-        if not (folder / "tokenizer.json").exists():
+        if start is None and not (folder / "tokenizer.json").exists():
             train_tokenizer(
                 settings.vocabulary, settings.tokenizer_rows, settings.seed
             ).save_pretrained(folder)
-        self.tokenizer = load_tokenizer(folder)
-        self.model = build(
-            len(self.tokenizer), settings.width, settings.layers, settings.heads, settings.inner
+        self.tokenizer = load_tokenizer(start or folder)
+        self.model: LlamaForCausalLM = (
+            LlamaForCausalLM.from_pretrained(start, dtype=torch.float32)
+            if start
+            else build(
+                len(self.tokenizer), settings.width, settings.layers, settings.heads, settings.inner
+            )
         )
         self.finder = torch.nn.Linear(settings.width, 1)
         self.optimisers = optimisers(self.model, self.finder, settings.rate)
-        self.data = Data(settings, self.tokenizer)
+        self.data = data(settings, self.tokenizer)
         if (folder / "checkpoint.pt").exists():
             self.resume()
 

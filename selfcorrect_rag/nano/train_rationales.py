@@ -1,0 +1,117 @@
+"""Trains the nano rationale model, from the nano generator.
+
+    OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_rationales --out DIR
+
+The same command goes on from the newest checkpoint after a kill and ends in the same weights.
+"""
+
+import argparse
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate
+from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.nano.rationales import new_reading, training_texts
+from selfcorrect_rag.nano.train import Settings, Trainer, export
+from selfcorrect_rag.nano.world import World
+
+RATIONALES = Settings(steps=1800, hints=0.0, early=0.3, rate=2e-3, flat=0.4)
+"""The first share reads short documents, and fewer of them."""
+NUMBER = re.compile(r"\[\d+\]")
+NUMBER_WEIGHT = 3.0
+"""Of the number of a document in the loss, where a token of text counts 1."""
+
+
+@dataclass(frozen=True)
+class RationaleData:
+    """The batch of any step: documents, with all questions on them as branches."""
+
+    settings: Settings
+    tokenizer: PreTrainedTokenizerFast
+
+    def __hash__(self) -> int:
+        return hash(self.settings)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of ``step``, counted from 0."""
+        return collate(self._chunk(step // CHUNK)[step % CHUNK])
+
+    @lru_cache(maxsize=1)  # noqa: B019  (one chunk, one stream alive at a time)
+    def _chunk(self, number: int) -> list[list[Encoded]]:
+        world = World(f"rationales/{self.settings.seed}/{number}")
+        early = number * CHUNK < self.settings.early * self.settings.steps
+        rows: list[Encoded] = []
+        while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.tokens:
+            count = world.choice((1, 2, 3)) if early else world.choice((2, 3, 4, 5, 5))
+            reading = new_reading(world, count, most=1 if early else world.choice((1, 3, 5)))
+            made = encode(self.tokenizer, training_texts(world, reading))
+            if len(made) <= self.settings.tokens // 2:
+                rows.append(made)
+        rows.sort(key=len)
+        batches: list[list[Encoded]] = [[]]
+        for row in rows:
+            if batches[-1] and (len(batches[-1]) + 1) * len(row) > self.settings.tokens:
+                batches.append([])
+            batches[-1].append(row)
+        world.random.shuffle(batches)
+        return batches[:CHUNK]
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, str]]) -> Encoded:
+    """Prompts that begin alike, and their completions, as one row with a branch for each."""
+    prompts = tokenizer([asked for asked, _ in texts])["input_ids"]
+    # A completion is encoded on its own, as it will follow the prompt's ids at inference.
+    completions = tokenizer(
+        [completion for _, completion in texts],
+        add_special_tokens=False,
+        return_offsets_mapping=True,
+    )
+    shared = next(
+        (i for i, column in enumerate(zip(*prompts, strict=False)) if len(set(column)) > 1),
+        min(map(len, prompts)),
+    )
+    result = Encoded(
+        prompts[0][:shared], [0.0] * shared, list(range(shared)), [0] * shared, [-1.0] * shared
+    )
+    for branch, (ids, (_, completion)) in enumerate(zip(prompts, texts, strict=True), start=1):
+        written = [*completions["input_ids"][branch - 1], tokenizer.eos_token_id]
+        numbers = [match.span() for match in NUMBER.finditer(completion)]
+        weights = [
+            NUMBER_WEIGHT if any(a < last and first < b for first, last in numbers) else 1.0
+            for a, b in completions["offset_mapping"][branch - 1]
+        ]
+        asked = ids[shared:]
+        length = len(asked) + len(written)
+        result.ids.extend([*asked, *written])
+        result.weights.extend([*([0.0] * len(asked)), *weights, 1.0])
+        result.positions.extend(range(shared, shared + length))
+        result.branch.extend([branch] * length)
+        result.answers.extend([-1.0] * length)
+    return result
+
+
+def main() -> None:
+    """Train and export to DIR/rationale_model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
+    folder: Path = parser.parse_args().out
+    folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(RATIONALES, folder, start=generator_path(), data=RationaleData)
+    began, losses = time.time(), []
+    for step, _, loss in trainer.run():
+        losses.append(loss)
+        if step % RATIONALES.log_every == 0 or step == RATIONALES.steps:
+            mean = sum(losses) / len(losses)
+            print(f"step {step}/{RATIONALES.steps}  loss {mean:.4f}  {time.time() - began:.0f} s")
+            losses.clear()
+    export(trainer.model, trainer.tokenizer, folder / "rationale_model")
+
+
+if __name__ == "__main__":
+    main()
