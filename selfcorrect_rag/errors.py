@@ -47,3 +47,7 @@ class WebSearchFailed(SelfCorrectError, RuntimeError):
 
 class BadTrainingData(SelfCorrectError, ValueError):
     """Rows, or a folder of an earlier run, that cannot be trained on; the message says where."""
+
+
+class BadDemonstrations(SelfCorrectError, ValueError):
+    """Demonstrations that lack what a mode shows, or that cannot be chosen as asked."""
