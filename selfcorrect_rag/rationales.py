@@ -102,6 +102,10 @@ def _plain(title: str) -> str:
     return " ".join(title.casefold().split()).rstrip(".,")
 
 
+_WIDEST = 100
+"""Of ranges; a wider one is two numbers."""
+
+
 def _numbers(mention: str) -> Iterator[int]:
     """The numbers of a mention, with ranges counted out."""
     last, is_range = 0, False
@@ -109,8 +113,10 @@ def _numbers(mention: str) -> Iterator[int]:
         if not word.isdigit():
             is_range = True
             continue
-        yield from range(last + 1, int(word)) if is_range else ()
-        yield (last := int(word))
+        number = int(word)
+        if is_range and number - last <= _WIDEST:
+            yield from range(last + 1, number)
+        yield (last := number)
         is_range = False
 
 
@@ -176,14 +182,14 @@ def _read_sentence(sentence: str, before: Sequence[int]) -> dict[int, _Grade]:
 
 def _clauses(sentence: str) -> Iterator[str]:
     """A sentence in clauses; bare names ("Document 1, Document 2 and ...") go with the next one."""
-    held = ""
+    held: list[str] = []
     for piece in _CLAUSE.split(sentence):
-        held = f"{held}, {piece.strip()}" if held else piece.strip()
-        if _content(held):
-            yield held
-            held = ""
+        held.append(piece.strip())
+        if _content(piece):
+            yield ", ".join(held)
+            held = []
     if held:
-        yield held
+        yield ", ".join(held)
 
 
 def _content(clause: str) -> bool:
@@ -205,7 +211,7 @@ def _named(clause: str) -> list[int]:
 
 
 _REPORTED = re.compile(
-    rf"({_END}.*?\b(?:state|say|mention|note|report|explain|indicate|reveal|show|describe|confirm"
+    rf"({_END}[^{_BEGIN}]{{0,200}}?\b(?:state|say|mention|note|report|explain|indicate|reveal|show|describe|confirm"
     r"|suggest|claim|impl(?:y|ie))s?(?:\s+us)?)\s+that\b.*?(?=,\s+(?:and|so)\b|$)",
     re.IGNORECASE,
 )
