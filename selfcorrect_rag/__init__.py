@@ -1,15 +1,19 @@
 """Self-RAG, CRAG and InstructRAG as prebuilt LangGraph graphs."""
 
 from selfcorrect_rag.crag import create_crag
+from selfcorrect_rag.instruct_rag import create_instruct_rag
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, SelfRAGSettings
 
 __all__ = [
     "CRAGSettings",
+    "InstructRAGSettings",
     "SelfCRAGSettings",
     "SelfRAGSettings",
     "create_crag",
+    "create_instruct_rag",
     "create_self_crag",
     "create_self_rag",
 ]

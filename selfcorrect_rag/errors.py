@@ -51,3 +51,7 @@ class BadTrainingData(SelfCorrectError, ValueError):
 
 class SynthesisFailed(SelfCorrectError, RuntimeError):
     """A model that fails for one question after another; the message says why."""
+
+
+class BadDemonstrations(SelfCorrectError, ValueError):
+    """Demonstrations that lack what a mode shows, or that cannot be chosen as asked."""

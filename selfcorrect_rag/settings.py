@@ -12,7 +12,7 @@ HARD_CONSTRAINTS = tuple(
 )
 
 
-def _on(*nodes: str) -> dict[str, Any]:
+def on_nodes(*nodes: str) -> dict[str, Any]:
     """Tells LangGraph Studio which nodes a knob belongs to."""
     return {"langgraph_nodes": list(nodes)}
 
@@ -44,7 +44,7 @@ class SelfRAGSettings(Settings):
     mode: Literal["adaptive", "always", "never"] = Field(
         default="adaptive",
         description="When to retrieve: when the model wants to, always, or never.",
-        json_schema_extra=_on("decide_retrieval", "beam_select"),
+        json_schema_extra=on_nodes("decide_retrieval", "beam_select"),
     )
     threshold: float | None = Field(
         default=0.2,
@@ -52,73 +52,73 @@ class SelfRAGSettings(Settings):
         le=1,
         description="Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; "
         "null retrieves when the model's own choice is [Retrieval].",
-        json_schema_extra=_on("decide_retrieval", "beam_select"),
+        json_schema_extra=on_nodes("decide_retrieval", "beam_select"),
     )
     passages: int = Field(
         default=5,
         ge=1,
         le=100,
         description="Passages read at each segment (the paper: 5, for open questions 10).",
-        json_schema_extra=_on("retrieve"),
+        json_schema_extra=on_nodes("retrieve"),
     )
     beam_width: int = Field(
         default=2,
         ge=1,
         le=32,
         description="Partial answers kept after each segment.",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     depth: int = Field(
         default=7,
         ge=1,
         le=64,
         description="Most segments of an answer; 1 is the paper's short form.",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     segment_tokens: int = Field(
         default=100,
         ge=1,
         le=4096,
         description="Most tokens of a segment (the paper: 100; 50 for closed sets; 200 for bios).",
-        json_schema_extra=_on("generate_and_critique"),
+        json_schema_extra=on_nodes("generate_and_critique"),
     )
     weight_isrel: float = Field(
         default=1.0,
         ge=0,
         le=100,
         description="Weight of the passage being relevant.",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     weight_issup: float = Field(
         default=1.0,
         ge=0,
         le=100,
         description="Weight of the segment being supported by its passage.",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     weight_isuse: float = Field(
         default=0.5,
         ge=0,
         le=100,
         description="Weight of the answer being useful.",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     weight_sequence: float = Field(
         default=1.0,
         ge=0,
         le=100,
         description="Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     path_rule: Literal["mean", "sum", "product"] = Field(
         default="mean",
         description="How segment scores make a path's score; product is the official code's.",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     hard_constraints: tuple[str, ...] = Field(
         default=(),
         description="Critique tokens that drop a candidate, e.g. [No support / Contradictory].",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     prune_below: float | None = Field(
         default=None,
@@ -126,23 +126,23 @@ class SelfRAGSettings(Settings):
         le=1,
         description="Drop a passage whose ISREL score is below this before its segment is "
         "decoded; the best passage always stays.",
-        json_schema_extra=_on("generate_and_critique"),
+        json_schema_extra=on_nodes("generate_and_critique"),
     )
     closed_set: bool = Field(
         default=False,
         description="Sum scores by answer and choose the best answer, with depth 1.",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     options: tuple[str, ...] = Field(
         default=(),
         description="The answers allowed in a closed set; implies closed_set.",
-        json_schema_extra=_on("beam_select"),
+        json_schema_extra=on_nodes("beam_select"),
     )
     instruction: str | None = Field(
         default=None,
         description="Task instruction put before the question (the paper's are in "
         "prompts.TASK_INSTRUCTIONS).",
-        json_schema_extra=_on("decide_retrieval", "generate_and_critique"),
+        json_schema_extra=on_nodes("decide_retrieval", "generate_and_critique"),
     )
 
     def model_post_init(self, context: Any, /) -> None:
@@ -172,78 +172,78 @@ class CRAGSettings(Settings):
         ge=1,
         le=100,
         description="Documents retrieved and graded (section 4.2: generally 10).",
-        json_schema_extra=_on("retrieve"),
+        json_schema_extra=on_nodes("retrieve"),
     )
     upper: float | None = Field(
         default=None,
         ge=-1,
         le=1,
         description="Correct when a document scores above this; null takes the evaluator's own.",
-        json_schema_extra=_on("grade_documents"),
+        json_schema_extra=on_nodes("grade_documents"),
     )
     lower: float | None = Field(
         default=None,
         ge=-1,
         le=1,
         description="Incorrect when all score below this; null takes the evaluator's own.",
-        json_schema_extra=_on("grade_documents"),
+        json_schema_extra=on_nodes("grade_documents"),
     )
     without_action: Literal["none", "correct", "incorrect", "ambiguous"] = Field(
         default="none",
         description="Leave an action out, as in Table 2: correct and incorrect become ambiguous; "
         "without ambiguous the upper threshold alone decides.",
-        json_schema_extra=_on("grade_documents"),
+        json_schema_extra=on_nodes("grade_documents"),
     )
     decomposition: Literal["sentences", "windows", "passage"] = Field(
         default="sentences",
         description="What a strip is: a few sentences, fifty words, or the whole document.",
-        json_schema_extra=_on("refine_strips"),
+        json_schema_extra=on_nodes("refine_strips"),
     )
     strips: int = Field(
         default=5,
         ge=1,
         le=100,
         description="Most strips kept of all retrieved documents, and as many of the web's.",
-        json_schema_extra=_on("refine_strips", "select_web_strips"),
+        json_schema_extra=on_nodes("refine_strips", "select_web_strips"),
     )
     strip_threshold: float = Field(
         default=-0.5,
         ge=-1,
         le=1,
         description="Strips that score no higher are dropped.",
-        json_schema_extra=_on("refine_strips", "select_web_strips"),
+        json_schema_extra=on_nodes("refine_strips", "select_web_strips"),
     )
     refine: bool = Field(
         default=True,
         description="Refine documents into strips (off: Table 3, without refinement).",
-        json_schema_extra=_on("refine_strips"),
+        json_schema_extra=on_nodes("refine_strips"),
     )
     rewrite: bool = Field(
         default=True,
         description="Rewrite the question into keywords (off: Table 3, without rewriting).",
-        json_schema_extra=_on("rewrite_query"),
+        json_schema_extra=on_nodes("rewrite_query"),
     )
     select: bool = Field(
         default=True,
         description="Select among what the web gave (off: Table 3, without selection).",
-        json_schema_extra=_on("select_web_strips"),
+        json_schema_extra=on_nodes("select_web_strips"),
     )
     web_results: int = Field(
         default=5,
         ge=1,
         le=50,
         description="Pages taken from a web search.",
-        json_schema_extra=_on("web_search"),
+        json_schema_extra=on_nodes("web_search"),
     )
     approve_search: bool = Field(
         default=False,
         description="Pause before a web search until a person says yes, no, or another query.",
-        json_schema_extra=_on("web_search"),
+        json_schema_extra=on_nodes("web_search"),
     )
     instruction: str | None = Field(
         default=None,
         description="Task instruction put before the question.",
-        json_schema_extra=_on("generate"),
+        json_schema_extra=on_nodes("generate"),
     )
 
 
@@ -255,12 +255,12 @@ class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
         ge=1,
         le=100,
         description="Documents retrieved and graded (section 4.2: generally 10).",
-        json_schema_extra=_on("retrieve"),
+        json_schema_extra=on_nodes("retrieve"),
     )
     contexts: Literal["action", "all"] = Field(
         default="action",
         description="What Self-RAG reads: the knowledge that the action asks for, document by "
         "document, or, as the official code does, internal, external and combined knowledge of "
         "every question as three passages.",
-        json_schema_extra=_on("grade_documents", "recompose_knowledge"),
+        json_schema_extra=on_nodes("grade_documents", "recompose_knowledge"),
     )

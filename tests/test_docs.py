@@ -72,3 +72,22 @@ def test_the_python_of_the_docs_on_crag_runs(
     }
     exec(compile(block, "crag.md", "exec"), names)
     assert names["result"]["answer"] == "George Eliot."  # type: ignore[index]
+
+
+def test_the_python_of_the_docs_on_instruct_rag_runs() -> None:
+    from langchain_core.documents import Document
+    from langchain_core.language_models.fake_chat_models import FakeListChatModel
+
+    (block,) = BLOCK.findall((ROOT / "docs" / "instruct-rag.md").read_text(encoding="utf-8"))
+    rationale = "Document [1] names the author. The answer is George Eliot."
+    responses = [rationale, "George Eliot [1].", "Yes, it does."]
+    passage = Document("Middlemarch is by George Eliot.", metadata={"title": "Middlemarch"})
+    names: dict[str, object] = {
+        "llm": FakeListChatModel(responses=responses),
+        "retriever": lambda query: [passage],
+    }
+    exec(compile(block, "instruct-rag.md", "exec"), names)
+    result, baseline = names["result"], names["baseline"]
+    assert (result["answer"], result["useful_documents"]) == ("George Eliot", [0])  # type: ignore[index]
+    assert (baseline["answer"], baseline["rationale"]) == ("George Eliot [1].", "")  # type: ignore[index]
+    assert names["judgement"] == {"aligns": True, "explanation": "Yes, it does."}

@@ -77,6 +77,10 @@ class EngineReflectionLLM(ReflectionLLM):
         """The model's context length in tokens."""
         return self._context
 
+    def get_token_ids(self, text: str) -> list[int]:
+        """The ids of a prompt, those that the tokenizer puts before every text included."""
+        return self._tokenizer.encode([prompt_of(text)])[0].ids
+
     def close(self) -> None:
         """Free what the engine holds; calls that are running are cancelled. May be repeated."""
         self._loop.close()

@@ -15,7 +15,7 @@ from selfcorrect_rag.models.checkpoints import best_device, unreadable
 from selfcorrect_rag.models.decoded import Rules, room
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded
-from selfcorrect_rag.prompts import Prompt
+from selfcorrect_rag.prompts import Prompt, prompt_of
 from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Segment
 
@@ -109,6 +109,10 @@ class TransformersReflectionLLM(ReflectionLLM):
         """The model's context length in tokens, where its configuration names one."""
         length: int | None = getattr(self._model.config, "max_position_embeddings", None)
         return length
+
+    def get_token_ids(self, text: str) -> list[int]:
+        """The ids of a prompt, those that the tokenizer puts before every text included."""
+        return self._tokenizer.encode([prompt_of(text)])[0].ids
 
     @property
     def _llm_type(self) -> str:

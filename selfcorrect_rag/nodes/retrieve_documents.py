@@ -1,24 +1,31 @@
 """retrieve, for graphs that retrieve once: the documents of a question."""
 
+from typing import Any
+
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, ensure_config
 from langgraph.errors import GraphBubbleUp
 
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.instruct_state import InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState
 
+State = CRAGState | InstructRAGState
+RetrievesOnce = CRAGSettings | InstructRAGSettings
+
 
 def retrieve_documents(
-    retriever: Runnable[str, list[Document]], settings: CRAGSettings
-) -> Node[CRAGState]:
+    retriever: Runnable[str, list[Document]], settings: RetrievesOnce
+) -> Node[Any]:
     """Retrieve with the question, unless the caller has given the documents.
 
     A retriever that fails is a retrieval that found nothing: CRAG corrects that as any other bad
-    one, and a note says what happened.
+    one, InstructRAG answers without documents, and a note says what happened.
     """
 
-    def run(state: CRAGState) -> Update:
+    def run(state: State) -> Update:
         if state["fixed"]:
             return _update(state, current(settings), state["passages"])
         try:
@@ -28,7 +35,7 @@ def retrieve_documents(
         except Exception as error:
             return _failed(state, error)
 
-    async def arun(state: CRAGState) -> Update:
+    async def arun(state: State) -> Update:
         if state["fixed"]:
             return _update(state, current(settings), state["passages"])
         try:
@@ -40,14 +47,14 @@ def retrieve_documents(
     return Node(run, arun)
 
 
-def _update(state: CRAGState, settings: CRAGSettings, found: list[Document]) -> Update:
+def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Update:
     passages = found if state["fixed"] else found[: settings.passages]
     titles = [str(p.metadata.get("title") or p.page_content[:60]) for p in passages]
     emit("retrieved", query=state["question"], passages=titles)
     return {"passages": passages}
 
 
-def _failed(state: CRAGState, error: Exception) -> Update:
+def _failed(state: State, error: Exception) -> Update:
     if isinstance(error, GraphBubbleUp):  # an interrupt inside the retriever is no failure
         raise error
     reason = f"retrieval failed: {type(error).__name__}: {error}"

@@ -10,34 +10,13 @@ from typing import Literal, get_args
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.instruct_prompts import TASK_INSTRUCTIONS, inference_prompt
 from selfcorrect_rag.training.samples import Sample, title
 
-Dataset = Literal["asqa", "popqa", "triviaqa", "natural_questions", "2wikimultihopqa"]
+Dataset = Literal["asqa", "popqa", "triviaqa", "nq", "2wikimultihopqa"]
 DATASETS: tuple[Dataset, ...] = get_args(Dataset)
 Order = Literal["best_last", "best_first"]
 
-_COMPOSITIONAL = (
-    "Note that the question may be compositional and require intermediate analysis to deduce the "
-    "final answer. Make sure your response is grounded and provides clear reasoning details "
-    "followed by a concise conclusion."
-)
-TASK_INSTRUCTIONS: dict[Dataset, str] = {
-    "asqa": (
-        "Note that the question may be ambiguous and have multiple correct answers. Make sure your "
-        "response includes all correct answers and provides clear reasoning details followed by a "
-        "concise conclusion."
-    ),
-    "popqa": (
-        "Note that the question mainly asks about the object entity that holds a certain "
-        "relationship with the given subject entity. There may be multiple correct answers. Make "
-        "sure your response includes all correct answers and provides clear reasoning details "
-        "followed by a concise conclusion."
-    ),
-    "triviaqa": _COMPOSITIONAL,
-    "natural_questions": _COMPOSITIONAL,
-    "2wikimultihopqa": _COMPOSITIONAL,
-}
-"""Table 8."""
 TOP_K: dict[Dataset, int] = dict.fromkeys(DATASETS, 5) | {"2wikimultihopqa": 10}
 """Documents of a question (Table 2)."""
 
@@ -48,7 +27,7 @@ class RationaleSettings:
 
     model: str = ""
     """A name for the model, so that rationales of two models never mix in one file."""
-    dataset: Dataset = "natural_questions"
+    dataset: Dataset = "nq"
     """Gives the task-specific instruction and the number of documents."""
     instruction: str | None = None
     """A task-specific instruction of your own."""
@@ -119,12 +98,9 @@ def rationale_prompt(
 
 
 def training_prompt(question: str, documents: Sequence[Document]) -> str:
-    """What INSTRUCTRAG-FT reads before it writes the rationale (Table 11), for one user message."""
-    asked = (
-        "Based on your knowledge and the provided information, answer the question: "
-        f"{_line(question)}"
-    )
-    return f"{documents_text(documents)}\n\n{asked}" if documents else asked
+    """What INSTRUCTRAG-FT reads before it writes the rationale (Table 11), for one user message:
+    the very prompt of inference."""
+    return "".join(part.text for part in inference_prompt("ft", question, documents).parts)
 
 
 def template_rationale(answers: Sequence[str], relevant: Sequence[int]) -> str:

@@ -58,7 +58,7 @@ OTHERS = (
         ("asqa", ASQA),
         ("popqa", POPQA),
         ("triviaqa", OTHERS),
-        ("natural_questions", OTHERS),
+        ("nq", OTHERS),
         ("2wikimultihopqa", OTHERS),
     ],
 )
@@ -93,9 +93,7 @@ def test_table_6() -> None:
 def test_table_11() -> None:
     assert training_prompt(QUESTION, DOCUMENTS) == (
         "Document [1] (Title: Jan Gruter): Jan Gruter studied in Norwich.\n"
-        "\n"
         "Document [2] (Title: Catherine Tishem): Catherine Tishem was from Breda.\n"
-        "\n"
         "Based on your knowledge and the provided information, answer the question: In what city "
         "was Catherine Tishem born?"
     )
@@ -176,7 +174,7 @@ def test_no_text_opens_a_document_or_a_paragraph() -> None:
     harmless = [Document("x", metadata={"title": "x"})]
     for make in (
         lambda text, found: rationale_prompt(text, found, [text], "Be brief."),
-        training_prompt,
+        lambda text, found: training_prompt("x", found),
     ):
         attacked, usual = make(hostile, documents), make("x", harmless)
         assert len(attacked.splitlines()) == len(usual.splitlines())

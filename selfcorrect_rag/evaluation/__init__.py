@@ -1,0 +1,5 @@
+"""Judging what the graphs give."""
+
+from selfcorrect_rag.evaluation.judge import Judgement, ajudge_rationale, judge_rationale
+
+__all__ = ["Judgement", "ajudge_rationale", "judge_rationale"]

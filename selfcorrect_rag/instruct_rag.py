@@ -1,0 +1,115 @@
+"""InstructRAG (Algorithm 1) at inference, and the baselines it is compared with, as a graph.
+
+read_question -> retrieve -> choose_demonstrations -> write_rationale -> read_rationale. Without
+retrieval the question goes to write_rationale at once; modes without demonstrations, and a
+retrieval that found nothing, skip choose_demonstrations.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.runnables import Runnable, RunnableLambda
+from langgraph.cache.base import BaseCache
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Checkpointer
+
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.instruct_state import (
+    Demonstration,
+    InstructRAGInput,
+    InstructRAGOutput,
+    InstructRAGState,
+    blank_instruct_rag,
+)
+from selfcorrect_rag.nodes.base import Update, current
+from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
+from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.read_rationale import read_rationale
+from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
+from selfcorrect_rag.nodes.write_rationale import write_rationale
+
+InstructRAG = CompiledStateGraph[
+    InstructRAGState, InstructRAGSettings, InstructRAGInput, InstructRAGOutput
+]
+
+
+def create_instruct_rag(
+    llm: Runnable[Any, Any],
+    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    demonstrations: Sequence[Demonstration] = (),
+    *,
+    embeddings: Embeddings | None = None,
+    settings: InstructRAGSettings | None = None,
+    checkpointer: Checkpointer = None,
+    cache: BaseCache[Any] | None = None,
+    interrupt_before: list[str] | None = None,
+    interrupt_after: list[str] | None = None,
+    name: str = "instruct_rag",
+) -> InstructRAG:
+    """Build the InstructRAG graph.
+
+    Args:
+        llm: any LangChain LLM or chat model, which writes the rationale.
+        retriever: any LangChain retriever, or a function from a query to documents, best first.
+        demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``).
+        embeddings: for ``selection="nearest"``.
+        settings: defaults for every run; ``context=`` overrides them knob by knob.
+        checkpointer: where threads are kept.
+        cache: where nodes may cache results.
+        interrupt_before: nodes to pause before.
+        interrupt_after: nodes to pause after.
+        name: as shown in traces.
+
+    Raises:
+        BadDemonstrations: at a run, where the mode shows demonstrations and those given will not
+            do.
+    """
+    defaults = settings or InstructRAGSettings()
+    if not isinstance(retriever, Runnable):
+        retriever = RunnableLambda(retriever)
+
+    def blank() -> Update:
+        mode = current(defaults).mode or ("icl" if demonstrations else "instruct")
+        return blank_instruct_rag(mode)
+
+    graph = StateGraph(
+        InstructRAGState,
+        context_schema=InstructRAGSettings,
+        input_schema=InstructRAGInput,
+        output_schema=InstructRAGOutput,
+    )
+    graph.add_node("read_question", read_question(blank))
+    graph.add_node("retrieve", retrieve_documents(retriever, defaults))
+    graph.add_node(
+        "choose_demonstrations", choose_demonstrations(demonstrations, embeddings, defaults)
+    )
+    graph.add_node("write_rationale", write_rationale(llm, defaults))
+    graph.add_node("read_rationale", read_rationale())
+
+    graph.add_edge(START, "read_question")
+    graph.add_conditional_edges("read_question", _by_mode, ["retrieve", "write_rationale"])
+    graph.add_conditional_edges(
+        "retrieve", _after_retrieval, ["choose_demonstrations", "write_rationale"]
+    )
+    graph.add_edge("choose_demonstrations", "write_rationale")
+    graph.add_edge("write_rationale", "read_rationale")
+    graph.add_edge("read_rationale", END)
+    return graph.compile(
+        checkpointer=checkpointer,
+        cache=cache,
+        interrupt_before=interrupt_before,
+        interrupt_after=interrupt_after,
+        name=name,
+    )
+
+
+def _by_mode(state: InstructRAGState) -> str:
+    return "write_rationale" if state["mode"] == "no_retrieval" else "retrieve"
+
+
+def _after_retrieval(state: InstructRAGState) -> str:
+    shows = state["passages"] and state["mode"] in ("icl", "few_shot")
+    return "choose_demonstrations" if shows else "write_rationale"

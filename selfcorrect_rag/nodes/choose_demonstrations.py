@@ -1,0 +1,113 @@
+"""choose_demonstrations: the examples of how to answer that a question's prompt shows."""
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+
+from langchain_core.embeddings import Embeddings
+
+from selfcorrect_rag.errors import BadDemonstrations
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.instruct_state import Demonstration, InstructRAGState
+from selfcorrect_rag.nodes.base import Node, Update, current, emit
+
+Vector = list[float]
+
+
+def choose_demonstrations(
+    demonstrations: Sequence[Demonstration],
+    embeddings: Embeddings | None,
+    settings: InstructRAGSettings,
+) -> Node[InstructRAGState]:
+    """Sample demonstrations (Algorithm 1, line 6), or take the first, or the nearest.
+
+    One of the very question that is asked is never shown. Random and fixed ones keep the order in
+    which they were given; the nearest one is shown last, next to the question. The questions of
+    all demonstrations are embedded at the first run that asks for the nearest.
+    """
+    vectors: list[Vector] = []
+
+    def run(state: InstructRAGState) -> Update:
+        chosen = current(settings)
+        usable = _usable(demonstrations, state)
+        if chosen.selection != "nearest":
+            return _update(_chosen(usable, chosen, state["question"]))
+        embedder = _needed(embeddings)
+        if not vectors:
+            vectors[:] = embedder.embed_documents([d["question"] for d in demonstrations])
+        asked = embedder.embed_query(state["question"])
+        return _update(_nearest(usable, vectors, asked, chosen.demonstrations))
+
+    async def arun(state: InstructRAGState) -> Update:
+        chosen = current(settings)
+        usable = _usable(demonstrations, state)
+        if chosen.selection != "nearest":
+            return _update(_chosen(usable, chosen, state["question"]))
+        embedder = _needed(embeddings)
+        if not vectors:
+            vectors[:] = await embedder.aembed_documents([d["question"] for d in demonstrations])
+        asked = await embedder.aembed_query(state["question"])
+        return _update(_nearest(usable, vectors, asked, chosen.demonstrations))
+
+    return Node(run, arun)
+
+
+Usable = dict[int, Demonstration]
+"""By their index among all demonstrations, in order."""
+
+
+def _usable(demonstrations: Sequence[Demonstration], state: InstructRAGState) -> Usable:
+    shows: Callable[[Demonstration], object] = (
+        (lambda d: d.get("rationale")) if state["mode"] == "icl" else (lambda d: d.get("answers"))
+    )
+    what = "a rationale" if state["mode"] == "icl" else "answers"
+    if not demonstrations:
+        raise BadDemonstrations(
+            f"mode {state['mode']} shows demonstrations and there are none: give "
+            f"create_instruct_rag demonstrations with a question and {what}, or use mode instruct"
+        )
+    asked = _plain(state["question"])
+    for index, demonstration in enumerate(demonstrations):
+        if not demonstration.get("question") or not shows(demonstration):
+            raise BadDemonstrations(
+                f"demonstration {index + 1} has no question or lacks {what}, which mode "
+                f"{state['mode']} shows"
+            )
+    return {i: d for i, d in enumerate(demonstrations) if _plain(d["question"]) != asked}
+
+
+def _plain(question: str) -> str:
+    return " ".join(question.casefold().split()).rstrip("?. ")
+
+
+def _chosen(usable: Usable, settings: InstructRAGSettings, question: str) -> list[Demonstration]:
+    indices = list(usable)
+    if settings.selection == "random":
+        few = min(settings.demonstrations, len(indices))
+        indices = sorted(Random(f"{settings.seed} {question}").sample(indices, few))
+    return [usable[i] for i in indices[: settings.demonstrations]]
+
+
+def _nearest(
+    usable: Usable, vectors: Sequence[Vector], asked: Vector, number: int
+) -> list[Demonstration]:
+    ranked = sorted(usable, key=lambda i: _cosine(vectors[i], asked))
+    return [usable[i] for i in ranked[-number:]]
+
+
+def _cosine(left: Vector, right: Vector) -> float:
+    lengths = math.hypot(*left) * math.hypot(*right)
+    return sum(a * b for a, b in zip(left, right, strict=True)) / lengths if lengths else 0.0
+
+
+def _needed(embeddings: Embeddings | None) -> Embeddings:
+    if embeddings is None:
+        raise BadDemonstrations(
+            "selection nearest needs embeddings: create_instruct_rag(..., embeddings=...)"
+        )
+    return embeddings
+
+
+def _update(chosen: list[Demonstration]) -> Update:
+    emit("demonstrations_chosen", questions=[d["question"] for d in chosen])
+    return {"demonstrations": chosen}

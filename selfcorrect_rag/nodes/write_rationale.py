@@ -1,0 +1,133 @@
+"""write_rationale: ask the model, with the documents in order and as many as it can read."""
+
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import Runnable, ensure_config
+
+from selfcorrect_rag.instruct_prompts import inference_prompt
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.instruct_state import InstructRAGState, Mode
+from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.context import exceeds, prompt_limit
+from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
+from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.prompts import Part, Prompt, as_text
+
+NO_ANSWER = "No answer: the model wrote nothing."
+"""What stands for an answer where there is none."""
+
+
+def write_rationale(
+    llm: Runnable[Any, Any], settings: InstructRAGSettings
+) -> Node[InstructRAGState]:
+    """Generate the rationale (Algorithm 1, lines 7 and 10), or what a baseline answers.
+
+    A chat model gets one message, an LLM plain text to continue. Documents are numbered as they
+    are shown. Where the prompt does not fit the model's context, the weakest documents are dropped
+    first, then the first demonstrations; the best document stays.
+    """
+
+    def run(state: InstructRAGState) -> Update:
+        request = _Request(llm, state, current(settings))
+        model, asked = request.call()
+        return request.update(model.invoke(asked, ensure_config(), **request.options))
+
+    async def arun(state: InstructRAGState) -> Update:
+        request = _Request(llm, state, current(settings))
+        model, asked = request.call()
+        return request.update(await model.ainvoke(asked, ensure_config(), **request.options))
+
+    return Node(run, arun)
+
+
+class _Request:
+    """What one run asks the model, and what a reader should know about it."""
+
+    def __init__(
+        self, llm: Runnable[Any, Any], state: InstructRAGState, settings: InstructRAGSettings
+    ) -> None:
+        self._llm, self._state, self._settings = llm, state, settings
+        self._notes: list[str] = []
+        self.mode: Mode = state["mode"]
+        if not state["passages"] and self.mode != "no_retrieval":
+            self._notes.append("no document was found: answered from the model's own knowledge")
+            # A fine-tuned model knows no prompt but that of its training.
+            self.mode = "ft" if self.mode == "ft" else "no_retrieval"
+        self.options: dict[str, Any] = {}
+        if isinstance(model_behind(llm), ReflectionLLM):
+            self.options["max_tokens"] = settings.rationale_tokens
+        self._shown = list(range(len(state["passages"]))) if self.mode != "no_retrieval" else []
+        self._demonstrations = list(state["demonstrations"])
+        self._prompt = self._built()
+        self._fit()
+
+    def call(self) -> tuple[Runnable[Any, Any], Any]:
+        """The model, and its input."""
+        if is_llm(self._llm):
+            return LLMChat(llm=self._llm, prompt=self._prompt), self._prompt
+        return self._llm, [HumanMessage(_text(self._prompt))]
+
+    def update(self, written: object) -> Update:
+        """What the node adds to the state, once the model has written."""
+        text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
+        text = text.strip()
+        if not text:
+            self._notes.append("the model wrote nothing: the answer says so")
+        emit("rationale_written", text=text, mode=self.mode, documents=len(self._shown))
+        update: Update = {
+            "written": text,
+            "mode": self.mode,
+            "numbering": self._numbering(),
+            "demonstrations": self._demonstrations,
+            "notes": [*self._state["notes"], *self._notes],
+        }
+        messages = self._state.get("messages") or []
+        if messages and isinstance(messages[-1], HumanMessage):
+            # Under the id that its tokens were streamed with, it is not streamed once more.
+            update["messages"] = [AIMessage(text or NO_ANSWER, id=getattr(written, "id", None))]
+        return update
+
+    def _numbering(self) -> list[int]:
+        return self._shown[::-1] if self._settings.order == "best_last" else list(self._shown)
+
+    def _built(self) -> Prompt:
+        prompt = inference_prompt(
+            self.mode,
+            self._state["question"],
+            [self._state["passages"][i] for i in self._numbering()],
+            self._demonstrations,
+            self._settings.instruction,
+        )
+        if is_llm(self._llm):  # nothing else tells it that the question is over
+            return Prompt(parts=(*prompt.parts, Part("\n", "trusted")))
+        return prompt
+
+    def _fit(self) -> None:
+        settings, dropped = self._settings, [len(self._shown), len(self._demonstrations)]
+        limit = prompt_limit(self._llm, settings.rationale_tokens, settings.context_tokens)
+        if limit is None:
+            return
+        while exceeds(self._llm, self._prompt.to_string(), limit):
+            if len(self._shown) > 1:
+                self._shown.pop()
+            elif self._demonstrations:
+                self._demonstrations.pop(0)
+            else:
+                self._notes.append(
+                    f"the prompt is longer than the {limit} tokens that the model can read"
+                )
+                break
+            self._prompt = self._built()
+        left = [len(self._shown), len(self._demonstrations)]
+        for what, before, now in zip(("documents", "demonstrations"), dropped, left, strict=True):
+            if now < before:
+                self._notes.append(
+                    f"{before - now} of {before} {what} dropped, the weakest first: the prompt "
+                    f"would be longer than the {limit} tokens that the model can read"
+                )
+                emit("dropped", what=what, number=before - now, limit=limit)
+
+
+def _text(prompt: Prompt) -> str:
+    return "".join(part.text for part in prompt.parts)

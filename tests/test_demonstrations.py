@@ -1,0 +1,72 @@
+"""Which demonstrations a question is shown."""
+
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag import create_instruct_rag
+from selfcorrect_rag.errors import BadDemonstrations
+from selfcorrect_rag.instruct_state import Demonstration
+from tests.instruct_runs import DEMONSTRATIONS, QUESTION, Words, documents, echo, run
+
+
+def shown(**context: Any) -> list[str]:
+    return [d["question"].split()[-1].rstrip("?") for d in run(**context)["demonstrations"]]
+
+
+def test_fixed_demonstrations_are_the_first() -> None:
+    assert shown(selection="fixed", demonstrations=3) == ["Emma", "Ulysses", "Walden"]
+
+
+def test_random_demonstrations_depend_on_seed_and_question_alone() -> None:
+    draws = {tuple(shown(seed=seed)) for seed in range(12)}
+    assert len(draws) > 3
+    assert shown(seed=7) == shown(seed=7)
+    assert len({tuple(shown(question=f"Who is {n}?")) for n in range(12)}) > 3
+    assert shown(demonstrations=9) == ["Emma", "Ulysses", "Walden", "Dracula", "Persuasion"]
+
+
+def test_the_nearest_demonstration_stands_last() -> None:
+    near = shown(selection="nearest", question="Is Dracula, Dracula like Emma?", demonstrations=2)
+    assert set(near) == {"Emma", "Dracula"}
+    (nearest,) = shown(selection="nearest", question="Who is Walden?", demonstrations=1)
+    assert nearest == "Walden"
+    assert shown(selection="nearest", question="Who is Walden?")[-1] == "Walden"
+
+
+async def test_demonstrations_are_embedded_once() -> None:
+    embeddings = Words()
+    graph = create_instruct_rag(
+        echo(), lambda query: documents(), DEMONSTRATIONS, embeddings=embeddings
+    )
+    context: Any = {"selection": "nearest"}
+    first = graph.invoke({"question": QUESTION}, context=context)
+    assert embeddings.calls == 6
+    assert first == await graph.ainvoke({"question": QUESTION}, context=context)
+    assert embeddings.calls == 7
+
+
+@pytest.mark.parametrize("selection", ["fixed", "random", "nearest"])
+def test_the_question_asked_is_no_demonstration(selection: str) -> None:
+    found = shown(selection=selection, question="who  wrote EMMA", demonstrations=9)
+    assert sorted(found) == ["Dracula", "Persuasion", "Ulysses", "Walden"]
+
+
+@pytest.mark.parametrize(
+    ("demonstrations", "context", "says"),
+    [
+        ([], {"mode": "icl"}, "there are none"),
+        ([{"question": "Who?", "answers": ["A"]}], {}, "lacks a rationale"),
+        ([{"question": "Who?", "rationale": "R"}], {"mode": "few_shot"}, "lacks answers"),
+        ([{"question": "", "rationale": "R"}], {}, "demonstration 1 has no question"),
+        (DEMONSTRATIONS, {"selection": "nearest"}, "needs embeddings"),
+    ],
+)
+async def test_demonstrations_that_will_not_do_are_refused(
+    demonstrations: list[Demonstration], context: Any, says: str
+) -> None:
+    graph = create_instruct_rag(echo(), lambda query: documents(), demonstrations)
+    with pytest.raises(BadDemonstrations, match=says):
+        graph.invoke({"question": QUESTION}, context=context)
+    with pytest.raises(BadDemonstrations, match=says):
+        await graph.ainvoke({"question": QUESTION}, context=context)

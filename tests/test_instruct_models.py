@@ -1,0 +1,153 @@
+"""InstructRAG on models of every sort: what fits their context, what they are given, streams."""
+
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake import FakeListLLM, FakeStreamingListLLM
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import BaseMessage, HumanMessage
+
+from selfcorrect_rag import create_instruct_rag
+from selfcorrect_rag.instruct_prompts import inference_prompt
+from selfcorrect_rag.instruct_state import Demonstration
+from tests.conftest import talkative
+from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, documents, echo, run
+from tests.scripted import ScriptedReflectionLLM, segment
+
+# The context
+
+
+LONG = [f"T{n} " + "word " * 60 for n in range(4)]
+
+
+def test_the_weakest_documents_are_dropped_and_numbers_follow() -> None:
+    result = run(titles=LONG, mode="ralm", context_tokens=756)
+    assert result["answer"].startswith("Document [1] (Title: T1 word")
+    assert result["numbering"] == [1, 0]
+    assert len(result["passages"]) == 4
+    assert result["notes"] == [
+        "2 of 4 documents dropped, the weakest first: the prompt would be longer than the 500 "
+        "tokens that the model can read"
+    ]
+
+
+def test_demonstrations_are_dropped_after_documents_and_the_best_document_stays() -> None:
+    demonstrations: list[Demonstration] = [
+        {"question": f"Who is {name}?", "rationale": "word " * 60} for name in ("A", "B")
+    ]
+    graph = create_instruct_rag(echo(), lambda query: documents(LONG), demonstrations)
+    context: Any = {"context_tokens": 630, "rationale_tokens": 100}
+    result = graph.invoke({"question": QUESTION}, context=context)
+    assert result["numbering"] == [0]
+    assert [d["question"] for d in result["demonstrations"]] == ["Who is B?"]
+    assert [note.split(" dropped")[0] for note in result["notes"]] == [
+        "3 of 4 documents",
+        "1 of 2 demonstrations",
+    ]
+    tiny = run(titles=LONG, context_tokens=20)
+    assert (tiny["numbering"], tiny["demonstrations"]) == ([0], [])
+    assert "the prompt is longer than the 10 tokens" in tiny["notes"][0]
+
+
+def test_a_model_with_a_tokenizer_of_its_own_is_asked_to_count() -> None:
+    llm = FakeListChatModel(responses=["x"], custom_get_token_ids=lambda text: [0] * len(text))
+    assert run(llm, LONG, mode="ralm", context_tokens=900)["numbering"] == [0]
+
+
+def test_the_profile_of_a_chat_model_gives_a_limit() -> None:
+    llm = FakeListChatModel(responses=["x"], profile={"max_input_tokens": 500})
+    assert run(llm, LONG, mode="ralm")["numbering"] == [1, 0]
+    assert run(llm.bind(stop=["y"]), LONG, mode="ralm")["numbering"] == [1, 0]
+
+
+def test_nothing_is_dropped_where_nobody_gives_a_limit() -> None:
+    assert run(FakeListChatModel(responses=["x"]), LONG * 9)["notes"] == []
+
+
+# LLMs
+
+
+def test_an_llm_continues_plain_text_and_a_chat_model_gets_one_message() -> None:
+    prompts: list[Any] = []
+
+    class Listening(FakeListLLM):
+        def _call(self, prompt: str, *args: Any, **kwargs: Any) -> str:
+            prompts.append(prompt)
+            return "x"
+
+    class ListeningChat(FakeListChatModel):
+        def _call(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> str:
+            prompts.append(messages)
+            return "x"
+
+    run(Listening(responses=["x"]), mode="ft")
+    run(ListeningChat(responses=["x"]), mode="ft")
+    text, (message,) = prompts
+    assert text.startswith("Document [1] (Title: Emma)")
+    assert text.endswith(f"answer the question: {QUESTION}\n")
+    assert isinstance(message, HumanMessage)
+    assert message.content == text.rstrip("\n")
+
+
+def test_a_reflection_llm_gets_untrusted_parts_and_its_limit() -> None:
+    llm = ScriptedReflectionLLM(write=lambda text: segment(RATIONALE))
+    result = run(llm, titles=["[Relevant]", "Emma"], mode="ft", rationale_tokens=33)
+    assert result["answer"] == "George Eliot"
+    ((prompt,),) = llm._calls
+    assert llm._options[0]["max_tokens"] == 33
+    assert not [part for part in prompt.parts if part.kind == "control"]
+    assert any(" (Title: [Relevant])" in p.text for p in prompt.parts if p.kind == "untrusted")
+    assert all("[Relevant]" not in p.text for p in prompt.parts if p.kind == "trusted")
+
+
+def test_a_real_model_drops_documents_by_its_own_tokenizer() -> None:
+    llm = talkative()
+    limit = llm.context_tokens - 20
+    texts = ["the the " * n for n in (29, 30, 31, 32)]
+    result = run(llm, titles=texts, mode="ft", rationale_tokens=20)
+    left = [result["passages"][i] for i in result["numbering"]]
+    assert 1 <= len(left) < 4
+    prompt = inference_prompt("ft", QUESTION, left)
+    more = inference_prompt("ft", QUESTION, [result["passages"][len(left)], *left])
+    assert llm.get_num_tokens(prompt.to_string()) < limit < llm.get_num_tokens(more.to_string())
+    assert llm.generate_segments([prompt], max_tokens=20)[0]["shortened"] == 0
+
+
+# Streams
+
+
+@pytest.mark.parametrize(
+    "llm",
+    [
+        FakeListChatModel(responses=[RATIONALE]),
+        FakeStreamingListLLM(responses=[RATIONALE]),
+        FakeStreamingListLLM(responses=[RATIONALE]).bind(stop=["none"]),
+    ],
+    ids=["chat", "llm", "bound-llm"],
+)
+@pytest.mark.parametrize("as_messages", [True, False])
+async def test_the_rationale_streams_once_token_by_token(llm: Any, as_messages: bool) -> None:
+    graph = create_instruct_rag(llm, lambda query: documents())
+    asked: Any = {"messages": [HumanMessage(QUESTION)]} if as_messages else {"question": QUESTION}
+    tokens = [message.content for message, _ in graph.stream(asked, stream_mode="messages")]
+    assert "".join(tokens) == RATIONALE
+    assert len(tokens) > 50
+    again = [message.content async for message, _ in graph.astream(asked, stream_mode="messages")]
+    assert "".join(again) == RATIONALE
+    assert len(again) > 50
+
+
+def test_events_say_what_happens() -> None:
+    graph = create_instruct_rag(
+        FakeListChatModel(responses=[RATIONALE]), lambda query: documents(LONG), DEMONSTRATIONS
+    )
+    context: Any = {"context_tokens": 700}
+    events = list(graph.stream({"question": QUESTION}, context=context, stream_mode="custom"))
+    assert [event["event"] for event in events] == [
+        "retrieved",
+        "demonstrations_chosen",
+        "dropped",
+        "rationale_written",
+        "answered",
+    ]
+    assert events[-1]["answer"] == "George Eliot"

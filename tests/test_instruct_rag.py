@@ -1,0 +1,212 @@
+"""InstructRAG on scripted models: modes, answers and documents, faults, turns."""
+
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.language_models.fake import FakeListLLM
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
+
+from selfcorrect_rag import InstructRAGSettings, create_instruct_rag
+from selfcorrect_rag.errors import NoQuestion
+from selfcorrect_rag.instruct_prompts import INSTRUCTION
+from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
+from tests.conftest import talkative
+from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, TITLES, documents, echo, run
+
+# Modes
+
+
+def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
+    assert run()["mode"] == "icl"
+    graph = create_instruct_rag(echo(), lambda query: documents())
+    result = graph.invoke({"question": QUESTION})
+    assert result["mode"] == "instruct"
+    assert result["rationale"].startswith(INSTRUCTION)
+
+
+@pytest.mark.parametrize(
+    ("mode", "has_instruction", "shows", "has_documents"),
+    [
+        ("icl", True, "Because ", True),
+        ("few_shot", True, "By ", True),
+        ("instruct", True, None, True),
+        ("ft", False, None, True),
+        ("ralm", False, None, True),
+        ("no_retrieval", False, None, False),
+    ],
+)
+def test_each_mode_has_its_prompt(
+    mode: str, has_instruction: bool, shows: str | None, has_documents: bool
+) -> None:
+    result = run(mode=mode)
+    asked = result["rationale"] or result["answer"]
+    assert (INSTRUCTION in asked) is has_instruction
+    assert asked.count("Because ") == (2 if shows == "Because " else 0)
+    assert asked.count("By ") == (2 if shows == "By " else 0)
+    assert ("Document [3]" in asked) is has_documents
+    assert bool(result["passages"]) is has_documents
+    assert len(result["demonstrations"]) == (2 if shows else 0)
+
+
+def test_studio_sees_the_routes() -> None:
+    edges = {
+        (edge.source, edge.target)
+        for edge in create_instruct_rag(echo(), lambda query: []).get_graph().edges
+    }
+    assert edges == {
+        ("__start__", "read_question"),
+        ("read_question", "retrieve"),
+        ("read_question", "write_rationale"),
+        ("retrieve", "choose_demonstrations"),
+        ("retrieve", "write_rationale"),
+        ("choose_demonstrations", "write_rationale"),
+        ("write_rationale", "read_rationale"),
+        ("read_rationale", "__end__"),
+    }
+
+
+# What is written, read
+
+
+def test_answer_rationale_and_documents_are_told_apart() -> None:
+    result = run(FakeListChatModel(responses=[RATIONALE]))
+    assert result["answer"] == "George Eliot"
+    assert result["rationale"] == RATIONALE
+    assert result["numbering"] == [2, 1, 0], "the best stands last"
+    assert result["useful_documents"] == [0]
+    assert result["dismissed_documents"] == [2]
+    (citation,) = result["citations"]
+    assert (citation["number"], citation["passage"], citation["title"]) == (3, 0, "Middlemarch")
+    assert citation["source"] == "notes"
+    assert result["notes"] == ["Document [7] is named but was not shown"]
+
+
+@pytest.mark.parametrize("mode", ["no_retrieval", "ralm", "few_shot"])
+def test_what_a_baseline_writes_is_the_answer(mode: str) -> None:
+    written = "George Eliot wrote it [3]. It was published in 1871."
+    result = run(FakeListChatModel(responses=[written]), mode=mode)
+    assert (result["answer"], result["rationale"]) == (written, "")
+    assert result["useful_documents"] == ([] if mode == "no_retrieval" else [0])
+
+
+def test_documents_are_numbered_as_they_are_shown() -> None:
+    last, first = run(order="best_last"), run(order="best_first")
+    assert "Document [3] (Title: Middlemarch)" in last["rationale"]
+    assert "Document [1] (Title: Middlemarch)" in first["rationale"]
+    for result in (last, first):
+        numbers = [result["rationale"].index(f"Document [{n}]") for n in (1, 2, 3)]
+        assert numbers == sorted(numbers)
+    assert [p.id for p in last["passages"]] == TITLES, "passages stay best first"
+    assert first["numbering"] == [0, 1, 2]
+
+
+def test_one_document_makes_a_run() -> None:
+    assert run(titles=["Emma"])["numbering"] == [0]
+
+
+def test_as_many_documents_as_the_setting_says() -> None:
+    assert len(run(titles=[str(n) for n in range(9)])["passages"]) == 5
+    assert len(run(titles=[str(n) for n in range(9)], passages=7)["passages"]) == 7
+
+
+@pytest.mark.parametrize("written", ["", "  \n"])
+def test_an_empty_text_has_a_stated_answer(written: str) -> None:
+    graph = create_instruct_rag(FakeListChatModel(responses=[written]), lambda query: documents())
+    result = graph.invoke({"messages": [HumanMessage(QUESTION)]})
+    assert result["answer"] == result["messages"][-1].content == NO_ANSWER
+    assert (result["rationale"], result["citations"]) == ("", [])
+    assert result["notes"] == ["the model wrote nothing: the answer says so"]
+
+
+# Without documents
+
+
+@pytest.mark.parametrize("mode", ["icl", "instruct", "ralm", "few_shot"])
+def test_no_documents_is_a_route(mode: str) -> None:
+    result = run(titles=[], mode=mode)
+    assert result["answer"] == f"Based on your knowledge, answer the question: {QUESTION}"
+    assert (result["mode"], result["demonstrations"]) == ("no_retrieval", [])
+    assert result["notes"] == ["no document was found: answered from the model's own knowledge"]
+
+
+def test_a_fine_tuned_model_keeps_its_prompt_without_documents() -> None:
+    result = run(titles=[], mode="ft")
+    assert result["rationale"].startswith("Based on your knowledge and the provided information")
+    assert result["mode"] == "ft"
+
+
+def test_a_retriever_that_raises_gets_a_note() -> None:
+    def broken(query: str) -> list[Document]:
+        raise ConnectionError("index away")
+
+    result = create_instruct_rag(echo(), broken).invoke({"question": QUESTION})
+    assert "index away" in result["notes"][0]
+    assert result["answer"]
+
+
+def test_a_pause_inside_the_retriever_is_no_failure() -> None:
+    def pausing(query: str) -> list[Document]:
+        return documents([interrupt("which?")])
+
+    graph = create_instruct_rag(echo(), pausing, checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    graph.invoke({"question": QUESTION}, config)
+    assert graph.get_state(config).interrupts[0].value == "which?"
+    resume: Any = Command(resume="Emma")
+    result = graph.invoke(resume, config)
+    assert (result["passages"][0].id, result["notes"]) == ("Emma", [])
+
+
+def test_documents_of_the_caller_are_shown_and_nothing_is_retrieved() -> None:
+    graph = create_instruct_rag(echo(), lambda query: 1 / 0)  # type: ignore[arg-type, return-value]
+    result = graph.invoke({"question": QUESTION, "documents": documents()})
+    assert "Document [3] (Title: Middlemarch)" in result["rationale"]
+
+
+# Turns and twins
+
+
+def test_a_new_turn_begins_clean() -> None:
+    texts = [RATIONALE, "I do not know."]
+    graph = create_instruct_rag(
+        FakeListChatModel(responses=texts), lambda query: documents(), checkpointer=InMemorySaver()
+    )
+    config: Any = {"configurable": {"thread_id": "1"}}
+    first = graph.invoke({"messages": [HumanMessage(QUESTION)]}, config)
+    assert first["citations"]
+    context: Any = {"mode": "no_retrieval"}
+    second = graph.invoke({"messages": [HumanMessage("And now?")]}, config, context=context)
+    assert (second["answer"], second["citations"], second["notes"]) == ("I do not know.", [], [])
+    assert (second["passages"], second["numbering"], second["rationale"]) == ([], [], "")
+    kinds = [type(message) for message in second["messages"]]
+    assert kinds == [HumanMessage, AIMessage, HumanMessage, AIMessage]
+
+
+@pytest.mark.parametrize("mode", ["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"])
+@pytest.mark.parametrize("titles", [TITLES, []])
+async def test_sync_and_async_agree(mode: str, titles: list[str]) -> None:
+    for llm in (echo(), FakeListLLM(responses=[RATIONALE]), talkative()):
+        graph = create_instruct_rag(llm, lambda query: documents(titles), DEMONSTRATIONS)
+        context: Any = {"mode": mode, "rationale_tokens": 8}
+        asked: Any = {"question": QUESTION}
+        assert graph.invoke(asked, context=context) == await graph.ainvoke(asked, context=context)
+
+
+def test_settings_of_the_factory_are_defaults_of_runs() -> None:
+    settings = InstructRAGSettings(mode="ralm", order="best_first")
+    graph = create_instruct_rag(echo(), lambda query: documents(), settings=settings)
+    assert graph.invoke({"question": QUESTION})["mode"] == "ralm"
+    context: Any = {"mode": "ft"}
+    result = graph.invoke({"question": QUESTION}, context=context)
+    assert (result["mode"], result["numbering"]) == ("ft", [0, 1, 2])
+    unset: Any = {"mode": None}
+    assert graph.invoke({"question": QUESTION}, context=unset)["mode"] == "instruct"
+
+
+def test_an_empty_question_is_refused() -> None:
+    with pytest.raises(NoQuestion):
+        run(question=" ")
