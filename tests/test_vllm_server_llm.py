@@ -16,6 +16,7 @@ from selfcorrect_rag.models import VLLMServerReflectionLLM
 from selfcorrect_rag.models.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
+from selfcorrect_rag.prompts import prompt_of
 from selfcorrect_rag.reflection import CONTROL_TOKENS, RETRIEVAL, Group
 
 TOKENIZER = ControlledTokenizer(load_tokenizer(generator_path()))
@@ -109,6 +110,12 @@ def test_a_server_that_is_as_it_should_be(loopback: Loopback, suffix: str) -> No
     assert body["allowed_token_ids"] == [TOKENIZER.control_ids[t] for t in CONTROL_TOKENS[:3]]
     assert all(isinstance(i, int) for i in body["prompt"][0])
     assert len(body["logprob_token_ids"]) == 13
+
+
+def test_tokens_are_counted_here_as_the_server_reads_them(loopback: Loopback) -> None:
+    with connect(loopback) as llm:
+        segment = llm.generate_segments([prompt_of("Who wrote [Relevant] it?")], max_tokens=1)[0]
+        assert llm.get_num_tokens("Who wrote [Relevant] it?") == segment["prompt_tokens"]
 
 
 def test_prompts_of_one_call_are_one_request_and_come_back_in_order(loopback: Loopback) -> None:
