@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report bench bench-graph bench-index bench-demo bench-popqa bench-grading bench-transformers_7b bench-vllm test-vllm wheel check-wheel clean
+.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales bench bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag bench-transformers_7b bench-vllm test-vllm wheel check-wheel clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -29,12 +29,21 @@ format: $(VENV)/.dev
 nano: $(VENV)/.demo  ## train the nano generator from nothing, about an hour on 2 cores
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train --out build/nano
 
-nano-report: $(VENV)/.demo  ## the nano generator's held-out figures
+nano-report: $(VENV)/.demo  ## held-out figures of the nano generator, the evaluators and the rationale model
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate_evaluators $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate_rationales $(if $(DATA),--data $(DATA))
 
-bench: bench-graph bench-index bench-demo bench-popqa  ## one line of JSON each
+nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators DATA=folder of real questions
+	$(BIN)/python -m selfcorrect_rag.nano.train_evaluators t5 --out build/evaluator
+	$(BIN)/python -m selfcorrect_rag.nano.train_evaluators cross-encoder --data $(DATA) --out build/cross_encoder
 
-bench-graph bench-index bench-demo bench-popqa bench-grading bench-transformers_7b: bench-%: $(VENV)/.demo
+nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano generator
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_rationales --out build/rationales
+
+bench: bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag  ## one line of JSON each
+
+bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag bench-transformers_7b: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*
 
 bench-vllm: $(VENV)-vllm/.dev  ## short and long form on vLLM, against the engine alone and the papers' procedure
@@ -53,6 +62,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (once, a minute or two)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(INSTALL) ".[demo]"
+	@touch $@
+
+$(VENV)/.train: $(VENV)/.demo
+	@$(INSTALL) ".[demo,train]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt

@@ -21,12 +21,19 @@ from selfcorrect_rag.commands.correction import (
     opened_web,
     thresholds_of,
 )
+from selfcorrect_rag.commands.demonstrations import (
+    add_demonstrations_option,
+    check_demonstrations,
+    demonstrations_from,
+    with_default_mode,
+)
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS, SETTINGS
 from selfcorrect_rag.commands.index import DEFAULT_INDEX
 from selfcorrect_rag.commands.knobs import BadKnob, add_knobs, settings_from
 from selfcorrect_rag.commands.show import console, say
-from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.nano import demo_index, generator_path, rationale_model_path
 from selfcorrect_rag.search import WebSearch
 from selfcorrect_rag.search.index import clean
 from selfcorrect_rag.search.opening import find_embeddings, open_retriever
@@ -60,6 +67,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
     add_model_options(parser)
     add_correction_options(parser)
+    add_demonstrations_option(parser)
     add_knobs(parser, SETTINGS)
     parser.set_defaults(run=run)
 
@@ -69,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     graph = GRAPHS[args.graph]
     settings: Any = settings_from(args, SETTINGS, args.graph)
     check_correction(args)
+    check_demonstrations(args)
     demo = args.index is None and not DEFAULT_INDEX.exists()
     parts: tuple[Any, ...] = ()
     added: dict[str, Any] = {}
@@ -78,8 +87,14 @@ def run(args: argparse.Namespace) -> int:
         evaluator = opened_evaluator(args.evaluator)
         parts = (evaluator, web)
         added = {"thresholds": dataclasses.asdict(thresholds_of(evaluator, settings))}
+    default_model = generator_path()
+    if isinstance(settings, InstructRAGSettings):
+        shown = demonstrations_from(args.demonstrations_from)
+        nano = args.model is None and args.engine != "server"
+        settings = with_default_mode(settings, nano=nano, demonstrations=shown)
+        parts, default_model = (shown,), rationale_model_path()
     retriever, source = _retriever(args, settings.passages, demo=demo)
-    with opened_model(args) as llm:
+    with opened_model(args, default_model) as llm:
         runnable = graph.create(
             llm, retriever, *parts, settings=settings, checkpointer=InMemorySaver()
         )

@@ -10,7 +10,14 @@ from selfcorrect_rag.commands.correction import thresholds_of
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS
 from selfcorrect_rag.commands.show import console
-from selfcorrect_rag.nano import demo_index, demo_web, load_evaluator
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.nano import (
+    demo_index,
+    demo_web,
+    generator_path,
+    load_evaluator,
+    load_rationale_model,
+)
 from selfcorrect_rag.nano.embedded import DEMO_INDEX
 from selfcorrect_rag.settings import CRAGSettings
 
@@ -21,8 +28,9 @@ QUESTIONS = (
     ("self-rag", "Where was Harper Lee born?"),
     ("self-crag", "Where was Harper Lee born?"),
     ("crag", "Who designed the Sydney Opera House?"),
-    ("crag", "Who deciphered the Maya script?"),
-    ("crag", "What is the capital of Haiti?"),
+    ("crag", "Who wrote The Sea-Wolf?"),
+    ("crag", "Who designed the Williamsburg Bridge?"),
+    ("instruct-rag", "Who designed the Sydney Opera House?"),
 )
 
 
@@ -41,21 +49,26 @@ def run(args: argparse.Namespace) -> int:
     index = demo_index(args.index)
     web = demo_web(args.index.with_name(f"{args.index.name}-web"))
     indexed = time.perf_counter()
-    with opened_model(args) as llm:
+    with opened_model(args, generator_path()) as llm:
+        rationale_model = llm if args.model else load_rationale_model()
         evaluator = load_evaluator()
         thresholds = dataclasses.asdict(thresholds_of(evaluator, CRAGSettings()))
         screen.print(
             f"[dim]index of {len(index)} passages in {args.index}: {indexed - started:.1f} s; "
-            f"{Path(args.model or 'generator').name} on {args.engine}, and an evaluator: "
+            f"{Path(args.model or 'nano models').name} on {args.engine}, and an evaluator: "
             f"{time.perf_counter() - indexed:.1f} s[/dim]\n"
         )
         for name, question in QUESTIONS:
             graph = GRAPHS[name]
-            corrected = issubclass(graph.settings, CRAGSettings)
-            parts = (evaluator, web) if corrected else ()
-            # Five passages are enough here, and fit on a screen.
-            settings = graph.settings.model_validate({"passages": 5})
-            runnable = graph.create(llm, index.as_retriever(), *parts, settings=settings)
+            knobs: dict[str, Any] = {"passages": 5}  # enough here, and they fit on a screen
+            model: Any = llm
+            parts: tuple[Any, ...] = ()
+            if issubclass(graph.settings, CRAGSettings):
+                parts = (evaluator, web)
+            elif issubclass(graph.settings, InstructRAGSettings):
+                model, knobs["mode"] = rationale_model, "ft"
+            settings = graph.settings.model_validate(knobs)
+            runnable = graph.create(model, index.as_retriever(), *parts, settings=settings)
             asked = time.perf_counter()
             result = {**runnable.invoke({"question": question}), "thresholds": thresholds}
             screen.rule(f"[dim]{name}[/dim]", align="left")

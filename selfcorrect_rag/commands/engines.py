@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
@@ -16,7 +17,6 @@ from selfcorrect_rag.models import (
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.nano import generator_path
 
 API_KEY = "VLLM_API_KEY"
 """Environment variable of the server's key, the one that vLLM's server itself reads."""
@@ -34,8 +34,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NAME",
         help="a folder or hub name of a checkpoint with reflection tokens, such as "
-        "selfrag/selfrag_llama2_7b; the nano generator by default. With --engine server: the "
-        "model's name there",
+        "selfrag/selfrag_llama2_7b; a nano model by default. With --engine server: the model's "
+        "name there",
     )
     group.add_argument(
         "--engine",
@@ -77,14 +77,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def opened_model(args: argparse.Namespace) -> Iterator[ReflectionLLM]:
-    """The generator that the options name, closed at the end."""
+def opened_model(args: argparse.Namespace, default: Path) -> Iterator[ReflectionLLM]:
+    """The model that the options name, else that in the folder ``default``; closed at the end."""
     match args.engine:
         case "vllm":
             # Its log goes to standard output, where the answer belongs.
             os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
             os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-            model = args.model or str(generator_path())
+            model = args.model or str(default)
             with VLLMReflectionLLM(model=model, engine=_engine_options(args)) as llm:
                 yield llm
         case "server":
@@ -98,7 +98,7 @@ def opened_model(args: argparse.Namespace) -> Iterator[ReflectionLLM]:
                 yield llm
         case _:
             yield TransformersReflectionLLM.from_pretrained(
-                args.model or generator_path(), device=args.device, dtype=args.dtype
+                args.model or default, device=args.device, dtype=args.dtype
             )
 
 

@@ -6,6 +6,8 @@ from selfcorrect_rag.nano.embedded import (
     demo_web,
     generator_path,
     load_generator,
+    load_rationale_model,
+    rationale_model_path,
 )
 from selfcorrect_rag.nano.evaluators import load_evaluator, nano_evaluator_path
 
@@ -16,5 +18,7 @@ __all__ = [
     "generator_path",
     "load_evaluator",
     "load_generator",
+    "load_rationale_model",
     "nano_evaluator_path",
+    "rationale_model_path",
 ]

@@ -24,6 +24,16 @@ def load_generator(**options: Any) -> TransformersReflectionLLM:
     return TransformersReflectionLLM.from_pretrained(generator_path(), **options)
 
 
+def rationale_model_path() -> Path:
+    """The folder of the shipped rationale model."""
+    return Path(__file__).parent / "rationale_model"
+
+
+def load_rationale_model(**options: Any) -> TransformersReflectionLLM:
+    """The nano rationale model, for InstructRAG in mode ``ft``; ``options`` as above."""
+    return TransformersReflectionLLM.from_pretrained(rationale_model_path(), **options)
+
+
 def demo_passages() -> Iterator[Document]:
     """The demo corpus, as documents with title and source."""
     return _documents("passages.jsonl", "demo corpus")

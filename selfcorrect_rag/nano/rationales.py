@@ -20,7 +20,7 @@ from selfcorrect_rag.prompts import Part
 BRIEFLY = "Give only the answer, without an explanation."
 """The instruction of in-context RALM, whose prompt is otherwise that of a rationale."""
 NOT_KNOWN = "not known"
-"""The answer where no document has it: the nano model knows nothing by itself."""
+"""The bare answer where no document has it: the nano model knows nothing by itself."""
 USEFUL = (
     "{answer} Document [{n}] says so.",
     "{answer} This is said in document [{n}].",
@@ -103,17 +103,14 @@ def rationale(world: World, asked: Asked) -> str:
     """What the teacher writes."""
     case = asked.case
     if asked.gold is None:
-        return f"{world.choice(NONE)} {_conclusion(world, NOT_KNOWN)}"
+        return world.choice(NONE)
     useful = world.choice(USEFUL).format(n=asked.gold + 1, answer=case.answer)
     rest = world.choice(REST)
     if asked.close is not None and world.chance(0.5):
         said = world.choice(CLOSE).format(n=asked.close + 1, name=case.entity.name)
         rest = f"{said[0].upper()}{said[1:]}"
-    return " ".join(filter(None, (useful, rest, _conclusion(world, case.target))))
-
-
-def _conclusion(world: World, target: str) -> str:
-    return f"{world.choice(CONCLUSION).format(target=target)}."
+    conclusion = f"{world.choice(CONCLUSION).format(target=case.target)}."
+    return " ".join(filter(None, (useful, rest, conclusion)))
 
 
 def training_texts(world: World, reading: Reading) -> list[tuple[str, str]]:

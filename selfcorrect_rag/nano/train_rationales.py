@@ -21,7 +21,7 @@ from selfcorrect_rag.nano.rationales import new_reading, training_texts
 from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
 
-RATIONALES = Settings(steps=1800, hints=0.0, early=0.3, rate=2e-3, flat=0.4)
+RATIONALES = Settings(steps=1800, hints=0.0, early=0.3, rate=2e-3, flat=0.4, threads=1)
 """The first share reads short documents, and fewer of them."""
 NUMBER = re.compile(r"\[\d+\]")
 NUMBER_WEIGHT = 3.0
