@@ -51,6 +51,7 @@ not useful for answering this question. Based on the above information, the answ
         ("Document 2 states that she was not related to T. S. Eliot.", [2], []),
         ("Unlike Document 5, Document 4 tells us who she was.", [4], [5]),
         ("Document 2 says so, while the other documents are not relevant.", [2], []),
+        ("Document 2 says so, while both others are not relevant.", [2], []),
         ("Neither Document 1 nor Document 3 names an author.", [], [1, 3]),
         ("Document 2 is useful. Document 2 does not say when it was written.", [2], []),
         ("Document 2 is useful. On reflection, Document 2 is not relevant at all.", [], [2]),
