@@ -115,22 +115,26 @@ def held_out_report(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> di
     AUC and best accuracy over pairs, against the base rate of always saying the commoner label;
     then what the evaluator's thresholds do on whole retrievals.
     """
-    scored = [(s, label) for row in rows for s, label in _scored(evaluator, row)]
+    by_question = [_scored(evaluator, row) for row in rows]
+    scored = [pair for pairs in by_question for pair in pairs]
     positives = sum(label > 0 for _, label in scored) / len(scored)
     return {
         "pairs": len(scored),
         "auc": auc(scored),
         "best_accuracy": _best_accuracy(scored),
         "base_rate": max(positives, 1 - positives),
-        "actions": readable(measure(judged(evaluator, rows), evaluator.thresholds)),
+        "actions": readable(measure(_judged(by_question), evaluator.thresholds)),
     }
 
 
 def judged(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> list[Judged]:
     """Each question twice: with all its passages, and with its irrelevant ones alone."""
+    return _judged([_scored(evaluator, row) for row in rows])
+
+
+def _judged(by_question: Sequence[Sequence[tuple[float, float]]]) -> list[Judged]:
     found = []
-    for row in rows:
-        scored = _scored(evaluator, row)
+    for scored in by_question:
         wrong = [score for score, label in scored if label < 0]
         if len(wrong) < len(scored):
             found.append(Judged([score for score, _ in scored], relevant=True))
