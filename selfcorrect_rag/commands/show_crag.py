@@ -77,8 +77,8 @@ def _show_action(console: "Console", result: dict[str, Any]) -> None:
         "  ",
         (action.capitalize(), f"bold {COLOURS[action]}"),
         (": nothing was retrieved" if best is None else f": best score {best:.3f}", "dim"),
-        (f"; Correct above {thresholds['upper']:g}", "dim"),
-        (f", Incorrect below {thresholds['lower']:g}", "dim"),
+        (f"; Correct above {thresholds['upper']:.3g}", "dim"),
+        (f", Incorrect below {thresholds['lower']:.3g}", "dim"),
     )
 
 
