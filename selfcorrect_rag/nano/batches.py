@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from random import Random
+from typing import Protocol, TypeVar
 
 import torch
 from transformers import PreTrainedTokenizerFast
@@ -170,6 +172,30 @@ def collate(rows: Sequence[Encoded]) -> Batch:
     )
 
 
+class Sized(Protocol):
+    """What has a length in tokens."""
+
+    def __len__(self) -> int: ...
+
+
+T = TypeVar("T", bound=Sized)
+
+
+def packed(rows: Sequence[T], tokens: int, chance: Random, multiple: int = 1) -> list[list[T]]:
+    """Batches of rows of like length, in random order.
+
+    Each has at most ``tokens`` tokens once padded to a ``multiple``; a longer row goes alone.
+    """
+    batches: list[list[T]] = [[]]
+    for fresh in sorted(rows, key=len):
+        length = -(-len(fresh) // multiple) * multiple
+        if batches[-1] and (len(batches[-1]) + 1) * length > tokens:
+            batches.append([])
+        batches[-1].append(fresh)
+    chance.shuffle(batches)
+    return batches
+
+
 @dataclass(frozen=True)
 class Stream:
     """An endless deterministic stream of batches of about `tokens` padded tokens."""
@@ -199,11 +225,4 @@ class Stream:
             fresh = encode(self.tokenizer, made, self.weights)
             rows += [r for r in fresh if len(r) <= self.longest]
             total = sum(len(r) for r in rows)
-        rows.sort(key=len)
-        batches: list[list[Encoded]] = [[]]
-        for r in rows:
-            if batches[-1] and (len(batches[-1]) + 1) * ((len(r) + 15) // 16 * 16) > self.tokens:
-                batches.append([])
-            batches[-1].append(r)
-        world.random.shuffle(batches)
-        return batches[:CHUNK]
+        return packed(rows, self.tokens, world.random, multiple=16)[:CHUNK]

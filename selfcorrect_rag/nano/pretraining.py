@@ -20,6 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForSequenceClassification
 
 from selfcorrect_rag.models.pairs import SEPARATOR
+from selfcorrect_rag.nano.batches import packed
 from selfcorrect_rag.nano.cases import Case, new_case
 from selfcorrect_rag.nano.graded import read
 from selfcorrect_rag.nano.tokenizer import EOS, load_tokenizer
@@ -100,13 +101,17 @@ def build(vocabulary: int, settings: Settings) -> T5ForSequenceClassification:
     return model
 
 
-class Example(NamedTuple):
+@dataclass(frozen=True)
+class Example:
     """A pair in tokens."""
 
     ids: list[int]
     answers: list[float]
     """1 where a token of the passage is part of the answer, 0 where not, -1 in the question."""
     label: float
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
 class Batch(NamedTuple):
@@ -137,18 +142,11 @@ class Stream:
         world = World(f"evaluator/{settings.seed}/{number}")
         easy = number * CHUNK < settings.easy * settings.steps
         examples: list[Example] = []
-        while sum(len(e.ids) for e in examples) < 1.1 * CHUNK * settings.tokens:
+        while sum(map(len, examples)) < 1.1 * CHUNK * settings.tokens:
             lengths = [2 if easy else world.choice((2, 4, 6)) for _ in range(64)]
             cases = [new_case(world, most) for most in lengths]
             examples += self._examples(world, cases)
-        examples.sort(key=lambda e: len(e.ids))
-        batches: list[list[Example]] = [[]]
-        for example in examples:
-            if (len(batches[-1]) + 1) * len(example.ids) > settings.tokens:
-                batches.append([])
-            batches[-1].append(example)
-        world.random.shuffle(batches)
-        return batches[:CHUNK]
+        return packed(examples, settings.tokens, world.random)[:CHUNK]
 
     def _examples(self, world: World, cases: Sequence[Case]) -> Iterator[Example]:
         pairs: list[tuple[str, str, str]] = []
@@ -180,12 +178,12 @@ def _answers(text: str, begin: int, answer: str, offsets: Sequence[tuple[int, in
 
 
 def _collate(examples: Sequence[Example]) -> Batch:
-    length = max(len(e.ids) for e in examples)
+    length = max(map(len, examples))
     ids = torch.zeros(len(examples), length, dtype=torch.long)
     answers = torch.full((len(examples), length), -1.0)
     for row, example in enumerate(examples):
-        ids[row, : len(example.ids)] = torch.tensor(example.ids)
-        answers[row, : len(example.ids)] = torch.tensor(example.answers)
+        ids[row, : len(example)] = torch.tensor(example.ids)
+        answers[row, : len(example)] = torch.tensor(example.answers)
     return Batch(ids, answers, torch.tensor([e.label for e in examples]))
 
 

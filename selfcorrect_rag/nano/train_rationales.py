@@ -15,7 +15,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate
+from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate, packed
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.rationales import new_reading, training_texts
 from selfcorrect_rag.nano.train import Settings, Trainer, export
@@ -53,14 +53,7 @@ class RationaleData:
             made = encode(self.tokenizer, training_texts(world, reading))
             if len(made) <= self.settings.tokens // 2:
                 rows.append(made)
-        rows.sort(key=len)
-        batches: list[list[Encoded]] = [[]]
-        for row in rows:
-            if batches[-1] and (len(batches[-1]) + 1) * len(row) > self.settings.tokens:
-                batches.append([])
-            batches[-1].append(row)
-        world.random.shuffle(batches)
-        return batches[:CHUNK]
+        return packed(rows, self.settings.tokens, world.random)[:CHUNK]
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, str]]) -> Encoded:
