@@ -1,10 +1,12 @@
 """Fine-tuning the evaluator at toy size: it learns, resumes after a kill, and reports."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
 from transformers import BertConfig, BertForSequenceClassification, Trainer
 
 from selfcorrect_rag.errors import BadTrainingData
@@ -12,6 +14,7 @@ from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.training.evaluator import (
     EvaluatorSettings,
     _best_accuracy,
+    _like_lengths_together,
     auc,
     train_evaluator,
 )
@@ -101,3 +104,32 @@ def test_auc_and_best_accuracy_by_hand() -> None:
     assert auc([(0.5, 1), (0.5, -1)]) == 0.5
     assert _best_accuracy([(0.9, 1), (0.8, -1), (0.7, 1), (0.1, -1)]) == 0.75
     assert _best_accuracy([(0.5, 1), (0.5, -1), (0.5, -1)]) == pytest.approx(2 / 3)
+
+
+def test_an_adapter_is_trained_and_merged(tmp_path: Path) -> None:
+    settings = dataclasses.replace(TOY, lora=8, rate=1e-2)
+    report = train_evaluator(ROWS, tmp_path, settings, base=toy())  # type: ignore[arg-type]
+    assert report["test"]["auc"] > 0.95
+    asked = "Question 99?", ["the the the 3", "or or or 3"]
+    merged = T5Evaluator.from_pretrained(tmp_path / "evaluator")
+    base, tokenizer = toy()
+    adapted = PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload()
+    alone = T5Evaluator(adapted, tokenizer, max_tokens=48)  # type: ignore[arg-type]
+    assert alone.score(*asked) == pytest.approx(merged.score(*asked), abs=1e-5)
+    untrained, trained = toy()[0].state_dict(), adapted.state_dict()
+    frozen = "bert.embeddings.word_embeddings.weight"
+    assert torch.equal(untrained[frozen], trained[frozen])
+
+
+def test_like_lengths_stand_together_and_nothing_is_lost() -> None:
+    examples = [{"input_ids": [0] * (1 + i * 17 % 37), "number": i} for i in range(203)]
+    ordered = _like_lengths_together(examples, batch=8, seed=3)
+    assert sorted(e["number"] for e in ordered) == list(range(203))
+    assert ordered == _like_lengths_together(examples, batch=8, seed=3)
+    assert ordered != _like_lengths_together(examples, batch=8, seed=4)
+
+    def padded(rows: list[dict]) -> int:
+        batches = [rows[i : i + 8] for i in range(0, len(rows), 8)]
+        return sum(len(b) * max(len(e["input_ids"]) for e in b) for b in batches)
+
+    assert padded(ordered) < 0.7 * padded(examples)
