@@ -7,12 +7,13 @@ question (popqa_dev_741.jsonl; the tokenizer is trained on them). Speed does not
 what the scores are worth is not measured here. Ends in one line of JSON:
 
 official_pairs_per_s    one pair at a time, padded to 512 tokens, float32, as the official code does
-pairs_per_s             T5Evaluator, one question after another, in its default dtype
-float32_pairs_per_s     the same in float32, where that is not the default
-merged_pairs_per_s      T5Evaluator, all questions at once from 16 threads
+float32_pairs_per_s     T5Evaluator, one question after another; the default on a CPU
+bfloat16_pairs_per_s    the same in bfloat16; the default on CUDA
+merged_pairs_per_s      T5Evaluator, all questions at once from 16 threads, in the default dtype
 forward_passes          of these concurrent calls
 mean_tokens             of a pair
-difference              largest difference to the official score, in float32
+float32_difference      largest difference to the official score
+bfloat16_difference     the same in bfloat16
 """
 
 import argparse
@@ -74,14 +75,15 @@ def main() -> None:
         "mean_tokens": round(sum(lengths) / len(lengths), 1),
     }
     official = measured(report, "official_", questions, Official(model, tokenizer).score)
-    single = T5Evaluator.from_model(model, tokenizer)
-    name = "" if args.device == "cpu" else "float32_"
-    scores = measured(report, name, questions, single.score)
-    report["difference"] = max(abs(a - b) for a, b in zip(scores, official, strict=True))
-    if args.device != "cpu":
-        model.to(torch.bfloat16)
-        measured(report, "", questions, T5Evaluator.from_model(model, tokenizer).score)
-    merge(report, questions, T5Evaluator.from_model(model, tokenizer))
+    default = torch.float32 if args.device == "cpu" else torch.bfloat16
+    for dtype in (torch.float32, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        evaluator = T5Evaluator.from_model(model.to(dtype), tokenizer)
+        scores = measured(report, f"{name}_", questions, evaluator.score)
+        apart = max(abs(a - b) for a, b in zip(scores, official, strict=True))
+        report[f"{name}_difference"] = round(apart, 6)
+        if dtype is default:
+            merge(report, questions, evaluator)
     print(json.dumps(report))
 
 
