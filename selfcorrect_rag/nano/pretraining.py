@@ -38,14 +38,14 @@ class Settings:
 
     steps: int = 1600
     seed: int = 1
-    threads: int = 2
+    threads: int = 1
     tokens: int = 4096
     """Padded tokens a batch."""
     width: int = 256
     layers: int = 4
     """Of the encoder; the decoder has one."""
     inner: int = 640
-    rate: float = 3e-3
+    rate: float = 2e-3
     """Peak learning rate: warm-up of 60 steps, flat for a third, cosine to 3 %."""
     easy: float = 0.25
     """Share of the steps with short passages."""
