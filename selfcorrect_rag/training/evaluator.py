@@ -13,6 +13,7 @@ from selfcorrect_rag.models.pairs import PairTokenizer
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training.pairs import Graded, mine_negatives
+from selfcorrect_rag.training.runs import keep_settings, newest_checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -81,10 +82,10 @@ def train_evaluator(
             raise BadTrainingData(
                 f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
             )
-    _same_settings(out, settings)
+    keep_settings(out / "settings.json", dataclasses.asdict(settings))
     model, tokenizer = base or _pretrained(settings.model)
     trainer = _trainer(model, tokenizer, parts["train"], out, settings)
-    trainer.train(resume_from_checkpoint=_newest(out))
+    trainer.train(resume_from_checkpoint=newest_checkpoint(out / "checkpoints"))
     evaluator = T5Evaluator(model, tokenizer, max_tokens=settings.longest)
     calibration = calibrate(judged(evaluator, parts["development"]))
     evaluator.thresholds = calibration.thresholds
@@ -211,25 +212,6 @@ def _pretrained(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
 
     tokenizer = AutoTokenizer.from_pretrained(name)
     return AutoModelForSequenceClassification.from_pretrained(name, num_labels=1), tokenizer
-
-
-def _newest(out: Path) -> str | None:
-    from transformers.trainer_utils import get_last_checkpoint
-
-    folder = out / "checkpoints"
-    if not folder.is_dir():
-        return None
-    newest: str | None = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
-    return newest
-
-
-def _same_settings(out: Path, settings: EvaluatorSettings) -> None:
-    """Keep the settings beside the checkpoints; refuse to go on with others."""
-    file, given = out / "settings.json", dataclasses.asdict(settings)
-    out.mkdir(parents=True, exist_ok=True)
-    if file.exists() and json.loads(file.read_text(encoding="utf-8")) != given:
-        raise BadTrainingData(f"{out} holds a run with other settings: give another folder")
-    file.write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")
 
 
 def _readable(calibration: Calibration) -> dict[str, Any]:

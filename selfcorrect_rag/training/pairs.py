@@ -13,6 +13,13 @@ from selfcorrect_rag.extras import require
 Part = Literal["train", "development", "test"]
 
 
+def part_of(question: str) -> Part:
+    """Which part of the data a question belongs to: by its words, so that the same question always
+    goes the same way (eight tenths, one, one)."""
+    bucket = zlib.crc32(" ".join(question.lower().split()).encode()) % 10
+    return "test" if bucket == 0 else "development" if bucket == 1 else "train"
+
+
 @dataclass(frozen=True)
 class Graded:
     """A question and passages known to be relevant to it, or not."""
@@ -23,10 +30,8 @@ class Graded:
 
     @property
     def part(self) -> Part:
-        """Which part of the data it belongs to: by its words, so that the same question always
-        goes the same way (eight tenths, one, one)."""
-        bucket = zlib.crc32(" ".join(self.question.lower().split()).encode()) % 10
-        return "test" if bucket == 0 else "development" if bucket == 1 else "train"
+        """Which part of the data it belongs to."""
+        return part_of(self.question)
 
     @property
     def labelled(self) -> Iterator[tuple[str, float]]:
@@ -44,7 +49,7 @@ def read_graded(path: Path) -> list[Graded]:
         BadTrainingData: the file or a row is not so; the message names the line.
     """
     rows: dict[str, tuple[list[str], list[str]]] = {}
-    for number, line in _lines(path):
+    for number, line in lines(path):
         try:
             row = json.loads(line)
             question, lists = row["question"], (row.get("positives"), row.get("negatives"))
@@ -69,7 +74,7 @@ def read_corpus(path: Path) -> list[str]:
         BadTrainingData: the file or a row is not so.
     """
     passages = []
-    for number, line in _lines(path):
+    for number, line in lines(path):
         try:
             row = json.loads(line)
             text = row if isinstance(row, str) else row["text"]
@@ -79,12 +84,18 @@ def read_corpus(path: Path) -> list[str]:
     return passages
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a JSONL file that are not blank, numbered from 1.
+
+    Raises:
+        BadTrainingData: it cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadTrainingData(f"cannot read {path}: {error}") from error
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Not splitlines: a string of JSON may hold U+2028 and its like as they are.
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, line
 
