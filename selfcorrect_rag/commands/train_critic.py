@@ -53,11 +53,11 @@ def add_parsers(kinds: Any) -> None:
         help="what to ask about: %(choices)s; all by default",
     )
     data.add_argument(
-        "--sample", type=int, metavar="N", help="most requests an aspect; all by default"
+        "--sample", type=_count, metavar="N", help="most requests an aspect; all by default"
     )
     data.add_argument(
         "--max-concurrency",
-        type=int,
+        type=_count,
         default=8,
         metavar="N",
         help="most calls at a time (default: %(default)s)",
@@ -66,13 +66,19 @@ def add_parsers(kinds: Any) -> None:
         if setting.name != "model":
             data.add_argument(
                 f"--{setting.name.replace('_', '-')}",
-                type=type(setting.default),
+                type=_count if isinstance(setting.default, int) else float,
                 default=setting.default,
                 metavar="X",
                 help="default: %(default)s",
             )
     data.add_argument("--dry-run", action="store_true", help="show the cost and stop")
     data.set_defaults(run=run_critic_data)
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return int(text)
 
 
 def run_critic_data(args: argparse.Namespace) -> int:

@@ -15,7 +15,6 @@ from langchain_core.messages import HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import ContextThreadPoolExecutor
-from langchain_core.runnables.retry import ExponentialJitterParams
 
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.prompts import as_text
@@ -25,9 +24,7 @@ from selfcorrect_rag.training.runs import keep_settings, refuse_others
 MALFORMED = "malformed"
 """The reason of a failure that is settled: the model answered, in none of the forms asked for."""
 TRIES = 4
-"""Of one call that raises, each after a longer wait."""
-FIRST_WAIT = 1.0
-"""Seconds, more or less, before the second try; doubled before each one after."""
+"""Of one call that raises: after about a second, two and four."""
 PATIENCE = 20
 """Requests in a row that may fail before a run gives up."""
 
@@ -105,6 +102,8 @@ class Labelling:
         Raises:
             BadTrainingData: ``out`` is of a run with other settings, or no file of labels.
         """
+        if attempts < 1:
+            raise ValueError(f"attempts is {attempts}; a request is made at least once")
         self._requests: dict[str, Request] = {}
         for request in requests:
             self._requests.setdefault(request.key, request)
@@ -148,15 +147,11 @@ class Labelling:
             EngineFailed: :data:`PATIENCE` requests in a row failed; what came before is kept.
         """
         with (
-            self._running(on_done) as running,
+            self._running(max_concurrency, on_done) as running,
             ContextThreadPoolExecutor(max_workers=max_concurrency) as pool,
         ):
             try:
-                workers = [
-                    pool.submit(running.work, _patient(model)) for _ in range(max_concurrency)
-                ]
-                for worker in workers:
-                    worker.result()
+                list(pool.map(running.work, [_patient(model)] * max_concurrency))
             finally:
                 running.stop()
         return self._report(running)
@@ -169,7 +164,7 @@ class Labelling:
         on_done: Callable[[], object] | None = None,
     ) -> Report:
         """The async twin of :meth:`run`."""
-        with self._running(on_done) as running:
+        with self._running(max_concurrency, on_done) as running:
             workers = [
                 asyncio.create_task(running.awork(_patient(model))) for _ in range(max_concurrency)
             ]
@@ -181,7 +176,11 @@ class Labelling:
         return self._report(running)
 
     @contextmanager
-    def _running(self, on_done: Callable[[], object] | None) -> Iterator["_Running"]:
+    def _running(
+        self, max_concurrency: int, on_done: Callable[[], object] | None
+    ) -> Iterator["_Running"]:
+        if max_concurrency < 1:
+            raise ValueError(f"max_concurrency is {max_concurrency}; some call must be made")
         keep_settings(self._settings_file, self._settings)
         with appending(self.out) as labels, appending(self.failures) as failures:
             running = _Running(self, labels, failures, on_done or (lambda: None))
@@ -198,10 +197,8 @@ class Labelling:
         counted: dict[str, Counter[str]] = {}
         for key, request in self._requests.items():
             outcomes = counted.setdefault(request.group, Counter(labelled=0, malformed=0, failed=0))
-            if key in self.labelled:
-                outcomes["labelled"] += 1
-            else:
-                outcomes[MALFORMED if self.reasons.get(key) == MALFORMED else "failed"] += 1
+            failed = MALFORMED if self.reasons.get(key) == MALFORMED else "failed"
+            outcomes["labelled" if key in self.labelled else failed] += 1
         by_group = {group: dict(outcomes) for group, outcomes in counted.items()}
         return Report(by_group, running.calls, running.input_tokens, running.output_tokens)
 
@@ -228,7 +225,7 @@ class _Running:
                 while asking.is_open:
                     asking.take(model.invoke(asking.request.prompt))
             except Exception as error:
-                asking.reason = f"{type(error).__name__}: {error}"
+                asking.fail(error)
             self._keep(asking)
 
     async def awork(self, model: Runnable[Any, Any]) -> None:
@@ -237,7 +234,7 @@ class _Running:
                 while asking.is_open:
                     asking.take(await model.ainvoke(asking.request.prompt))
             except Exception as error:
-                asking.reason = f"{type(error).__name__}: {error}"
+                asking.fail(error)
             self._keep(asking)
 
     def stop(self) -> None:
@@ -291,7 +288,9 @@ class _Asking:
         self.answers.append(answer if isinstance(answer, str) else as_text(answer.content))
         self.row = self._read(self.request, self.answers[-1])
 
+    def fail(self, error: Exception) -> None:
+        self.reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+
 
 def _patient(model: Runnable[Any, Any]) -> Runnable[Any, Any]:
-    waits = ExponentialJitterParams(initial=FIRST_WAIT, jitter=FIRST_WAIT)
-    return model.with_retry(stop_after_attempt=TRIES, exponential_jitter_params=waits)
+    return model.with_retry(stop_after_attempt=TRIES)
