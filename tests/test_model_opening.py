@@ -42,7 +42,7 @@ def test_a_providers_model(provider: list[tuple[str, dict[str, Any]]]) -> None:
     for name in ("nobody:large-1", "json:large-1"):
         assert isinstance(find_chat_model(name, temperature=1.0), FakeListChatModel)
         assert provider.pop() == (name, {"temperature": 1.0})
-    with pytest.raises(NoChatModel, match="^nobody:broken: no key: set it$"):
+    with pytest.raises(NoChatModel, match=r"^nobody:broken: no key: set it$"):
         find_chat_model("nobody:broken")
 
 

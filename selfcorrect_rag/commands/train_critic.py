@@ -5,11 +5,12 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.opening import find_chat_model
+from selfcorrect_rag.training.critic import CriticSettings, train_critic
 from selfcorrect_rag.training.critic_data import (
     CriticDataSettings,
     critic_labelling,
@@ -17,6 +18,8 @@ from selfcorrect_rag.training.critic_data import (
     read_instances,
     token_counts,
 )
+
+Settings = TypeVar("Settings", CriticDataSettings, CriticSettings)
 
 
 def add_parsers(kinds: Any) -> None:
@@ -62,17 +65,42 @@ def add_parsers(kinds: Any) -> None:
         metavar="N",
         help="most calls at a time (default: %(default)s)",
     )
-    for setting in dataclasses.fields(CriticDataSettings):
-        if setting.name != "model":
-            data.add_argument(
+    _add_settings(data, CriticDataSettings)
+    data.add_argument("--dry-run", action="store_true", help="show the cost and stop")
+    data.set_defaults(run=run_critic_data)
+    critic = kinds.add_parser(
+        "critic",
+        help="Self-RAG's critic, from such data",
+        description="Fine-tune a causal language model or a T5 to give reflection tokens. The same "
+        "command goes on after a kill.",
+    )
+    critic.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="what critic-data wrote"
+    )
+    critic.add_argument("--out", type=Path, required=True, metavar="DIR")
+    _add_settings(critic, CriticSettings)
+    critic.set_defaults(run=run_critic)
+
+
+def _add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
+    """An option for each setting that has a default."""
+    for setting in dataclasses.fields(kind):
+        if setting.default is not dataclasses.MISSING:
+            is_count = isinstance(setting.default, int) and setting.name != "seed"
+            parser.add_argument(
                 f"--{setting.name.replace('_', '-')}",
-                type=_count if isinstance(setting.default, int) else float,
+                type=_count if is_count else type(setting.default),
                 default=setting.default,
                 metavar="X",
                 help="default: %(default)s",
             )
-    data.add_argument("--dry-run", action="store_true", help="show the cost and stop")
-    data.set_defaults(run=run_critic_data)
+
+
+def _settings(kind: type[Settings], args: argparse.Namespace) -> Settings:
+    names = [setting.name for setting in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    settings = kind(**{name: getattr(args, name) for name in names})
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)  # type: ignore[call-overload]
+    return settings
 
 
 def _count(text: str) -> int:
@@ -83,9 +111,7 @@ def _count(text: str) -> int:
 
 def run_critic_data(args: argparse.Namespace) -> int:
     """Show what labelling costs, label, and print how it came out."""
-    names = [setting.name for setting in dataclasses.fields(CriticDataSettings)]
-    settings = CriticDataSettings(**{name: getattr(args, name) for name in names})
-    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    settings = _settings(CriticDataSettings, args)
     instances = read_instances(args.data)
     labelling = critic_labelling(
         instances, args.out, settings, aspects=args.aspects, sample=args.sample
@@ -108,3 +134,29 @@ def run_critic_data(args: argparse.Namespace) -> int:
     print(json.dumps({**dataclasses.asdict(report), "tokens": counts}, indent=2))
     print(f"the labels are in {args.out}, what failed in {labelling.failures}")
     return int(any(outcomes["failed"] for outcomes in report.outcomes.values()))
+
+
+def run_critic(args: argparse.Namespace) -> int:
+    """Fine-tune a critic and print how often it agrees with its teacher."""
+    settings = _settings(CriticSettings, args)
+    report = train_critic(read_critic_rows(args.data), args.out, settings)
+    print(json.dumps({"rows": report["rows"], "shortened": report["shortened"]}))
+    print("\n".join(_in_words(report["test"])))
+    print(f"the critic is in {args.out / 'critic'}, its report in {args.out / 'report.json'}")
+    return 0
+
+
+def _in_words(test: dict[str, Any]) -> list[str]:
+    """The paper's figure 5, and below it what was taken for what."""
+    rows = {"test questions": test["accuracy"], "commonest token": test["base_rate"]}
+    lines = [" " * 16 + "".join(f"{group:>10}" for group in test["accuracy"])]
+    for name, shares in rows.items():
+        cells = ["-" if share is None else f"{100 * share:.1f}" for share in shares.values()]
+        lines.append(f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells))
+    for group, confusion in test["confusion"].items():
+        lines += ["", f"{group}: the teacher's token, and how often the critic gave each"]
+        lines += [
+            f"  {token:<28}" + ", ".join(f"{count} {given}" for given, count in counts.items())
+            for token, counts in confusion.items()
+        ]
+    return lines
