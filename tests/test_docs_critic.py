@@ -9,29 +9,33 @@ import pytest
 from selfcorrect_rag.cli import main
 from tests.test_docs import BLOCK, ROOT
 from tests.training.teacher import quick
+from tests.training.test_critic import encoder_decoder
 from tests.training.test_critic_data import data
 
 PAGE = (ROOT / "docs" / "critic.md").read_text(encoding="utf-8")
 
 
-def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
+MODELS = {"openai:gpt-4o": "tests.training.teacher:quick", "google/flan-t5-xl": "base"}
+
+
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    model, words = encoder_decoder()
+    model.save_pretrained("base")
+    words.save_pretrained("base")
     data(tmp_path / "rows.jsonl", 30)
-    (shell,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
-    for line in shell.replace("openai:gpt-4o", "tests.training.teacher:quick").splitlines():
-        words = shlex.split(line)
-        if words[0] == "selfcorrect-rag":
-            assert main(words[1:]) == 0, line
-    assert (tmp_path / "labels.jsonl").exists()
-
-
-def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    data(tmp_path / "rows.jsonl", 4)
-    (block,) = BLOCK.findall(PAGE)
+    for line in "".join(SHELL.findall(PAGE)).splitlines():
+        command = [MODELS.get(word, word) for word in shlex.split(line)]
+        if command[0] == "selfcorrect-rag":
+            assert main(command[1:]) == 0, line
+    (tmp_path / "labels.jsonl").unlink()
+    (tmp_path / "labels.settings.json").unlink()
+    label, judge = BLOCK.findall(PAGE)
     names: dict[str, object] = {"chat_model": quick}
-    exec(compile(block, "critic.md", "exec"), names)
+    exec(compile(label, "critic.md", "exec"), names)
     assert names["report"].outcomes["ISUSE"]["labelled"] > 0  # type: ignore[attr-defined]
+    exec(compile(judge, "critic.md", "exec"), names)
 
 
 def test_the_table_of_aspects() -> None:

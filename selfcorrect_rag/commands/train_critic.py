@@ -97,9 +97,9 @@ def _add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
 
 
 def _settings(kind: type[Settings], args: argparse.Namespace) -> Settings:
-    names = [setting.name for setting in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    names = [setting.name for setting in dataclasses.fields(kind)]
     settings = kind(**{name: getattr(args, name) for name in names})
-    print(json.dumps(dataclasses.asdict(settings)), flush=True)  # type: ignore[call-overload]
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)
     return settings
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.critic import MAX_TOKENS, Asked, Critic, load_language_model
+from selfcorrect_rag.models.critic import MAX_TOKENS, Critic, load_language_model
 from selfcorrect_rag.reflection import TOKENS, Group
 from selfcorrect_rag.training.critic_data import CriticRow
 from selfcorrect_rag.training.runs import keep_settings, newest_checkpoint, refuse_others
@@ -95,7 +95,7 @@ def train_critic(
     trainer.train(resume_from_checkpoint=newest_checkpoint(out / "checkpoints"))
     model.save_pretrained(out / "critic")
     tokenizer.save_pretrained(out / "critic")
-    lengths = [len(critic.prompt_ids(_asked(row))) for row in parts["train"]]
+    lengths = [len(critic.prompt_ids(row.asked)) for row in parts["train"]]
     report = {
         "rows": {name: len(of_part) for name, of_part in parts.items()},
         "shortened": sum(length > critic.limit for length in lengths),
@@ -108,13 +108,13 @@ def train_critic(
 
 def agreement(critic: Critic, rows: Sequence[CriticRow]) -> dict[str, Any]:
     """How often the critic gives the teacher's token; see :func:`train_critic`."""
-    given = critic.judge([_asked(row) for row in rows])
+    given = critic.judge([row.asked for row in rows])
     confusion: dict[str, Confusion] = {
         group.value: {token: dict.fromkeys(TOKENS[group], 0) for token in TOKENS[group]}
         for group in FIGURE_5
     }
     for row, token in zip(rows, given, strict=True):
-        confusion[row.group][row.token][token] += 1
+        confusion[row.asked.group][row.token][token] += 1
     return {
         "accuracy": {group: _accuracy(table) for group, table in confusion.items()},
         "base_rate": {group: _base_rate(table) for group, table in confusion.items()},
@@ -130,10 +130,6 @@ def _accuracy(confusion: Confusion) -> float | None:
 def _base_rate(confusion: Confusion) -> float | None:
     totals = [sum(given.values()) for given in confusion.values()]
     return max(totals) / sum(totals) if any(totals) else None
-
-
-def _asked(row: CriticRow) -> Asked:
-    return Asked(row.instruction, row.input, row.group)
 
 
 def _trainer(critic: Critic, rows: Sequence[CriticRow], out: Path, settings: CriticSettings) -> Any:
@@ -163,6 +159,6 @@ def _trainer(critic: Critic, rows: Sequence[CriticRow], out: Path, settings: Cri
     return Trainer(
         model=critic.model,
         args=arguments,
-        train_dataset=[critic.example(_asked(row), row.token) for row in rows],
+        train_dataset=[critic.example(row.asked, row.token) for row in rows],
         data_collator=DataCollatorForSeq2Seq(critic.tokenizer),
     )

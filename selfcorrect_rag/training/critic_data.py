@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from selfcorrect_rag.aspect import Aspect, Instance, fields_text
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.critic import Asked
 from selfcorrect_rag.prompts import question_text
-from selfcorrect_rag.reflection import GROUP_OF, TOKENS, Group
+from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.label_file import rows
 from selfcorrect_rag.training.labelling import Labelling, Request
 from selfcorrect_rag.training.pairs import Part, lines, part_of
@@ -38,15 +39,14 @@ class CriticRow(NamedTuple):
     """One example for the critic."""
 
     instruction: str
-    """What the critic is asked, by aspect."""
     input: str
-    """What it is asked about."""
     token: str
     part: Part
 
     @property
-    def group(self) -> Group:
-        return GROUP_OF[self.token]
+    def asked(self) -> Asked:
+        """What the token answers."""
+        return Asked(self.instruction, self.input, GROUP_OF[self.token])
 
 
 def read_instances(path: Path) -> list[Instance]:
@@ -123,29 +123,30 @@ def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
     """How often each token was given, by group."""
     counts = {group.value: dict.fromkeys(tokens, 0) for group, tokens in TOKENS.items()}
     for row in labelled:
-        counts[row.group][row.token] += 1
+        counts[row.asked.group][row.token] += 1
     return counts
 
 
-def critic_input(aspect: Aspect, instance: Instance) -> str:
-    """What the critic reads: the fields that the aspect is judged by, as the official data has."""
+def critic_asked(aspect: Aspect, instance: Instance) -> Asked:
+    """What a critic is asked about ``instance``, as its training data asks it."""
     order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
     judged_by = [field for field in order if field in aspect.fields]
-    return fields_text(instance, judged_by, instruction="Task instruction")
+    judged = fields_text(instance, judged_by, instruction="Task instruction")
+    return Asked(aspect.instructions, judged, aspect.group)
 
 
 def _request(name: str, instance: Instance) -> Request:
-    aspect = ASPECTS[name]
+    asked = critic_asked(ASPECTS[name], instance)
     question = instance.instruction
     if instance.input:
         question = question_text(instance.input, instance.instruction)
     fields = {
         "task": _TASKS[name],
         "part": part_of(question),
-        "instruction": aspect.instructions,
-        "input": critic_input(aspect, instance),
+        "instruction": asked.instruction,
+        "input": asked.input,
     }
-    return Request(aspect.prompt(instance), aspect.group.value, fields)
+    return Request(ASPECTS[name].prompt(instance), asked.group.value, fields)
 
 
 def _sampled(requests: Mapping[str, Request], sample: int | None) -> list[Request]:
