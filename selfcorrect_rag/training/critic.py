@@ -58,7 +58,8 @@ def train_critic(
     The same call goes on from the newest checkpoint in ``out`` after a kill, to the same weights.
 
     Args:
-        rows: the teacher's labels, see :func:`~selfcorrect_rag.training.critic_data`.
+        rows: the teacher's labels, see
+            :func:`~selfcorrect_rag.training.critic_data.read_critic_rows`.
         out: folder of checkpoints, the result (``critic``) and ``report.json``.
         settings: see :class:`CriticSettings`.
         base: a model and its tokenizer to begin from, in place of ``settings.model``.
