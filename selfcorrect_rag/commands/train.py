@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.commands import train_rationales
+from selfcorrect_rag.commands import train_critic, train_rationales
 from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
 from selfcorrect_rag.training.pairs import read_corpus, read_graded
 
@@ -45,6 +45,7 @@ def add_parser(subparsers: Any) -> None:
             help="default: %(default)s",
         )
     evaluator.set_defaults(run=run_evaluator)
+    train_critic.add_parsers(kinds)
 
 
 def run_evaluator(args: argparse.Namespace) -> int:

@@ -1,0 +1,162 @@
+"""``selfcorrect-rag train critic-data`` and ``train critic``: Self-RAG's critic from a teacher."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.training.critic import CriticSettings, train_critic
+from selfcorrect_rag.training.critic_data import (
+    CriticDataSettings,
+    critic_labelling,
+    read_critic_rows,
+    read_instances,
+    token_counts,
+)
+
+Settings = TypeVar("Settings", CriticDataSettings, CriticSettings)
+
+
+def add_parsers(kinds: Any) -> None:
+    """Register the two kinds of training."""
+    data = kinds.add_parser(
+        "critic-data",
+        help="the data of Self-RAG's critic: reflection tokens by any chat model",
+        description="Ask a model for the reflection tokens of instructions and outputs, in the "
+        "paper's words. The same command goes on after a kill, and asks for what is new in the "
+        "data. What failed is in OUT.failed.jsonl; the exit code is 1 where the command is worth "
+        "repeating.",
+    )
+    data.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help='JSONL rows {"instruction": ..., "output": ...}, and where there are: input, '
+        "evidence, preceding_sentences, target_output",
+    )
+    data.add_argument("--out", type=Path, required=True, metavar="FILE", help="labels, in JSONL")
+    data.add_argument(
+        "--model",
+        required=True,
+        metavar="MODULE:ATTRIBUTE|PROVIDER:MODEL",
+        help="a LangChain model of your own, or one that langchain knows, such as openai:gpt-4o",
+    )
+    data.add_argument(
+        "--aspects",
+        nargs="+",
+        choices=list(ASPECTS),
+        default=list(ASPECTS),
+        metavar="ASPECT",
+        help="what to ask about: %(choices)s; all by default",
+    )
+    data.add_argument(
+        "--sample", type=_count, metavar="N", help="most requests an aspect; all by default"
+    )
+    data.add_argument(
+        "--max-concurrency",
+        type=_count,
+        default=8,
+        metavar="N",
+        help="most calls at a time (default: %(default)s)",
+    )
+    _add_settings(data, CriticDataSettings)
+    data.add_argument("--dry-run", action="store_true", help="show the cost and stop")
+    data.set_defaults(run=run_critic_data)
+    critic = kinds.add_parser(
+        "critic",
+        help="Self-RAG's critic, from such data",
+        description="Fine-tune a causal language model or a T5 to give reflection tokens. The same "
+        "command goes on after a kill.",
+    )
+    critic.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="what critic-data wrote"
+    )
+    critic.add_argument("--out", type=Path, required=True, metavar="DIR")
+    _add_settings(critic, CriticSettings)
+    critic.set_defaults(run=run_critic)
+
+
+def _add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
+    """An option for each setting that has a default."""
+    for setting in dataclasses.fields(kind):
+        if setting.default is not dataclasses.MISSING:
+            is_count = isinstance(setting.default, int) and setting.name != "seed"
+            parser.add_argument(
+                f"--{setting.name.replace('_', '-')}",
+                type=_count if is_count else type(setting.default),
+                default=setting.default,
+                metavar="X",
+                help="default: %(default)s",
+            )
+
+
+def _settings(kind: type[Settings], args: argparse.Namespace) -> Settings:
+    names = [setting.name for setting in dataclasses.fields(kind)]
+    settings = kind(**{name: getattr(args, name) for name in names})
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    return settings
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return int(text)
+
+
+def run_critic_data(args: argparse.Namespace) -> int:
+    """Show what labelling costs, label, and print how it came out."""
+    settings = _settings(CriticDataSettings, args)
+    instances = read_instances(args.data)
+    labelling = critic_labelling(
+        instances, args.out, settings, aspects=args.aspects, sample=args.sample
+    )
+    calls, tokens = labelling.cost()
+    print(
+        f"{calls:,} calls: about {tokens:,} tokens in, at most {calls * settings.max_tokens:,} "
+        "out, and more where an answer is malformed",
+        flush=True,
+    )
+    if args.dry_run:
+        return 0
+    model = find_language_model(
+        args.model, temperature=settings.temperature, max_tokens=settings.max_tokens
+    )
+    bar = require("tqdm", "train").tqdm(total=calls, desc="labels", unit="", file=sys.stderr)
+    with bar:
+        report = labelling.run(model, max_concurrency=args.max_concurrency, on_done=bar.update)
+    counts = token_counts(read_critic_rows(args.out))
+    print(json.dumps({**dataclasses.asdict(report), "tokens": counts}, indent=2))
+    print(f"the labels are in {args.out}, what failed in {labelling.failures}")
+    return int(any(outcomes["failed"] for outcomes in report.outcomes.values()))
+
+
+def run_critic(args: argparse.Namespace) -> int:
+    """Fine-tune a critic and print how often it agrees with its teacher."""
+    settings = _settings(CriticSettings, args)
+    report = train_critic(read_critic_rows(args.data), args.out, settings)
+    print(json.dumps({"rows": report["rows"], "shortened": report["shortened"]}))
+    print("\n".join(_in_words(report["test"])))
+    print(f"the critic is in {args.out / 'critic'}, its report in {args.out / 'report.json'}")
+    return 0
+
+
+def _in_words(test: dict[str, Any]) -> list[str]:
+    """The paper's figure 5, and below it what was taken for what."""
+    rows = {"test questions": test["accuracy"], "commonest token": test["base_rate"]}
+    lines = [" " * 16 + "".join(f"{group:>10}" for group in test["accuracy"])]
+    for name, shares in rows.items():
+        cells = ["-" if share is None else f"{100 * share:.1f}" for share in shares.values()]
+        lines.append(f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells))
+    for group, confusion in test["confusion"].items():
+        lines += ["", f"{group}: the teacher's token, and how often the critic gave each"]
+        lines += [
+            f"  {token:<28}" + ", ".join(f"{count} {given}" for given, count in counts.items())
+            for token, counts in confusion.items()
+        ]
+    return lines
