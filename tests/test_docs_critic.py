@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if command[0] == "selfcorrect-rag":
             assert main(command[1:]) == 0, line
     (tmp_path / "labels.jsonl").unlink()
-    (tmp_path / "labels.settings.json").unlink()
+    shutil.rmtree("labels.jsonl.run")
     label, judge = BLOCK.findall(PAGE)
     names: dict[str, object] = {"chat_model": quick}
     exec(compile(label, "critic.md", "exec"), names)

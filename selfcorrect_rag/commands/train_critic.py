@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
+from selfcorrect_rag.commands.numbers import count
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.opening import find_language_model
@@ -28,9 +29,8 @@ def add_parsers(kinds: Any) -> None:
         "critic-data",
         help="the data of Self-RAG's critic: reflection tokens by any chat model",
         description="Ask a model for the reflection tokens of instructions and outputs, in the "
-        "paper's words. The same command goes on after a kill, and asks for what is new in the "
-        "data. What failed is in OUT.failed.jsonl; the exit code is 1 where the command is worth "
-        "repeating.",
+        "paper's words. The same command goes on after a kill, asks for what is new in the data "
+        "and tries again the calls that failed; the exit code is 1 where some are left.",
     )
     data.add_argument(
         "--data",
@@ -56,17 +56,19 @@ def add_parsers(kinds: Any) -> None:
         help="what to ask about: %(choices)s; all by default",
     )
     data.add_argument(
-        "--sample", type=_count, metavar="N", help="most requests an aspect; all by default"
+        "--sample", type=count, metavar="N", help="most requests an aspect; all by default"
     )
     data.add_argument(
-        "--max-concurrency",
-        type=_count,
+        "--concurrency",
+        type=count,
         default=8,
         metavar="N",
-        help="most calls at a time (default: %(default)s)",
+        help="most calls at a time; default: %(default)s",
     )
     _add_settings(data, CriticDataSettings)
-    data.add_argument("--dry-run", action="store_true", help="show the cost and stop")
+    data.add_argument(
+        "--estimate", action="store_true", help="say what it would cost, and call nothing"
+    )
     data.set_defaults(run=run_critic_data)
     critic = kinds.add_parser(
         "critic",
@@ -89,7 +91,7 @@ def _add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
             is_count = isinstance(setting.default, int) and setting.name != "seed"
             parser.add_argument(
                 f"--{setting.name.replace('_', '-')}",
-                type=_count if is_count else type(setting.default),
+                type=count if is_count else type(setting.default),
                 default=setting.default,
                 metavar="X",
                 help="default: %(default)s",
@@ -101,12 +103,6 @@ def _settings(kind: type[Settings], args: argparse.Namespace) -> Settings:
     settings = kind(**{name: getattr(args, name) for name in names})
     print(json.dumps(dataclasses.asdict(settings)), flush=True)
     return settings
-
-
-def _count(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return int(text)
 
 
 def run_critic_data(args: argparse.Namespace) -> int:
@@ -122,17 +118,17 @@ def run_critic_data(args: argparse.Namespace) -> int:
         "out, and more where an answer is malformed",
         flush=True,
     )
-    if args.dry_run:
+    if args.estimate:
         return 0
     model = find_language_model(
         args.model, temperature=settings.temperature, max_tokens=settings.max_tokens
     )
     bar = require("tqdm", "train").tqdm(total=calls, desc="labels", unit="", file=sys.stderr)
     with bar:
-        report = labelling.run(model, max_concurrency=args.max_concurrency, on_done=bar.update)
+        report = labelling.run(model, max_concurrency=args.concurrency, on_done=bar.update)
     counts = token_counts(read_critic_rows(args.out))
     print(json.dumps({**dataclasses.asdict(report), "tokens": counts}, indent=2))
-    print(f"the labels are in {args.out}, what failed in {labelling.failures}")
+    print(f"the labels are in {args.out}, what failed in {labelling.failures.path}")
     return int(any(outcomes["failed"] for outcomes in report.outcomes.values()))
 
 
@@ -156,7 +152,7 @@ def _in_words(test: dict[str, Any]) -> list[str]:
     for group, confusion in test["confusion"].items():
         lines += ["", f"{group}: the teacher's token, and how often the critic gave each"]
         lines += [
-            f"  {token:<28}" + ", ".join(f"{count} {given}" for given, count in counts.items())
+            f"  {token:<28}" + ", ".join(f"{often} {given}" for given, often in counts.items())
             for token, counts in confusion.items()
         ]
     return lines

@@ -12,7 +12,11 @@ from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.critic import MAX_TOKENS, Critic, load_language_model
 from selfcorrect_rag.reflection import TOKENS, Group
 from selfcorrect_rag.training.critic_data import CriticRow
-from selfcorrect_rag.training.runs import keep_settings, newest_checkpoint, refuse_others
+from selfcorrect_rag.training.journal import (
+    keep_settings,
+    newest_checkpoint,
+    refuse_other_settings,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -87,10 +91,10 @@ def train_critic(
             raise BadTrainingData(f"no row of the {len(rows)} is in the {name} part")
     if settings.together < 1 or settings.batch % settings.together:
         raise BadTrainingData(f"batch {settings.batch} is no multiple of {settings.together}")
-    refuse_others(out / "settings.json", dataclasses.asdict(settings))
+    refuse_other_settings(out, dataclasses.asdict(settings))
     transformers.set_seed(settings.seed)
     model, tokenizer = base or load_language_model(settings.model, "float32")
-    keep_settings(out / "settings.json", dataclasses.asdict(settings))
+    keep_settings(out, dataclasses.asdict(settings))
     critic = Critic(model, tokenizer, max_tokens=settings.longest)
     trainer = _trainer(critic, parts["train"], out, settings)
     trainer.train(resume_from_checkpoint=newest_checkpoint(out / "checkpoints"))

@@ -12,7 +12,7 @@ from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.critic import Asked
 from selfcorrect_rag.prompts import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
-from selfcorrect_rag.training.label_file import rows
+from selfcorrect_rag.training.journal import Journal
 from selfcorrect_rag.training.labelling import Labelling, Request
 from selfcorrect_rag.training.pairs import Part, lines, part_of, read_text
 
@@ -107,10 +107,9 @@ def read_critic_rows(path: Path) -> list[CriticRow]:
     if not path.exists():
         raise BadTrainingData(f"cannot read {path}: it does not exist")
     try:
-        ordered = sorted(rows(path), key=lambda row: str(row["key"]))
         found = [
             CriticRow(row["instruction"], row["input"], row["token"], row["part"])
-            for row in ordered
+            for _, row in sorted(Journal(path).rows.items())
         ]
     except KeyError as error:
         raise BadTrainingData(f"{path}: a row lacks {error}") from error

@@ -14,9 +14,12 @@ from selfcorrect_rag.models.pairs import PairTokenizer
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
-from selfcorrect_rag.training.journal import same_settings
+from selfcorrect_rag.training.journal import (
+    keep_settings,
+    newest_checkpoint,
+    refuse_other_settings,
+)
 from selfcorrect_rag.training.pairs import Graded, parted
-from selfcorrect_rag.training.runs import newest_checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -85,9 +88,10 @@ def train_evaluator(
             raise BadTrainingData(
                 f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
             )
-    same_settings(out, settings)
+    refuse_other_settings(out, dataclasses.asdict(settings))
     model: Any
     model, tokenizer = base or _pretrained(settings.model)
+    keep_settings(out, dataclasses.asdict(settings))
     if settings.lora:
         model = _adapted(model, settings.lora)
     trainer = _trainer(model, tokenizer, parts["train"], out, settings)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from langchain_core.messages import HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
@@ -18,8 +18,14 @@ from langchain_core.runnables.config import ContextThreadPoolExecutor
 
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.prompts import as_text
-from selfcorrect_rag.training.label_file import append, appending, put_in_order, rows
-from selfcorrect_rag.training.runs import keep_settings, refuse_others
+from selfcorrect_rag.training.journal import (
+    FAILURES,
+    Journal,
+    keep_settings,
+    only_run,
+    refuse_other_settings,
+    run_folder,
+)
 
 MALFORMED = "malformed"
 """The reason of a failure that is settled: the model answered, in none of the forms asked for."""
@@ -76,9 +82,9 @@ class Labelling:
 
     Each answer is appended to ``out`` as it comes, a JSON row with its request's ``key``, ``group``
     and fields. After a kill, or with more requests, the same call asks only for what is missing.
-    Once nothing is, the rows stand in the order of the requests. Beside it,
-    ``OUT.failed.jsonl`` holds what failed and why: a call that raised is made again by the next
-    run, an answer that stayed malformed is settled. One process at a time may write a file.
+    When it has, the rows stand in the order of the requests. ``failures.jsonl`` of the run's folder
+    (:func:`~selfcorrect_rag.training.journal.run_folder`) holds what failed and why: a call that
+    raised is made again by the next run, an answer that stayed malformed is settled.
     """
 
     def __init__(
@@ -100,7 +106,7 @@ class Labelling:
             attempts: most answers to one request, while they are malformed; at least 1.
 
         Raises:
-            BadTrainingData: ``out`` is of a run with other settings, or no file of labels.
+            BadTrainingData: ``out`` is of a run with other settings, or of no run.
         """
         if attempts < 1:
             raise ValueError(f"attempts is {attempts}; a request is made at least once")
@@ -108,11 +114,9 @@ class Labelling:
         for request in requests:
             self._requests.setdefault(request.key, request)
         self.read, self.out, self.attempts = read, out, attempts
-        self.failures = out.with_suffix(".failed.jsonl")
-        self._settings, self._settings_file = settings, out.with_suffix(".settings.json")
-        refuse_others(self._settings_file, settings)
-        self.labelled = {row["key"] for row in rows(out)}
-        self.reasons = {row["key"]: str(row["reason"]) for row in rows(self.failures)}
+        self._settings, self._folder = settings, run_folder(out)
+        refuse_other_settings(self._folder, settings)
+        self._read_journals()
 
     @property
     def pending(self) -> list[Request]:
@@ -120,7 +124,7 @@ class Labelling:
         return [
             request
             for key, request in self._requests.items()
-            if key not in self.labelled and self.reasons.get(key) != MALFORMED
+            if key not in self.labels.rows and not self._is_malformed(key)
         ]
 
     def cost(self) -> Cost:
@@ -144,6 +148,7 @@ class Labelling:
             on_done: called after each request, whatever its outcome.
 
         Raises:
+            BadTrainingData: another run writes ``out``.
             EngineFailed: :data:`PATIENCE` requests in a row failed; what came before is kept.
         """
         with (
@@ -181,24 +186,31 @@ class Labelling:
     ) -> Iterator["_Running"]:
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency is {max_concurrency}; some call must be made")
-        keep_settings(self._settings_file, self._settings)
-        with appending(self.out) as labels, appending(self.failures) as failures:
-            running = _Running(self, labels, failures, on_done or (lambda: None))
+        with only_run(self._folder):
+            keep_settings(self._folder, self._settings)
+            self._read_journals()  # another run may have written since
+            running = _Running(self, on_done or (lambda: None))
             yield running
-        if running.gave_up:
-            raise EngineFailed(
-                f"{PATIENCE} requests in a row failed, the last one with {running.gave_up}; the "
-                "same command goes on from here"
-            )
-        if not self.pending:
-            put_in_order(self.out, self._requests)
+            if running.gave_up:
+                raise EngineFailed(
+                    f"{PATIENCE} requests in a row failed, the last one with {running.gave_up}; "
+                    "the same command goes on from here"
+                )
+            self.labels.put_in_order(self._requests)
+            self.failures.keep(self.failures.rows.keys() - self.labels.rows.keys())
+
+    def _read_journals(self) -> None:
+        self.labels, self.failures = Journal(self.out), Journal(self._folder / FAILURES)
+
+    def _is_malformed(self, key: str) -> bool:
+        return key in self.failures.rows and self.failures.rows[key]["reason"] == MALFORMED
 
     def _report(self, running: "_Running") -> Report:
         counted: dict[str, Counter[str]] = {}
         for key, request in self._requests.items():
             outcomes = counted.setdefault(request.group, Counter(labelled=0, malformed=0, failed=0))
-            failed = MALFORMED if self.reasons.get(key) == MALFORMED else "failed"
-            outcomes["labelled" if key in self.labelled else failed] += 1
+            failed = MALFORMED if self._is_malformed(key) else "failed"
+            outcomes["labelled" if key in self.labels.rows else failed] += 1
         by_group = {group: dict(outcomes) for group, outcomes in counted.items()}
         return Report(by_group, running.calls, running.input_tokens, running.output_tokens)
 
@@ -206,14 +218,8 @@ class Labelling:
 class _Running:
     """One call of ``run``: the requests that its workers have still to take."""
 
-    def __init__(
-        self,
-        labelling: Labelling,
-        labels: IO[bytes],
-        failures: IO[bytes],
-        on_done: Callable[[], object],
-    ) -> None:
-        self._labelling, self._labels, self._failures = labelling, labels, failures
+    def __init__(self, labelling: Labelling, on_done: Callable[[], object]) -> None:
+        self._labelling = labelling
         self._todo, self._on_done = deque(labelling.pending), on_done
         self._lock, self._failed_in_a_row = threading.Lock(), 0
         self.gave_up = ""
@@ -247,18 +253,17 @@ class _Running:
             return _Asking(self._labelling, self._todo.popleft()) if self._todo else None
 
     def _keep(self, asking: "_Asking") -> None:
-        known = {"key": asking.request.key, "group": asking.request.group}
+        key, group = asking.request.key, asking.request.group
         with self._lock:
             self.calls += len(asking.answers)
             self.input_tokens += asking.input_tokens
             self.output_tokens += asking.output_tokens
             if asking.row is not None:
-                append(self._labels, {**known, **asking.request.fields, **asking.row})
-                self._labelling.labelled.add(asking.request.key)
+                row = {"group": group, **asking.request.fields, **asking.row}
+                self._labelling.labels.append(key, row)
             else:
-                failure = {"reason": asking.reason, "answers": asking.answers}
-                append(self._failures, {**known, **failure})
-                self._labelling.reasons[asking.request.key] = asking.reason
+                row = {"group": group, "reason": asking.reason, "answers": asking.answers}
+                self._labelling.failures.append(key, row)
             has_failed = asking.row is None and asking.reason != MALFORMED
             self._failed_in_a_row = self._failed_in_a_row + 1 if has_failed else 0
             if self._failed_in_a_row >= PATIENCE:

@@ -158,7 +158,7 @@ def test_rows_are_the_official_ones(tmp_path: Path) -> None:
         counted.update(outcomes)
     assert counted["labelled"] == len(rows)
     assert counted["labelled"] + counted["malformed"] == asked_for
-    assert counted["malformed"] == len(lines(tmp_path / "out.failed.jsonl")) > 0
+    assert counted["malformed"] == len(lines(tmp_path / "out.jsonl.run/failures.jsonl")) > 0
     assert report.calls == counted["labelled"] + 2 * counted["malformed"]
     for row in rows:
         task = "groundness" if row["task"] == "groudness" else row["task"]
@@ -268,7 +268,7 @@ def test_the_command_shows_the_cost_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data(tmp_path / "rows.jsonl", 5)
-    assert main(command(tmp_path, "--dry-run")) == 0
+    assert main(command(tmp_path, "--estimate")) == 0
     settings, cost = capsys.readouterr().out.splitlines()
     assert json.loads(settings)["max_tokens"] == 200
     assert cost.startswith("16 calls: about ")
@@ -279,9 +279,9 @@ def test_the_command_shows_the_cost_first(
     assert again == cost
     assert json.loads("\n".join(report))["outcomes"]["ISREL"]["labelled"] > 0
     assert where == f"the labels are in {tmp_path}/out.jsonl, what failed in " + str(
-        tmp_path / "out.failed.jsonl"
+        tmp_path / "out.jsonl.run/failures.jsonl"
     )
-    assert main(command(tmp_path, "--dry-run")) == 0
+    assert main(command(tmp_path, "--estimate")) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("0 calls")
 
 
@@ -311,7 +311,7 @@ def test_what_a_user_can_mend_is_one_line(
     assert message in error
 
 
-@pytest.mark.parametrize("option", ["--sample", "--max-concurrency", "--attempts", "--max-tokens"])
+@pytest.mark.parametrize("option", ["--sample", "--concurrency", "--attempts", "--max-tokens"])
 def test_numbers_are_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
@@ -341,7 +341,7 @@ def test_a_killed_command_goes_on_and_does_nothing_twice(tmp_path: Path) -> None
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TEACHER_LOG": str(log)}
     data(tmp_path / "rows.jsonl", 60)
     out = tmp_path / "out.jsonl"
-    arguments = command(tmp_path, "--max-concurrency", "4", model="slow")
+    arguments = command(tmp_path, "--concurrency", "4", model="slow")
     full = [sys.executable, "-m", "selfcorrect_rag.cli", *arguments]
     with subprocess.Popen(full, env=environment, stdout=-3, stderr=-3) as process:
         deadline = time.monotonic() + 300
@@ -367,9 +367,9 @@ def test_a_killed_command_goes_on_and_does_nothing_twice(tmp_path: Path) -> None
     readable = Counter(
         text for text in before + asked_again if "Explanation" in label(requests[text].prompt)
     )
-    assert len(readable) == len(whole.labelled)
+    assert len(readable) == len(whole.labels.rows)
     assert sum(count - 1 for count in readable.values()) <= 4, "what was in flight, at most"
     assert out.read_bytes() == whole.out.read_bytes()
-    assert {row["key"] for row in lines(tmp_path / "out.failed.jsonl")} == {
-        row["key"] for row in lines(whole.failures)
+    assert {row["key"] for row in lines(tmp_path / "out.jsonl.run/failures.jsonl")} == {
+        row["key"] for row in lines(whole.failures.path)
     }

@@ -65,7 +65,7 @@ def run(labelling: Labelling, model: Model, way: str, **options: Any) -> Report:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 both = pytest.mark.parametrize("way", ["sync", "async"])
@@ -134,7 +134,7 @@ def test_malformed_answers_are_asked_for_again_then_discarded(tmp_path: Path, wa
     assert report.outcomes["even"] == {"labelled": 6, "malformed": 0, "failed": 0}
     assert report.calls == 15
     assert [row["i"] for row in lines(out)] == [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11]
-    (failure,) = lines(tmp_path / "a.failed.jsonl")
+    (failure,) = lines(tmp_path / "a.jsonl.run/failures.jsonl")
     assert failure["reason"] == "malformed"
     assert failure["key"] == REQUESTS[3].key
     assert len(failure["answers"]) == 3
@@ -158,7 +158,7 @@ def test_what_raises_is_tried_again_now_and_by_the_next_run(tmp_path: Path, way:
     assert (seen.count("3?"), seen.count("4?")) == (4, 4)
     assert report.outcomes["odd"] == {"labelled": 5, "malformed": 0, "failed": 1}
     assert report.calls == 11
-    (failure,) = lines(tmp_path / "a.failed.jsonl")
+    (failure,) = lines(tmp_path / "a.jsonl.run/failures.jsonl")
     assert (failure["reason"], failure["answers"]) == ("TimeoutError: slow model", [])
     model = Model(square)
     report = run(make(out), model, way)
@@ -291,11 +291,49 @@ def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
     assert len(lines(out)) == 12
 
 
+def test_two_runs_never_write_to_one_file(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    early = make(out, REQUESTS[:3])
+
+    def meddle(prompt: str) -> AIMessage:
+        with pytest.raises(BadTrainingData, match="another run"):
+            make(out).run(Model(square).runnable)
+        return square(prompt)
+
+    make(out, REQUESTS[:1]).run(Model(meddle).runnable)
+    model = Model(square)
+    early.run(model.runnable)
+    assert sorted(model.asked) == ["1?", "2?"], "what another run has asked since is known"
+    assert [row["i"] for row in lines(out)] == [0, 1, 2]
+
+
+def test_what_was_labelled_since_has_not_failed(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+
+    def answer(prompt: str) -> str:
+        if prompt == "3?":
+            raise TimeoutError
+        return "?" if prompt == "4?" else "1"
+
+    def failed() -> set[str]:
+        return {row["key"] for row in lines(tmp_path / "a.jsonl.run/failures.jsonl")}
+
+    make(out).run(Model(answer).runnable)
+    assert failed() == {REQUESTS[3].key, REQUESTS[4].key}
+    make(out).run(Model(square).runnable)
+    assert failed() == {REQUESTS[4].key}
+
+
+def test_where_all_fails_the_file_is_empty(tmp_path: Path) -> None:
+    make(tmp_path / "a.jsonl").run(Model(lambda prompt: "?").runnable)
+    assert (tmp_path / "a.jsonl").read_bytes() == b""
+
+
 @pytest.mark.parametrize("text", ['{"a": 1}\n', "[1]\n", "words\n", '{"key": 3}\n', '{"a": 1}'])
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path, text: str) -> None:
     out = tmp_path / "a.jsonl"
     out.write_text(text)
-    with pytest.raises(BadTrainingData, match="no row of labels; write to another file"):
+    with pytest.raises(BadTrainingData, match="no row of a run; write to another file"):
         make(out)
     assert out.read_text() == text
 
