@@ -121,11 +121,8 @@ class Labelling:
     @property
     def pending(self) -> list[Request]:
         """What is still to be asked, in order."""
-        return [
-            request
-            for key, request in self._requests.items()
-            if key not in self.labels.rows and not self._is_malformed(key)
-        ]
+        requests = self._requests.items()
+        return [request for key, request in requests if self._outcome(key) == "failed"]
 
     def cost(self) -> Cost:
         """What :meth:`run` will take."""
@@ -202,15 +199,17 @@ class Labelling:
     def _read_journals(self) -> None:
         self.labels, self.failures = Journal(self.out), Journal(self._folder / FAILURES)
 
-    def _is_malformed(self, key: str) -> bool:
-        return key in self.failures.rows and self.failures.rows[key]["reason"] == MALFORMED
+    def _outcome(self, key: str) -> str:
+        """As :class:`Report` counts it; what was never asked counts as failed."""
+        if key in self.labels.rows:
+            return "labelled"
+        return MALFORMED if self.failures.rows.get(key, {}).get("reason") == MALFORMED else "failed"
 
     def _report(self, running: "_Running") -> Report:
         counted: dict[str, Counter[str]] = {}
         for key, request in self._requests.items():
             outcomes = counted.setdefault(request.group, Counter(labelled=0, malformed=0, failed=0))
-            failed = MALFORMED if self._is_malformed(key) else "failed"
-            outcomes["labelled" if key in self.labels.rows else failed] += 1
+            outcomes[self._outcome(key)] += 1
         by_group = {group: dict(outcomes) for group, outcomes in counted.items()}
         return Report(by_group, running.calls, running.input_tokens, running.output_tokens)
 
@@ -219,8 +218,7 @@ class _Running:
     """One call of ``run``: the requests that its workers have still to take."""
 
     def __init__(self, labelling: Labelling, on_done: Callable[[], object]) -> None:
-        self._labelling = labelling
-        self._todo, self._on_done = deque(labelling.pending), on_done
+        self._labelling, self._todo, self._on_done = labelling, deque(labelling.pending), on_done
         self._lock, self._failed_in_a_row = threading.Lock(), 0
         self.gave_up = ""
         self.calls = self.input_tokens = self.output_tokens = 0
