@@ -5,9 +5,9 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from selfcorrect_rag.commands.numbers import count
+from selfcorrect_rag.commands.training_options import add_settings, count, settings_from
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.opening import find_language_model
@@ -19,8 +19,6 @@ from selfcorrect_rag.training.critic_data import (
     read_instances,
     token_counts,
 )
-
-Settings = TypeVar("Settings", CriticDataSettings, CriticSettings)
 
 
 def add_parsers(kinds: Any) -> None:
@@ -65,7 +63,7 @@ def add_parsers(kinds: Any) -> None:
         metavar="N",
         help="most calls at a time; default: %(default)s",
     )
-    _add_settings(data, CriticDataSettings)
+    add_settings(data, CriticDataSettings, counts=("max_tokens", "attempts"))
     data.add_argument(
         "--estimate", action="store_true", help="say what it would cost, and call nothing"
     )
@@ -80,34 +78,14 @@ def add_parsers(kinds: Any) -> None:
         "--data", type=Path, required=True, metavar="FILE", help="what critic-data wrote"
     )
     critic.add_argument("--out", type=Path, required=True, metavar="DIR")
-    _add_settings(critic, CriticSettings)
+    add_settings(critic, CriticSettings, counts=("batch", "together", "longest"))
     critic.set_defaults(run=run_critic)
-
-
-def _add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
-    """An option for each setting that has a default."""
-    for setting in dataclasses.fields(kind):
-        if setting.default is not dataclasses.MISSING:
-            is_count = isinstance(setting.default, int) and setting.name != "seed"
-            parser.add_argument(
-                f"--{setting.name.replace('_', '-')}",
-                type=count if is_count else type(setting.default),
-                default=setting.default,
-                metavar="X",
-                help="default: %(default)s",
-            )
-
-
-def _settings(kind: type[Settings], args: argparse.Namespace) -> Settings:
-    names = [setting.name for setting in dataclasses.fields(kind)]
-    settings = kind(**{name: getattr(args, name) for name in names})
-    print(json.dumps(dataclasses.asdict(settings)), flush=True)
-    return settings
 
 
 def run_critic_data(args: argparse.Namespace) -> int:
     """Show what labelling costs, label, and print how it came out."""
-    settings = _settings(CriticDataSettings, args)
+    settings = settings_from(args, CriticDataSettings)
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)
     instances = read_instances(args.data)
     labelling = critic_labelling(
         instances, args.out, settings, aspects=args.aspects, sample=args.sample
@@ -134,7 +112,8 @@ def run_critic_data(args: argparse.Namespace) -> int:
 
 def run_critic(args: argparse.Namespace) -> int:
     """Fine-tune a critic and print how often it agrees with its teacher."""
-    settings = _settings(CriticSettings, args)
+    settings = settings_from(args, CriticSettings)
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)
     report = train_critic(read_critic_rows(args.data), args.out, settings)
     print(json.dumps({"rows": report["rows"], "shortened": report["shortened"]}))
     print("\n".join(_in_words(report["test"])))

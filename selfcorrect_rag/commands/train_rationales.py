@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
-from selfcorrect_rag.commands.numbers import count
+from selfcorrect_rag.commands.training_options import count, settings_from
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.opening import find_language_model
 from selfcorrect_rag.training.journal import FAILURES, run_folder
@@ -109,8 +109,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out.exists() and args.out.samefile(args.data):
         raise BadTrainingData(f"{args.out} is the data: give --out another place")
     rows = read_samples(args.data, answered=args.with_answers or not args.model)
-    fields = [field.name for field in dataclasses.fields(RationaleSettings)]
-    settings = RationaleSettings(**{name: getattr(args, name) for name in fields})
+    settings = settings_from(args, RationaleSettings)
     if not args.model:
         return _reported(write_template_rationales(rows, args.out, settings), args.out)
     usage = estimate_usage(rows, args.out, settings)
