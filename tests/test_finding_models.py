@@ -22,6 +22,10 @@ number = 3
 
 def make():
     return FakeListLLM(responses=["made"])
+
+
+def make_a_maker():
+    return make
 """
 
 
@@ -72,6 +76,8 @@ def test_a_name_that_leads_nowhere(name: str, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_no_model() -> None:
     with pytest.raises(NoLanguageModel, match="own_models:number is int, not a LangChain model"):
         find_language_model("own_models:number")
+    with pytest.raises(NoLanguageModel, match="is function, not a LangChain model"):
+        find_language_model("own_models:make_a_maker")
     with pytest.raises(NoLanguageModel, match="nothing_of_the_kind"):
         find_language_model("broken_models:llm")
 

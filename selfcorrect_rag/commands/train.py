@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.commands import train_rationales
+from selfcorrect_rag.commands import train_critic, train_rationales
+from selfcorrect_rag.commands.training_options import add_settings, settings_from
 from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
 from selfcorrect_rag.training.pairs import read_corpus, read_graded
 
@@ -36,21 +37,14 @@ def add_parser(subparsers: Any) -> None:
         help='JSONL rows {"text": ...} to look for hard negatives in; all positives by default',
     )
     evaluator.add_argument("--out", type=Path, required=True, metavar="DIR")
-    for setting in dataclasses.fields(EvaluatorSettings):
-        evaluator.add_argument(
-            f"--{setting.name.replace('_', '-')}",
-            type=type(setting.default),
-            default=setting.default,
-            metavar="X",
-            help="default: %(default)s",
-        )
+    add_settings(evaluator, EvaluatorSettings, counts=("batch", "longest"))
     evaluator.set_defaults(run=run_evaluator)
+    train_critic.add_parsers(kinds)
 
 
 def run_evaluator(args: argparse.Namespace) -> int:
     """Fine-tune an evaluator and print its report."""
-    names = [setting.name for setting in dataclasses.fields(EvaluatorSettings)]
-    settings = EvaluatorSettings(**{name: getattr(args, name) for name in names})
+    settings = settings_from(args, EvaluatorSettings)
     print(json.dumps(dataclasses.asdict(settings)), flush=True)
     corpus = read_corpus(args.corpus) if args.corpus else ()
     report = train_evaluator(read_graded(args.data), args.out, settings, corpus=corpus)

@@ -7,16 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
+from selfcorrect_rag.commands.training_options import count, settings_from
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.training.journal import FAILURES, run_folder
 from selfcorrect_rag.training.rationale_prompts import DATASETS, Order, RationaleSettings
 from selfcorrect_rag.training.rationale_rows import RationaleReport, write_template_rationales
-from selfcorrect_rag.training.rationales import (
-    FAILED,
-    estimate_usage,
-    run_folder,
-    synthesize_rationales,
-)
+from selfcorrect_rag.training.rationales import estimate_usage, synthesize_rationales
 from selfcorrect_rag.training.samples import read_samples
 
 
@@ -66,7 +63,7 @@ def add_parser(kinds: Any) -> None:
     )
     parser.add_argument(
         "--concurrency",
-        type=_positive,
+        type=count,
         default=8,
         metavar="N",
         help="most calls at a time; default: %(default)s",
@@ -88,7 +85,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--instruction", metavar="TEXT", help="one of your own instead")
     parser.add_argument(
         "--documents",
-        type=_positive,
+        type=count,
         metavar="N",
         help="most documents of a question; default: 5, and 10 for 2wikimultihopqa",
     )
@@ -112,8 +109,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out.exists() and args.out.samefile(args.data):
         raise BadTrainingData(f"{args.out} is the data: give --out another place")
     rows = read_samples(args.data, answered=args.with_answers or not args.model)
-    fields = [field.name for field in dataclasses.fields(RationaleSettings)]
-    settings = RationaleSettings(**{name: getattr(args, name) for name in fields})
+    settings = settings_from(args, RationaleSettings)
     if not args.model:
         return _reported(write_template_rationales(rows, args.out, settings), args.out)
     usage = estimate_usage(rows, args.out, settings)
@@ -142,12 +138,5 @@ def _reported(report: RationaleReport, out: Path) -> int:
     print(json.dumps(dataclasses.asdict(report), indent=2))
     print(f"the rationales are in {out}")
     if report.failed:
-        print(f"what failed, and why, is in {run_folder(out) / FAILED}: run it again")
+        print(f"what failed, and why, is in {run_folder(out) / FAILURES}: run it again")
     return 1 if report.failed else 0
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number

@@ -14,7 +14,11 @@ from selfcorrect_rag.models.pairs import PairTokenizer
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
-from selfcorrect_rag.training.journal import same_settings
+from selfcorrect_rag.training.journal import (
+    keep_settings,
+    newest_checkpoint,
+    refuse_other_settings,
+)
 from selfcorrect_rag.training.pairs import Graded, parted
 
 if TYPE_CHECKING:
@@ -84,13 +88,14 @@ def train_evaluator(
             raise BadTrainingData(
                 f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
             )
-    same_settings(out, settings)
+    refuse_other_settings(out, dataclasses.asdict(settings))
     model: Any
     model, tokenizer = base or _pretrained(settings.model)
+    keep_settings(out, dataclasses.asdict(settings))
     if settings.lora:
         model = _adapted(model, settings.lora)
     trainer = _trainer(model, tokenizer, parts["train"], out, settings)
-    trainer.train(resume_from_checkpoint=_newest(out))
+    trainer.train(resume_from_checkpoint=newest_checkpoint(out / "checkpoints"))
     if settings.lora:
         model.save_pretrained(out / "adapter")
         model = model.merge_and_unload()
@@ -267,13 +272,3 @@ def _adapted(model: Any, rank: int) -> Any:
         modules_to_save=[name for name in whole if name in names],
     )
     return peft.get_peft_model(model, config)
-
-
-def _newest(out: Path) -> str | None:
-    from transformers.trainer_utils import get_last_checkpoint
-
-    folder = out / "checkpoints"
-    if not folder.is_dir():
-        return None
-    newest: str | None = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
-    return newest

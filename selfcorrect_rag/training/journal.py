@@ -1,6 +1,5 @@
 """What a long run leaves behind as it goes, so that it can be killed and begun again."""
 
-import dataclasses
 import json
 import os
 import sqlite3
@@ -12,44 +11,69 @@ from typing import Any
 
 from selfcorrect_rag.errors import BadTrainingData
 
+FAILURES = "failures.jsonl"
+"""In a run's folder: what a model failed at, and why."""
+_OPENING = b'{"key": "'
+
 
 class Journal:
     """Rows by key in a JSONL file; each is appended as it comes and read back by the next run.
 
-    A line that a kill has torn is as if it had never been. May be shared by threads.
+    Half a last line, which a kill may leave, is as if it had never been. May be shared by threads,
+    and by one process at a time: see :func:`only_run`.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read ``path`` where it exists; nothing is written before the first row."""
+        """Read ``path`` where it exists; nothing is written before the first row.
+
+        Raises:
+            BadTrainingData: it cannot be read, or is another kind of file; where there is a line
+                to blame, the message names it.
+        """
         self.path = path
         self.rows: dict[str, dict[str, Any]] = {}
         """By key; of several rows with one key the last."""
         self._lock = threading.Lock()
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        self._torn = bool(text) and not text.endswith("\n")
-        for line in text.split("\n"):
+        whole, self._torn_at = _whole_lines(path)
+        for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 row = json.loads(line)
-                self.rows[row.pop("key")] = row
-            except (ValueError, KeyError, TypeError, AttributeError):
-                continue
+                is_ours = isinstance(row["key"], str)
+            except (ValueError, KeyError, TypeError):
+                is_ours = False
+            if not is_ours:
+                raise BadTrainingData(f"{path}:{number}: no row of a run; write to another file")
+            self.rows[row.pop("key")] = row
 
     def append(self, key: str, row: Mapping[str, Any]) -> None:
         """Write a row, so that it outlives this process."""
-        line = json.dumps({"key": key, **row}) + "\n"
-        with self._lock, self.path.open("a", encoding="utf-8") as file:
-            file.write("\n" * self._torn + line)
-            self._torn = False
+        line = _line({"key": key, **row})
+        with self._lock, self.path.open("ab") as file:
+            if self._torn_at is not None:
+                file.truncate(self._torn_at)
+                self._torn_at = None
+            file.write(line)
             self.rows[key] = dict(row)
 
     def keep(self, keys: Collection[str]) -> None:
         """Drop the rows of all other keys; a journal without rows has no file."""
-        self.rows = {key: row for key, row in self.rows.items() if key in keys}
-        if self.rows:
-            write_rows(self.path, ({"key": key, **row} for key, row in self.rows.items()))
-        else:
-            self.path.unlink(missing_ok=True)
-        self._torn = False
+        self._replace({key: row for key, row in self.rows.items() if key in keys})
+        if not self.rows:
+            self.path.unlink()
+
+    def put_in_order(self, keys: Iterable[str]) -> None:
+        """Rearrange the rows: those of ``keys`` first, in this order, then the others."""
+        ordered = {key: self.rows[key] for key in keys if key in self.rows}
+        self._replace(ordered | self.rows)
+
+    def _replace(self, rows: dict[str, dict[str, Any]]) -> None:
+        write_rows(self.path, ({"key": key, **row} for key, row in rows.items()))
+        self.rows, self._torn_at = rows, None
+
+
+def run_folder(out: Path) -> Path:
+    """Where the run that writes the file ``out`` keeps its place."""
+    return out.with_name(f"{out.name}.run")
 
 
 @contextmanager
@@ -72,25 +96,57 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a JSONL file that is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.draft")
-    # What no encoding can hold becomes the JSON escape that it was read from.
-    with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    with draft.open("wb") as file:
+        file.writelines(map(_line, rows))
     os.replace(draft, path)
 
 
-def same_settings(folder: Path, settings: Any) -> None:
-    """Keep a run's settings, a dataclass, in its folder; refuse to go on with others.
+def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Do nothing if ``folder`` holds a run with these settings (JSON values), or none.
 
     Raises:
-        BadTrainingData: the folder holds a run with other settings.
+        BadTrainingData: it holds a run with others; the message names them.
     """
-    file, given = folder / "settings.json", dataclasses.asdict(settings)
-    if not file.exists():
-        write_rows(file, [given])
-        return
-    kept = json.loads(file.read_text(encoding="utf-8"))
-    others = [name for name in given if kept.get(name) != given[name]]
+    file = folder / "settings.json"
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else settings
+    others = [name for name in settings if kept.get(name) != settings[name]]
     if others:
         raise BadTrainingData(
             f"{folder} holds a run with other settings ({', '.join(others)}): give another place"
         )
+
+
+def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Keep a run's settings in its folder; see :func:`refuse_other_settings`."""
+    refuse_other_settings(folder, settings)
+    write_rows(folder / "settings.json", [settings])
+
+
+def newest_checkpoint(folder: Path) -> str | None:
+    """The newest of the Trainer's checkpoints in ``folder``; None before the first."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    if not folder.is_dir():
+        return None
+    newest: str | None = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
+    return newest
+
+
+def _whole_lines(path: Path) -> tuple[bytes, int | None]:
+    """A file's whole lines, and where they end if half a row follows."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return b"", None
+    except OSError as error:
+        raise BadTrainingData(f"cannot read {path}: {error}") from error
+    end = text.rfind(b"\n") + 1
+    torn = text[end:]
+    if not _OPENING.startswith(torn[: len(_OPENING)]):  # somebody else's file, not to be cut
+        raise BadTrainingData(f"{path} ends in no row of a run; write to another file")
+    return text[:end], end if torn else None
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    # What no encoding can hold becomes the JSON escape that it was read from.
+    return json.dumps(row, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"

@@ -13,6 +13,13 @@ from selfcorrect_rag.extras import require
 Part = Literal["train", "development", "test"]
 
 
+def part_of(question: str) -> Part:
+    """Which part of the data a question belongs to: by its words, so that the same question always
+    goes the same way (seven tenths, one, two)."""
+    bucket = zlib.crc32(" ".join(question.lower().split()).encode()) % 10
+    return "test" if bucket < 2 else "development" if bucket == 2 else "train"
+
+
 @dataclass(frozen=True)
 class Graded:
     """A question and passages known to be relevant to it, or not."""
@@ -23,10 +30,8 @@ class Graded:
 
     @property
     def part(self) -> Part:
-        """Which part of the data it belongs to: by its words, so that the same question always
-        goes the same way (seven tenths, one, two)."""
-        bucket = zlib.crc32(" ".join(self.question.lower().split()).encode()) % 10
-        return "test" if bucket < 2 else "development" if bucket == 2 else "train"
+        """Which part of the data it belongs to."""
+        return part_of(self.question)
 
     @property
     def labelled(self) -> Iterator[tuple[str, float]]:

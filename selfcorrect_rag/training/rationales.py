@@ -3,6 +3,7 @@
 A run keeps its place in a folder beside its output: what has been written, what has failed and why.
 """
 
+import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,13 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
 from selfcorrect_rag.progress import Progress
 from selfcorrect_rag.prompts import as_text
-from selfcorrect_rag.training.journal import Journal, only_run, same_settings
+from selfcorrect_rag.training.journal import (
+    FAILURES,
+    Journal,
+    keep_settings,
+    only_run,
+    run_folder,
+)
 from selfcorrect_rag.training.rationale_prompts import RationaleSettings, prompt_for
 from selfcorrect_rag.training.rationale_rows import (
     RationaleReport,
@@ -26,7 +33,7 @@ LETTERS_A_TOKEN = 4
 """Where a model does not count its tokens, as in most estimates of English."""
 RATIONALE_TOKENS = 200
 """Expected of one rationale: about those of the paper's own example (Table 12)."""
-WRITTEN, FAILED = "rationales.jsonl", "failures.jsonl"
+WRITTEN = "rationales.jsonl"
 """In the run's folder."""
 MOST_FAILURES = 50
 """In a row; then something is wrong with the model and not with a question."""
@@ -46,8 +53,9 @@ def synthesize_rationales(
 
     The same call goes on after a kill: what has been written is not asked for again. Rows that
     failed are named with their reason in ``failures.jsonl`` of the run's folder (see
-    :func:`run_folder`), and the next call tries them once more. When all calls are through,
-    ``out`` is written, in the order of ``rows``; see :func:`~.rationale_rows.write_rationales`.
+    :func:`~.journal.run_folder`), and the next call tries them once more. When all calls are
+    through, ``out`` is written, in the order of ``rows``; see
+    :func:`~.rationale_rows.write_rationales`.
 
     Args:
         llm: any LangChain LLM or chat model; the paper decodes greedily (appendix B).
@@ -103,11 +111,6 @@ def estimate_usage(
     )
 
 
-def run_folder(out: Path) -> Path:
-    """Where the run that writes ``out`` keeps its place."""
-    return out.with_name(f"{out.name}.run")
-
-
 class _Synthesis:
     """One run: what is still to be written, and one call of the model."""
 
@@ -121,10 +124,10 @@ class _Synthesis:
         for sample in rows:
             if settings.with_answers and not sample.answers:
                 raise BadTrainingData(f"no answers: {sample.question}")
-        same_settings(run_folder(out), settings)
+        keep_settings(run_folder(out), dataclasses.asdict(settings))
         self._llm, self._rows, self._out, self._settings = llm, rows, out, settings
         self._written = Journal(run_folder(out) / WRITTEN)
-        self._failed = Journal(run_folder(out) / FAILED)
+        self._failed = Journal(run_folder(out) / FAILURES)
         self._failures_in_a_row, self._reason, self._counting = 0, "", threading.Lock()
         self.pending = _pending(rows, self._written)
         self.chain = RunnableLambda(self._write, self._awrite)

@@ -35,3 +35,15 @@ def test_bad_rows_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     data.write_text("{}")
     assert main(["train", "evaluator", "--data", str(data), "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(f"selfcorrect-rag: {data}:1: not")
+
+
+def test_numbers_that_count_something_are_1_at_least(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "evaluator", "--data", str(tmp_path / "none"), "--out", str(tmp_path)]
+    for option in ("--batch", "--longest"):
+        with pytest.raises(SystemExit):
+            main([*command, option, "0"])
+        assert f"{option}: 0 is less than 1" in capsys.readouterr().err
+    assert main([*command, "--hard-negatives", "0", "--lora", "0", "--seed", "0"]) == 2
+    assert "cannot read" in capsys.readouterr().err

@@ -93,6 +93,20 @@ def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
         train_evaluator(ROWS, tmp_path, TOY, base=toy())  # type: ignore[arg-type]
 
 
+def test_a_model_that_does_not_load_binds_the_folder_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"no model is called {name}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("selfcorrect_rag.training.evaluator._pretrained", missing)
+        with pytest.raises(OSError, match="no model is called"):
+            train_evaluator(ROWS, tmp_path, TOY)
+    other = dataclasses.replace(TOY, model="another", epochs=0.1)
+    assert train_evaluator(ROWS, tmp_path, other, base=toy())  # type: ignore[arg-type]
+
+
 def test_data_of_one_kind_is_refused(tmp_path: Path) -> None:
     rows = [Graded(row.question, row.positives) for row in ROWS]
     with pytest.raises(BadTrainingData, match="needs relevant and irrelevant"):

@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import PrivateAttr
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
-from selfcorrect_rag.training.journal import Journal, write_rows
+from selfcorrect_rag.training.journal import run_folder
 from selfcorrect_rag.training.rationale_prompts import (
     RationaleSettings,
     prompt_for,
@@ -26,7 +26,6 @@ from selfcorrect_rag.training.rationale_rows import Usage, write_template_ration
 from selfcorrect_rag.training.rationales import (
     asynthesize_rationales,
     estimate_usage,
-    run_folder,
     synthesize_rationales,
 )
 from selfcorrect_rag.training.samples import Sample
@@ -309,9 +308,6 @@ def test_failures_between_successes_are_borne(tmp_path: Path) -> None:
     assert (report.written, report.failed) == (60, 60)
 
 
-# The journal
-
-
 def test_a_torn_line_is_as_if_it_had_never_been(tmp_path: Path) -> None:
     out = tmp_path / "out"
     synthesize_rationales(Chat(), ROWS, out)
@@ -324,22 +320,4 @@ def test_a_torn_line_is_as_if_it_had_never_been(tmp_path: Path) -> None:
     synthesize_rationales(llm, ROWS, out)
     assert len(llm._prompts) == 6
     assert out.read_bytes() == whole
-    assert len(Journal(journal).rows) == 12, "the torn line costs none of those after it"
-
-
-def test_a_journal_reads_only_rows(tmp_path: Path) -> None:
-    file = tmp_path / "journal"
-    file.write_text('{"key": "a", "x": 1}\n[]\n3\n"key"\n{"x": 2}\n{"key": "a", "x": 4}\n{"key"')
-    journal = Journal(file)
-    assert journal.rows == {"a": {"x": 4}}
-    journal.append("b", {"x": "\u2028\ud800"})
-    assert Journal(file).rows == {"a": {"x": 4}, "b": {"x": "\u2028\ud800"}}
-    journal.keep({"b"})
-    assert Journal(file).rows == {"b": {"x": "\u2028\ud800"}}
-
-
-def test_text_that_no_encoding_holds_is_written_all_the_same(tmp_path: Path) -> None:
-    write_rows(tmp_path / "rows", [{"text": "é \ud800 \\"}])
-    text = (tmp_path / "rows").read_text(encoding="utf-8")
-    assert "é" in text
-    assert json.loads(text) == {"text": "é \ud800 \\"}
+    assert len(read(journal)) == 12, "the torn line is gone"

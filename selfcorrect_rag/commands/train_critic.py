@@ -1,0 +1,137 @@
+"""``selfcorrect-rag train critic-data`` and ``train critic``: Self-RAG's critic from a teacher."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from selfcorrect_rag.commands.training_options import add_settings, count, settings_from
+from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.training.critic import CriticSettings, train_critic
+from selfcorrect_rag.training.critic_data import (
+    CriticDataSettings,
+    critic_labelling,
+    read_critic_rows,
+    read_instances,
+    token_counts,
+)
+
+
+def add_parsers(kinds: Any) -> None:
+    """Register the two kinds of training."""
+    data = kinds.add_parser(
+        "critic-data",
+        help="the data of Self-RAG's critic: reflection tokens by any chat model",
+        description="Ask a model for the reflection tokens of instructions and outputs, in the "
+        "paper's words. The same command goes on after a kill, asks for what is new in the data "
+        "and tries again the calls that failed; the exit code is 1 where some are left.",
+    )
+    data.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help='JSONL rows {"instruction": ..., "output": ...}, and where there are: input, '
+        "evidence, preceding_sentences, target_output",
+    )
+    data.add_argument("--out", type=Path, required=True, metavar="FILE", help="labels, in JSONL")
+    data.add_argument(
+        "--model",
+        required=True,
+        metavar="MODULE:ATTRIBUTE|PROVIDER:MODEL",
+        help="a LangChain model of your own, or one that langchain knows, such as openai:gpt-4o",
+    )
+    data.add_argument(
+        "--aspects",
+        nargs="+",
+        choices=list(ASPECTS),
+        default=list(ASPECTS),
+        metavar="ASPECT",
+        help="what to ask about: %(choices)s; all by default",
+    )
+    data.add_argument(
+        "--sample", type=count, metavar="N", help="most requests an aspect; all by default"
+    )
+    data.add_argument(
+        "--concurrency",
+        type=count,
+        default=8,
+        metavar="N",
+        help="most calls at a time; default: %(default)s",
+    )
+    add_settings(data, CriticDataSettings, counts=("max_tokens", "attempts"))
+    data.add_argument(
+        "--estimate", action="store_true", help="say what it would cost, and call nothing"
+    )
+    data.set_defaults(run=run_critic_data)
+    critic = kinds.add_parser(
+        "critic",
+        help="Self-RAG's critic, from such data",
+        description="Fine-tune a causal language model or a T5 to give reflection tokens. The same "
+        "command goes on after a kill.",
+    )
+    critic.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="what critic-data wrote"
+    )
+    critic.add_argument("--out", type=Path, required=True, metavar="DIR")
+    add_settings(critic, CriticSettings, counts=("batch", "together", "longest"))
+    critic.set_defaults(run=run_critic)
+
+
+def run_critic_data(args: argparse.Namespace) -> int:
+    """Show what labelling costs, label, and print how it came out."""
+    settings = settings_from(args, CriticDataSettings)
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    instances = read_instances(args.data)
+    labelling = critic_labelling(
+        instances, args.out, settings, aspects=args.aspects, sample=args.sample
+    )
+    calls, tokens = labelling.cost()
+    print(
+        f"{calls:,} calls: about {tokens:,} tokens in, at most {calls * settings.max_tokens:,} "
+        "out, and more where an answer is malformed",
+        flush=True,
+    )
+    if args.estimate:
+        return 0
+    model = find_language_model(
+        args.model, temperature=settings.temperature, max_tokens=settings.max_tokens
+    )
+    bar = require("tqdm", "train").tqdm(total=calls, desc="labels", unit="", file=sys.stderr)
+    with bar:
+        report = labelling.run(model, max_concurrency=args.concurrency, on_done=bar.update)
+    counts = token_counts(read_critic_rows(args.out))
+    print(json.dumps({**dataclasses.asdict(report), "tokens": counts}, indent=2))
+    print(f"the labels are in {args.out}, what failed in {labelling.failures.path}")
+    return int(any(outcomes["failed"] for outcomes in report.outcomes.values()))
+
+
+def run_critic(args: argparse.Namespace) -> int:
+    """Fine-tune a critic and print how often it agrees with its teacher."""
+    settings = settings_from(args, CriticSettings)
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    report = train_critic(read_critic_rows(args.data), args.out, settings)
+    print(json.dumps({"rows": report["rows"], "shortened": report["shortened"]}))
+    print("\n".join(_in_words(report["test"])))
+    print(f"the critic is in {args.out / 'critic'}, its report in {args.out / 'report.json'}")
+    return 0
+
+
+def _in_words(test: dict[str, Any]) -> list[str]:
+    """The paper's figure 5, and below it what was taken for what."""
+    rows = {"test questions": test["accuracy"], "commonest token": test["base_rate"]}
+    lines = [" " * 16 + "".join(f"{group:>10}" for group in test["accuracy"])]
+    for name, shares in rows.items():
+        cells = ["-" if share is None else f"{100 * share:.1f}" for share in shares.values()]
+        lines.append(f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells))
+    for group, confusion in test["confusion"].items():
+        lines += ["", f"{group}: the teacher's token, and how often the critic gave each"]
+        lines += [
+            f"  {token:<28}" + ", ".join(f"{often} {given}" for given, often in counts.items())
+            for token, counts in confusion.items()
+        ]
+    return lines

@@ -1,0 +1,205 @@
+"""Self-RAG's critic: a language model fine-tuned to answer with reflection tokens (3.2.1)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from selfcorrect_rag.errors import ModelNotFound
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.checkpoints import best_device, unreadable
+from selfcorrect_rag.reflection import TOKENS, Group
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+MAX_TOKENS = 2048
+"""Tokens of a prompt and its label in training (Self-RAG, B.1)."""
+
+
+class Asked(NamedTuple):
+    """One thing that a critic is asked."""
+
+    instruction: str
+    """An aspect's instructions."""
+    input: str
+    """What is judged, in the fields of the critic's data."""
+    group: Group
+
+
+def critic_prompt(asked: Asked) -> str:
+    """What the critic continues with a token, in training and after (official code, training)."""
+    return f"### Instruction:\n{asked.instruction}\n\n### Input:\n{asked.input}\n\n### Response:"
+
+
+class Critic:
+    """Answers with one reflection token of the group that it is asked for.
+
+    The tokens are plain text to it, as in the official critic; its vocabulary stays as it was. It
+    decodes greedily and can write nothing but a token of the group. Not for several threads.
+    """
+
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        *,
+        max_tokens: int = MAX_TOKENS,
+        batch: int = 8,
+    ) -> None:
+        """Wrap a model that is already loaded; it stays on its device.
+
+        Args:
+            model: a causal language model, or one with an encoder and a decoder.
+            tokenizer: its own, with an end token; padding is set where it has none.
+            max_tokens: tokens at which a prompt is cut, its label counted; less where the model
+                can take no more. What is cut is before the prompt's last quarter, where the
+                evidence ends: instruction and output stay.
+            batch: prompts a forward pass.
+
+        Raises:
+            ModelNotFound: the tokenizer has no end token, or writes two reflection tokens alike.
+        """
+        if tokenizer.eos_token_id is None:
+            raise ModelNotFound("a critic's tokenizer needs an end token (eos_token)")
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+        self.model: Any = model
+        self.tokenizer, self._batch = tokenizer, batch
+        self._is_causal = not model.config.is_encoder_decoder
+        unknown = tokenizer.unk_token_id  # stands for plain text
+        self._special = frozenset(i for i in tokenizer.all_special_ids if i != unknown)
+        self._labels = {
+            group: {token: self._label_ids(token) for token in tokens}
+            for group, tokens in TOKENS.items()
+        }
+        for group, labels in self._labels.items():
+            if len({tuple(ids) for ids in labels.values()}) < len(labels):
+                raise ModelNotFound(f"the tokenizer writes two tokens of {group} alike")
+        self._longest = max(len(ids) for labels in self._labels.values() for ids in labels.values())
+        positions = getattr(model.config, "max_position_embeddings", None) or max_tokens
+        self.limit = min(max_tokens, positions) - self._longest
+        """Most tokens of a prompt."""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Load a checkpoint from a folder or a model hub.
+
+        Args:
+            name_or_path: a folder or a hub name.
+            device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
+            dtype: bfloat16 on CUDA and float32 elsewhere by default.
+            options: further arguments of the class.
+
+        Raises:
+            MissingExtra: torch or transformers is not installed.
+            ModelNotFound: no checkpoint is there, or it cannot be read.
+        """
+        device = device or best_device(require("torch", "local"))
+        dtype = dtype or ("bfloat16" if device.startswith("cuda") else "float32")
+        model, tokenizer = load_language_model(name_or_path, dtype)
+        return cls(model.to(device), tokenizer, **options)
+
+    def prompt_ids(self, asked: Asked) -> list[int]:
+        """The ids of a prompt, however many; text of special tokens is left out of it."""
+        text = critic_prompt(asked).encode(errors="replace").decode()
+        encoded = self.tokenizer(text, return_special_tokens_mask=True)
+        pairs = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
+        ids = [i for i, is_added in pairs if is_added or i not in self._special]
+        if self._is_causal and ids[-1:] == [self.tokenizer.eos_token_id]:
+            ids.pop()
+        return ids
+
+    def fitted(self, ids: list[int]) -> list[int]:
+        """The ids of a prompt, cut to :attr:`limit`."""
+        end = self.limit // 4
+        return ids if len(ids) <= self.limit else ids[: self.limit - end] + ids[-end:]
+
+    def example(self, asked: Asked, token: str) -> dict[str, list[int]]:
+        """Prompt and token as the model is trained on them; no loss but on the token (Eq. 1)."""
+        ids, label = self.fitted(self.prompt_ids(asked)), self._labels[asked.group][token]
+        if self._is_causal:
+            ids, label = ids + label, [-100] * len(ids) + label
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label}
+
+    def judge(self, asked: Sequence[Asked]) -> list[str]:
+        """The token for each, in their order."""
+        prompts = [self.fitted(self.prompt_ids(one)) for one in asked]
+        order = sorted(range(len(asked)), key=lambda i: len(prompts[i]))
+        tokens = [""] * len(asked)
+        for start in range(0, len(order), self._batch):
+            batch = order[start : start + self._batch]
+            groups = [asked[i].group for i in batch]
+            for i, token in zip(
+                batch, self._decode([prompts[i] for i in batch], groups), strict=True
+            ):
+                tokens[i] = token
+        return tokens
+
+    def _decode(self, prompts: list[list[int]], groups: list[Group]) -> list[str]:
+        inputs = self.tokenizer.pad(
+            {"input_ids": prompts},
+            padding_side="left" if self._is_causal else "right",
+            return_tensors="pt",
+        ).to(self.model.device)
+        begun = inputs["input_ids"].shape[1] if self._is_causal else 1
+
+        def allowed(row: int, ids: "Tensor") -> list[int]:
+            written = ids[begun:].tolist()
+            size = len(written)
+            following = {
+                label[size]
+                for label in self._labels[groups[row]].values()
+                if label[:size] == written and len(label) > size
+            }
+            return sorted(following) or [self.tokenizer.eos_token_id]
+
+        self.model.train(False)
+        made = self.model.generate(
+            **inputs,
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=self._longest,
+            pad_token_id=self.tokenizer.pad_token_id,
+            eos_token_id=self.tokenizer.eos_token_id,
+            prefix_allowed_tokens_fn=allowed,
+        )
+        return [
+            next(
+                token
+                for token, label in self._labels[group].items()
+                if ids[begun : begun + len(label)].tolist() == label
+            )
+            for ids, group in zip(made, groups, strict=True)
+        ]
+
+    def _label_ids(self, token: str) -> list[int]:
+        ids: list[int] = self.tokenizer(token, add_special_tokens=False)["input_ids"]
+        return [*ids, self.tokenizer.eos_token_id]
+
+
+def load_language_model(
+    name_or_path: str | Path, dtype: str
+) -> "tuple[Any, PreTrainedTokenizerBase]":
+    """A causal language model, or one with an encoder and a decoder, and its tokenizer.
+
+    Raises:
+        MissingExtra: transformers is not installed.
+        ModelNotFound: no checkpoint is there, or it cannot be read.
+    """
+    transformers = require("transformers", "local")
+    try:
+        config = transformers.AutoConfig.from_pretrained(name_or_path)
+        kind = "Seq2SeqLM" if config.is_encoder_decoder else "CausalLM"
+        model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
+            name_or_path, dtype=dtype
+        )
+        return model, transformers.AutoTokenizer.from_pretrained(name_or_path)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise unreadable(name_or_path, error) from error

@@ -1,0 +1,183 @@
+"""The critic's training data: reflection tokens by a language model (section 3.2.1, A.1)."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from selfcorrect_rag.aspect import Aspect, Instance, fields_text
+from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.critic import Asked
+from selfcorrect_rag.prompts import question_text
+from selfcorrect_rag.reflection import GROUP_OF, TOKENS
+from selfcorrect_rag.training.journal import Journal
+from selfcorrect_rag.training.labelling import Labelling, Request
+from selfcorrect_rag.training.pairs import Part, lines, part_of, read_text
+
+_TASKS: Mapping[str, str] = {name: name for name in ASPECTS} | {"groundness": "groudness"}
+"""What the official data calls each aspect in its rows; the spelling is its own."""
+_ASPECTS: Mapping[str, Aspect] = {_TASKS[name]: aspect for name, aspect in ASPECTS.items()}
+
+
+@dataclass(frozen=True)
+class CriticDataSettings:
+    """What the labels depend on; defaults are the paper's (A.1)."""
+
+    model: str
+    """Which model labels; a file is of one model."""
+    temperature: float = 1.0
+    """Of sampling, for a model that is opened by its provider's name; so too ``max_tokens``."""
+    max_tokens: int = 200
+    """Longest answer, label and explanation."""
+    attempts: int = 2
+    """Most answers to one request, while they are malformed."""
+
+
+class CriticRow(NamedTuple):
+    """One example for the critic."""
+
+    instruction: str
+    input: str
+    token: str
+    part: Part
+
+    @property
+    def asked(self) -> Asked:
+        """What the token answers."""
+        return Asked(self.instruction, self.input, GROUP_OF[self.token])
+
+
+def read_instances(path: Path) -> list[Instance]:
+    """Rows of a JSONL file: ``instruction`` and ``output``, and what else there is.
+
+    ``evidence`` is a passage, ``input`` what the instruction is about, ``preceding_sentences`` what
+    stands before the sentence that is judged. That sentence is ``target_output``, as in the
+    official data, beside the whole ``output``; without it, ``output`` is the sentence, and the
+    whole too if nothing precedes it. A field may be absent, null or empty.
+
+    Raises:
+        BadTrainingData: the file or a row is not so; the message names the line.
+    """
+    return [_instance(line, f"{path}:{number}") for number, line in lines(read_text(path))]
+
+
+def critic_labelling(
+    instances: Iterable[Instance],
+    out: Path,
+    settings: CriticDataSettings,
+    *,
+    aspects: Sequence[str] = tuple(ASPECTS),
+    sample: int | None = None,
+) -> Labelling:
+    """What to ask of a model about ``instances``; ``run`` or ``arun`` of the result asks it.
+
+    Each aspect is asked about each instance that has what it needs, and once about equal ones.
+    Rows of ``out`` are the official data's (instruction, input, output, task) with the token, its
+    group, the part of the data and the explanation.
+
+    Args:
+        instances: see :func:`read_instances`.
+        out: the file, JSONL.
+        settings: see :class:`CriticDataSettings`.
+        aspects: names in :data:`~selfcorrect_rag.critic_prompts.ASPECTS`.
+        sample: most requests an aspect, chosen by their text: always the same, and with more
+            among them when more are asked for. The paper collects 4k to 20k.
+
+    Raises:
+        BadTrainingData: see :class:`~selfcorrect_rag.training.labelling.Labelling`.
+    """
+    instances = list(instances)
+    requests: list[Request] = []
+    for name in aspects:
+        judged = [i for i in instances if not ASPECTS[name].lacks(i)]
+        requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, sample)
+    return Labelling(requests, _read, out, asdict(settings), attempts=settings.attempts)
+
+
+def read_critic_rows(path: Path) -> list[CriticRow]:
+    """The rows of a finished or unfinished file of labels, in an order of their own.
+
+    The order depends on the rows alone, not on which answer came first.
+
+    Raises:
+        BadTrainingData: the file is not so; the message names the line.
+    """
+    if not path.exists():
+        raise BadTrainingData(f"cannot read {path}: it does not exist")
+    try:
+        found = [
+            CriticRow(row["instruction"], row["input"], row["token"], row["part"])
+            for _, row in sorted(Journal(path).rows.items())
+        ]
+    except KeyError as error:
+        raise BadTrainingData(f"{path}: a row lacks {error}") from error
+    if unknown := {row.token for row in found} - set(GROUP_OF):
+        raise BadTrainingData(f"{path}: {', '.join(sorted(unknown))} is no reflection token")
+    return found
+
+
+def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
+    """How often each token was given, by group."""
+    counts = {group.value: dict.fromkeys(tokens, 0) for group, tokens in TOKENS.items()}
+    for row in labelled:
+        counts[row.asked.group][row.token] += 1
+    return counts
+
+
+def critic_asked(aspect: Aspect, instance: Instance) -> Asked:
+    """What a critic is asked about ``instance``, as its training data asks it."""
+    order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
+    judged_by = [field for field in order if field in aspect.fields]
+    judged = fields_text(instance, judged_by, instruction="Task instruction")
+    return Asked(aspect.instructions, judged, aspect.group)
+
+
+def _request(name: str, instance: Instance) -> Request:
+    asked = critic_asked(ASPECTS[name], instance)
+    question = instance.instruction
+    if instance.input:
+        question = question_text(instance.input, instance.instruction)
+    fields = {
+        "task": _TASKS[name],
+        "part": part_of(question),
+        "instruction": asked.instruction,
+        "input": asked.input,
+    }
+    return Request(ASPECTS[name].prompt(instance), asked.group.value, fields)
+
+
+def _sampled(requests: Mapping[str, Request], sample: int | None) -> list[Request]:
+    chosen = set(sorted(requests)[:sample])
+    return [request for key, request in requests.items() if key in chosen]
+
+
+def _read(request: Request, answer: str) -> Mapping[str, Any] | None:
+    judgement = _ASPECTS[request.fields["task"]].read(answer)
+    if judgement is None:
+        return None
+    token, explanation = judgement.token, judgement.explanation
+    return {"output": token, "token": token, "explanation": explanation}
+
+
+_KEYS = ("instruction", "input", "output", "preceding_sentences", "target_output", "evidence")
+
+
+def _instance(line: str, place: str) -> Instance:
+    try:
+        row = json.loads(line)
+        given = {key: row.get(key) or "" for key in _KEYS}
+        is_good = all(isinstance(text, str) for text in given.values())
+    except (ValueError, AttributeError):
+        is_good = False
+    if not is_good or not given["instruction"].strip():
+        raise BadTrainingData(
+            f'{place}: not {{"instruction": ..., "output": ...}}, with or without '
+            + ", ".join(key for key in _KEYS if key not in ("instruction", "output"))
+        )
+    segment, is_whole = given.pop("target_output"), not given["preceding_sentences"].strip()
+    output = given.pop("output")
+    return Instance(
+        **given, segment=segment or output, output=output if segment or is_whole else ""
+    )

@@ -1,0 +1,261 @@
+"""Fine-tuning the critic at toy size: it learns, resumes after a kill, and reports."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Regex, normalizers
+from transformers import T5ForConditionalGeneration, Trainer
+
+from selfcorrect_rag.cli import main
+from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
+from selfcorrect_rag.models.critic import Asked, Critic, critic_prompt
+from selfcorrect_rag.reflection import TOKENS, Group
+from selfcorrect_rag.training.critic import CriticSettings, agreement, train_critic
+from selfcorrect_rag.training.critic_data import CriticDataSettings, CriticRow, critic_labelling
+from selfcorrect_rag.training.pairs import Part, part_of
+from tests.conftest import byte_level_tokenizer, random_model
+from tests.tiny_evaluators import t5_config, t5_tokenizer
+from tests.training.teacher import quick
+from tests.training.test_critic_data import instances
+
+TOY = CriticSettings(model="toy", epochs=4, rate=3e-3, batch=8, together=8, longest=160, seed=1)
+
+
+def toy_rows(number: int) -> list[CriticRow]:
+    """What token is right can be seen from a word."""
+    rows = []
+    for i in range(number):
+        group = list(Group)[i % 4]
+        token = TOKENS[group][i // 4 % len(TOKENS[group])]
+        word = "pqrst"[TOKENS[group].index(token)] * 4
+        part: Part = part_of(f"question {i}")
+        rows.append(CriticRow(f"{group}?", f"{word} {word} {i % 7}", token, part))
+    return rows
+
+
+ROWS = toy_rows(240)
+
+
+def causal() -> tuple[Any, Any]:
+    words = byte_level_tokenizer()
+    torch.manual_seed(0)
+    model = random_model(len(words), 256)
+    for weights in model.parameters():
+        if weights.ndim == 2:
+            torch.nn.init.normal_(weights, std=0.05)
+    return model, words
+
+
+def encoder_decoder() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    return T5ForConditionalGeneration(t5_config(dropout_rate=0.0)), t5_tokenizer()
+
+
+BASES = {
+    "causal": (causal, 4, tuple(Group)),
+    "t5": (encoder_decoder, 12, (Group.ISREL, Group.ISSUP)),
+}
+"""Each with the epochs that it takes to learn these groups."""
+each = pytest.mark.parametrize("kind", BASES)
+
+
+def made(kind: str, **options: Any) -> Critic:
+    return Critic(*BASES[kind][0](), **options)
+
+
+# Training
+
+
+@each
+def test_it_learns_reports_and_loads(tmp_path: Path, kind: str) -> None:
+    base, epochs, groups = BASES[kind]
+    rows = [row for row in ROWS if row.asked.group in groups]
+    settings = dataclasses.replace(TOY, epochs=epochs)
+    report = train_critic(rows, tmp_path, settings, base=base())
+    test = report["test"]
+    assert list(test["accuracy"]) == ["Retrieve", "ISSUP", "ISREL", "ISUSE"]
+    assert all(test["accuracy"][group] > test["base_rate"][group] for group in groups)
+    assert sum(test["accuracy"][group] for group in groups) > 0.85 * len(groups)
+    counted = [
+        n for table in test["confusion"].values() for g in table.values() for n in g.values()
+    ]
+    assert sum(counted) == report["rows"]["test"] == sum(r.part == "test" for r in rows)
+    assert report["shortened"] == 0
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    critic = Critic.from_pretrained(tmp_path / "critic", max_tokens=settings.longest, device="cpu")
+    assert agreement(critic, [row for row in rows if row.part == "test"]) == test
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selfcorrect_rag.training.critic.SAVE_STEPS", 5)
+    settings = dataclasses.replace(TOY, epochs=1.5, together=4)
+    whole = train_critic(ROWS, tmp_path / "whole", settings, base=causal())
+    step, taken = Trainer.training_step, []
+
+    def killed(self: Trainer, *args: object, **kwargs: object) -> torch.Tensor:
+        taken.append(1)
+        if len(taken) == 57:
+            raise KeyboardInterrupt
+        return step(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "training_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train_critic(ROWS, tmp_path / "cut", settings, base=causal())
+    assert not (tmp_path / "cut" / "critic").exists()
+    assert train_critic(ROWS, tmp_path / "cut", settings, base=causal()) == whole
+    one, other = (
+        Critic.from_pretrained(tmp_path / name / "critic", device="cpu").model.state_dict()
+        for name in ("whole", "cut")
+    )
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_data_and_settings_that_cannot_be(tmp_path: Path) -> None:
+    train = [row for row in ROWS if row.part == "train"]
+    with pytest.raises(BadTrainingData, match="is in the test part"):
+        train_critic(train, tmp_path, TOY, base=causal())
+    with pytest.raises(BadTrainingData, match="is in the train part"):
+        train_critic([], tmp_path, TOY, base=causal())
+    with pytest.raises(BadTrainingData, match="batch 8 is no multiple of 3"):
+        train_critic(ROWS, tmp_path, dataclasses.replace(TOY, together=3), base=causal())
+    missing = dataclasses.replace(TOY, model=str(tmp_path / "missing"))
+    with pytest.raises(ModelNotFound, match="missing"):
+        train_critic(ROWS, tmp_path, missing)
+    assert list(tmp_path.iterdir()) == [], "a mended command is not refused"
+    (tmp_path / "settings.json").write_text(json.dumps({"model": "another"}))
+    with pytest.raises(BadTrainingData, match="other settings"):
+        train_critic(ROWS, tmp_path, TOY, base=causal())
+
+
+class Stubborn:
+    """Gives the same tokens whatever it is asked."""
+
+    def judge(self, asked: list[Asked]) -> list[str]:
+        return [TOKENS[one.group][1] for one in asked]
+
+
+def test_agreement_by_hand() -> None:
+    tokens = ["[Relevant]", "[Relevant]", "[Relevant]", "[Irrelevant]", "[Utility:1]"]
+    rows = [CriticRow("i", "x", token, "test") for token in tokens]
+    found = agreement(Stubborn(), rows)  # type: ignore[arg-type]
+    assert found["accuracy"] == {"Retrieve": None, "ISSUP": None, "ISREL": 0.75, "ISUSE": 0.0}
+    assert found["base_rate"] == {"Retrieve": None, "ISSUP": None, "ISREL": 0.75, "ISUSE": 1.0}
+    assert found["confusion"]["ISREL"] == {
+        "[Irrelevant]": {"[Irrelevant]": 0, "[Relevant]": 1},
+        "[Relevant]": {"[Irrelevant]": 0, "[Relevant]": 3},
+    }
+    assert found["confusion"]["ISUSE"]["[Utility:1]"]["[Utility:2]"] == 1
+
+
+# The critic
+
+
+ASKED = Asked("Is it?", "Output: she did", Group.ISREL)
+
+
+def test_the_prompt_of_training_is_the_one_it_judges_by() -> None:
+    """Official defect: trained without a preamble, run with one."""
+    assert critic_prompt(ASKED) == (
+        "### Instruction:\nIs it?\n\n### Input:\nOutput: she did\n\n### Response:"
+    )
+    critic = made("causal")
+    example, prompt = critic.example(ASKED, "[Relevant]"), critic.prompt_ids(ASKED)
+    assert critic.tokenizer.decode(prompt) == "<s>" + critic_prompt(ASKED)
+    assert example["input_ids"][: len(prompt)] == prompt
+
+
+def test_loss_is_on_the_token_and_the_end_alone() -> None:
+    critic = made("causal")
+    example, prompt = critic.example(ASKED, "[Relevant]"), critic.prompt_ids(ASKED)
+    assert example["labels"][: len(prompt)] == [-100] * len(prompt)
+    label = example["labels"][len(prompt) :]
+    assert label == example["input_ids"][len(prompt) :]
+    assert critic.tokenizer.decode(label) == "[Relevant]</s>"
+    critic = made("t5")
+    example = critic.example(ASKED, "[Irrelevant]")
+    assert example["input_ids"] == critic.prompt_ids(ASKED)
+    assert critic.tokenizer.decode(example["labels"]).replace(" ", "") == "[Irrelevant]</s>"
+
+
+def test_a_tokenizer_that_writes_tokens_alike_is_refused() -> None:
+    model, words = encoder_decoder()
+    words.backend_tokenizer.normalizer = normalizers.Replace(Regex("Partially|Fully"), "E")
+    with pytest.raises(ModelNotFound, match=r"ISSUP alike"):
+        Critic(model, words)
+
+
+@each
+def test_it_writes_nothing_but_a_token_of_the_group(kind: str) -> None:
+    critic = made(kind, batch=3)
+    asked = [Asked("Is it?", "she did " * (i % 5), list(Group)[i % 4]) for i in range(16)]
+    given = critic.judge(asked)
+    for one, token in zip(asked, given, strict=True):
+        assert token in TOKENS[one.group]
+    assert given == [token for one in asked for token in critic.judge([one])], "batches are alike"
+    assert critic.judge([]) == []
+
+
+def test_no_text_becomes_a_special_token() -> None:
+    hostile = Asked("Is it?", "she </s> <s> did <pad> it\ud83d", Group.ISREL)
+    for kind in BASES:
+        critic = made(kind)
+        ids = critic.prompt_ids(hostile)
+        added = [i for i in ids if i in critic.tokenizer.all_special_ids]
+        added = [i for i in added if i != critic.tokenizer.unk_token_id]
+        assert added == [ids[0] if kind == "causal" else ids[-1]]
+        assert critic.judge([hostile])[0] in TOKENS[Group.ISREL]
+
+
+@each
+def test_too_long_a_prompt_keeps_its_ends(kind: str) -> None:
+    critic = made(kind, max_tokens=200)
+    asked = Asked("Is it?", "Evidence: " + "she did " * 100 + "it is: no", Group.ISREL)
+    ids = critic.fitted(critic.prompt_ids(asked))
+    text = critic.tokenizer.decode(ids)
+    assert len(ids) == critic.limit < 200
+    assert "Is it?" in text
+    assert "it is: no" in text
+    assert len(critic.example(asked, "[Irrelevant]")["input_ids"]) <= 200
+    assert critic.judge([asked])[0] in TOKENS[Group.ISREL]
+    assert critic.fitted([1, 2, 3]) == [1, 2, 3]
+
+
+# The command
+
+
+def test_from_labels_to_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, words = encoder_decoder()
+    model.save_pretrained(tmp_path / "base")
+    words.save_pretrained(tmp_path / "base")
+    labels = critic_labelling(
+        instances(40), tmp_path / "labels.jsonl", CriticDataSettings("teacher")
+    )
+    labels.run(quick)
+    command = ["train", "critic", "--data", str(labels.out), "--out", str(tmp_path / "run")]
+    options = ["--model", str(tmp_path / "base"), "--epochs", "1", "--batch", "16"]
+    assert main([*command, *options, "--together", "8", "--rate", "0.001", "--longest", "64"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert json.loads(printed[0])["warmup"] == 0.03
+    heading = next(i for i, line in enumerate(printed) if line.endswith("ISREL     ISUSE"))
+    assert json.loads(printed[heading - 1])["shortened"] > 0
+    assert printed[heading].split() == ["Retrieve", "ISSUP", "ISREL", "ISUSE"]
+    accuracy = printed[heading + 1]
+    assert accuracy.startswith("test questions ")
+    assert "ISSUP: the teacher's token, and how often the critic gave each" in printed
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert accuracy.split()[2] == f"{100 * report['test']['accuracy']['Retrieve']:.1f}"
+    critic = Critic.from_pretrained(tmp_path / "run" / "critic", device="cpu")
+    assert critic.judge([ASKED])[0] in TOKENS[Group.ISREL]
+
+
+def test_bad_labels_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "critic", "--data", str(tmp_path / "none"), "--out", str(tmp_path / "run")]
+    assert main(command) == 2
+    assert capsys.readouterr().err.startswith("selfcorrect-rag: cannot read")

@@ -1,0 +1,375 @@
+"""Critic data: what is asked about which row, what rows come out, and a kill in the middle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag.aspect import Instance
+from selfcorrect_rag.cli import main
+from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.reflection import GROUP_OF
+from selfcorrect_rag.training.critic_data import (
+    CriticDataSettings,
+    CriticRow,
+    critic_labelling,
+    read_critic_rows,
+    read_instances,
+    token_counts,
+)
+from tests.training.teacher import Teacher, asked_about, label, quick
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = CriticDataSettings("teacher")
+
+
+def write(path: Path, *rows: object) -> Path:
+    path.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
+    return path
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def instances(number: int) -> list[Instance]:
+    """Some without evidence, some without preceding sentences."""
+    return [
+        Instance(
+            f"Who wrote book {i}?",
+            output=f"It is old. She wrote it in {i}.",
+            preceding_sentences="It is old." if i % 3 else "",
+            segment=f"She wrote it in {i}.",
+            evidence=f"Book {i}\nBook {i} is hers." if i % 2 else "",
+        )
+        for i in range(number)
+    ]
+
+
+# What is asked
+
+
+def test_rows_of_a_file(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "rows.jsonl",
+        {"instruction": "Who?", "output": "She did."},
+        "",
+        {"instruction": "Who?", "output": "She did.", "evidence": None, "input": ""},
+        {
+            "instruction": "Who?",
+            "input": "Emma",
+            "output": "It is old. She did.",
+            "target_output": "She did.",
+            "preceding_sentences": "It is old.",
+            "evidence": "Emma\u2028is hers.",
+            "q_id": "a_1",
+            "sent_idx": 1,
+        },
+        {"instruction": "Who?", "output": "She did.", "preceding_sentences": "It is old."},
+        '{"instruction": "Wo?\u2028", "output": ""}',
+    )
+    assert read_instances(file) == [
+        Instance("Who?", output="She did.", segment="She did."),
+        Instance("Who?", output="She did.", segment="She did."),
+        Instance(
+            "Who?", "Emma", "It is old. She did.", "It is old.", "She did.", "Emma\u2028is hers."
+        ),
+        Instance("Who?", preceding_sentences="It is old.", segment="She did."),
+        Instance("Wo?\u2028"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["{", "[]", "3", {"output": "a"}, {"instruction": " "}, {"instruction": "a", "evidence": [1]}],
+)
+def test_a_row_that_is_none_is_named(tmp_path: Path, row: object) -> None:
+    file = write(tmp_path / "rows.jsonl", {"instruction": "a", "output": "b"}, row)
+    with pytest.raises(BadTrainingData, match=r"rows\.jsonl:2: not"):
+        read_instances(file)
+    with pytest.raises(BadTrainingData, match="cannot read"):
+        read_instances(tmp_path / "missing.jsonl")
+
+
+def asked(tmp_path: Path, *given: Instance, **options: Any) -> Counter[str]:
+    labelling = critic_labelling(given, tmp_path / "out.jsonl", SETTINGS, **options)
+    return Counter(request.fields["task"] for request in labelling.pending)
+
+
+def test_each_row_is_asked_about_what_it_has(tmp_path: Path) -> None:
+    plain = Instance("Who?", output="She did.", segment="She did.")
+    passage = Instance("Who?", evidence="Emma is hers.")
+    assert asked(tmp_path, plain) == {"retrieval": 1, "utility": 1}
+    assert asked(tmp_path, passage) == {"retrieval": 1, "relevance": 1}
+    whole = plain._replace(evidence="Emma is hers.")
+    each = {"retrieval", "multi_retrieval", "relevance", "groudness", "utility"}
+    assert asked(tmp_path, whole) == dict.fromkeys(each, 1)
+    assert asked(tmp_path, whole, aspects=["groundness"]) == {"groudness": 1}
+
+
+def test_sentences_of_one_output_share_what_is_the_same(tmp_path: Path) -> None:
+    whole = Instance("Who?", output="It is old. She did.", evidence="Emma is hers.")
+    first = whole._replace(segment="It is old.")
+    second = whole._replace(segment="She did.", preceding_sentences="It is old.")
+    assert asked(tmp_path, first, second, first) == {
+        "retrieval": 1,
+        "multi_retrieval": 2,
+        "relevance": 2,
+        "groudness": 2,
+        "utility": 1,
+    }
+
+
+def test_a_sample_is_the_same_each_time_and_grows(tmp_path: Path) -> None:
+    def sampled(number: int) -> list[str]:
+        labelling = critic_labelling(
+            instances(40), tmp_path / "out.jsonl", SETTINGS, aspects=["utility"], sample=number
+        )
+        return [request.key for request in labelling.pending]
+
+    few, more = sampled(5), sampled(20)
+    assert (len(few), len(more)) == (5, 20)
+    assert set(few) < set(more)
+    assert [key for key in more if key in few] == few == sampled(5)
+    first = critic_labelling(instances(40), tmp_path / "o.jsonl", SETTINGS, aspects=["utility"])
+    assert few != [request.key for request in first.pending][:5], "it is drawn from all"
+
+
+# What comes out
+
+
+def test_rows_are_the_official_ones(tmp_path: Path) -> None:
+    """Official defects: an input that is no string, preceding sentences printed where the row has
+    none, an explanation that is a score, the last rows never written."""
+    out = tmp_path / "out.jsonl"
+    report = critic_labelling(instances(13), out, SETTINGS).run(quick)
+    rows = lines(out)
+    asked_for = 13 * 2 + 6 * 3
+    counted = Counter[str]()
+    for outcomes in report.outcomes.values():
+        counted.update(outcomes)
+    assert counted["labelled"] == len(rows)
+    assert counted["labelled"] + counted["malformed"] == asked_for
+    assert counted["malformed"] == len(lines(tmp_path / "out.jsonl.run/failures.jsonl")) > 0
+    assert report.calls == counted["labelled"] + 2 * counted["malformed"]
+    for row in rows:
+        task = "groundness" if row["task"] == "groudness" else row["task"]
+        assert row["instruction"] == ASPECTS[task].instructions
+        assert isinstance(row["input"], str)
+        assert "None" not in row["input"]
+        assert row["output"] == row["token"] in ASPECTS[task].choices.values()
+        assert row["group"] == GROUP_OF[row["token"]] == ASPECTS[task].group
+        assert row["explanation"].startswith("It is number ")
+        assert row["part"] in ("train", "development", "test")
+    by_input = {row["task"]: row["input"] for row in rows if "book 1?" in row["input"]}
+    before = "Task instruction: Who wrote book 1?\n"
+    evidence = "Evidence: Book 1\n  Book 1 is hers."
+    expected = {
+        "retrieval": before.strip(),
+        "multi_retrieval": f"{before}Preceding sentences: It is old.\n{evidence}\n"
+        "Output: She wrote it in 1.",
+        "relevance": f"{before}Preceding sentences: It is old.\n{evidence}",
+        "groudness": f"{before}Preceding sentences: It is old.\n{evidence}\n"
+        "Output: She wrote it in 1.",
+        "utility": f"{before}Output: It is old. She wrote it in 1.",
+    }
+    assert {task: expected[task] for task in by_input} == by_input
+    assert len(by_input) >= 4
+    without = [row["input"] for row in rows if "book 3?" in row["input"]]
+    assert without
+    assert not any("Preceding" in text for text in without)
+
+
+def test_a_question_is_always_in_the_same_part(tmp_path: Path) -> None:
+    """Official defect: the first rows of a shuffle are held out, their questions are not."""
+    out = tmp_path / "out.jsonl"
+    critic_labelling(instances(300), out, SETTINGS).run(quick)
+    parts: dict[str, set[str]] = {}
+    for row in lines(out):
+        parts.setdefault(row["input"].splitlines()[0], set()).add(row["part"])
+    assert all(len(given) == 1 for given in parts.values())
+    counted = Counter(part for (part,) in parts.values())
+    assert 0.6 < counted["train"] / len(parts) < 0.8
+    assert counted["development"] > 10 < counted["test"]
+    closed = [Instance("Is it so?", f"Book {i} is hers.") for i in range(40)]
+    pending = critic_labelling(closed, tmp_path / "closed.jsonl", SETTINGS).pending
+    assert len({request.fields["part"] for request in pending}) == 3, "told apart by their input"
+
+
+async def test_the_async_twin_gives_the_same(tmp_path: Path) -> None:
+    now, later = tmp_path / "now.jsonl", tmp_path / "later.jsonl"
+    one = critic_labelling(instances(9), now, SETTINGS).run(quick)
+    other = await critic_labelling(instances(9), later, SETTINGS).arun(quick)
+    assert one == other
+    assert now.read_bytes() == later.read_bytes()
+
+
+def test_labels_are_read_whatever_order_they_came_in(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    critic_labelling(instances(9), out, SETTINGS).run(quick)
+    found = read_critic_rows(out)
+    out.write_text("".join(f"{line}\n" for line in reversed(out.read_text().splitlines())))
+    assert read_critic_rows(out) == found
+    counts = token_counts(found)
+    assert sum(sum(tokens.values()) for tokens in counts.values()) == len(found)
+    assert counts["ISUSE"]["[Utility:5]"] == sum(row.token == "[Utility:5]" for row in found)
+    assert CriticRow("i", "x", "[Relevant]", "test").asked == ("i", "x", "ISREL")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"key": "a"},
+        {"key": "a", "instruction": "i", "input": "x", "token": "[Yes]", "part": "train"},
+        {"instruction": "i", "input": "x", "token": "[Relevant]", "part": "train"},
+    ],
+)
+def test_files_that_hold_no_labels(tmp_path: Path, row: object) -> None:
+    with pytest.raises(BadTrainingData):
+        read_critic_rows(write(tmp_path / "out.jsonl", row))
+    with pytest.raises(BadTrainingData, match="does not exist"):
+        read_critic_rows(tmp_path / "missing.jsonl")
+
+
+def test_a_file_is_of_one_model(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    critic_labelling(instances(2), out, SETTINGS).run(quick)
+    with pytest.raises(BadTrainingData, match="other settings"):
+        critic_labelling(instances(2), out, CriticDataSettings("another"))
+
+
+# The command
+
+
+def data(path: Path, number: int) -> Path:
+    keys = {"segment": "target_output"}
+    rows = [
+        {keys.get(key, key): text for key, text in instance._asdict().items() if text}
+        for instance in instances(number)
+    ]
+    return write(path, *rows)
+
+
+def command(tmp_path: Path, *options: str, model: str = "quick") -> list[str]:
+    files = ["--data", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "out.jsonl")]
+    named = ["--model", f"tests.training.teacher:{model}"]
+    return ["train", "critic-data", *files, *named, *options]
+
+
+def test_the_command_shows_the_cost_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data(tmp_path / "rows.jsonl", 5)
+    assert main(command(tmp_path, "--estimate")) == 0
+    settings, cost = capsys.readouterr().out.splitlines()
+    assert json.loads(settings)["max_tokens"] == 200
+    assert cost.startswith("16 calls: about ")
+    assert "at most 3,200 out" in cost
+    assert not (tmp_path / "out.jsonl").exists()
+    assert main(command(tmp_path)) == 0
+    _, again, *report, where = capsys.readouterr().out.splitlines()
+    assert again == cost
+    assert json.loads("\n".join(report))["outcomes"]["ISREL"]["labelled"] > 0
+    assert where == f"the labels are in {tmp_path}/out.jsonl, what failed in " + str(
+        tmp_path / "out.jsonl.run/failures.jsonl"
+    )
+    assert main(command(tmp_path, "--estimate")) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("0 calls")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "tests.training.teacher:missing"], "no importable module:attribute"),
+        (["--model", "nowhere:quick"], "no importable module:attribute"),
+        (["--model", "gpt"], "no importable module:attribute"),
+        (["--model", "tests.training.teacher:LABELS"], "is dict, not a LangChain model"),
+        (["--data", "missing.jsonl"], "cannot read"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "langchain", None)
+    data(tmp_path / "rows.jsonl", 1)
+    assert main(command(tmp_path, *options)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("selfcorrect-rag: ")
+    assert error.count("\n") == 1
+    assert message in error
+
+
+@pytest.mark.parametrize("option", ["--sample", "--concurrency", "--attempts", "--max-tokens"])
+def test_numbers_are_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(command(tmp_path, option, "0"))
+    assert f"{option}: 0 is less than 1" in capsys.readouterr().err
+
+
+def test_what_is_worth_repeating_is_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(self: Teacher, messages: Any) -> None:
+        raise ConnectionError("no route")
+
+    data(tmp_path / "rows.jsonl", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Teacher, "_result", broken)
+        patch.setattr("selfcorrect_rag.training.labelling.TRIES", 1)
+        assert main(command(tmp_path)) == 1
+    assert '"failed": 1' in capsys.readouterr().out
+    assert main(command(tmp_path)) == 0
+    assert '"failed": 1' not in capsys.readouterr().out
+
+
+def test_a_killed_command_goes_on_and_does_nothing_twice(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TEACHER_LOG": str(log)}
+    data(tmp_path / "rows.jsonl", 60)
+    out = tmp_path / "out.jsonl"
+    arguments = command(tmp_path, "--concurrency", "4", model="slow")
+    full = [sys.executable, "-m", "selfcorrect_rag.cli", *arguments]
+    with subprocess.Popen(full, env=environment, stdout=-3, stderr=-3) as process:
+        deadline = time.monotonic() + 300
+        while not out.exists() or out.read_bytes().count(b"\n") < 40:
+            assert process.poll() is None, "it ended before it was killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    text = out.read_bytes()
+    labelled = {json.loads(line)["key"] for line in text.splitlines()[:-1]}
+    assert len(labelled) >= 39
+    with out.open("ab") as file:
+        file.write(text.splitlines()[0][:57])  # as if the kill had torn a row
+    before = log.read_text().splitlines()
+    log.unlink()
+    run = subprocess.run(full, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    asked_again = log.read_text().splitlines()
+    whole = critic_labelling(instances(60), tmp_path / "whole.jsonl", SETTINGS)
+    requests = {repr(asked_about(request.prompt)): request for request in whole.pending}
+    assert not [text for text in asked_again if requests[text].key in labelled]
+    whole.run(quick)
+    readable = Counter(
+        text for text in before + asked_again if "Explanation" in label(requests[text].prompt)
+    )
+    assert len(readable) == len(whole.labels.rows)
+    assert sum(count - 1 for count in readable.values()) <= 4, "what was in flight, at most"
+    assert out.read_bytes() == whole.out.read_bytes()
+    assert {row["key"] for row in lines(tmp_path / "out.jsonl.run/failures.jsonl")} == {
+        row["key"] for row in lines(whole.failures.path)
+    }
