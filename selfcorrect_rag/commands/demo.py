@@ -30,7 +30,7 @@ QUESTIONS = (
     ("crag", "Who designed the Sydney Opera House?"),
     ("crag", "Who wrote The Sea-Wolf?"),
     ("crag", "Who designed the Williamsburg Bridge?"),
-    ("instruct-rag", "Who designed the Sydney Opera House?"),
+    ("instruct-rag", "Who directed Casablanca?"),
 )
 
 

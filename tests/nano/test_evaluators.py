@@ -54,7 +54,11 @@ def test_the_cross_encoder_knows_the_demo_corpus() -> None:
     facts = [row for row in demo_questions() if row["kind"] == "fact"][:40]
     others = list(passages.values())
     for i, row in enumerate(facts):
-        asked = [passages[row["title"]], others[7 * i % len(others)], others[(11 * i + 5) % len(others)]]
+        asked = [
+            passages[row["title"]],
+            others[7 * i % len(others)],
+            others[(11 * i + 5) % len(others)],
+        ]
         scores = cross_encoder().score(row["question"], [graded.as_read(**_of(p)) for p in asked])
         right += scores[0] > max(scores[1:])
     assert right >= 36
