@@ -30,7 +30,7 @@ QUESTIONS = (
     ("crag", "Who designed the Sydney Opera House?"),
     ("crag", "Who wrote The Sea-Wolf?"),
     ("crag", "Who designed the Williamsburg Bridge?"),
-    ("instruct-rag", "Who directed Casablanca?"),
+    ("instruct-rag", "Who wrote Don Quixote?"),
 )
 
 

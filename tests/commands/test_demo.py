@@ -30,5 +30,7 @@ def test_the_demo_shows_what_the_readme_says(
     for action, text in zip(("Correct", "Ambiguous", "Incorrect"), by_graph["crag"], strict=True):
         assert f"{action}: best score" in text
     (explained,) = by_graph["instruct-rag"]
-    assert "useful" in explained
-    assert "answer is: Michael Curtiz" in explained
+    assert "answer is: Miguel de Cervantes" in explained
+    named = re.search(r"Document \[(\d)\]", explained)
+    assert named
+    assert re.search(rf"D{named[1]}\s+useful\s+Don Quixote:", explained)
