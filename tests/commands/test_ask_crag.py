@@ -183,8 +183,9 @@ def test_help_says_which_graphs_an_option_is_for(
     assert "--upper" in groups["knobs of crag and self-crag:"]
     assert "--approve" in groups["knobs of crag and self-crag:"]
     assert "--contexts" in groups["knobs of self-crag:"]
-    both = groups["knobs of self-rag, crag and self-crag:"]
-    assert "Default: 5. crag and self-crag: Documents retrieved" in both
+    assert "--seed" in groups["knobs of instruct-rag:"]
+    shared = groups["knobs of self-rag, crag, self-crag and instruct-rag:"]
+    assert "Default: 5. crag and self-crag: Documents retrieved" in shared
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from selfcorrect_rag.commands.engines import (
     opened_model,
 )
 from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.nano import generator_path
 
 
 def parsed(*options: str) -> argparse.Namespace:
@@ -66,5 +67,8 @@ def test_options_of_another_engine_are_named(options: list[str], said: str) -> N
 def test_a_server_that_is_not_there() -> None:
     args = parsed("--engine", "server", "--base-url", "http://127.0.0.1:9")
     check_engine(args)
-    with pytest.raises(SelfCorrectError, match="no vLLM server answers"), opened_model(args):
+    with (
+        pytest.raises(SelfCorrectError, match="no vLLM server answers"),
+        opened_model(args, generator_path()),
+    ):
         pass
