@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from selfcorrect_rag.reflection import TOKENS, Group, Weights
+from selfcorrect_rag.thresholds import Thresholds
 
 HARD_CONSTRAINTS = tuple(
     token for group in (Group.ISREL, Group.ISSUP, Group.ISUSE) for token in TOKENS[group]
@@ -245,6 +246,17 @@ class CRAGSettings(Settings):
         description="Task instruction put before the question.",
         json_schema_extra=on_nodes("generate"),
     )
+
+    def thresholds(self, own: Thresholds) -> Thresholds:
+        """Those of a run, where ``own`` are the evaluator's.
+
+        Raises:
+            ValueError: together they are none, as where the lower is above the upper.
+        """
+        return Thresholds(
+            upper=own.upper if self.upper is None else self.upper,
+            lower=own.lower if self.lower is None else self.lower,
+        )
 
 
 class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):

@@ -81,12 +81,8 @@ def thresholds_of(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Thre
     Raises:
         BadKnob: together they are none, as where the lower is above the upper.
     """
-    own = evaluator.thresholds
     try:
-        return Thresholds(
-            upper=own.upper if settings.upper is None else settings.upper,
-            lower=own.lower if settings.lower is None else settings.lower,
-        )
+        return settings.thresholds(evaluator.thresholds)
     except ValueError as error:
         raise BadKnob(f"--upper, --lower: with the evaluator's own, {error}") from error
 

@@ -1,7 +1,7 @@
 """What loading a transformers checkpoint has in common, whatever it is for."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from selfcorrect_rag.errors import ModelNotFound
 
@@ -11,6 +11,11 @@ def best_device(torch: Any) -> str:
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def best_dtype(device: str) -> Literal["bfloat16", "float32"]:
+    """bfloat16 on CUDA, float32 elsewhere: what evaluators and critics are loaded in."""
+    return "bfloat16" if device.startswith("cuda") else "float32"
 
 
 def unreadable(name_or_path: str | Path, error: Exception) -> ModelNotFound:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from selfcorrect_rag.errors import ModelNotFound
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.checkpoints import best_device, unreadable
+from selfcorrect_rag.models.checkpoints import best_device, best_dtype, unreadable
 from selfcorrect_rag.reflection import TOKENS, Group
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Critic:
             ModelNotFound: no checkpoint is there, or it cannot be read.
         """
         device = device or best_device(require("torch", "local"))
-        dtype = dtype or ("bfloat16" if device.startswith("cuda") else "float32")
+        dtype = dtype or best_dtype(device)
         model, tokenizer = load_language_model(name_or_path, dtype)
         return cls(model.to(device), tokenizer, **options)
 

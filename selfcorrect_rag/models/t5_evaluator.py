@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from selfcorrect_rag.errors import EvaluationFailed, NotAnEvaluator
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.checkpoints import best_device, unreadable
+from selfcorrect_rag.models.checkpoints import best_device, best_dtype, unreadable
 from selfcorrect_rag.models.micro_batching import MicroBatcher
 from selfcorrect_rag.models.pairs import Encoded, Pair, PairTokenizer, batches
 from selfcorrect_rag.models.retrieval_evaluator import (
@@ -127,7 +127,7 @@ class T5Evaluator(RetrievalEvaluator):
         torch = require("torch", "local")
         transformers = require("transformers", "local")
         device = device or best_device(torch)
-        dtype = dtype or ("bfloat16" if device.startswith("cuda") else "float32")
+        dtype = dtype or best_dtype(device)
         try:
             config = transformers.AutoConfig.from_pretrained(name_or_path)
             _check_labels(config, str(name_or_path))  # before the weights are read

@@ -75,7 +75,8 @@ def _threshold(scores: dict[str, list[float]]) -> float:
 def on_real_text(evaluator: T5Evaluator, data: Path) -> dict[str, Any]:
     """Questions of the test part alone: AUC, best accuracy against the base rate, actions."""
     sets: dict[str, Sequence[Graded]] = {
-        "popqa": mine_negatives(held_out(graded.popqa(data)), graded.popqa_corpus(data), NEGATIVES),
+        "popqa": _popqa(data, titles=True),
+        "popqa without titles": _popqa(data, titles=False),
         "hotpotqa": held_out(graded.hotpotqa(data)),
         "musique": held_out(graded.musique(data)),
     }
@@ -83,6 +84,11 @@ def on_real_text(evaluator: T5Evaluator, data: Path) -> dict[str, Any]:
         name: {"questions": len(rows), **held_out_report(evaluator, rows)}
         for name, rows in sets.items()
     }
+
+
+def _popqa(data: Path, *, titles: bool) -> list[Graded]:
+    rows, corpus = graded.popqa(data, titles=titles), graded.popqa_corpus(data, titles=titles)
+    return mine_negatives(held_out(rows), corpus, NEGATIVES)
 
 
 def held_out(rows: Sequence[Graded]) -> list[Graded]:

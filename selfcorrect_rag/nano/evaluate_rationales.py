@@ -3,22 +3,23 @@
     python -m selfcorrect_rag.nano.evaluate_rationales [--data DIR]
 
 Made-up questions on names and in wordings never trained on, with one document of five that answers:
-InstructRAG against in-context RALM, both by the graph and with the same model. With the folder of
-real data also PopQA's 741 development questions, documents retrieved from all of their paragraphs.
+InstructRAG against in-context RALM, both by the graph and with the same model. Also the demo
+corpus and, with the folder of real data, PopQA's 741 development questions.
 """
 
 import argparse
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.nano.embedded import load_rationale_model
+from selfcorrect_rag.instruct_state import InstructRAGInput
+from selfcorrect_rag.nano.embedded import demo_index, demo_questions, load_rationale_model
 from selfcorrect_rag.nano.rationales import BRIEFLY, new_reading
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.search import ChromaIndex
@@ -31,74 +32,78 @@ MODES = {
 }
 
 
-def on_the_made_up_world(cases: int = CASES) -> dict[str, dict[str, float]]:
-    """For each mode, the share of questions whose answer is contained in what was written and, of
-    InstructRAG, whose useful document is named and no other."""
+Figures = dict[str, dict[str, float]]
+"""By mode: shares of the questions."""
+
+
+def on_the_made_up_world(cases: int = CASES) -> Figures:
+    """Names and wordings never trained on, one document of five that answers."""
     world = World("rationales", held_out=True)
-    asked = []
+    rows = []
     for _ in range(cases):
         reading = new_reading(world, held_out=True)
-        asked.append((reading, reading.asked[world.random.randrange(len(reading.asked) - 1)]))
-    figures = {}
-    for mode, run in _runs(lambda query: []).items():
-        results = [run(one.case.question, reading.documents) for reading, one in asked]
-        figures[mode] = {
-            "contained": _share(
-                contains_answer(result["answer"] + " " + result["rationale"], [one.case.target])
-                for result, (_, one) in zip(results, asked, strict=True)
-            ),
-            "answer": _share(
-                contains_answer(result["answer"], [one.case.target])
-                for result, (_, one) in zip(results, asked, strict=True)
-            ),
-        }
-        if mode == "instruct_rag":
-            figures[mode]["document"] = _share(
-                result["useful_documents"] == [one.gold]
-                for result, (_, one) in zip(results, asked, strict=True)
-            )
+        one = reading.asked[world.random.randrange(len(reading.asked) - 1)]
+        rows.append(Row(one.case.question, [one.case.target], reading.documents, gold=one.gold))
+    return _figures(rows, lambda query: [])
+
+
+def on_the_demo_corpus() -> Figures:
+    """Its factual questions, five documents retrieved for each."""
+    facts = [row for row in demo_questions() if row["kind"] == "fact"]
+    rows = [Row(row["question"], row["answers"], title=row["title"]) for row in facts]
+    with tempfile.TemporaryDirectory() as folder:
+        return _figures(rows, demo_index(Path(folder)).as_retriever())
+
+
+def on_popqa(data: Path) -> Figures:
+    """Five of all paragraphs retrieved for each question."""
+    lines = (data / "popqa_dev_741.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [json.loads(line) for line in lines]
+    paragraphs = sorted({(p["title"], p["text"]) for row in found for p in row["paragraphs"]})
+    rows = [Row(row["question"], row["answers"], title=row["s_wiki_title"]) for row in found]
+    with tempfile.TemporaryDirectory() as folder:
+        index = ChromaIndex(Path(folder))
+        index.add([Document(text, metadata={"title": title}) for title, text in paragraphs])
+        return _figures(rows, index.as_retriever())
+
+
+class Row(NamedTuple):
+    """A question with its answers, and with the document that has them."""
+
+    question: str
+    answers: list[str]
+    documents: list[Document] | None = None
+    """Fixed; else they are retrieved."""
+    title: str = ""
+    """Of the document that answers, where they are retrieved."""
+    gold: int | None = None
+    """Its index, where they are fixed: two may bear one title."""
+
+
+def _figures(rows: Sequence[Row], retriever: Any) -> Figures:
+    """How often what was written contains an answer and, of InstructRAG, how often the document
+    that answers is named useful and no other."""
+    llm, figures = load_rationale_model(), {}
+    for mode, settings in MODES.items():
+        graph = create_instruct_rag(llm, retriever, settings=settings)
+        contained = named = 0
+        for row in rows:
+            given: InstructRAGInput = {"question": row.question}
+            if row.documents is not None:
+                given["documents"] = row.documents
+            result = graph.invoke(given)
+            contained += contains_answer(f"{result['answer']} {result['rationale']}", row.answers)
+            named += result["useful_documents"] == _answering(row, result["passages"])
+        figures[mode] = {"contained": round(contained / len(rows), 3)}
+        if settings.mode == "ft":
+            figures[mode]["document"] = round(named / len(rows), 3)
     return figures
 
 
-def on_popqa(data: Path) -> dict[str, float]:
-    """For each mode, the share of the questions whose answer is contained."""
-    lines = (data / "popqa_dev_741.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    with tempfile.TemporaryDirectory() as folder:
-        index = ChromaIndex(Path(folder))
-        paragraphs = {(p["title"], p["text"]) for row in rows for p in row["paragraphs"]}
-        index.add([Document(text, metadata={"title": t}) for t, text in sorted(paragraphs)])
-        retriever = index.as_retriever()
-        return {
-            mode: _share(
-                contains_answer(result["answer"] + " " + result["rationale"], row["answers"])
-                for row in rows
-                for result in [run(row["question"], None)]
-            )
-            for mode, run in _runs(retriever).items()
-        }
-
-
-def _runs(retriever: Any) -> dict[str, Callable[[str, Sequence[Document] | None], dict[str, Any]]]:
-    llm = load_rationale_model()
-
-    def run(graph: Any) -> Callable[[str, Sequence[Document] | None], dict[str, Any]]:
-        def ask(question: str, documents: Sequence[Document] | None) -> dict[str, Any]:
-            given = {} if documents is None else {"documents": list(documents)}
-            result: dict[str, Any] = graph.invoke({"question": question, **given})
-            return result
-
-        return ask
-
-    return {
-        mode: run(create_instruct_rag(llm, retriever, settings=settings))
-        for mode, settings in MODES.items()
-    }
-
-
-def _share(held: Any) -> float:
-    counted = [bool(each) for each in held]
-    return round(sum(counted) / len(counted), 3)
+def _answering(row: Row, passages: Sequence[Document]) -> list[int]:
+    if row.gold is not None:
+        return [row.gold]
+    return [i for i, passage in enumerate(passages) if passage.metadata["title"] == row.title]
 
 
 def main() -> None:
@@ -106,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
     data = parser.parse_args().data
-    report: dict[str, Any] = {"made up": on_the_made_up_world()}
+    report = {"made up": on_the_made_up_world(), "demo corpus": on_the_demo_corpus()}
     if data:
         report["popqa"] = on_popqa(data)
     print(json.dumps(report))

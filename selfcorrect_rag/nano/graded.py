@@ -44,20 +44,20 @@ def as_read(title: str, text: str) -> str:
     return titled(Document(text, metadata={"title": title}))
 
 
-def popqa(folder: Path) -> list[Graded]:
+def popqa(folder: Path, *, titles: bool = True) -> list[Graded]:
     """PopQA: the paragraph of the subject's own page is relevant, as in CRAG's training."""
     rows = []
     for row in _lines(folder / "popqa_dev_741.jsonl"):
         own = [p for p in row["paragraphs"] if p["title"] == row["s_wiki_title"]]
-        positives = tuple(as_read(p["title"], p["text"]) for p in own)
+        positives = tuple(as_read(p["title"] * titles, p["text"]) for p in own)
         rows.append(Graded(row["question"], positives))
     return rows
 
 
-def popqa_corpus(folder: Path) -> list[str]:
+def popqa_corpus(folder: Path, *, titles: bool = True) -> list[str]:
     """The paragraphs of all questions, each once."""
     found = (p for row in _lines(folder / "popqa_dev_741.jsonl") for p in row["paragraphs"])
-    return list(dict.fromkeys(as_read(p["title"], p["text"]) for p in found))
+    return list(dict.fromkeys(as_read(p["title"] * titles, p["text"]) for p in found))
 
 
 def musique(folder: Path) -> list[Graded]:

@@ -46,20 +46,12 @@ def _update(
         Grade(document=i, title=str(passage.metadata.get("title") or ""), score=score)
         for i, (passage, score) in enumerate(zip(state["passages"], scores, strict=True))
     ]
-    thresholds = _thresholds(settings, evaluator)
+    thresholds = settings.thresholds(evaluator.thresholds)
     action = _without(settings, thresholds, scores)
     emit("graded", grades=grades, action=action, upper=thresholds.upper, lower=thresholds.lower)
     everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
     branches = ["refine", "search"] if everything else BRANCHES[action]
     return {"grades": grades, "action": action, "branches": branches}
-
-
-def _thresholds(settings: CRAGSettings, evaluator: RetrievalEvaluator) -> Thresholds:
-    own = evaluator.thresholds
-    return Thresholds(
-        upper=own.upper if settings.upper is None else settings.upper,
-        lower=own.lower if settings.lower is None else settings.lower,
-    )
 
 
 def _without(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
