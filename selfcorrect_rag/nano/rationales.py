@@ -1,8 +1,10 @@
 """InstructRAG's task in the made-up world: documents, questions on them, and their rationales.
 
-The teacher is a rule that knows the world: it names the document that answers, says what the others
-are about, and concludes. A few questions have a document on the subject that does not answer, or
-none at all.
+The teacher is a rule that knows the world: it reads the documents on the subject one after the
+other, each up to the sentence that answers, says which that was, and concludes. Documents stand
+before the question in the prompt, where so small a model reads them without knowing what it will
+be asked; writing them out again lets it read them with the question in mind. A few questions have
+a document on the subject that does not answer, or none at all.
 """
 
 from collections.abc import Sequence
@@ -21,25 +23,23 @@ BRIEFLY = "Give only the answer, without an explanation."
 """The instruction of in-context RALM, whose prompt is otherwise that of a rationale."""
 NOT_KNOWN = "not known"
 """The bare answer where no document has it: the nano model knows nothing by itself."""
-USEFUL = (
-    "{answer} Document [{n}] says so.",
-    "{answer} This is said in document [{n}].",
-    "{answer} Document [{n}] is the one that is useful.",
-    "From the documents we learn the following. {answer} Document [{n}] says so.",
-)
-"""What is found comes before where: so small a model reads the number off what it has found."""
-REST = (
-    "The other documents do not help.",
-    "The other documents are not relevant.",
-    "None of the other documents answers the question.",
-    "",
-)
-CLOSE = ("document [{n}] is about {name}, but it does not say this.",)
-NONE = (
-    "None of the documents answers the question.",
-    "The documents do not contain the answer to the question.",
-)
-CONCLUSION = ("Therefore, the answer is: {target}", "So the answer is: {target}")
+FROM = "From the document (Title: {title}):"
+USEFUL = "Document [{n}] says so."
+"""What was found comes before where: the model reads the number off what it has written out."""
+LACKING = "Document [{n}] does not say this."
+REST = ("The other documents do not help.", "The other documents are not relevant.", "")
+NONE = "None of the documents answers the question."
+CONCLUSION = "Therefore, the answer is: {target}."
+COPIED, JUDGED = 0.3, 3.0
+"""Weights in the loss of what is written out from a document, and of what decides: which document,
+where to stop, its number and the answer."""
+
+
+class Piece(NamedTuple):
+    """A stretch of a completion, and how much its tokens count in the loss."""
+
+    text: str
+    weight: float = 1.0
 
 
 class Asked(NamedTuple):
@@ -56,8 +56,16 @@ class Asked(NamedTuple):
 class Reading:
     """Documents, and the questions that are asked about them."""
 
-    documents: list[Document]
+    pages: list[Passage]
     asked: list[Asked]
+
+    @property
+    def documents(self) -> list[Document]:
+        """The pages as a retriever gives them."""
+        return [
+            Document(" ".join(page.sentences), metadata={"title": page.title})
+            for page in self.pages
+        ]
 
 
 def new_reading(world: World, count: int = 5, *, most: int = 4, held_out: bool = False) -> Reading:
@@ -82,10 +90,7 @@ def new_reading(world: World, count: int = 5, *, most: int = 4, held_out: bool =
         for i, (_, case) in enumerate(pages)
         if case
     ]
-    documents = [
-        Document(" ".join(page.sentences), metadata={"title": page.title}) for page, _ in pages
-    ]
-    return Reading(documents, [*asked, Asked(absent, None, None)])
+    return Reading([page for page, _ in pages], [*asked, Asked(absent, None, None)])
 
 
 def _like(world: World, case: Case, name: str | None, held_out: bool) -> Case:
@@ -99,28 +104,41 @@ def _like(world: World, case: Case, name: str | None, held_out: bool) -> Case:
             return Case(world, entity, case.relation, question, value, gold, case.most)
 
 
-def rationale(world: World, asked: Asked) -> str:
-    """What the teacher writes."""
+def rationale(world: World, reading: Reading, asked: Asked) -> list[Piece]:
+    """What the teacher writes, its pieces joined by spaces."""
     case = asked.case
     if asked.gold is None:
-        return world.choice(NONE)
-    useful = world.choice(USEFUL).format(n=asked.gold + 1, answer=case.answer)
+        return [Piece(NONE, JUDGED)]
+    pieces = []
+    for n in sorted(n for n in (asked.gold, asked.close) if n is not None):
+        page = reading.pages[n]
+        pieces.append(Piece(FROM.format(title=page.title), JUDGED))
+        if n == asked.gold:
+            last = _answering(case, page)
+            pieces.append(Piece(" ".join(page.sentences[: last + 1]), COPIED))
+            pieces.append(Piece(USEFUL.format(n=n + 1), JUDGED))
+            break
+        pieces.append(Piece(" ".join(page.sentences), COPIED))
+        pieces.append(Piece(LACKING.format(n=n + 1), JUDGED))
     rest = world.choice(REST)
-    if asked.close is not None and world.chance(0.5):
-        said = world.choice(CLOSE).format(n=asked.close + 1, name=case.entity.name)
-        rest = f"{said[0].upper()}{said[1:]}"
-    conclusion = f"{world.choice(CONCLUSION).format(target=case.target)}."
-    return " ".join(filter(None, (useful, rest, conclusion)))
+    conclusion = Piece(CONCLUSION.format(target=case.target), JUDGED)
+    return [*pieces, *([Piece(rest)] if rest else []), conclusion]
 
 
-def training_texts(world: World, reading: Reading) -> list[tuple[str, str]]:
+def _answering(case: Case, page: Passage) -> int:
+    """Index of the first sentence of the gold passage that says what is asked."""
+    said = [i for i, sentence in enumerate(page.sentences) if case.value in sentence]
+    return said[0] if said else len(page.sentences) - 1
+
+
+def training_texts(world: World, reading: Reading) -> list[tuple[str, list[Piece]]]:
     """(prompt, completion) of every question; one in five asks for the answer alone."""
-    texts = []
+    texts, documents = [], reading.documents
     for asked in reading.asked:
         briefly = world.chance(0.2)
         target = asked.case.target if asked.gold is not None else NOT_KNOWN
-        completion = f"{target}." if briefly else rationale(world, asked)
-        texts.append((prompt(asked.case.question, reading.documents, briefly), completion))
+        completion = [Piece(f"{target}.")] if briefly else rationale(world, reading, asked)
+        texts.append((prompt(asked.case.question, documents, briefly), completion))
     return texts
 
 

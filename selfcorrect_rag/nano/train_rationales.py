@@ -6,26 +6,24 @@ The same command goes on from the newest checkpoint after a kill and ends in the
 """
 
 import argparse
-import re
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate, packed
 from selfcorrect_rag.nano.embedded import generator_path
-from selfcorrect_rag.nano.rationales import new_reading, training_texts
+from selfcorrect_rag.nano.rationales import Piece, new_reading, training_texts
 from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
 
-RATIONALES = Settings(steps=1800, hints=0.0, early=0.3, rate=2e-3, flat=0.4, threads=1)
+RATIONALES = Settings(steps=2000, hints=0.0, early=0.3, rate=2e-3, flat=0.4, threads=1)
 """The first share reads short documents, and fewer of them."""
-NUMBER = re.compile(r"\[\d+\]")
-NUMBER_WEIGHT = 3.0
-"""Of the number of a document in the loss, where a token of text counts 1."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,14 @@ class RationaleData:
         return packed(rows, self.settings.tokens, world.random)[:CHUNK]
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, str]]) -> Encoded:
+def encode(
+    tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, Sequence[Piece]]]
+) -> Encoded:
     """Prompts that begin alike, and their completions, as one row with a branch for each."""
     prompts = tokenizer([asked for asked, _ in texts])["input_ids"]
     # A completion is encoded on its own, as it will follow the prompt's ids at inference.
     completions = tokenizer(
-        [completion for _, completion in texts],
+        [" ".join(piece.text for piece in pieces) for _, pieces in texts],
         add_special_tokens=False,
         return_offsets_mapping=True,
     )
@@ -72,13 +72,9 @@ def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, str]])
     result = Encoded(
         prompts[0][:shared], [0.0] * shared, list(range(shared)), [0] * shared, [-1.0] * shared
     )
-    for branch, (ids, (_, completion)) in enumerate(zip(prompts, texts, strict=True), start=1):
+    for branch, (ids, (_, pieces)) in enumerate(zip(prompts, texts, strict=True), start=1):
         written = [*completions["input_ids"][branch - 1], tokenizer.eos_token_id]
-        numbers = [match.span() for match in NUMBER.finditer(completion)]
-        weights = [
-            NUMBER_WEIGHT if any(a < last and first < b for first, last in numbers) else 1.0
-            for a, b in completions["offset_mapping"][branch - 1]
-        ]
+        weights = _weights(pieces, completions["offset_mapping"][branch - 1])
         asked = ids[shared:]
         length = len(asked) + len(written)
         result.ids.extend([*asked, *written])
@@ -87,6 +83,12 @@ def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, str]])
         result.branch.extend([branch] * length)
         result.answers.extend([-1.0] * length)
     return result
+
+
+def _weights(pieces: Sequence[Piece], offsets: Sequence[tuple[int, int]]) -> list[float]:
+    """The weight of each token: that of the piece in which it ends."""
+    ends = list(accumulate(len(piece.text) + 1 for piece in pieces))
+    return [pieces[bisect_left(ends, stop)].weight for _, stop in offsets]
 
 
 def main() -> None:

@@ -11,9 +11,18 @@ from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import demo_index, load_rationale_model, rationale_model_path
 from selfcorrect_rag.nano.evaluate_rationales import on_the_made_up_world
-from selfcorrect_rag.nano.rationales import BRIEFLY, Reading, new_reading, rationale, training_texts
+from selfcorrect_rag.nano.rationales import (
+    BRIEFLY,
+    COPIED,
+    JUDGED,
+    Asked,
+    Reading,
+    new_reading,
+    rationale,
+    training_texts,
+)
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train_rationales import NUMBER_WEIGHT, encode
+from selfcorrect_rag.nano.train_rationales import encode
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.training.consistency import contains_answer
@@ -25,7 +34,11 @@ def llm() -> TransformersReflectionLLM:
 
 
 def titles(reading: Reading) -> list[str]:
-    return [document.metadata["title"] for document in reading.documents]
+    return [page.title for page in reading.pages]
+
+
+def written(world: World, reading: Reading, asked: Asked) -> str:
+    return " ".join(piece.text for piece in rationale(world, reading, asked))
 
 
 def test_it_ships_small_and_with_its_card() -> None:
@@ -39,24 +52,49 @@ def test_the_teacher_is_consistent_and_read_as_it_means() -> None:
     for _ in range(100):
         reading = new_reading(world)
         for asked in reading.asked:
-            written = rationale(world, asked)
-            read = read_documents(written, titles(reading))
+            text = written(world, reading, asked)
+            read = read_documents(text, titles(reading))
             if asked.gold is None:
                 assert not read.useful
                 continue
-            assert contains_answer(written, [asked.case.target])
-            assert asked.gold + 1 in read.useful
+            assert contains_answer(text, [asked.case.target])
+            assert read.useful == [asked.gold + 1]
             assert not read.missing
             if "." not in asked.case.target:
                 # A single letter keeps its full stop: it may be an initial.
-                assert final_answer(written).rstrip(".") == asked.case.target
+                assert final_answer(text).rstrip(".") == asked.case.target
+
+
+def test_the_teacher_reads_up_to_the_sentence_that_answers_and_dismisses_what_lacks_it() -> None:
+    world = World("reads")
+    dismissed = 0
+    for _ in range(60):
+        reading = new_reading(world)
+        for asked in reading.asked:
+            if asked.gold is None:
+                continue
+            gold = reading.pages[asked.gold]
+            read = next(
+                piece.text
+                for piece in rationale(world, reading, asked)
+                if piece.weight == COPIED and " ".join(gold.sentences).startswith(piece.text)
+            )
+            count = next(n for n in range(1, 99) if " ".join(gold.sentences[:n]) == read)
+            before = gold.sentences[: count - 1]
+            assert not any(asked.case.value in sentence for sentence in before)
+            if asked.close is not None and asked.close < asked.gold:
+                text = written(world, reading, asked)
+                assert read_documents(text, titles(reading)).dismissed == [asked.close + 1]
+                dismissed += 1
+    assert dismissed > 5
 
 
 def test_questions_on_shared_documents_are_branches_that_learn_completions_alone() -> None:
     tokenizer = load_tokenizer(rationale_model_path())
     texts = training_texts(World("branches"), new_reading(World("branches")))
     row = encode(tokenizer, texts)
-    for branch, (asked, completion) in enumerate(texts, start=1):
+    for branch, (asked, pieces) in enumerate(texts, start=1):
+        completion = " ".join(piece.text for piece in pieces)
         ids = [i for i, of in zip(row.ids, row.branch, strict=True) if of in (0, branch)]
         prompt = tokenizer(asked)["input_ids"]
         assert ids[: len(prompt)] == prompt
@@ -66,8 +104,10 @@ def test_questions_on_shared_documents_are_branches_that_learn_completions_alone
             if of == branch and weight
         ]
         assert tokenizer.decode([i for i, _ in learned]) == f"{completion}</s>"
-        numbered = tokenizer.decode([i for i, weight in learned if weight == NUMBER_WEIGHT])
-        assert ("[" in numbered) == ("[" in completion)
+        for weight in (COPIED, JUDGED):
+            counted = tokenizer.decode([i for i, of in learned if of == weight])
+            told = " ".join(piece.text for piece in pieces if piece.weight == weight)
+            assert counted == told
         positions = [
             p for p, of in zip(row.positions, row.branch, strict=True) if of in (0, branch)
         ]
