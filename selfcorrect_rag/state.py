@@ -234,6 +234,8 @@ class Correction(TypedDict, total=False):
     grades: list[Grade]
     action: Action | None
     """None where nothing was retrieved because no evidence was wanted."""
+    thresholds: dict[Literal["upper", "lower"], float]
+    """Scores that the action was chosen by; empty where there is none."""
     strips: list[Strip]
     """Of the retrieved documents, in the order of the text."""
     web_query: str
@@ -288,6 +290,7 @@ def blank_crag() -> dict[str, Any]:
         "citations": [],
         "grades": [],
         "action": None,
+        "thresholds": {},
         "branches": [],
         "strips": [],
         "web_query": "",

@@ -1,7 +1,6 @@
 """``selfcorrect-rag ask``: a question through a graph, with all that led to the answer."""
 
 import argparse
-import dataclasses
 import json
 import sys
 import time
@@ -17,9 +16,9 @@ from selfcorrect_rag.commands.correction import (
     NoWebSearch,
     add_correction_options,
     check_correction,
+    check_thresholds,
     opened_evaluator,
     opened_web,
-    thresholds_of,
 )
 from selfcorrect_rag.commands.demonstrations import (
     add_demonstrations_option,
@@ -80,13 +79,12 @@ def run(args: argparse.Namespace) -> int:
     check_demonstrations(args)
     demo = args.index is None and not DEFAULT_INDEX.exists()
     parts: tuple[Any, ...] = ()
-    added: dict[str, Any] = {}
     if isinstance(settings, CRAGSettings):
         web = opened_web(args.web, settings.web_results, demo=demo)
         _check_approval(args, settings, web)
         evaluator = opened_evaluator(args.evaluator)
         parts = (evaluator, web)
-        added = {"thresholds": dataclasses.asdict(thresholds_of(evaluator, settings))}
+        check_thresholds(evaluator, settings)
     default_model = generator_path()
     if isinstance(settings, InstructRAGSettings):
         shown = demonstrations_from(args.demonstrations_from)
@@ -98,8 +96,7 @@ def run(args: argparse.Namespace) -> int:
         runnable = graph.create(
             llm, retriever, *parts, settings=settings, checkpointer=InMemorySaver()
         )
-        answered, seconds = _answered(runnable, args.question)
-    result = {**answered, **added}
+        result, seconds = _answered(runnable, args.question)
     if args.json:
         print(as_json(result, seconds))
     else:

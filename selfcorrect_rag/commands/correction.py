@@ -12,7 +12,6 @@ from selfcorrect_rag.models import RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.nano import demo_web, load_evaluator
 from selfcorrect_rag.search import RetrieverWebSearch, TavilyWebSearch, WebSearch, open_retriever
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.thresholds import Thresholds
 
 
 def add_evaluator_option(parser: argparse._ActionsContainer) -> None:
@@ -75,14 +74,14 @@ def opened_web(web: str | None, k: int, *, demo: bool) -> WebSearch:
     return demo_web()
 
 
-def thresholds_of(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Thresholds:
-    """The thresholds of a run: the settings' own, else the evaluator's.
+def check_thresholds(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> None:
+    """Refuse thresholds that are none, with those of the evaluator, before anything is asked.
 
     Raises:
-        BadKnob: together they are none, as where the lower is above the upper.
+        BadKnob: the lower is above the upper.
     """
     try:
-        return settings.thresholds(evaluator.thresholds)
+        settings.thresholds(evaluator.thresholds)
     except ValueError as error:
         raise BadKnob(f"--upper, --lower: with the evaluator's own, {error}") from error
 

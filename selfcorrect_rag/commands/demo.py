@@ -1,12 +1,10 @@
 """``selfcorrect-rag demo``: the demo corpus into Chroma, and a few questions answered from it."""
 
 import argparse
-import dataclasses
 import time
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.commands.correction import thresholds_of
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS
 from selfcorrect_rag.commands.show import console
@@ -52,7 +50,6 @@ def run(args: argparse.Namespace) -> int:
     with opened_model(args, generator_path()) as llm:
         rationale_model = llm if args.model else load_rationale_model()
         evaluator = load_evaluator()
-        thresholds = dataclasses.asdict(thresholds_of(evaluator, CRAGSettings()))
         screen.print(
             f"[dim]index of {len(index)} passages in {args.index}: {indexed - started:.1f} s; "
             f"{Path(args.model or 'nano models').name} on {args.engine}, and an evaluator: "
@@ -70,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             settings = graph.settings.model_validate(knobs)
             runnable = graph.create(model, index.as_retriever(), *parts, settings=settings)
             asked = time.perf_counter()
-            result = {**runnable.invoke({"question": question}), "thresholds": thresholds}
+            result = runnable.invoke({"question": question})
             screen.rule(f"[dim]{name}[/dim]", align="left")
             graph.show(screen, result, time.perf_counter() - asked, "the demo corpus")
     screen.print(

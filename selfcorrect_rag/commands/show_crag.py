@@ -24,10 +24,7 @@ DROPPED_SHOWN = 5
 
 
 def show_crag(console: "Console", result: dict[str, Any], seconds: float, source: str) -> None:
-    """Print the action and what led to it, what was corrected, the cited answer and its cost.
-
-    ``result`` is the graph's, with ``thresholds`` (upper, lower) as the run had them.
-    """
+    """Print the action and what led to it, what was corrected, the cited answer and its cost."""
     show_question(console, result)
     _show_correction(console, result, source)
     show_answer(console, result)

@@ -1,6 +1,7 @@
 """grade_documents: the evaluator scores what was retrieved, and the scores trigger an action."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
@@ -51,7 +52,12 @@ def _update(
     emit("graded", grades=grades, action=action, upper=thresholds.upper, lower=thresholds.lower)
     everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
     branches = ["refine", "search"] if everything else BRANCHES[action]
-    return {"grades": grades, "action": action, "branches": branches}
+    return {
+        "grades": grades,
+        "action": action,
+        "thresholds": asdict(thresholds),
+        "branches": branches,
+    }
 
 
 def _without(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
