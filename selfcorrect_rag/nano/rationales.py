@@ -15,6 +15,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.instruct_prompts import inference_prompt
 from selfcorrect_rag.nano.cases import Case, new_case
+from selfcorrect_rag.nano.completions import Piece
 from selfcorrect_rag.nano.language import Passage, ask, new_entity, passage
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.prompts import Part
@@ -33,13 +34,6 @@ CONCLUSION = "Therefore, the answer is: {target}."
 COPIED, JUDGED = 0.3, 3.0
 """Weights in the loss of what is written out from a document, and of what decides: which document,
 where to stop, its number and the answer."""
-
-
-class Piece(NamedTuple):
-    """A stretch of a completion, and how much its tokens count in the loss."""
-
-    text: str
-    weight: float = 1.0
 
 
 class Asked(NamedTuple):

@@ -10,6 +10,7 @@ from selfcorrect_rag.conclusions import final_answer
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import demo_index, load_rationale_model, rationale_model_path
+from selfcorrect_rag.nano.completions import encode
 from selfcorrect_rag.nano.evaluate_rationales import on_the_made_up_world
 from selfcorrect_rag.nano.rationales import (
     BRIEFLY,
@@ -22,7 +23,6 @@ from selfcorrect_rag.nano.rationales import (
     training_texts,
 )
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train_rationales import encode
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.training.consistency import contains_answer

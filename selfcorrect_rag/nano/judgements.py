@@ -1,0 +1,90 @@
+"""Self-RAG's critiques in the made-up world: what is judged, and what a rule that knows it says.
+
+The rule is the teacher of the nano critic, in the place that GPT-4 has in the paper (section
+3.2.1). It answers the paper's own prompts, tables 8 to 12.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from selfcorrect_rag.aspect import Instance
+from selfcorrect_rag.nano.cases import Case, new_case
+from selfcorrect_rag.nano.examples import NOT_SAID, disguise, task
+from selfcorrect_rag.nano.language import Passage, new_entity, passage
+from selfcorrect_rag.nano.world import World
+
+
+class Judgement(NamedTuple):
+    """What is judged, as which aspect, and the teacher's label."""
+
+    aspect: str
+    """A key of :data:`~selfcorrect_rag.critic_prompts.ASPECTS`."""
+    instance: Instance
+    label: str
+    """As the aspect's table spells it."""
+
+
+def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[Judgement]:
+    """What can be asked about one made-up question, and about one task that wants no facts."""
+    case = new_case(world, most, held_out)
+    question = case.question if held_out else disguise(world, case.question)
+    chore, reply = task(world, held_out)
+    asked = Instance(question)
+    yield Judgement("retrieval", asked, "[Yes]")
+    yield Judgement("retrieval", Instance(chore), "[No]")
+    yield from _relevance(world, case, asked)
+    yield from _groundness(world, case, asked)
+    yield from _more(world, case, asked, reply)
+    yield from _utility(world, case, asked, Instance(chore, output=reply))
+
+
+def _relevance(world: World, case: Case, asked: Instance) -> Iterator[Judgement]:
+    yield Judgement("relevance", asked._replace(evidence=_said(case.gold)), "[Relevant]")
+    unhelpful = (case.missing, case.other, case.similar, case.stranger)
+    wrong = world.random.choices(unhelpful, (6, 3, 3, 1))[0]()
+    yield Judgement("relevance", asked._replace(evidence=_said(wrong)), "[Irrelevant]")
+
+
+def _groundness(world: World, case: Case, asked: Instance) -> Iterator[Judgement]:
+    given = asked._replace(evidence=_said(case.gold))
+    yield Judgement("groundness", given._replace(segment=case.answer), "[Fully supported]")
+    none = "[No support / Contradictory]"
+    yield Judgement("groundness", given._replace(segment=case.wrong_answer()), none)
+    if world.chance(0.5):
+        beside = given._replace(segment=case.answer, evidence=_said(case.distractor()))
+        yield Judgement("groundness", beside, none)
+    else:
+        partly = given._replace(segment=f"{case.answer} {_beside(world, case)}")
+        yield Judgement("groundness", partly, "[Partially supported]")
+
+
+def _more(world: World, case: Case, asked: Instance, reply: str) -> Iterator[Judgement]:
+    given = asked._replace(evidence=_said(case.gold))
+    if world.chance(0.5):
+        given = given._replace(preceding_sentences=world.choice(case.gold.sentences))
+    enough = given._replace(segment=case.answer)
+    yield Judgement("multi_retrieval", enough, "[Continue to Use Evidence]")
+    lacking = given._replace(segment=_beside(world, case))
+    yield Judgement("multi_retrieval", lacking, "[Retrieval]")
+    yield Judgement("multi_retrieval", given._replace(segment=reply), "[No Retrieval]")
+
+
+def _utility(world: World, case: Case, asked: Instance, chore: Instance) -> Iterator[Judgement]:
+    yield Judgement("utility", asked._replace(output=case.answer), "5")
+    yield Judgement("utility", chore, "5")
+    other = new_case(world, case.most)
+    yield Judgement("utility", asked._replace(output=other.answer), "2")
+    yield Judgement("utility", asked._replace(output=NOT_SAID), "1")
+    if world.chance(0.5):
+        padded = asked._replace(output=f"{case.answer} {_beside(world, case)}")
+        yield Judgement("utility", padded, "4")
+
+
+def _beside(world: World, case: Case) -> str:
+    """A sentence on the same subject that the gold passage does not have."""
+    double = new_entity(world, case.entity.kind, case.entity.name)
+    return passage(world, double, without=case.relation, most=1).sentences[-1]
+
+
+def _said(page: Passage) -> str:
+    return page.text
