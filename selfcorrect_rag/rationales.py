@@ -94,6 +94,8 @@ def _marked(text: str, titles: Sequence[str]) -> str:
         return f" {_BEGIN}{found[0]}{_END} " if len(found) == 1 else match[0]
 
     text = re.sub(rf"[{_BEGIN}{_END}]|\*\*|__", "", text)
+    for title in titles:  # as the prompt shows it: words of a title are no verdict
+        text = text.replace(f" (Title: {title})", "")
     text = _QUOTED.sub('""', _TITLED.sub(by_title, text))
     return _MENTION.sub(lambda m: f"{_BEGIN}{' '.join(map(str, _numbers(m[0])))}{_END}", text)
 

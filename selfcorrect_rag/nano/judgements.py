@@ -14,7 +14,7 @@ from selfcorrect_rag.nano.language import Passage, new_entity, passage
 from selfcorrect_rag.nano.world import World
 
 
-class Judgement(NamedTuple):
+class Labelled(NamedTuple):
     """What is judged, as which aspect, and the teacher's label."""
 
     aspect: str
@@ -24,60 +24,60 @@ class Judgement(NamedTuple):
     """As the aspect's table spells it."""
 
 
-def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[Judgement]:
+def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[Labelled]:
     """What can be asked about one made-up question, and about one task that wants no facts."""
     case = new_case(world, most, held_out)
     question = case.question if held_out else disguise(world, case.question)
     chore, reply = task(world, held_out)
     asked = Instance(question)
-    yield Judgement("retrieval", asked, "[Yes]")
-    yield Judgement("retrieval", Instance(chore), "[No]")
+    yield Labelled("retrieval", asked, "[Yes]")
+    yield Labelled("retrieval", Instance(chore), "[No]")
     yield from _relevance(world, case, asked)
     yield from _groundness(world, case, asked)
     yield from _more(world, case, asked, reply)
     yield from _utility(world, case, asked, Instance(chore, output=reply))
 
 
-def _relevance(world: World, case: Case, asked: Instance) -> Iterator[Judgement]:
-    yield Judgement("relevance", asked._replace(evidence=_said(case.gold)), "[Relevant]")
+def _relevance(world: World, case: Case, asked: Instance) -> Iterator[Labelled]:
+    yield Labelled("relevance", asked._replace(evidence=_said(case.gold)), "[Relevant]")
     unhelpful = (case.missing, case.other, case.similar, case.stranger)
     wrong = world.random.choices(unhelpful, (6, 3, 3, 1))[0]()
-    yield Judgement("relevance", asked._replace(evidence=_said(wrong)), "[Irrelevant]")
+    yield Labelled("relevance", asked._replace(evidence=_said(wrong)), "[Irrelevant]")
 
 
-def _groundness(world: World, case: Case, asked: Instance) -> Iterator[Judgement]:
+def _groundness(world: World, case: Case, asked: Instance) -> Iterator[Labelled]:
     given = asked._replace(evidence=_said(case.gold))
-    yield Judgement("groundness", given._replace(segment=case.answer), "[Fully supported]")
+    yield Labelled("groundness", given._replace(segment=case.answer), "[Fully supported]")
     none = "[No support / Contradictory]"
-    yield Judgement("groundness", given._replace(segment=case.wrong_answer()), none)
+    yield Labelled("groundness", given._replace(segment=case.wrong_answer()), none)
     if world.chance(0.5):
         beside = given._replace(segment=case.answer, evidence=_said(case.distractor()))
-        yield Judgement("groundness", beside, none)
+        yield Labelled("groundness", beside, none)
     else:
         partly = given._replace(segment=f"{case.answer} {_beside(world, case)}")
-        yield Judgement("groundness", partly, "[Partially supported]")
+        yield Labelled("groundness", partly, "[Partially supported]")
 
 
-def _more(world: World, case: Case, asked: Instance, reply: str) -> Iterator[Judgement]:
+def _more(world: World, case: Case, asked: Instance, reply: str) -> Iterator[Labelled]:
     given = asked._replace(evidence=_said(case.gold))
     if world.chance(0.5):
         given = given._replace(preceding_sentences=world.choice(case.gold.sentences))
     enough = given._replace(segment=case.answer)
-    yield Judgement("multi_retrieval", enough, "[Continue to Use Evidence]")
+    yield Labelled("multi_retrieval", enough, "[Continue to Use Evidence]")
     lacking = given._replace(segment=_beside(world, case))
-    yield Judgement("multi_retrieval", lacking, "[Retrieval]")
-    yield Judgement("multi_retrieval", given._replace(segment=reply), "[No Retrieval]")
+    yield Labelled("multi_retrieval", lacking, "[Retrieval]")
+    yield Labelled("multi_retrieval", given._replace(segment=reply), "[No Retrieval]")
 
 
-def _utility(world: World, case: Case, asked: Instance, chore: Instance) -> Iterator[Judgement]:
-    yield Judgement("utility", asked._replace(output=case.answer), "5")
-    yield Judgement("utility", chore, "5")
+def _utility(world: World, case: Case, asked: Instance, chore: Instance) -> Iterator[Labelled]:
+    yield Labelled("utility", asked._replace(output=case.answer), "5")
+    yield Labelled("utility", chore, "5")
     other = new_case(world, case.most)
-    yield Judgement("utility", asked._replace(output=other.answer), "2")
-    yield Judgement("utility", asked._replace(output=NOT_SAID), "1")
+    yield Labelled("utility", asked._replace(output=other.answer), "2")
+    yield Labelled("utility", asked._replace(output=NOT_SAID), "1")
     if world.chance(0.5):
         padded = asked._replace(output=f"{case.answer} {_beside(world, case)}")
-        yield Judgement("utility", padded, "4")
+        yield Labelled("utility", padded, "4")
 
 
 def _beside(world: World, case: Case) -> str:

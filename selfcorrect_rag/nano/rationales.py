@@ -24,16 +24,17 @@ BRIEFLY = "Give only the answer, without an explanation."
 """The instruction of in-context RALM, whose prompt is otherwise that of a rationale."""
 NOT_KNOWN = "not known"
 """The bare answer where no document has it: the nano model knows nothing by itself."""
-FROM = "From the document (Title: {title}):"
-USEFUL = "Document [{n}] says so."
-"""What was found comes before where: the model reads the number off what it has written out."""
-LACKING = "Document [{n}] does not say this."
+ABOUT = "The question asks about {subject}."
+DOCUMENT = "Document [{n}] (Title: {title}):"
+"""As in the prompt: from here on the text is copied."""
+USEFUL = "Document [{n}] is useful."
+LACKING = "Document [{n}] is not useful."
 REST = ("The other documents do not help.", "The other documents are not relevant.", "")
 NONE = "None of the documents answers the question."
 CONCLUSION = "Therefore, the answer is: {target}."
 COPIED, JUDGED = 0.3, 3.0
 """Weights in the loss of what is written out from a document, and of what decides: which document,
-where to stop, its number and the answer."""
+whether to read on after a sentence, and the answer."""
 
 
 class Asked(NamedTuple):
@@ -101,22 +102,31 @@ def _like(world: World, case: Case, name: str | None, held_out: bool) -> Case:
 def rationale(world: World, reading: Reading, asked: Asked) -> list[Piece]:
     """What the teacher writes, its pieces joined by spaces."""
     case = asked.case
+    subject = case.entity.name if case.relation.forward else case.value
+    pieces = [Piece(ABOUT.format(subject=subject))]
     if asked.gold is None:
-        return [Piece(NONE, JUDGED)]
-    pieces = []
+        return [*pieces, Piece(NONE, JUDGED)]
     for n in sorted(n for n in (asked.gold, asked.close) if n is not None):
         page = reading.pages[n]
-        pieces.append(Piece(FROM.format(title=page.title), JUDGED))
+        pieces.append(Piece(DOCUMENT.format(n=n + 1, title=page.title), JUDGED))
         if n == asked.gold:
-            last = _answering(case, page)
-            pieces.append(Piece(" ".join(page.sentences[: last + 1]), COPIED))
+            pieces += _copied(page.sentences[: _answering(case, page) + 1])
             pieces.append(Piece(USEFUL.format(n=n + 1), JUDGED))
             break
-        pieces.append(Piece(" ".join(page.sentences), COPIED))
+        pieces += _copied(page.sentences)
         pieces.append(Piece(LACKING.format(n=n + 1), JUDGED))
     rest = world.choice(REST)
     conclusion = Piece(CONCLUSION.format(target=case.target), JUDGED)
     return [*pieces, *([Piece(rest)] if rest else []), conclusion]
+
+
+def _copied(sentences: Sequence[str]) -> list[Piece]:
+    """Sentences of a document; that one follows is decided at its first word."""
+    pieces = []
+    for sentence in sentences:
+        word, _, rest = sentence.partition(" ")
+        pieces += [Piece(word, JUDGED), *([Piece(rest, COPIED)] if rest else [])]
+    return pieces
 
 
 def _answering(case: Case, page: Passage) -> int:

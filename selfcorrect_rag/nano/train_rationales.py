@@ -20,7 +20,7 @@ from selfcorrect_rag.nano.rationales import new_reading, training_texts
 from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
 
-RATIONALES = Settings(steps=2000, hints=0.0, early=0.3, rate=2e-3, flat=0.4, threads=1)
+RATIONALES = Settings(steps=2000, hints=0.0, early=0.35, rate=2e-3, flat=0.4, threads=1)
 """The first share reads short documents, and fewer of them."""
 
 

@@ -1,0 +1,91 @@
+"""Trains the nano critic, from the nano generator: it answers the prompts of tables 8 to 12.
+
+    OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_critic --out DIR
+
+The same command goes on from the newest checkpoint after a kill and ends in the same weights.
+"""
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate, packed
+from selfcorrect_rag.nano.completions import Piece, encode
+from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.nano.judgements import judgements
+from selfcorrect_rag.nano.train import Settings, Trainer, export
+from selfcorrect_rag.nano.world import World
+
+CRITIC = Settings(steps=1500, hints=0.0, early=0.2, rate=2e-3, flat=0.4, threads=1)
+"""The first share reads short passages."""
+ROW = 2048
+"""Most tokens of a row: a table's instructions and demonstrations, and what is asked under them."""
+
+
+@dataclass(frozen=True)
+class CriticBatches:
+    """The batch of any step: a table a row, with what is asked under it as branches."""
+
+    settings: Settings
+    tokenizer: PreTrainedTokenizerFast
+
+    def __hash__(self) -> int:
+        return hash(self.settings)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of ``step``, counted from 0."""
+        return collate(self._chunk(step // CHUNK)[step % CHUNK])
+
+    @lru_cache(maxsize=1)  # noqa: B019  (one chunk, one stream alive at a time)
+    def _chunk(self, number: int) -> list[list[Encoded]]:
+        world = World(f"critic/{self.settings.seed}/{number}")
+        early = number * CHUNK < self.settings.early * self.settings.steps
+        asked: dict[str, list[tuple[str, list[Piece]]]] = defaultdict(list)
+        rows: list[Encoded] = []
+        while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.tokens:
+            for made in judgements(world, 1 if early else world.choice((1, 3, 5))):
+                text = f"{ASPECTS[made.aspect].prompt(made.instance)}\n"
+                asked[made.aspect].append((text, [Piece(made.label)]))
+            for texts in asked.values():
+                if len(texts) >= 12:
+                    rows += _rows(self.tokenizer, texts)
+                    texts.clear()
+        return packed(rows, self.settings.tokens, world.random)[:CHUNK]
+
+
+def _rows(
+    tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, list[Piece]]]
+) -> list[Encoded]:
+    made = encode(tokenizer, texts)
+    if len(made) <= ROW or len(texts) == 1:
+        return [made]
+    half = len(texts) // 2
+    return [*_rows(tokenizer, texts[:half]), *_rows(tokenizer, texts[half:])]
+
+
+def main() -> None:
+    """Train and export to DIR/critic."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
+    folder: Path = parser.parse_args().out
+    folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(CRITIC, folder, start=generator_path(), data=CriticBatches)
+    began, losses = time.time(), []
+    for step, _, loss in trainer.run():
+        losses.append(loss)
+        if step % CRITIC.log_every == 0 or step == CRITIC.steps:
+            mean = sum(losses) / len(losses)
+            print(f"step {step}/{CRITIC.steps}  loss {mean:.4f}  {time.time() - began:.0f} s")
+            losses.clear()
+    export(trainer.model, trainer.tokenizer, folder / "critic")
+
+
+if __name__ == "__main__":
+    main()
