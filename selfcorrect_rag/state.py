@@ -52,6 +52,8 @@ class Candidate(TypedDict):
     """Which segment of the answer this is, from 0."""
     beam: int
     """Index of the beam that it continues."""
+    parent: int | None
+    """The candidate that this beam ends with, as an index into ``candidates``; None at first."""
     step: Step
     passage: int | None
     """Index into ``passages``."""
