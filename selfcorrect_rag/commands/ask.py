@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
     settings: Any = settings_from(args, SETTINGS, args.graph)
     check_correction(args)
     check_demonstrations(args)
-    if args.html and not args.html.parent.is_dir():
-        raise BadKnob(f"--html {args.html}: there is no folder {args.html.parent}")
+    if args.html and (args.html.is_dir() or not args.html.parent.is_dir()):
+        raise BadKnob(f"--html {args.html}: name a file in a folder that exists")
     demo = args.index is None and not DEFAULT_INDEX.exists()
     parts: tuple[Any, ...] = ()
     added: dict[str, Any] = {}
@@ -106,12 +106,12 @@ def run(args: argparse.Namespace) -> int:
         )
         answered, seconds = _answered(runnable, args.question)
     result = {**answered, **added}
-    if args.html:
-        _write_page(args.html, {**result, "seconds": seconds})
     if args.json:
         print(as_json(result, seconds))
     else:
         graph.show(console(), result, seconds, source)
+    if args.html:
+        _write_page(args.html, {**result, "seconds": round(seconds, 3)})
     return 0
 
 

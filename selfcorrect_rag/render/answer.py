@@ -1,12 +1,22 @@
 """What a run answered: the answer with citations that lead to their documents, the rationale."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.render.charts import written
 from selfcorrect_rag.render.evidence import LETTERS, pointer
-from selfcorrect_rag.render.markup import Html, address, element, folded, joined, limited, marked
+from selfcorrect_rag.render.markup import (
+    LINES,
+    Html,
+    address,
+    element,
+    excerpt,
+    folded,
+    joined,
+    marked,
+    prose,
+)
 from selfcorrect_rag.render.reading import (
     Result,
     counted,
@@ -19,7 +29,9 @@ from selfcorrect_rag.render.reading import (
     rows,
 )
 
-MARK = re.compile(r"\[(\d{1,3})\]")
+LONG = 3_000
+"""Characters of an answer or a rationale that are seen at once."""
+MARK = re.compile(r" ?\[(\d{1,3})\]")
 NAMED = re.compile(r"\bdocuments?\s+\[?(\d{1,3})\b\]?|\[(\d{1,3})\]", re.IGNORECASE)
 """How a rationale names a document."""
 
@@ -34,38 +46,56 @@ def answer(result: Result) -> Html:
 
     def link(match: re.Match[str]) -> object:
         at = places.get(match[1])
-        return match[0] if at is None else element("sup", pointer(name, at, match[0]))
+        return match[0] if at is None else element("sup", pointer(name, at, match[0].strip()))
 
-    given = limited(result.get("cited_answer") or result.get("answer") or "")
-    paragraphs = [line for line in given.splitlines() if line.strip()]
+    given = str(result.get("cited_answer") or result.get("answer") or "").strip()
     score = number(result.get("score"))
     return joined(
         [
-            *(
-                element("p", marked(line, MARK, link), class_="answer", dir="auto")
-                for line in paragraphs
-            ),
-            None if paragraphs else element("p", "No answer was written.", class_="answer none"),
+            prose(given, LONG, kind="answer", inline=lambda part: marked(part, MARK, link))
+            if given
+            else element("p", "No answer was written.", class_="answer none"),
             element("p", "The best of what broke a hard constraint.", class_="notice")
             if result.get("constraints_met") is False
             else None,
             element("p", f"path score {written(score)}", class_="aside")
             if score is not None
             else None,
-            _references(citations, name, places),
+            _references(citations, name, places, is_numbered=graph_of(result) == "instruct_rag"),
+            _uncited(result, citations),
         ]
     )
 
 
+def _uncited(result: Result, citations: Sequence[object]) -> Html | None:
+    """A word where the answer itself points at nothing."""
+    kind, has_answer = graph_of(result), bool(result.get("answer"))
+    if kind == "crag" and citations and result.get("cited_answer") == result.get("answer"):
+        said = "The answer points at nothing: all that it was written from is listed."
+    elif kind in ("self_rag", "self_crag") and has_answer and not citations:
+        read = any(c.get("passage") is not None for c in records(result, "candidates"))
+        if not read:
+            return None
+        said = "Nothing that was read was judged relevant: nothing is cited."
+    else:
+        return None
+    return element("p", said, class_="aside")
+
+
 def _references(
-    citations: list[Mapping[str, Any]], name: str, places: Mapping[str, int | None]
+    citations: list[Mapping[str, Any]],
+    name: str,
+    places: Mapping[str, int | None],
+    *,
+    is_numbered: bool,
 ) -> Html | None:
+    """The citations; where documents ``is_numbered`` as the citations are, once is enough."""
     if not citations:
         return None
     items = []
     for citation in citations:
         mark = f"[{citation.get('number')}]"
-        title = limited(citation.get("title") or "Untitled")
+        title = excerpt(citation.get("title") or "Untitled")
         source = str(citation.get("source") or "")
         at = places.get(str(citation.get("number")))
         link = title if at is None else pointer(name, at, title)
@@ -75,7 +105,7 @@ def _references(
                 element("span", f"{mark} ", class_="number"),
                 element("bdi", link),
                 *([", ", element("bdi", address(source))] if source not in ("", title) else []),
-                None if at is None else f" ({LETTERS[name]}{at + 1})",
+                None if at is None or is_numbered else f" ({LETTERS[name]}{at + 1})",
             )
         )
     return element("ol", *items, class_="references", aria_label="Citations")
@@ -83,8 +113,8 @@ def _references(
 
 def rationale(result: Result) -> Html | None:
     """What the model wrote, with links from the documents it names."""
-    given = limited(result.get("rationale") or "")
-    if not given.strip():
+    given = str(result.get("rationale") or "").strip()
+    if not given:
         return None
     numbering = rows(result, "numbering")
     found = rows(result, "passages")
@@ -94,11 +124,7 @@ def rationale(result: Result) -> Html | None:
         shown = index(numbering[at], found) if 0 <= at < len(numbering) else None
         return match[0] if shown is None else pointer("passage", shown, match[0])
 
-    return joined(
-        element("p", marked(line, NAMED, link), class_="prose", dir="auto")
-        for line in given.splitlines()
-        if line.strip()
-    )
+    return prose(given, LONG, inline=lambda part: marked(part, NAMED, link))
 
 
 def demonstrations(result: Result) -> Html | None:
@@ -108,15 +134,10 @@ def demonstrations(result: Result) -> Html | None:
         return None
     return joined(
         folded(
-            limited(demonstration.get("question") or ""),
-            element(
-                "p",
-                limited(
-                    demonstration.get("rationale")
-                    or ", ".join(map(str, rows(demonstration, "answers")))
-                ),
-                class_="prose",
-                dir="auto",
+            excerpt(demonstration.get("question") or ""),
+            prose(
+                demonstration.get("rationale")
+                or ", ".join(map(str, rows(demonstration, "answers")))
             ),
         )
         for demonstration in shown
@@ -126,7 +147,7 @@ def demonstrations(result: Result) -> Html | None:
 def notes(result: Result) -> Html | None:
     """Fallbacks taken, limits met, and what a paused run waits for."""
     waiting = [_paused(interrupt) for interrupt in rows(result, "__interrupt__")]
-    said = [element("li", limited(note), dir="auto") for note in rows(result, "notes")]
+    said = [element("li", excerpt(note, LINES), dir="auto") for note in rows(result, "notes")]
     if not (waiting or said):
         return None
     return joined([*waiting, element("ul", *said, class_="notes") if said else None])
@@ -138,7 +159,7 @@ def _paused(interrupt: object) -> Html:
     value = getattr(interrupt, "value", value)
     parts = value if isinstance(value, Mapping) else {"": value}
     said = ", ".join(f"{key}: {part}" if key else f"{part}" for key, part in parts.items())
-    return element("p", element("strong", "Paused"), " ", limited(said), class_="notice")
+    return element("p", element("strong", "Paused"), " ", excerpt(said, LINES), class_="notice")
 
 
 def cost(result: Result) -> Html | None:
@@ -147,7 +168,7 @@ def cost(result: Result) -> Html | None:
     seconds, mode = number(result.get("seconds")), result.get("mode")
     parts = [f"{seconds:.2f} s"] if seconds is not None else []
     if mode and graph_of(result) == "instruct_rag":
-        parts.append(f"mode {mode}")
+        parts.append(f"mode {excerpt(mode, 40)}")
     for key, noun in _USAGE.items():
         amount = index(usage.get(key))
         if amount or (amount == 0 and key == "model_calls"):

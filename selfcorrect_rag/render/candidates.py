@@ -6,7 +6,7 @@ from typing import Any
 
 from selfcorrect_rag.render.charts import bar, closed_set, tree, written
 from selfcorrect_rag.render.evidence import LETTERS, pointer
-from selfcorrect_rag.render.markup import Html, element, folded, joined, limited, prose
+from selfcorrect_rag.render.markup import LINES, Html, element, excerpt, folded, joined, prose
 from selfcorrect_rag.render.reading import (
     Result,
     Shown,
@@ -33,7 +33,7 @@ def decision(result: Result) -> Html | None:
     verb = "Retrieve" if decided.get("retrieve") else "No retrieval"
     probability, threshold = number(decided.get("probability")), number(decided.get("threshold"))
     if probability is None:
-        said = f": mode {decided.get('mode', '')}"
+        said = f": mode {excerpt(decided.get('mode', ''), 40)}"
     elif threshold is None:
         said = ": the model\u2019s own choice"
     else:
@@ -53,7 +53,7 @@ def candidates(result: Result) -> Html | None:
     every = list(enumerate(found))
     parts: list[object] = []
     if any(index(c.get("depth")) for c in found):
-        parts += [element("div", tree(found), class_="canvas"), _path(every)]
+        parts += [element("figure", tree(found), element("figcaption", _LEGEND)), _path(every)]
     options = record(result, "options")
     if options:
         parts += [element("h3", "Summed by answer"), closed_set(options)]
@@ -69,6 +69,9 @@ def candidates(result: Result) -> Html | None:
     return joined(parts)
 
 
+_LEGEND = "A column is a segment of the answer, a dot a candidate; filled ones are the chosen path."
+
+
 def _path(every: Sequence[Row]) -> Html | None:
     """The chosen segments in their order."""
     chosen = [(i, c) for i, c in every if c.get("chosen")]
@@ -77,7 +80,7 @@ def _path(every: Sequence[Row]) -> Html | None:
     steps = [
         element(
             "li",
-            element("a", limited(c.get("text") or "no text"), href=f"#candidate-{i + 1}"),
+            element("a", excerpt(c.get("text") or "no text", LINES), href=f"#candidate-{i + 1}"),
             element("span", f" {written(number(c.get('path_score')))}", class_="aside"),
             dir="auto",
         )
@@ -90,8 +93,8 @@ def _beam(beam: int, first: Mapping[str, Any], found: Sequence[Mapping[str, Any]
     parent = index(first.get("parent"), found)
     after: list[object] = []
     if parent is not None:
-        label = found[parent].get("text") or "no text"
-        link = element("a", limited(label), href=f"#candidate-{parent + 1}")
+        label = excerpt(found[parent].get("text") or "no text")
+        link = element("a", label, href=f"#candidate-{parent + 1}")
         after = [" continues ", element("bdi", link)]
     return element("p", element("strong", f"Beam {beam + 1}"), *after, class_="beam")
 
@@ -129,7 +132,7 @@ def _card(
     title = "" if there is None else documents[there].title
     from_: list[object] = ["without a passage"]
     if passage is not None:
-        label = f"{LETTERS[kind]}{passage + 1} {limited(title)}".strip()
+        label = f"{LETTERS[kind]}{passage + 1} {excerpt(title)}".strip()
         link = label if there is None else pointer(kind, there, label)
         from_ = ["still " if candidate.get("step") == "continue" else "", element("bdi", link)]
     dropped, chosen = candidate.get("dropped"), bool(candidate.get("chosen"))
@@ -144,7 +147,9 @@ def _card(
             "div",
             element("span", *from_, class_="number"),
             element("span", "chosen", class_="badge chosen") if chosen else None,
-            element("span", f"dropped: {dropped}", class_="badge") if dropped else None,
+            element("span", f"dropped: {excerpt(dropped, 80)}", class_="badge")
+            if dropped
+            else None,
             element("span", " \u00b7 ".join(scores), class_="score"),
             class_="head",
         ),
@@ -168,11 +173,15 @@ def _judgements(judgements: Mapping[str, Any]) -> Html | None:
     rows = [
         element(
             "tr",
-            element("th", group, scope="row"),
+            element("th", excerpt(group, 40), scope="row"),
             element(
                 "td",
                 *(
-                    element("span", f"{token} {written(number(probability))} ", class_="token")
+                    element(
+                        "span",
+                        f"{excerpt(token, 40)} {written(number(probability))} ",
+                        class_="token",
+                    )
                     for token, probability in record(judgements, group).items()
                 ),
             ),

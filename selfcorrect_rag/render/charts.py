@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from selfcorrect_rag.render.markup import Html, element, joined
+from selfcorrect_rag.render.markup import Html, element, excerpt, joined
 from selfcorrect_rag.render.reading import counted, index, number
 
 COLUMN, ROW, DOT = 84, 20, 5
@@ -11,8 +11,10 @@ COLUMN, ROW, DOT = 84, 20, 5
 
 
 def written(value: float | None, digits: int = 2) -> str:
-    """A number as text; a dash where there is none."""
-    return "\u2013" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
+    """A number as text, with a true minus; a dash where there is none."""
+    if value is None:
+        return "\u2013"
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "\u2212")
 
 
 def bar(
@@ -75,7 +77,7 @@ def tree(candidates: Sequence[Mapping[str, Any]]) -> Html:
     }
     root = (2 * DOT, height / 2)
     order = sorted(places, key=lambda i: bool(candidates[i].get("chosen")))  # chosen on top
-    ways, dots = [], [element("circle", class_="root", cx=root[0], cy=root[1], r=DOT)]
+    ways, dots = [], [element("circle", class_="root", cx=root[0], cy=f"{root[1]:g}", r=DOT)]
     for i in order:
         candidate, (cx, cy) = candidates[i], places[i]
         chosen, parent = bool(candidate.get("chosen")), index(candidate.get("parent"))
@@ -107,7 +109,9 @@ def closed_set(options: Mapping[str, Any]) -> Html:
     return element(
         "ul",
         *(
-            element("li", bar(option, score, min(0.0, score or 0.0), max(highest, 1e-9)))
+            element(
+                "li", bar(excerpt(option, 40), score, min(0.0, score or 0.0), max(highest, 1e-9))
+            )
             for option, score in scores.items()
         ),
         class_="options",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.render.charts import bar, written
-from selfcorrect_rag.render.markup import Html, address, element, folded, joined, limited, prose
+from selfcorrect_rag.render.markup import LINES, Html, address, element, excerpt, joined, prose
 from selfcorrect_rag.render.reading import (
     Result,
     Shown,
@@ -39,7 +39,8 @@ def action(result: Result) -> Html | None:
     best = max((score for score in scores if score is not None), default=None)
     said = "nothing was retrieved" if best is None else f"best score {written(best, 3)}"
     if upper is not None and lower is not None:
-        said += f"; Correct above {upper:.3g}, Incorrect below {lower:.3g}"
+        said += f"; Correct above {written(upper, 3)}, Incorrect below {written(lower, 3)}"
+        said += " (marked on the bars)" if scores else ""
     return element(
         "p",
         element("strong", str(taken).capitalize(), class_=f"action {taken}"),
@@ -97,13 +98,14 @@ def web(result: Result) -> Html | None:
     query, failure = result.get("web_query"), result.get("web_failure")
     if not (query or failure):
         return None
-    source = result.get("web_source") or "the web"
+    source = result.get("web_source")
+    asked: list[object] = ["Not searched yet: "]
+    if source:
+        asked = ["Searched ", element("bdi", excerpt(source)), " for "]
     return joined(
         [
-            element(
-                "p", "Searched ", element("bdi", source), " for ", element("q", limited(query))
-            ),
-            element("p", limited(failure), class_="notice") if failure else None,
+            element("p", *asked, element("q", excerpt(query, LINES))),
+            element("p", excerpt(failure, LINES), class_="notice") if failure else None,
             element(
                 "ol",
                 *(
@@ -157,14 +159,13 @@ def _card(
         element(
             "div",
             element("span", label or f"{LETTERS[kind]}{at + 1}", class_="number"),
-            element("h3", limited(shown.title or "Untitled"), dir="auto"),
+            element("h3", excerpt(shown.title or "Untitled"), dir="auto"),
             said,
             class_="head",
         ),
         element("p", *_separated(aside), class_="aside") if aside else None,
-        joined([_strips(strips), folded("the whole text", prose(shown.text))])
-        if strips
-        else prose(shown.text),
+        _strips(strips) if strips else None,
+        None if _whole(strips, shown.text) else prose(shown.text),
         id=f"{kind}-{at + 1}",
         class_="card",
     )
@@ -175,6 +176,11 @@ def _separated(parts: Sequence[object]) -> list[object]:
     for part in parts:
         pieces += [" \u00b7 ", element("bdi", part)]
     return pieces[1:]
+
+
+def _whole(strips: Sequence[Mapping[str, Any]], document: str) -> bool:
+    """Whether the strips are all of a document, as they always are where the graph cut it."""
+    return " ".join(str(s.get("text")) for s in strips).split() == document.split()
 
 
 def _strips(strips: Sequence[Mapping[str, Any]]) -> Html:

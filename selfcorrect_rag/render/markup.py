@@ -7,13 +7,15 @@ from urllib.parse import urlsplit
 
 FOLDED, LONGEST = 700, 20_000
 """Characters of a text that are seen at once, and that are in the page at all."""
+LINES = 500
+"""Characters of what should be a line or two: notes, reasons, queries."""
 
 
 class Html(str):
     """Markup made here. Adding to it gives a plain string, which is escaped again."""
 
 
-_VOID = frozenset({"base", "meta", "path", "rect", "circle", "line"})
+_VOID = frozenset({"base", "meta"})
 _UNSEEN = re.compile(
     "([\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f])\\1*"
@@ -34,7 +36,7 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
         for name, value in attributes.items()
         if value is not None and value is not False
     )
-    close = "" if tag in _VOID and not children else f"{joined(children)}</{tag}>"
+    close = "" if tag in _VOID else f"{joined(children)}</{tag}>"
     return Html(f"<{tag}{given}>{close}")
 
 
@@ -70,28 +72,37 @@ def _named(match: re.Match[str]) -> str:
     return f"U+{ord(match[1]):04X}" + (f" \u00d7{times}" if times > 1 else "")
 
 
-def prose(value: object, shown: int = FOLDED) -> Html:
-    """A text in its own direction; what is long is folded, what is huge is cut and says so."""
-    written = limited(value)
+def prose(
+    value: object,
+    shown: int = FOLDED,
+    *,
+    kind: str = "prose",
+    inline: Callable[[str], object] | None = None,
+) -> Html:
+    """A text in its own direction; what is long is folded, what is huge is cut and says so.
+
+    ``kind`` is the class of its paragraphs, ``inline`` makes links in it.
+    """
+    written = str(value)
+    if len(written) > LONGEST:
+        left = len(written) - LONGEST
+        written = f"{written[:LONGEST]} \u2026 ({left:,} characters left out)"
+
+    def paragraph(part: str) -> Html:
+        return element("p", inline(part) if inline else part, class_=kind, dir="auto")
+
     if len(written) <= shown * 1.25:
-        return element("p", written, class_="prose", dir="auto")
+        return paragraph(written)
     cut = written.rfind(" ", shown // 2, shown)
     cut = shown if cut < 0 else cut
-    rest = f"{len(written) - cut:,} more characters"
-    return joined(
-        [
-            element("p", written[:cut] + " \u2026", class_="prose", dir="auto"),
-            folded(rest, element("p", "\u2026" + written[cut:], class_="prose", dir="auto")),
-        ]
-    )
+    more = folded(f"{len(written) - cut:,} more characters", paragraph("\u2026" + written[cut:]))
+    return joined([paragraph(written[:cut] + " \u2026"), more])
 
 
-def limited(value: object) -> str:
-    """At most ``LONGEST`` characters of a text, and how many there were besides."""
-    written = str(value)
-    if len(written) <= LONGEST:
-        return written
-    return f"{written[:LONGEST]} \u2026 ({len(written) - LONGEST:,} characters left out)"
+def excerpt(value: object, longest: int = 160) -> str:
+    """The beginning of a text, for a line."""
+    written = " ".join(str(value)[: 4 * longest].split())
+    return written if len(written) <= longest else f"{written[:longest].rstrip()} \u2026"
 
 
 def marked(written: str, marks: re.Pattern[str], link: Callable[[re.Match[str]], object]) -> Html:
@@ -112,12 +123,14 @@ def folded(summary: object, *children: object, is_open: bool = False) -> Html:
 def address(value: str) -> object:
     """A link where the text is a plain web address, else the text."""
     if not _is_web(value):
-        return value
-    return element("a", value, href=value, target="_blank", rel="noopener noreferrer nofollow")
+        return excerpt(value)
+    return element(
+        "a", excerpt(value), href=value, target="_blank", rel="noopener noreferrer nofollow"
+    )
 
 
 def _is_web(value: str) -> bool:
-    if not value.isprintable() or re.search(r"[\s\"'<>\\`]", value):
+    if len(value) > LONGEST or not value.isprintable() or re.search(r"[\s\"'<>\\`]", value):
         return False
     try:
         parts = urlsplit(value)

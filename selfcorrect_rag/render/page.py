@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 
 from selfcorrect_rag.render import answer, candidates, evidence
-from selfcorrect_rag.render.markup import Html, element, joined, limited, plain
-from selfcorrect_rag.render.reading import GRAPHS, Result, counted, graph_of, rows
+from selfcorrect_rag.render.markup import Html, element, excerpt, plain, prose
+from selfcorrect_rag.render.reading import GRAPHS, Result, graph_of, rows
 from selfcorrect_rag.render.route import route_of
 
 
@@ -32,7 +32,8 @@ def run_page(result: Result, *, title: str | None = None, base: str | None = Non
     """The same, with the ``base`` address that a page inside another one needs."""
     style = _style()
     kicker = title or f"A run of {GRAPHS.get(graph_of(result), 'a graph')}"
-    question = limited(result.get("question") or "No question")
+    question = str(result.get("question") or "No question")
+    heading = excerpt(question, 300)
     sections = _sections(result)
     head = element(
         "head",
@@ -42,7 +43,7 @@ def run_page(result: Result, *, title: str | None = None, base: str | None = Non
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
-        element("title", Html(_title(f"{question[:80]} \u2013 {kicker}"))),
+        element("title", Html(_title(f"{excerpt(question, 80)} \u2013 {kicker}"))),
         element("style", Html(style)),
     )
     body = element(
@@ -50,7 +51,8 @@ def run_page(result: Result, *, title: str | None = None, base: str | None = Non
         element(
             "header",
             element("p", kicker, class_="kicker"),
-            element("h1", question, dir="auto"),
+            element("h1", heading, dir="auto"),
+            prose(question) if len(question) > len(heading) + 10 else None,
             _contents(sections),
         ),
         element("main", *(_section(name, *shown) for name, shown in sections.items())),
@@ -122,9 +124,4 @@ def _route(result: Result) -> Html | None:
         aside = element("span", ", ".join(said), class_="aside") if said else None
         items.append(element("li", element("code", step.node), aside))
     paused = element("li", element("strong", "paused")) if rows(result, "__interrupt__") else None
-    return joined(
-        [
-            element("p", counted(len(steps), "step"), class_="aside"),
-            element("ol", *items, paused, class_="route"),
-        ]
-    )
+    return element("ol", *items, paused, class_="route")
