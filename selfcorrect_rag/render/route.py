@@ -7,7 +7,16 @@ later one did.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.render.reading import Result, counted, graph_of, number, record, records, rows
+from selfcorrect_rag.render.reading import (
+    Result,
+    counted,
+    graph_of,
+    index,
+    number,
+    record,
+    records,
+    rows,
+)
 
 ACTIONS = ("correct", "incorrect", "ambiguous")
 
@@ -86,17 +95,15 @@ def _self_rag(steps: _Steps, result: Result) -> None:
         steps.then("beam_select", "segment chosen" if kept else "", traced=depth != depths[-1])
     if any(str(note).startswith("retrieval failed: ") for note in rows(result, "notes")):
         steps.then("retrieve", "failed", traced=True)
-    steps.then("write_answer", traced=bool(result.get("answer") or _is_number(result, "score")))
-
-
-def _is_number(result: Result, key: str) -> bool:
-    return number(result.get(key)) is not None
+    steps.then(
+        "write_answer", traced=bool(result.get("answer")) or number(result.get("score")) is not None
+    )
 
 
 def _retrieved(candidate: Mapping[str, Any], candidates: list[Mapping[str, Any]]) -> bool:
     """Whether the beam asked for passages, found or not."""
-    parent = candidate.get("parent")
-    before = candidates[parent] if isinstance(parent, int) and parent < len(candidates) else {}
+    parent = index(candidate.get("parent"), candidates)
+    before = {} if parent is None else candidates[parent]
     return "retrieve" in (candidate.get("step"), before.get("next"))
 
 
