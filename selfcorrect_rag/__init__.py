@@ -3,6 +3,7 @@
 from selfcorrect_rag.crag import create_crag
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.render import render_route, render_run, show_run
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, SelfRAGSettings
@@ -16,4 +17,7 @@ __all__ = [
     "create_instruct_rag",
     "create_self_crag",
     "create_self_rag",
+    "render_route",
+    "render_run",
+    "show_run",
 ]

@@ -13,7 +13,6 @@ from selfcorrect_rag.thresholds import Action
 Step = Literal["retrieve", "continue", "none"]
 """How a segment begins: with a new passage, with the passage of the segment before, without."""
 
-
 Source = Literal["passages", "knowledge"]
 """Where in the state a graph keeps what its segments are written from."""
 
@@ -37,9 +36,8 @@ class Segment(TypedDict):
     """The retrieval token that ended the segment; it is not among ``pieces``."""
     finish_reason: Literal["end", "retrieval", "length", "stop", "pruned"]
     tokens: int
-    """Tokens generated."""
     logprob: float
-    """Sum of their natural log-probabilities."""
+    """Sum of the natural log-probabilities of the ``tokens`` generated."""
     prompt_tokens: int
     shortened: int
     """Prompt tokens cut away so that the prompt fits the model's context."""
@@ -52,6 +50,8 @@ class Candidate(TypedDict):
     """Which segment of the answer this is, from 0."""
     beam: int
     """Index of the beam that it continues."""
+    parent: int | None
+    """The candidate that this beam ends with, as an index into ``candidates``; None at first."""
     step: Step
     passage: int | None
     """Index into ``passages``."""

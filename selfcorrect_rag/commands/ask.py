@@ -33,6 +33,7 @@ from selfcorrect_rag.commands.knobs import BadKnob, add_knobs, settings_from
 from selfcorrect_rag.commands.show import console, say
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import demo_index, generator_path, rationale_model_path
+from selfcorrect_rag.render import render_run
 from selfcorrect_rag.search import WebSearch
 from selfcorrect_rag.search.index import clean
 from selfcorrect_rag.search.opening import find_embeddings, open_retriever
@@ -64,6 +65,9 @@ def add_parser(subparsers: Any) -> None:
         help="the LangChain embeddings that the index was made with, where they are your own",
     )
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the run as one page for a browser, too"
+    )
     add_model_options(parser)
     add_correction_options(parser)
     add_demonstrations_option(parser)
@@ -77,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
     settings: Any = settings_from(args, SETTINGS, args.graph)
     check_correction(args)
     check_demonstrations(args)
+    if args.html and (args.html.is_dir() or not args.html.parent.is_dir()):
+        raise BadKnob(f"--html {args.html}: name a file in a folder that exists")
     demo = args.index is None and not DEFAULT_INDEX.exists()
     parts: tuple[Any, ...] = ()
     if isinstance(settings, CRAGSettings):
@@ -101,6 +107,8 @@ def run(args: argparse.Namespace) -> int:
         print(as_json(result, seconds))
     else:
         graph.show(console(), result, seconds, source)
+    if args.html:
+        _write_page(args.html, {**result, "seconds": round(seconds, 3)})
     return 0
 
 
@@ -110,6 +118,13 @@ def as_json(result: dict[str, Any], seconds: float) -> str:
     return json.dumps(
         {**rest, "seconds": round(seconds, 3)}, default=_object, ensure_ascii=False, indent=2
     )
+
+
+def _write_page(path: Path, result: dict[str, Any]) -> None:
+    try:
+        path.write_text(render_run(result), encoding="utf-8")
+    except OSError as error:
+        raise BadKnob(f"--html {path}: {error.strerror}") from error
 
 
 def _object(document: Document) -> dict[str, Any]:

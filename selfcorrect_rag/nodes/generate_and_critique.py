@@ -124,10 +124,12 @@ def _candidate(
 ) -> Candidate:
     scores = critique(segment["reflections"])
     sequence = sequence_probability(segment["logprob"], segment["tokens"])
-    before = [_scores(written) for written in state["beams"][ask.beam]["segments"]]
+    written = state["beams"][ask.beam]["segments"]
+    before = [_scores(candidate) for candidate in written]
     return Candidate(
         depth=state["depth"],
         beam=ask.beam,
+        parent=state["candidates"].index(written[-1]) if written else None,
         step=ask.step,
         passage=ask.passage,
         text=segment["text"],
@@ -144,9 +146,9 @@ def _candidate(
     )
 
 
-def _scores(written: Candidate) -> tuple[Critique, float]:
-    scores = Critique(isrel=written["isrel"], issup=written["issup"], isuse=written["isuse"])
-    return scores, written["sequence_probability"]
+def _scores(candidate: Candidate) -> tuple[Critique, float]:
+    scores = Critique(isrel=candidate["isrel"], issup=candidate["issup"], isuse=candidate["isuse"])
+    return scores, candidate["sequence_probability"]
 
 
 def _judgements(reflections: Sequence[Reflection]) -> dict[str, dict[str, float]]:

@@ -1,0 +1,187 @@
+"""What a run answered: the answer with citations that lead to their documents, the rationale."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from selfcorrect_rag.render.charts import written
+from selfcorrect_rag.render.evidence import LETTERS, pointer
+from selfcorrect_rag.render.markup import (
+    LINES,
+    Html,
+    address,
+    element,
+    excerpt,
+    folded,
+    joined,
+    marked,
+    prose,
+)
+from selfcorrect_rag.render.reading import (
+    Result,
+    counted,
+    graph_of,
+    index,
+    knowledge_of,
+    number,
+    record,
+    records,
+    rows,
+)
+
+LONG = 3_000
+"""Characters of an answer or a rationale that are seen at once."""
+MARK = re.compile(r" ?\[(\d{1,3})\]")
+NAMED = re.compile(r"\bdocuments?\s+\[?(\d{1,3})\b\]?|\[(\d{1,3})\]", re.IGNORECASE)
+"""How a rationale names a document."""
+
+
+def answer(result: Result) -> Html:
+    """The answer, what it cites, and what a reader should know about both."""
+    name, found = knowledge_of(result)
+    citations = records(result, "citations")
+    places = {
+        str(citation.get("number")): index(citation.get("passage"), found) for citation in citations
+    }
+
+    def link(match: re.Match[str]) -> object:
+        at = places.get(match[1])
+        return match[0] if at is None else element("sup", pointer(name, at, match[0].strip()))
+
+    given = str(result.get("cited_answer") or result.get("answer") or "").strip()
+    score = number(result.get("score"))
+    return joined(
+        [
+            prose(given, LONG, kind="answer", inline=lambda part: marked(part, MARK, link))
+            if given
+            else element("p", "No answer was written.", class_="answer none"),
+            element("p", "The best of what broke a hard constraint.", class_="notice")
+            if result.get("constraints_met") is False
+            else None,
+            element("p", f"path score {written(score)}", class_="aside")
+            if score is not None
+            else None,
+            _references(citations, name, places, is_numbered=graph_of(result) == "instruct_rag"),
+            _uncited(result, citations),
+        ]
+    )
+
+
+def _uncited(result: Result, citations: Sequence[object]) -> Html | None:
+    """A word where the answer itself points at nothing."""
+    kind, has_answer = graph_of(result), bool(result.get("answer"))
+    if kind == "crag" and citations and result.get("cited_answer") == result.get("answer"):
+        said = "The answer points at nothing: all that it was written from is listed."
+    elif kind in ("self_rag", "self_crag") and has_answer and not citations:
+        read = any(c.get("passage") is not None for c in records(result, "candidates"))
+        if not read:
+            return None
+        said = "Nothing that was read was judged relevant: nothing is cited."
+    else:
+        return None
+    return element("p", said, class_="aside")
+
+
+def _references(
+    citations: list[Mapping[str, Any]],
+    name: str,
+    places: Mapping[str, int | None],
+    *,
+    is_numbered: bool,
+) -> Html | None:
+    """The citations; where documents ``is_numbered`` as the citations are, once is enough."""
+    if not citations:
+        return None
+    items = []
+    for citation in citations:
+        mark = f"[{citation.get('number')}]"
+        title = excerpt(citation.get("title") or "Untitled")
+        source = str(citation.get("source") or "")
+        at = places.get(str(citation.get("number")))
+        link = title if at is None else pointer(name, at, title)
+        items.append(
+            element(
+                "li",
+                element("span", f"{mark} ", class_="number"),
+                element("bdi", link),
+                *([", ", element("bdi", address(source))] if source not in ("", title) else []),
+                None if at is None or is_numbered else f" ({LETTERS[name]}{at + 1})",
+            )
+        )
+    return element("ol", *items, class_="references", aria_label="Citations")
+
+
+def rationale(result: Result) -> Html | None:
+    """What the model wrote, with links from the documents it names."""
+    given = str(result.get("rationale") or "").strip()
+    if not given:
+        return None
+    numbering = rows(result, "numbering")
+    found = rows(result, "passages")
+
+    def link(match: re.Match[str]) -> object:
+        at = int(match[1] or match[2]) - 1
+        shown = index(numbering[at], found) if 0 <= at < len(numbering) else None
+        return match[0] if shown is None else pointer("passage", shown, match[0])
+
+    return prose(given, LONG, inline=lambda part: marked(part, NAMED, link))
+
+
+def demonstrations(result: Result) -> Html | None:
+    """The examples that the model was shown."""
+    shown = records(result, "demonstrations")
+    if not shown:
+        return None
+    return joined(
+        folded(
+            excerpt(demonstration.get("question") or ""),
+            prose(
+                demonstration.get("rationale")
+                or ", ".join(map(str, rows(demonstration, "answers")))
+            ),
+        )
+        for demonstration in shown
+    )
+
+
+def notes(result: Result) -> Html | None:
+    """Fallbacks taken, limits met, and what a paused run waits for."""
+    waiting = [_paused(interrupt) for interrupt in rows(result, "__interrupt__")]
+    said = [element("li", excerpt(note, LINES), dir="auto") for note in rows(result, "notes")]
+    if not (waiting or said):
+        return None
+    return joined([*waiting, element("ul", *said, class_="notes") if said else None])
+
+
+def _paused(interrupt: object) -> Html:
+    """An interrupt, be it an object or JSON."""
+    value = interrupt.get("value") if isinstance(interrupt, Mapping) else None
+    value = getattr(interrupt, "value", value)
+    parts = value if isinstance(value, Mapping) else {"": value}
+    said = ", ".join(f"{key}: {part}" if key else f"{part}" for key, part in parts.items())
+    return element("p", element("strong", "Paused"), " ", excerpt(said, LINES), class_="notice")
+
+
+def cost(result: Result) -> Html | None:
+    """What the run took, as far as the result says."""
+    usage = record(result, "usage")
+    seconds, mode = number(result.get("seconds")), result.get("mode")
+    parts = [f"{seconds:.2f} s"] if seconds is not None else []
+    if mode and graph_of(result) == "instruct_rag":
+        parts.append(f"mode {excerpt(mode, 40)}")
+    for key, noun in _USAGE.items():
+        amount = index(usage.get(key))
+        if amount or (amount == 0 and key == "model_calls"):
+            parts.append(counted(amount, noun))
+    return element("p", " \u00b7 ".join(parts)) if parts else None
+
+
+_USAGE = {
+    "model_calls": "model call",
+    "prompts": "prompt",
+    "prompt_tokens": "prompt token",
+    "generated_tokens": "generated token",
+    "retrievals": "retrieval",
+    "pruned": "pruned passage",
+    "tokens_saved": "saved token",
+}

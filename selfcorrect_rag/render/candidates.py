@@ -1,0 +1,191 @@
+"""The candidates of a run: by segment and beam, each with its critique."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from selfcorrect_rag.render.charts import bar, closed_set, tree, written
+from selfcorrect_rag.render.evidence import LETTERS, pointer
+from selfcorrect_rag.render.markup import LINES, Html, element, excerpt, folded, joined, prose
+from selfcorrect_rag.render.reading import (
+    Result,
+    Shown,
+    counted,
+    index,
+    knowledge_of,
+    number,
+    record,
+    records,
+)
+
+OPEN = 12
+"""Most candidates of a run whose losers are shown unasked."""
+
+Row = tuple[int, Mapping[str, Any]]
+"""A candidate and its index."""
+
+
+def decision(result: Result) -> Html | None:
+    """Whether evidence was wanted, and why."""
+    decided = record(result, "retrieval")
+    if not decided:
+        return None
+    verb = "Retrieve" if decided.get("retrieve") else "No retrieval"
+    probability, threshold = number(decided.get("probability")), number(decided.get("threshold"))
+    if probability is None:
+        said = f": mode {excerpt(decided.get('mode', ''), 40)}"
+    elif threshold is None:
+        said = ": the model\u2019s own choice"
+    else:
+        compared = "above" if decided.get("retrieve") else "not above"
+        said = f": {compared} the threshold of {threshold:g}"
+    ticks = [] if threshold is None else [threshold]
+    shown = None if probability is None else bar("P(retrieve)", probability, ticks=ticks)
+    return joined([element("p", element("strong", verb), said), shown])
+
+
+def candidates(result: Result) -> Html | None:
+    """Every candidate of every segment, beam by beam, after the tree and the chosen path."""
+    found = records(result, "candidates")
+    if not found:
+        return None
+    kind, documents = knowledge_of(result)
+    every = list(enumerate(found))
+    parts: list[object] = []
+    if any(index(c.get("depth")) for c in found):
+        parts += [element("figure", tree(found), element("figcaption", _LEGEND)), _path(every)]
+    options = record(result, "options")
+    if options:
+        parts += [element("h3", "Summed by answer"), closed_set(options)]
+    several = len({index(c.get("depth")) for c in found}) > 1
+    for depth, new in groupby(every, key=lambda row: index(row[1].get("depth")) or 0):
+        if several:
+            parts.append(element("h3", f"Segment {depth + 1}"))
+        for beam, group in groupby(new, key=lambda row: index(row[1].get("beam")) or 0):
+            rows = list(group)
+            if depth:
+                parts.append(_beam(beam, rows[0][1], found))
+            parts.append(_list(rows, kind, documents, several, all_open=len(found) <= OPEN))
+    return joined(parts)
+
+
+_LEGEND = "A column is a segment of the answer, a dot a candidate; filled ones are the chosen path."
+
+
+def _path(every: Sequence[Row]) -> Html | None:
+    """The chosen segments in their order."""
+    chosen = [(i, c) for i, c in every if c.get("chosen")]
+    if not chosen:
+        return None
+    steps = [
+        element(
+            "li",
+            element("a", excerpt(c.get("text") or "no text", LINES), href=f"#candidate-{i + 1}"),
+            element("span", f" {written(number(c.get('path_score')))}", class_="aside"),
+            dir="auto",
+        )
+        for i, c in chosen
+    ]
+    return joined([element("h3", "The chosen path"), element("ol", *steps, class_="path")])
+
+
+def _beam(beam: int, first: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Html:
+    parent = index(first.get("parent"), found)
+    after: list[object] = []
+    if parent is not None:
+        label = excerpt(found[parent].get("text") or "no text")
+        link = element("a", label, href=f"#candidate-{parent + 1}")
+        after = [" continues ", element("bdi", link)]
+    return element("p", element("strong", f"Beam {beam + 1}"), *after, class_="beam")
+
+
+def _list(
+    rows: Sequence[Row], kind: str, documents: Sequence[Shown], several: bool, *, all_open: bool
+) -> Html:
+    """The candidates of a beam: those chosen at once, the rest folded where there are many."""
+
+    def listed(some: Sequence[Row]) -> Html:
+        return element(
+            "ol",
+            *(_card(i, c, kind, documents, several) for i, c in some),
+            class_="documents candidates",
+        )
+
+    if all_open:
+        return listed(rows)
+    chosen = [row for row in rows if row[1].get("chosen")]
+    rest = [row for row in rows if not row[1].get("chosen")]
+    other = "other candidate" if chosen else "candidate"
+    return joined(
+        [
+            listed(chosen) if chosen else None,
+            folded(counted(len(rest), other), listed(rest)) if rest else None,
+        ]
+    )
+
+
+def _card(
+    at: int, candidate: Mapping[str, Any], kind: str, documents: Sequence[Shown], several: bool
+) -> Html:
+    passage = index(candidate.get("passage"))
+    there = index(passage, documents)
+    title = "" if there is None else documents[there].title
+    from_: list[object] = ["without a passage"]
+    if passage is not None:
+        label = f"{LETTERS[kind]}{passage + 1} {excerpt(title)}".strip()
+        link = label if there is None else pointer(kind, there, label)
+        from_ = ["still " if candidate.get("step") == "continue" else "", element("bdi", link)]
+    dropped, chosen = candidate.get("dropped"), bool(candidate.get("chosen"))
+    state = "chosen" if chosen else "dropped" if dropped else ""
+    score = written(number(candidate.get("score")))
+    scores = [f"score {score}"]
+    if several:
+        scores.append(f"path {written(number(candidate.get('path_score')))}")
+    return element(
+        "li",
+        element(
+            "div",
+            element("span", *from_, class_="number"),
+            element("span", "chosen", class_="badge chosen") if chosen else None,
+            element("span", f"dropped: {excerpt(dropped, 80)}", class_="badge")
+            if dropped
+            else None,
+            element("span", " \u00b7 ".join(scores), class_="score"),
+            class_="head",
+        ),
+        prose(candidate.get("text") or "no text"),
+        element(
+            "div",
+            bar("ISREL", number(candidate.get("isrel"))),
+            bar("ISSUP", number(candidate.get("issup"))),
+            bar("ISUSE", number(candidate.get("isuse")), -1),
+            bar("p(y)", number(candidate.get("sequence_probability"))),
+            class_="bars",
+        ),
+        _judgements(record(candidate, "judgements")),
+        id=f"candidate-{at + 1}",
+        class_=f"card {state}".strip(),
+    )
+
+
+def _judgements(judgements: Mapping[str, Any]) -> Html | None:
+    """The probability of each reflection token that the model weighed."""
+    rows = [
+        element(
+            "tr",
+            element("th", excerpt(group, 40), scope="row"),
+            element(
+                "td",
+                *(
+                    element(
+                        "span",
+                        f"{excerpt(token, 40)} {written(number(probability))} ",
+                        class_="token",
+                    )
+                    for token, probability in record(judgements, group).items()
+                ),
+            ),
+        )
+        for group in judgements
+    ]
+    return folded("reflection tokens", element("table", *rows)) if rows else None

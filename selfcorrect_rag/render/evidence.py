@@ -1,0 +1,210 @@
+"""What a run read: documents with their scores, strips kept and dropped, the web, knowledge."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from selfcorrect_rag.render.charts import bar, written
+from selfcorrect_rag.render.markup import LINES, Html, address, element, excerpt, joined, prose
+from selfcorrect_rag.render.reading import (
+    Result,
+    Shown,
+    counted,
+    documents,
+    graph_of,
+    index,
+    knowledge_of,
+    number,
+    record,
+    records,
+    rows,
+)
+from selfcorrect_rag.render.route import ACTIONS
+
+LETTERS = {"passage": "P", "web": "W", "knowledge": "K"}
+
+
+def pointer(kind: str, at: int, label: object = None) -> Html:
+    """A link to a document of the page; ``label`` where its number does not do."""
+    return element("a", label or f"{LETTERS[kind]}{at + 1}", href=f"#{kind}-{at + 1}")
+
+
+def action(result: Result) -> Html | None:
+    """CRAG's action, and the scores that triggered it."""
+    taken = result.get("action")
+    if taken not in ACTIONS:
+        return None
+    thresholds = record(result, "thresholds")
+    upper, lower = number(thresholds.get("upper")), number(thresholds.get("lower"))
+    scores = [number(grade.get("score")) for grade in records(result, "grades")]
+    best = max((score for score in scores if score is not None), default=None)
+    said = "nothing was retrieved" if best is None else f"best score {written(best, 3)}"
+    if upper is not None and lower is not None:
+        said += f"; Correct above {written(upper, 3)}, Incorrect below {written(lower, 3)}"
+        said += " (marked on the bars)" if scores else ""
+    return element(
+        "p",
+        element("strong", str(taken).capitalize(), class_=f"action {taken}"),
+        element("span", f": {said}", class_="aside"),
+    )
+
+
+def passages(result: Result) -> Html | None:
+    """What was retrieved or given: with grades and strips, or with the rationale's verdicts."""
+    found = documents(result, "passages")
+    if not found:
+        return None
+    if graph_of(result) == "instruct_rag":
+        return _numbered(result, found)
+    thresholds = record(result, "thresholds")
+    cuts = [number(thresholds.get(key)) for key in ("lower", "upper")]
+    ticks = [cut for cut in cuts if cut is not None]
+    grades = {grade.get("document"): grade for grade in records(result, "grades")}
+    return element(
+        "ol",
+        *(
+            _card(
+                "passage",
+                i,
+                shown,
+                bar("evaluator", number(grades[i].get("score")), -1, 1, ticks)
+                if i in grades
+                else None,
+                strips=_of(result, "strips", i),
+            )
+            for i, shown in enumerate(found)
+        ),
+        class_="documents",
+    )
+
+
+def _numbered(result: Result, found: Sequence[Shown]) -> Html:
+    """InstructRAG's documents as the prompt numbered them; those that did not fit come last."""
+    numbering = [i for i in rows(result, "numbering") if index(i, found) is not None]
+    useful, dismissed = rows(result, "useful_documents"), rows(result, "dismissed_documents")
+    cards = []
+    for number_, i in enumerate(numbering, start=1):
+        said = "useful" if i in useful else "dismissed" if i in dismissed else "not named"
+        badge = element("span", said, class_=f"badge {said.replace(' ', '-')}")
+        cards.append(_card("passage", i, found[i], badge, label=f"Document [{number_}]"))
+    for i in range(len(found)):
+        if i not in numbering:
+            badge = element("span", "not shown to the model", class_="badge")
+            cards.append(_card("passage", i, found[i], badge))
+    return element("ol", *cards, class_="documents")
+
+
+def web(result: Result) -> Html | None:
+    """The search beyond the documents, and what was kept of its pages."""
+    query, failure = result.get("web_query"), result.get("web_failure")
+    if not (query or failure):
+        return None
+    source = result.get("web_source")
+    asked: list[object] = ["Not searched yet: "]
+    if source:
+        asked = ["Searched ", element("bdi", excerpt(source)), " for "]
+    return joined(
+        [
+            element("p", *asked, element("q", excerpt(query, LINES))),
+            element("p", excerpt(failure, LINES), class_="notice") if failure else None,
+            element(
+                "ol",
+                *(
+                    _card("web", i, shown, None, strips=_of(result, "web_strips", i))
+                    for i, shown in enumerate(documents(result, "web_results"))
+                ),
+                class_="documents",
+            ),
+        ]
+    )
+
+
+def knowledge(result: Result) -> Html | None:
+    """What the answer was written from, each piece with where it is from."""
+    name, found = knowledge_of(result)
+    if name != "knowledge" or not found:
+        return None
+    origins = {
+        (shown.id, shown.title, shown.source): pointer(kind, i)
+        for kind, key in (("web", "web_results"), ("passage", "passages"))
+        for i, shown in enumerate(documents(result, key))
+    }
+    cards = []
+    for i, shown in enumerate(found):
+        origin = origins.get((shown.id, shown.title, shown.source))
+        badge = element("span", "from ", origin, class_="aside") if origin else None
+        cards.append(_card("knowledge", i, shown, badge))
+    return element("ol", *cards, class_="documents")
+
+
+def _of(result: Result, key: str, document: int) -> list[Mapping[str, Any]]:
+    return [strip for strip in records(result, key) if strip.get("document") == document]
+
+
+def _card(
+    kind: str,
+    at: int,
+    shown: Shown,
+    said: Html | None,
+    *,
+    label: str = "",
+    strips: Sequence[Mapping[str, Any]] = (),
+) -> Html:
+    """A document: its number, title and source, what is said of it, and its text or strips."""
+    source = address(shown.source)
+    aside = [source] if shown.source and shown.source != shown.title else []
+    if shown.score is not None:
+        aside.append(f"retriever\u2019s score {written(shown.score, 3)}")
+    return element(
+        "li",
+        element(
+            "div",
+            element("span", label or f"{LETTERS[kind]}{at + 1}", class_="number"),
+            element("h3", excerpt(shown.title or "Untitled"), dir="auto"),
+            said,
+            class_="head",
+        ),
+        element("p", *_separated(aside), class_="aside") if aside else None,
+        _strips(strips) if strips else None,
+        None if _whole(strips, shown.text) else prose(shown.text),
+        id=f"{kind}-{at + 1}",
+        class_="card",
+    )
+
+
+def _separated(parts: Sequence[object]) -> list[object]:
+    pieces: list[object] = []
+    for part in parts:
+        pieces += [" \u00b7 ", element("bdi", part)]
+    return pieces[1:]
+
+
+def _whole(strips: Sequence[Mapping[str, Any]], document: str) -> bool:
+    """Whether the strips are all of a document, as they always are where the graph cut it."""
+    return " ".join(str(s.get("text")) for s in strips).split() == document.split()
+
+
+def _strips(strips: Sequence[Mapping[str, Any]]) -> Html:
+    kept = sum(bool(strip.get("kept")) for strip in strips)
+    return joined(
+        [
+            element("p", f"{kept} of {counted(len(strips), 'strip')} kept", class_="aside"),
+            element(
+                "ul",
+                *(
+                    element(
+                        "li",
+                        prose(strip.get("text") or ""),
+                        bar(
+                            "kept" if strip.get("kept") else "dropped",
+                            number(strip.get("score")),
+                            -1,
+                            1,
+                        ),
+                        class_="kept" if strip.get("kept") else "dropped",
+                    )
+                    for strip in strips
+                ),
+                class_="strips",
+            ),
+        ]
+    )

@@ -1,0 +1,139 @@
+"""HTML in which text is inert by construction: whatever is not :class:`Html` is escaped."""
+
+import html
+import re
+from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
+
+FOLDED, LONGEST = 700, 20_000
+"""Characters of a text that are seen at once, and that are in the page at all."""
+LINES = 500
+"""Characters of what should be a line or two: notes, reasons, queries."""
+
+
+class Html(str):
+    """Markup made here. Adding to it gives a plain string, which is escaped again."""
+
+
+_VOID = frozenset({"base", "meta"})
+_UNSEEN = re.compile(
+    "([\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f])\\1*"
+)
+"""What controls a display, reorders text or cannot be seen, in runs of one character. Joiners and
+soft hyphens, which scripts and emoji need, stay."""
+
+
+def element(tag: str, *children: object, **attributes: object) -> Html:
+    """An element; ``tag`` and names of attributes are ours, everything else may be anybody's.
+
+    An attribute is written ``class_`` or ``aria_label``; None and False leave it out, True has no
+    value.
+    """
+    given = "".join(
+        f" {name.strip('_').replace('_', '-')}"
+        + ("" if value is True else f'="{html.escape(plain(value))}"')
+        for name, value in attributes.items()
+        if value is not None and value is not False
+    )
+    close = "" if tag in _VOID else f"{joined(children)}</{tag}>"
+    return Html(f"<{tag}{given}>{close}")
+
+
+def joined(children: Iterable[object]) -> Html:
+    """Markup and texts one after the other; None is nothing."""
+    return Html(
+        "".join(
+            child if isinstance(child, Html) else text(child)
+            for child in children
+            if child is not None
+        )
+    )
+
+
+def text(value: object) -> Html:
+    """Text as it stands, with characters that nobody can see shown by their code points."""
+    shown, end = [], 0
+    written = str(value)
+    for match in _UNSEEN.finditer(written):
+        shown.append(html.escape(written[end : match.start()]))
+        shown.append(f'<span class="unseen">{_named(match)}</span>')
+        end = match.end()
+    return Html("".join([*shown, html.escape(written[end:])]))
+
+
+def plain(value: object) -> str:
+    """The same where no markup can be: in attributes and titles."""
+    return _UNSEEN.sub(_named, str(value))
+
+
+def _named(match: re.Match[str]) -> str:
+    times = len(match[0])
+    return f"U+{ord(match[1]):04X}" + (f" \u00d7{times}" if times > 1 else "")
+
+
+def prose(
+    value: object,
+    shown: int = FOLDED,
+    *,
+    kind: str = "prose",
+    inline: Callable[[str], object] | None = None,
+) -> Html:
+    """A text in its own direction; what is long is folded, what is huge is cut and says so.
+
+    ``kind`` is the class of its paragraphs, ``inline`` makes links in it.
+    """
+    written = str(value)
+    if len(written) > LONGEST:
+        left = len(written) - LONGEST
+        written = f"{written[:LONGEST]} \u2026 ({left:,} characters left out)"
+
+    def paragraph(part: str) -> Html:
+        return element("p", inline(part) if inline else part, class_=kind, dir="auto")
+
+    if len(written) <= shown * 1.25:
+        return paragraph(written)
+    cut = written.rfind(" ", shown // 2, shown)
+    cut = shown if cut < 0 else cut
+    more = folded(f"{len(written) - cut:,} more characters", paragraph("\u2026" + written[cut:]))
+    return joined([paragraph(written[:cut] + " \u2026"), more])
+
+
+def excerpt(value: object, longest: int = 160) -> str:
+    """The beginning of a text, for a line."""
+    written = " ".join(str(value)[: 4 * longest].split())
+    return written if len(written) <= longest else f"{written[:longest].rstrip()} \u2026"
+
+
+def marked(written: str, marks: re.Pattern[str], link: Callable[[re.Match[str]], object]) -> Html:
+    """Text in which each match becomes what ``link`` makes of it."""
+    parts: list[object] = []
+    end = 0
+    for match in marks.finditer(written):
+        parts += [written[end : match.start()], link(match)]
+        end = match.end()
+    return joined([*parts, written[end:]])
+
+
+def folded(summary: object, *children: object, is_open: bool = False) -> Html:
+    """What is read on demand, without a script."""
+    return element("details", element("summary", summary), *children, open=is_open)
+
+
+def address(value: str) -> object:
+    """A link where the text is a plain web address, else the text."""
+    if not _is_web(value):
+        return excerpt(value)
+    return element(
+        "a", excerpt(value), href=value, target="_blank", rel="noopener noreferrer nofollow"
+    )
+
+
+def _is_web(value: str) -> bool:
+    if len(value) > LONGEST or not value.isprintable() or re.search(r"[\s\"'<>\\`]", value):
+        return False
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc

@@ -1,0 +1,127 @@
+"""The page: everything a result holds, in the order in which a reader asks."""
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+from selfcorrect_rag.render import answer, candidates, evidence
+from selfcorrect_rag.render.markup import Html, element, excerpt, plain, prose
+from selfcorrect_rag.render.reading import GRAPHS, Result, graph_of, rows
+from selfcorrect_rag.render.route import route_of
+
+
+def render_run(result: Result, *, title: str | None = None) -> str:
+    """A run as one self-contained HTML page, with no script and no request to anywhere.
+
+    Args:
+        result: what any of the graphs gave, or the JSON of ``ask --json``. Any key may be missing,
+            as in a run that was interrupted. ``thresholds`` (upper, lower) and ``seconds``, which
+            ``ask`` adds, are shown where they are there.
+        title: put above the question; the graph's name where None.
+
+    Returns:
+        UTF-8 text. All text of the run is escaped; characters that reorder or hide text are shown
+        by their code points; only http and https addresses become links; texts longer than 20,000
+        characters are cut, and say so.
+    """
+    return run_page(result, title=title)
+
+
+def run_page(result: Result, *, title: str | None = None, base: str | None = None) -> str:
+    """The same, with the ``base`` address that a page inside another one needs."""
+    style = _style()
+    kicker = title or f"A run of {GRAPHS.get(graph_of(result), 'a graph')}"
+    question = str(result.get("question") or "No question")
+    heading = excerpt(question, 300)
+    sections = _sections(result)
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("base", href=base) if base else None,
+        element("meta", http_equiv="Content-Security-Policy", content=_policy(style)),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", Html(_title(f"{excerpt(question, 80)} \u2013 {kicker}"))),
+        element("style", Html(style)),
+    )
+    body = element(
+        "body",
+        element(
+            "header",
+            element("p", kicker, class_="kicker"),
+            element("h1", heading, dir="auto"),
+            prose(question) if len(question) > len(heading) + 10 else None,
+            _contents(sections),
+        ),
+        element("main", *(_section(name, *shown) for name, shown in sections.items())),
+        element("footer", answer.cost(result)),
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _title(words: str) -> str:
+    return plain(words).replace("&", "&amp;").replace("<", "&lt;")
+
+
+@cache
+def _style() -> str:
+    return files("selfcorrect_rag.render").joinpath("page.css").read_text(encoding="utf-8")
+
+
+def _policy(style: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'none'"
+
+
+def _sections(result: Result) -> dict[str, tuple[str, Html]]:
+    """Those that have something to show: an id to a heading and its content."""
+    pages = "Documents" if graph_of(result) == "instruct_rag" else "Passages"
+    every = {
+        "answer": ("Answer", answer.answer(result)),
+        "notes": ("Notes", answer.notes(result)),
+        "rationale": ("Rationale", answer.rationale(result)),
+        "route": ("Route", _route(result)),
+        "decision": ("Retrieval decision", candidates.decision(result)),
+        "action": ("Action", evidence.action(result)),
+        "candidates": ("Candidates", candidates.candidates(result)),
+        "knowledge": ("Knowledge", evidence.knowledge(result)),
+        "passages": (pages, evidence.passages(result)),
+        "web": ("Web search", evidence.web(result)),
+        "demonstrations": ("Demonstrations", answer.demonstrations(result)),
+    }
+    return {name: (heading, shown) for name, (heading, shown) in every.items() if shown}
+
+
+def _section(name: str, heading: str, shown: Html) -> Html:
+    return element(
+        "section",
+        element("h2", heading, id=f"{name}-heading"),
+        shown,
+        id=name,
+        aria_labelledby=f"{name}-heading",
+    )
+
+
+def _contents(sections: dict[str, tuple[str, Html]]) -> Html:
+    links = [
+        element("li", element("a", heading, href=f"#{name}"))
+        for name, (heading, _) in sections.items()
+    ]
+    return element("nav", element("ul", *links), aria_label="Sections")
+
+
+def _route(result: Result) -> Html | None:
+    steps = route_of(result)
+    if not steps:
+        return None
+    items = []
+    for i, step in enumerate(steps):
+        beside = [s.node for j, s in enumerate(steps) if j != i and s.after == step.after]
+        said = [step.said] if step.said else []
+        said += [f"beside {node}" for node in beside]
+        aside = element("span", ", ".join(said), class_="aside") if said else None
+        items.append(element("li", element("code", step.node), aside))
+    paused = element("li", element("strong", "paused")) if rows(result, "__interrupt__") else None
+    return element("ol", *items, paused, class_="route")

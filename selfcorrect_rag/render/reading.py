@@ -1,0 +1,110 @@
+"""A result as the page reads it: which graph it is of, its documents, its numbers.
+
+Results come from ``invoke``, from a state, from a server or from the JSON of ``ask``; any key may
+be missing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, NamedTuple
+
+from langchain_core.documents import Document
+
+Result = Mapping[str, Any]
+
+GRAPHS = {
+    "self_rag": "Self-RAG",
+    "crag": "CRAG",
+    "self_crag": "Self-CRAG",
+    "instruct_rag": "InstructRAG",
+}
+"""The graphs, by the names that their factories give them."""
+
+
+def graph_of(result: Result) -> str:
+    """The graph that a result is of, told by its keys; empty where they tell nothing."""
+    if "numbering" in result or "rationale" in result:
+        return "instruct_rag"
+    reflects = "candidates" in result or "retrieval" in result
+    corrects = "grades" in result or "action" in result
+    if corrects:
+        return "self_crag" if reflects else "crag"
+    return "self_rag" if reflects else ""
+
+
+def knowledge_of(result: Result) -> tuple[str, list["Shown"]]:
+    """What candidates and citations point into: the name of the list, and its documents."""
+    name = "knowledge" if graph_of(result) in ("crag", "self_crag") else "passage"
+    return name, documents(result, "knowledge" if name == "knowledge" else "passages")
+
+
+class Shown(NamedTuple):
+    """A document, as the page shows it."""
+
+    title: str
+    source: str
+    text: str
+    id: str
+    score: float | None
+    """What the retriever said of it, on a scale of its own."""
+
+
+def documents(result: Result, key: str) -> list[Shown]:
+    """The documents at ``key``, be they objects or JSON."""
+    return [_shown(document) for document in rows(result, key)]
+
+
+def _shown(document: object) -> Shown:
+    given: object = {}
+    written: object = document
+    name: object = None
+    if isinstance(document, Document):
+        given, written, name = document.metadata, document.page_content, document.id
+    elif isinstance(document, Mapping):
+        given = document.get("metadata")
+        written = document.get("text") or document.get("page_content")
+        name = document.get("id")
+    metadata = given if isinstance(given, Mapping) else {}
+    return Shown(
+        title=str(metadata.get("title") or ""),
+        source=str(metadata.get("source") or metadata.get("url") or ""),
+        text=str(written or ""),
+        id=str(name or ""),
+        score=number(metadata.get("score")),
+    )
+
+
+def rows(result: Result, key: str) -> list[Any]:
+    """The list at ``key``; empty where there is none."""
+    found = result.get(key)
+    return list(found) if isinstance(found, Sequence) and not isinstance(found, str) else []
+
+
+def records(result: Result, key: str) -> list[Mapping[str, Any]]:
+    """The dicts of the list at ``key``."""
+    return [row for row in rows(result, key) if isinstance(row, Mapping)]
+
+
+def record(result: Result, key: str) -> Mapping[str, Any]:
+    """The dict at ``key``; empty where there is none."""
+    found = result.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def number(value: object) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def index(value: object, of: Sized | None = None) -> int | None:
+    """An index, or None; where ``of`` is given, one of its indices or None."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if value >= 0 and (of is None or value < len(of)) else None
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 passage``, ``2 passages``; ``noun`` is singular and takes an s."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,208 @@
+"""The route read off a result is the route that the graph took."""
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from selfcorrect_rag import (
+    create_crag,
+    create_instruct_rag,
+    create_self_crag,
+    create_self_rag,
+    render_route,
+    render_run,
+)
+from selfcorrect_rag.render.route import route_of
+from selfcorrect_rag.state import Segment
+from tests.instruct_runs import DEMONSTRATIONS, documents, echo
+from tests.render.conftest import Run, streamed
+from tests.render.pages import HOSTILE, Page, rationale_of, result_of
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
+from tests.scripted import document as titled
+from tests.test_beam import AGAIN, ENOUGH, KEEP, two_segments
+from tests.test_crag import (
+    AMBIGUOUS,
+    CORRECT,
+    INCORRECT,
+    PagesWebSearch,
+    WordEvaluator,
+    document,
+)
+
+QUESTION = {"question": "Who wrote Emma?"}
+A, B = titled("A"), titled("B")
+
+
+def nodes(result: dict[str, Any]) -> list[str]:
+    return [step.node for step in route_of(result)]
+
+
+def same(run: Run) -> None:
+    """The route is the nodes that ran; side by side, either may be first."""
+    result, ran = run
+    found = nodes(result)
+    assert Counter(found) == Counter(ran)
+    side_by_side = {"refine_strips", "web_search", "select_web_strips"}
+    assert [n for n in found if n not in side_by_side] == [n for n in ran if n not in side_by_side]
+
+
+@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+def test_real_runs(graph: str, runs: dict[str, Run]) -> None:
+    same(runs[graph])
+
+
+def keeps(prompt: str) -> Segment:
+    if prompt.count("[Relevant]"):
+        return segment("Second.", FULL, USEFUL)
+    return segment("First.", RELEVANT, FULL, next=KEEP)
+
+
+def goes_on(prompt: str) -> Segment:
+    if "First." in prompt:
+        return segment("Second.", USEFUL)
+    return segment("First.", RELEVANT, FULL, next=ENOUGH)
+
+
+def asks_late(prompt: str) -> Segment:
+    if "<paragraph>" in prompt:
+        return segment("Found.", RELEVANT, FULL, USEFUL)
+    return segment("From memory.", next=AGAIN)
+
+
+@pytest.mark.parametrize("write", [two_segments, keeps, goes_on, asks_late])
+@pytest.mark.parametrize("retrieval", [0.9, 0.1])
+@pytest.mark.parametrize("found", [[A, B], []])
+def test_self_rag(write: Any, retrieval: float, found: list[Any]) -> None:
+    llm = ScriptedReflectionLLM(write=write, retrieval=retrieval)
+    graph = create_self_rag(llm, lambda query: found)
+    same(streamed(graph, QUESTION, context={"depth": 3}))
+
+
+def test_a_retrieval_that_fails_late() -> None:
+    def retrieve(query: str) -> list[Any]:
+        if "First." in query:
+            raise OSError("gone")
+        return [A]
+
+    llm = ScriptedReflectionLLM(write=lambda p: segment("First.", RELEVANT, FULL, next=AGAIN))
+    same(streamed(create_self_rag(llm, retrieve), QUESTION))
+
+
+@pytest.mark.parametrize("texts", [CORRECT, AMBIGUOUS, INCORRECT, []])
+@pytest.mark.parametrize("failure", [None, OSError("no network")])
+def test_crag(texts: list[str], failure: Exception | None) -> None:
+    graph = create_crag(
+        echo(),
+        lambda query: [document(text) for text in texts],
+        WordEvaluator(),
+        PagesWebSearch(failure),
+    )
+    same(streamed(graph, QUESTION))
+
+
+@pytest.mark.parametrize("texts", [CORRECT, AMBIGUOUS, INCORRECT])
+@pytest.mark.parametrize("write", [two_segments, asks_late])
+@pytest.mark.parametrize("retrieval", [0.9, 0.1])
+@pytest.mark.parametrize("contexts", ["action", "all"])
+def test_self_crag(texts: list[str], write: Any, retrieval: float, contexts: str) -> None:
+    graph = create_self_crag(
+        ScriptedReflectionLLM(write=write, retrieval=retrieval),
+        lambda query: [document(text) for text in texts],
+        WordEvaluator(),
+        PagesWebSearch(),
+    )
+    same(streamed(graph, QUESTION, context={"contexts": contexts}))
+
+
+@pytest.mark.parametrize("mode", ["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"])
+@pytest.mark.parametrize("titles", [["Middlemarch", "Emma"], []])
+def test_instruct_rag(mode: str, titles: list[str]) -> None:
+    graph = create_instruct_rag(echo(), lambda query: documents(titles), DEMONSTRATIONS)
+    same(streamed(graph, QUESTION, context={"mode": mode}))
+
+
+@pytest.mark.parametrize("node", ["grade_documents", "rewrite_query", "web_search", "generate"])
+def test_a_run_that_stopped_has_the_route_so_far(node: str) -> None:
+    graph = create_crag(
+        echo(),
+        lambda query: [document(text) for text in INCORRECT],
+        WordEvaluator(),
+        PagesWebSearch(),
+        checkpointer=InMemorySaver(),
+        interrupt_before=[node],
+    )
+    same(streamed(graph, QUESTION, config={"configurable": {"thread_id": "1"}}))
+
+
+def test_a_search_that_waits_for_a_person() -> None:
+    graph = create_crag(
+        echo(),
+        lambda query: [document(text) for text in INCORRECT],
+        WordEvaluator(),
+        PagesWebSearch(),
+        checkpointer=InMemorySaver(),
+    )
+    config: Any = {"configurable": {"thread_id": "1"}}
+    paused = graph.invoke(QUESTION, config, context={"approve_search": True})  # type: ignore[arg-type]
+    assert nodes(paused)[-1] == "rewrite_query"
+    page = Page(render_run(paused)).text
+    assert "Paused ask: search the web?, query: wrote, Emma, source: pages" in page
+    assert "Not searched yet: wrote, Emma" in page
+    done = graph.invoke(Command(resume="yes"), config, context={"approve_search": True})  # type: ignore[arg-type]
+    assert nodes(done)[-1] == "generate"
+    assert "Paused" not in Page(render_run(done)).text
+
+
+def test_each_candidate_knows_the_one_it_continues() -> None:
+    llm = ScriptedReflectionLLM(write=two_segments)
+    result = create_self_rag(llm, lambda query: [A, B]).invoke(QUESTION)  # type: ignore[arg-type]
+    assert [c["parent"] for c in result["candidates"]] == [None, None, 0, 0, 1, 1]
+    first, second = [c for c in result["candidates"] if c["chosen"]]
+    assert result["candidates"][second["parent"]] == first
+
+
+def test_mermaid_says_how_often() -> None:
+    llm = ScriptedReflectionLLM(write=two_segments)
+    result = create_self_rag(llm, lambda query: [A, B]).invoke(QUESTION)  # type: ignore[arg-type]
+    assert render_route(result) == (
+        "flowchart TD\n"
+        '    read_question["read_question"]\n'
+        '    decide_retrieval["decide_retrieval<br/>retrieve"]\n'
+        '    retrieve["retrieve<br/>2 times"]\n'
+        '    generate_and_critique["generate_and_critique<br/>2 times"]\n'
+        '    beam_select["beam_select<br/>2 times"]\n'
+        '    write_answer["write_answer"]\n'
+        "    read_question --> decide_retrieval\n"
+        "    decide_retrieval --> retrieve\n"
+        "    retrieve -->|2 times| generate_and_critique\n"
+        "    generate_and_critique -->|2 times| beam_select\n"
+        "    beam_select --> retrieve\n"
+        "    beam_select --> write_answer\n"
+    )
+
+
+def test_mermaid_of_branches_and_of_nothing() -> None:
+    graph = create_crag(
+        echo(), lambda query: [document("Vague.")], WordEvaluator(), PagesWebSearch()
+    )
+    route = render_route(graph.invoke(QUESTION))  # type: ignore[arg-type]
+    for way in (
+        "rewrite_query --> refine_strips",
+        "rewrite_query --> web_search",
+        "refine_strips --> recompose_knowledge",
+        "select_web_strips --> recompose_knowledge",
+    ):
+        assert way in route
+    assert "web_search --> refine" not in route
+    assert render_route({}) == "flowchart TD\n"
+
+
+@pytest.mark.parametrize("make", [result_of, rationale_of])
+def test_mermaid_holds_no_text_of_the_run(make: Any) -> None:
+    route = render_route(make(HOSTILE, "x"))
+    assert route == render_route(make("y", "x"))
+    assert re.fullmatch(r'[\w\s\["<>/|,\]-]+', route)

@@ -1,0 +1,49 @@
+"""What the page on pictures of runs shows works as written."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag.cli import main
+from selfcorrect_rag.nano import load_generator
+from selfcorrect_rag.nano.embedded import demo_passages
+from selfcorrect_rag.search import BM25Index
+from tests.render.pages import Page
+from tests.test_crag import PagesWebSearch, WordEvaluator
+from tests.test_docs import BLOCK, ROOT
+from tests.test_docs_critic import SHELL
+
+PAGE = (ROOT / "docs" / "render.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BM25Index:
+    """The demo corpus, without the time that its embeddings take."""
+    monkeypatch.chdir(tmp_path)
+    index = BM25Index(tmp_path / "index")
+    index.add(list(demo_passages()))
+    return index
+
+
+def test_the_python_runs(index: BM25Index, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"llm": load_generator(), "retriever": index.as_retriever()}
+    for block in BLOCK.findall(PAGE):
+        exec(compile(block, "render.md", "exec"), names)
+    page = Page(Path("run.html").read_text(encoding="utf-8"))
+    assert "A first try" in page.text
+    assert "Miguel de Cervantes" in page.text
+    (route,) = PAGE.split("```mermaid\n")[1:]
+    assert capsys.readouterr().out.strip() == route.split("```")[0].strip()
+
+
+def test_the_commands_run(index: BM25Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfcorrect_rag.commands.ask.demo_index", lambda: index)
+    monkeypatch.setattr("selfcorrect_rag.commands.correction.demo_web", PagesWebSearch)
+    monkeypatch.setattr("selfcorrect_rag.commands.correction.load_evaluator", WordEvaluator)
+    (block,) = SHELL.findall(PAGE)
+    for line in block.splitlines():
+        assert main(shlex.split(line)[1:]) == 0
+    for name, graph in (("run.html", "Self-RAG"), ("crag.html", "CRAG")):
+        assert f"A run of {graph}" in Page(Path(name).read_text(encoding="utf-8")).text
