@@ -226,6 +226,7 @@ def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
     else:
         state = {name: weights.to(dtype) for name, weights in state.items()}
         model.config.dtype = dtype
+    model.config.use_cache = True  # which the Trainer turns off
     model.save_pretrained(folder, state_dict=state)
     tokenizer.save_pretrained(folder)
     return model

@@ -101,13 +101,13 @@ def generator_examples(
     """
     if tokenizer.eos_id is None:
         raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
+    opening = tokenizer.encode([Prompt(parts=())])[0].ids
     found, shortened, left_out = [], 0, 0
     for row in rows:
         stretches = output_stretches(row.output)
         # On its own, since it is all that a model sees at first: a border within an id would give
         # training another prompt.
         asked = tokenizer.encode([Prompt(parts=instruction_parts(row.question))])[0].ids
-        opening = tokenizer.encode([Prompt(parts=())])[0].ids
         room = longest - len(asked) - 1 + len(opening)
         try:
             parts = tuple(part for part, _ in stretches)

@@ -1,6 +1,6 @@
 """Rows held out from a fine-tuning, and what a language model makes of their tokens."""
 
-import zlib
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 def is_held_out(question: str, share: float) -> bool:
     """Whether a question is among the ``share`` (in [0, 1]) that is held out: by its words, so
     that the same question always is, or never."""
-    return zlib.crc32(" ".join(question.lower().split()).encode(errors="replace")) < share * 2**32
+    words = " ".join(question.lower().split())
+    digest = hashlib.sha256(words.encode(errors="replace")).digest()
+    return int.from_bytes(digest[:4]) < share * 2**32
 
 
 class Read(NamedTuple):
