@@ -6,8 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.commands import train_critic, train_rationales
-from selfcorrect_rag.commands.training_options import add_settings, settings_from
+from selfcorrect_rag.commands import train_critic, train_generator, train_rationales
+from selfcorrect_rag.commands.training_options import (
+    add_running,
+    add_settings,
+    running_from,
+    settings_from,
+)
 from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
 from selfcorrect_rag.training.pairs import read_corpus, read_graded
 
@@ -38,8 +43,10 @@ def add_parser(subparsers: Any) -> None:
     )
     evaluator.add_argument("--out", type=Path, required=True, metavar="DIR")
     add_settings(evaluator, EvaluatorSettings, counts=("batch", "longest"))
+    add_running(evaluator)
     evaluator.set_defaults(run=run_evaluator)
     train_critic.add_parsers(kinds)
+    train_generator.add_parsers(kinds)
 
 
 def run_evaluator(args: argparse.Namespace) -> int:
@@ -47,7 +54,8 @@ def run_evaluator(args: argparse.Namespace) -> int:
     settings = settings_from(args, EvaluatorSettings)
     print(json.dumps(dataclasses.asdict(settings)), flush=True)
     corpus = read_corpus(args.corpus) if args.corpus else ()
-    report = train_evaluator(read_graded(args.data), args.out, settings, corpus=corpus)
+    rows, running = read_graded(args.data), running_from(args)
+    report = train_evaluator(rows, args.out, settings, running, corpus=corpus)
     print(json.dumps(report, indent=2))
     print(f"the evaluator is in {args.out / 'evaluator'}")
     return 0

@@ -7,10 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.commands.training_options import add_settings, count, settings_from
+from selfcorrect_rag.commands.training_options import (
+    add_running,
+    add_settings,
+    count,
+    running_from,
+    settings_from,
+)
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.training.confusion import agreement_in_words
 from selfcorrect_rag.training.critic import CriticSettings, train_critic
 from selfcorrect_rag.training.critic_data import (
     CriticDataSettings,
@@ -78,7 +85,8 @@ def add_parsers(kinds: Any) -> None:
         "--data", type=Path, required=True, metavar="FILE", help="what critic-data wrote"
     )
     critic.add_argument("--out", type=Path, required=True, metavar="DIR")
-    add_settings(critic, CriticSettings, counts=("batch", "together", "longest"))
+    add_settings(critic, CriticSettings, counts=("batch", "longest"))
+    add_running(critic)
     critic.set_defaults(run=run_critic)
 
 
@@ -114,7 +122,7 @@ def run_critic(args: argparse.Namespace) -> int:
     """Fine-tune a critic and print how often it agrees with its teacher."""
     settings = settings_from(args, CriticSettings)
     print(json.dumps(dataclasses.asdict(settings)), flush=True)
-    report = train_critic(read_critic_rows(args.data), args.out, settings)
+    report = train_critic(read_critic_rows(args.data), args.out, settings, running_from(args))
     print(json.dumps({"rows": report["rows"], "shortened": report["shortened"]}))
     print("\n".join(_in_words(report["test"])))
     print(f"the critic is in {args.out / 'critic'}, its report in {args.out / 'report.json'}")
@@ -123,11 +131,7 @@ def run_critic(args: argparse.Namespace) -> int:
 
 def _in_words(test: dict[str, Any]) -> list[str]:
     """The paper's figure 5, and below it what was taken for what."""
-    rows = {"test questions": test["accuracy"], "commonest token": test["base_rate"]}
-    lines = [" " * 16 + "".join(f"{group:>10}" for group in test["accuracy"])]
-    for name, shares in rows.items():
-        cells = ["-" if share is None else f"{100 * share:.1f}" for share in shares.values()]
-        lines.append(f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells))
+    lines = agreement_in_words(test, ("test questions", "commonest token"))
     for group, confusion in test["confusion"].items():
         lines += ["", f"{group}: the teacher's token, and how often the critic gave each"]
         lines += [

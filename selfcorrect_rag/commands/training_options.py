@@ -2,8 +2,10 @@
 
 import argparse
 import dataclasses
-from collections.abc import Collection
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from selfcorrect_rag.training.fine_tuning import Running
 
 Settings = TypeVar("Settings")
 
@@ -14,13 +16,41 @@ def add_settings(
     """Add an option for each setting that has a default; those in ``counts`` are 1 at least."""
     for setting in dataclasses.fields(kind):
         if setting.default is not dataclasses.MISSING:
-            parser.add_argument(
-                f"--{setting.name.replace('_', '-')}",
-                type=count if setting.name in counts else type(setting.default),
-                default=setting.default,
-                metavar="X",
-                help="default: %(default)s",
-            )
+            _add(parser, kind, setting, counts, default=setting.default)
+
+
+def add_presets(
+    parser: argparse.ArgumentParser, presets: Mapping[str, Any], *, counts: Collection[str]
+) -> None:
+    """Add ``--preset``, the first one by default, and an option for each setting it decides."""
+    first, settings = next(iter(presets.items()))
+    parser.add_argument(
+        "--preset", choices=list(presets), default=first, help="default: %(default)s"
+    )
+    for setting in dataclasses.fields(settings):
+        _add(parser, type(settings), setting, counts, default=None)
+
+
+def add_running(parser: argparse.ArgumentParser) -> None:
+    """Add the options that do not decide the result."""
+    running = Running()
+    parser.add_argument(
+        "--report-to",
+        nargs="+",
+        default=running.report_to,
+        metavar="TRACKER",
+        help="such as tensorboard or wandb, as the Trainer names them; none by default",
+    )
+    parser.add_argument(
+        "--save-steps",
+        type=count,
+        default=running.save_steps,
+        metavar="N",
+        help="steps between checkpoints; default: %(default)s",
+    )
+    parser.add_argument(
+        "--checkpointing", action="store_true", help="less memory for activations, more time"
+    )
 
 
 def settings_from(args: argparse.Namespace, kind: type[Settings]) -> Settings:
@@ -29,9 +59,42 @@ def settings_from(args: argparse.Namespace, kind: type[Settings]) -> Settings:
     return kind(**{field.name: getattr(args, field.name) for field in fields})
 
 
+def preset_from(args: argparse.Namespace, presets: Mapping[str, Any]) -> Any:
+    """The preset's settings, and over them those that options give."""
+    preset = presets[args.preset]
+    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(preset)}
+    return dataclasses.replace(preset, **{k: v for k, v in given.items() if v is not None})
+
+
+def running_from(args: argparse.Namespace) -> Running:
+    """How the options of :func:`add_running` say to run."""
+    return Running(tuple(args.report_to), args.save_steps, args.checkpointing)
+
+
 def count(text: str) -> int:
     """A whole number from 1; for argparse, which names the option that is given another."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return number
+
+
+def _add(
+    parser: argparse.ArgumentParser,
+    kind: type[Any],
+    setting: "dataclasses.Field[Any]",
+    counts: Collection[str],
+    *,
+    default: Any,
+) -> None:
+    said = "that of the preset" if default is None else "%(default)s"
+    option: dict[str, Any] = {"default": default, "help": f"default: {said}"}
+    hint = get_type_hints(kind)[setting.name]
+    if isinstance(setting.default, bool):
+        option["action"] = argparse.BooleanOptionalAction
+    elif get_origin(hint) is Literal:
+        option["choices"] = get_args(hint)
+    else:
+        option["type"] = count if setting.name in counts else type(setting.default)
+        option["metavar"] = "X"
+    parser.add_argument(f"--{setting.name.replace('_', '-')}", **option)

@@ -21,6 +21,8 @@ class Encoded:
     ids: list[int]
     shortened: int
     """Tokens cut away to fit the limit."""
+    owners: list[int]
+    """Index of the part that each id comes from; -1 for what the tokenizer puts before a text."""
 
 
 class ControlledTokenizer:
@@ -45,7 +47,7 @@ class ControlledTokenizer:
                 f"{type(tokenizer).__name__} is not a fast tokenizer; save it with a tokenizer.json"
             )
         self._whole = Tokenizer.from_str(backend.to_str())
-        self._split = _splitting(self._whole)
+        self._split = splitting(self._whole)
         added = {
             token.content: token_id
             for token_id, token in self._whole.get_added_tokens_decoder().items()
@@ -155,8 +157,9 @@ class ControlledTokenizer:
         self, parts: Sequence[Part], ids: list[int], owners: list[int], limit: int | None
     ) -> Encoded:
         excess = len(self._prefix) + len(ids) - limit if limit is not None else 0
+        nobody = [-1] * len(self._prefix)
         if excess <= 0:
-            return Encoded(self._prefix + ids, 0)
+            return Encoded(self._prefix + ids, 0, nobody + owners)
         counts = [0] * len(parts)
         for owner in owners:
             counts[owner] += 1
@@ -178,15 +181,17 @@ class ControlledTokenizer:
                 "after all passages and the question are cut: use a model with a longer context"
             )
         kept: list[int] = []
+        keepers: list[int] = []
         seen = [0] * len(parts)
         for token_id, owner in zip(ids, owners, strict=True):
             if seen[owner] < keep[owner]:
                 kept.append(token_id)
+                keepers.append(owner)
             seen[owner] += 1
-        return Encoded(self._prefix + kept, excess)
+        return Encoded(self._prefix + kept, excess, nobody + keepers)
 
 
-def _splitting(tokenizer: "Tokenizer") -> "Tokenizer":
+def splitting(tokenizer: "Tokenizer") -> "Tokenizer":
     """A copy that splits every added token into plain ones."""
     from tokenizers import AddedToken, Tokenizer
 

@@ -1,7 +1,6 @@
 """Fine-tunes CRAG's retrieval evaluator: regression to +1 and -1 (section 4.2, appendix B.2)."""
 
 import dataclasses
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,52 +8,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.pairs import PairTokenizer
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
-from selfcorrect_rag.training.journal import (
-    keep_settings,
-    newest_checkpoint,
-    refuse_other_settings,
+from selfcorrect_rag.training.fine_tuning import (
+    FineTuning,
+    Running,
+    adapted,
+    bind,
+    fine_tune,
+    prepare,
+    write_report,
 )
 from selfcorrect_rag.training.pairs import Graded, parted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-
-SAVE_STEPS = 200
-"""Between checkpoints."""
+_HEADS = ("classifier", "classification_head", "score", "pooler")
+"""What gives the score: fresh as it is, it is trained whole beside an adapter."""
 
 
 @dataclass(frozen=True)
-class EvaluatorSettings:
+class EvaluatorSettings(FineTuning):
     """What decides the result; defaults are the official code's."""
 
     model: str = "google-t5/t5-large"
     """A folder or hub name of a T5, or of any model that classifies sequences."""
     epochs: float = 8.0
     rate: float = 1e-4
-    """Peak learning rate of AdamW; linear decay, no warm-up."""
+    warmup: float = 0.0
     batch: int = 12
     """Pairs a step."""
-    hard_negatives: int = 3
-    """For each question, from the corpus."""
+    together: int = 0
     longest: int = MAX_TOKENS
     """Tokens of a pair."""
-    lora: int = 0
-    """Rank of an adapter of all linear layers that is trained in place of them; 0 trains all."""
-    precision: str = "auto"
-    """Of the arithmetic: float32, bfloat16, or auto, which is bfloat16 on a GPU that has it."""
-    seed: int = 0
+    hard_negatives: int = 3
+    """For each question, from the corpus."""
 
 
 def train_evaluator(
     rows: Sequence[Graded],
     out: Path,
     settings: EvaluatorSettings | None = None,
+    running: Running | None = None,
     *,
     corpus: Sequence[str] = (),
     base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
@@ -70,17 +68,17 @@ def train_evaluator(
         out: folder of checkpoints, the result (``evaluator``; where an adapter was trained, with
             it merged, and alone as ``adapter``) and ``report.json``.
         settings: see :class:`EvaluatorSettings`.
+        running: see :class:`~selfcorrect_rag.training.fine_tuning.Running`.
         corpus: where hard negatives are looked for; the positives of all rows by default.
         base: a model and its tokenizer to begin from, in place of ``settings.model``.
 
     Raises:
         MissingExtra: torch, transformers, accelerate or peft is not installed.
-        BadTrainingData: a part of the data has no question, or labels of one kind only.
+        BadTrainingData: a part of the data has no question, or labels of one kind only; see also
+            :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
     """
-    settings = settings or EvaluatorSettings()
-    transformers = require("transformers", "train")
-    require("accelerate", "train")
-    transformers.set_seed(settings.seed)
+    settings, running = settings or EvaluatorSettings(), running or Running()
+    prepare(out, settings)
     parts = parted(rows, corpus, settings.hard_negatives)
     for name, of_part in parts.items():
         labels = {label for row in of_part for _, label in row.labelled}
@@ -88,14 +86,16 @@ def train_evaluator(
             raise BadTrainingData(
                 f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
             )
-    refuse_other_settings(out, dataclasses.asdict(settings))
+    from transformers import DataCollatorWithPadding
+
     model: Any
     model, tokenizer = base or _pretrained(settings.model)
-    keep_settings(out, dataclasses.asdict(settings))
-    if settings.lora:
-        model = _adapted(model, settings.lora)
-    trainer = _trainer(model, tokenizer, parts["train"], out, settings)
-    trainer.train(resume_from_checkpoint=newest_checkpoint(out / "checkpoints"))
+    bind(out, settings)
+    model.config.problem_type = "regression"
+    model = adapted(model, settings, "SEQ_CLS", whole=_HEADS)
+    labelled = _examples(tokenizer, parts["train"], settings)
+    collate = DataCollatorWithPadding(tokenizer)
+    fine_tune(model, labelled, collate, out, settings, running, in_order=True)
     if settings.lora:
         model.save_pretrained(out / "adapter")
         model = model.merge_and_unload()
@@ -110,7 +110,7 @@ def train_evaluator(
         "calibration": readable(calibration),
         "test": held_out_report(evaluator, parts["test"]),
     }
-    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_report(out, report)
     return report
 
 
@@ -184,51 +184,17 @@ def _best_accuracy(scored: Sequence[tuple[float, float]]) -> float:
     return best / len(scored)
 
 
-def _trainer(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    rows: Sequence[Graded],
-    out: Path,
-    settings: EvaluatorSettings,
-) -> Any:
-    import torch
-    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
-
+def _examples(
+    tokenizer: "PreTrainedTokenizerBase", rows: Sequence[Graded], settings: EvaluatorSettings
+) -> list[dict[str, Any]]:
+    """Pairs read as the evaluator will read them, down to the ids, in the order to be shown."""
     labelled = [(row.question, passage, label) for row in rows for passage, label in row.labelled]
-    # Read as the evaluator will read, down to the ids.
     pairs = PairTokenizer(tokenizer, separator=None, max_tokens=settings.longest)
     encoded = pairs.encode([(question, passage) for question, passage, _ in labelled])
     examples = [
         {**ids, "labels": label} for ids, (_, _, label) in zip(encoded, labelled, strict=True)
     ]
-    model.config.problem_type = "regression"
-    cuda = torch.cuda.is_available()
-    arguments = TrainingArguments(
-        output_dir=str(out / "checkpoints"),
-        num_train_epochs=settings.epochs,
-        learning_rate=settings.rate,
-        per_device_train_batch_size=settings.batch,
-        lr_scheduler_type="linear",
-        train_sampling_strategy="sequential",  # the rows come in the order they are to be seen
-        data_seed=settings.seed,
-        dataloader_pin_memory=cuda,
-        use_cpu=not cuda and not torch.backends.mps.is_available(),
-        max_grad_norm=1.0,
-        bf16=settings.precision == "bfloat16"
-        or (settings.precision == "auto" and cuda and torch.cuda.is_bf16_supported()),
-        seed=settings.seed,
-        logging_steps=50,
-        save_strategy="steps",
-        save_steps=SAVE_STEPS,
-        save_total_limit=2,
-        report_to=[],
-    )
-    return Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=_like_lengths_together(examples, settings.batch, settings.seed),
-        data_collator=DataCollatorWithPadding(tokenizer),
-    )
+    return _like_lengths_together(examples, settings.batch, settings.seed)
 
 
 def _pretrained(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
@@ -256,19 +222,3 @@ def _like_lengths_together(
         for each in chance.sample(batches, len(batches)) + last:
             ordered += each
     return ordered
-
-
-def _adapted(model: Any, rank: int) -> Any:
-    """The model with an adapter; what gives the score, fresh as it is, is trained whole."""
-    peft = require("peft", "train")
-    whole = ("classifier", "classification_head", "score", "pooler")
-    names = {name.rpartition(".")[2] for name, module in model.named_modules()}
-    config = peft.LoraConfig(
-        task_type=peft.TaskType.SEQ_CLS,
-        r=rank,
-        lora_alpha=2 * rank,
-        target_modules="all-linear",
-        exclude_modules=rf".*({'|'.join(whole)}).*",
-        modules_to_save=[name for name in whole if name in names],
-    )
-    return peft.get_peft_model(model, config)

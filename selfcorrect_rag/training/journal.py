@@ -123,13 +123,21 @@ def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def newest_checkpoint(folder: Path) -> str | None:
-    """The newest of the Trainer's checkpoints in ``folder``; None before the first."""
-    from transformers.trainer_utils import get_last_checkpoint
+    """The newest of the Trainer's checkpoints in ``folder`` that is whole; None before the first.
 
-    if not folder.is_dir():
-        return None
-    newest: str | None = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
-    return newest
+    A kill may leave one half written. The Trainer writes its own state last.
+    """
+    steps = {path: path.name.rpartition("-")[2] for path in folder.glob("checkpoint-*")}
+    whole = [path for path, step in steps.items() if step.isdecimal() and _holds_state(path)]
+    return str(max(whole, key=lambda path: int(steps[path]))) if whole else None
+
+
+def _holds_state(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _whole_lines(path: Path) -> tuple[bytes, int | None]:

@@ -48,7 +48,7 @@ def read_samples(path: Path, *, answered: bool = True) -> list[Sample]:
         BadTrainingData: the file or a row is not so; the message names file and line.
     """
     samples = []
-    for place, row in _rows(path):
+    for place, row in read_rows(path):
         try:
             samples.append(_sample(row, answered))
         except ValueError as error:
@@ -58,7 +58,12 @@ def read_samples(path: Path, *, answered: bool = True) -> list[Sample]:
     return samples
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+def read_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """The JSON values of a file, one a line or in one list, each with its place in words.
+
+    Raises:
+        BadTrainingData: the file cannot be read, or is not so; the message names the line.
+    """
     text = read_text(path)
     if text.lstrip().startswith("["):
         yield from _listed(path, text)

@@ -16,6 +16,7 @@ from selfcorrect_rag.models.critic import Asked, Critic, critic_prompt
 from selfcorrect_rag.reflection import TOKENS, Group
 from selfcorrect_rag.training.critic import CriticSettings, agreement, train_critic
 from selfcorrect_rag.training.critic_data import CriticDataSettings, CriticRow, critic_labelling
+from selfcorrect_rag.training.fine_tuning import Running
 from selfcorrect_rag.training.pairs import Part, part_of
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.tiny_evaluators import t5_config, t5_tokenizer
@@ -93,9 +94,8 @@ def test_it_learns_reports_and_loads(tmp_path: Path, kind: str) -> None:
 def test_a_killed_run_goes_on_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selfcorrect_rag.training.critic.SAVE_STEPS", 5)
-    settings = dataclasses.replace(TOY, epochs=1.5, together=4)
-    whole = train_critic(ROWS, tmp_path / "whole", settings, base=causal())
+    settings, often = dataclasses.replace(TOY, epochs=1.5, together=4), Running(save_steps=5)
+    whole = train_critic(ROWS, tmp_path / "whole", settings, often, base=causal())
     step, taken = Trainer.training_step, []
 
     def killed(self: Trainer, *args: object, **kwargs: object) -> torch.Tensor:
@@ -107,9 +107,9 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "training_step", killed)
         with pytest.raises(KeyboardInterrupt):
-            train_critic(ROWS, tmp_path / "cut", settings, base=causal())
+            train_critic(ROWS, tmp_path / "cut", settings, often, base=causal())
     assert not (tmp_path / "cut" / "critic").exists()
-    assert train_critic(ROWS, tmp_path / "cut", settings, base=causal()) == whole
+    assert train_critic(ROWS, tmp_path / "cut", settings, often, base=causal()) == whole
     one, other = (
         Critic.from_pretrained(tmp_path / name / "critic", device="cpu").model.state_dict()
         for name in ("whole", "cut")

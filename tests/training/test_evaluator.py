@@ -18,6 +18,7 @@ from selfcorrect_rag.training.evaluator import (
     auc,
     train_evaluator,
 )
+from selfcorrect_rag.training.fine_tuning import Running
 from selfcorrect_rag.training.pairs import Graded
 from tests.conftest import byte_level_tokenizer
 
@@ -64,8 +65,14 @@ def test_it_learns_reports_and_loads(tmp_path: Path) -> None:
 def test_a_killed_run_goes_on_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selfcorrect_rag.training.evaluator.SAVE_STEPS", 10)
-    whole = train_evaluator(ROWS, tmp_path / "whole", TOY, base=toy())  # type: ignore[arg-type]
+    often = Running(save_steps=10)
+    whole = train_evaluator(
+        ROWS,
+        tmp_path / "whole",
+        TOY,
+        often,
+        base=toy(),  # type: ignore[arg-type]
+    )
     step, taken = Trainer.training_step, []
 
     def killed(self: Trainer, *args: object, **kwargs: object) -> torch.Tensor:
@@ -77,8 +84,8 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "training_step", killed)
         with pytest.raises(KeyboardInterrupt):
-            train_evaluator(ROWS, tmp_path / "cut", TOY, base=toy())  # type: ignore[arg-type]
-    resumed = train_evaluator(ROWS, tmp_path / "cut", TOY, base=toy())  # type: ignore[arg-type]
+            train_evaluator(ROWS, tmp_path / "cut", TOY, often, base=toy())  # type: ignore[arg-type]
+    resumed = train_evaluator(ROWS, tmp_path / "cut", TOY, often, base=toy())  # type: ignore[arg-type]
     assert resumed == whole
     one, other = (
         T5Evaluator.from_pretrained(tmp_path / name / "evaluator")._model.state_dict()

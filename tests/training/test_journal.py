@@ -129,6 +129,9 @@ def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:
 def test_the_newest_checkpoint(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path / "none") is None
     assert newest_checkpoint(tmp_path) is None
-    for step in (9, 10):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-    assert newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+    for step, state in ((9, "{}"), (10, "{}"), (11, '{"step": '), (12, None)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if state is not None:
+            (folder / "trainer_state.json").write_text(state)
+    assert newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10"), "others are torn"

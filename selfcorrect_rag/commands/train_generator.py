@@ -1,0 +1,91 @@
+"""``selfcorrect-rag train generator`` and ``train instruct``: the papers' two fine-tuned models."""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from selfcorrect_rag.commands.training_options import (
+    add_presets,
+    add_running,
+    preset_from,
+    running_from,
+)
+from selfcorrect_rag.training import generator, instruct
+from selfcorrect_rag.training.confusion import agreement_in_words
+from selfcorrect_rag.training.fine_tuning import is_first
+from selfcorrect_rag.training.generator_rows import read_generator_rows
+from selfcorrect_rag.training.instruct_rows import read_instruct_rows
+
+
+def add_parsers(kinds: Any) -> None:
+    """Register the two kinds of training."""
+    made = kinds.add_parser(
+        "generator",
+        help="Self-RAG's generator, from outputs with reflection tokens",
+        description="Fine-tune a causal language model to retrieve, write and criticise. The same "
+        "command goes on after a kill.",
+    )
+    made.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help='JSONL or JSON rows {"instruction": ..., "output": ...}, and where there is: input',
+    )
+    made.add_argument("--out", type=Path, required=True, metavar="DIR")
+    add_presets(made, generator.PRESETS, counts=("batch", "longest"))
+    add_running(made)
+    made.set_defaults(run=run_generator)
+    taught = kinds.add_parser(
+        "instruct",
+        help="INSTRUCTRAG-FT, from rationales",
+        description="Fine-tune a causal language model to answer with rationales. The same command "
+        "goes on after a kill.",
+    )
+    taught.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="what rationales wrote"
+    )
+    taught.add_argument("--out", type=Path, required=True, metavar="DIR")
+    add_presets(taught, instruct.PRESETS, counts=("batch", "longest"))
+    add_running(taught)
+    taught.set_defaults(run=run_instruct)
+
+
+def run_generator(args: argparse.Namespace) -> int:
+    """Fine-tune a generator and print what it makes of rows held out."""
+    settings, running = preset_from(args, generator.PRESETS), running_from(args)
+    _show(settings, running)
+    report = generator.train_generator(read_generator_rows(args.data), args.out, settings, running)
+    if is_first():
+        held_out = report["held_out"]
+        print(json.dumps({name: report[name] for name in ("rows", "tokens")}))
+        losses = {
+            kind: f"{loss:.3f}" for kind, loss in held_out["loss"].items() if loss is not None
+        }
+        print("held-out loss of a token:", ", ".join(f"{k} {v}" for k, v in losses.items()) or "-")
+        print("\n".join(agreement_in_words(held_out, ("held-out tokens", "commonest token"))))
+        print(f"the generator is in {args.out / 'generator'}, its report in {_report(args)}")
+    return 0
+
+
+def run_instruct(args: argparse.Namespace) -> int:
+    """Fine-tune a model on rationales and print its loss on rows held out."""
+    settings, running = preset_from(args, instruct.PRESETS), running_from(args)
+    _show(settings, running)
+    report = instruct.train_instruct(read_instruct_rows(args.data), args.out, settings, running)
+    if is_first():
+        print(json.dumps(report))
+        print(f"the model is in {args.out / 'model'}, its report in {_report(args)}")
+    return 0
+
+
+def _show(settings: Any, running: Any) -> None:
+    if is_first():
+        print(json.dumps(dataclasses.asdict(settings) | dataclasses.asdict(running)), flush=True)
+
+
+def _report(args: argparse.Namespace) -> Path:
+    path: Path = args.out / "report.json"
+    return path

@@ -1,0 +1,257 @@
+"""What every fine-tuning shares: its settings, the Trainer that runs it, adapters, the result."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.training.journal import (
+    keep_settings,
+    newest_checkpoint,
+    refuse_other_settings,
+)
+
+Schedule = Literal["linear", "cosine"]
+Precision = Literal["auto", "float32", "bfloat16"]
+
+DROPPED = -100
+"""The label of a token without loss."""
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """What decides the result of a fine-tuning; defaults are Self-RAG's (B.1)."""
+
+    model: str
+    """A folder or hub name of the model to begin from."""
+    epochs: float = 3.0
+    rate: float = 2e-5
+    """Peak learning rate of AdamW."""
+    schedule: Schedule = "linear"
+    """How the rate falls after its peak, to 0."""
+    warmup: float = 0.03
+    """Share of the steps before the peak."""
+    batch: int = 128
+    """Rows a step, over all processes."""
+    together: int = 1
+    """Rows of a step in one forward pass of one process; 0 takes as many as there are."""
+    longest: int = 2048
+    """Tokens of a row."""
+    lora: int = 0
+    """Rank of an adapter of all linear layers that is trained in place of them; 0 trains all."""
+    precision: Precision = "auto"
+    """Of the arithmetic; auto is bfloat16 on a GPU that has it, and float32 elsewhere."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a fine-tuning is carried out and watched; the result does not depend on it."""
+
+    report_to: tuple[str, ...] = ()
+    """Trackers, as the Trainer names them: tensorboard, wandb, ... They get settings and losses;
+    what else they collect is theirs to say."""
+    save_steps: int = 200
+    """Steps between checkpoints, of which the last two are kept."""
+    checkpointing: bool = False
+    """Keep fewer activations and compute them again: less memory, about a third more time."""
+
+
+def prepare(out: Path, settings: FineTuning) -> None:
+    """Before anything is loaded: refuse what cannot be trained, and seed every generator.
+
+    Raises:
+        MissingExtra: torch, transformers, accelerate or peft is not installed.
+        BadTrainingData: ``batch`` cannot be divided as asked, an adapter was asked for where
+            weights are sharded, or ``out`` holds a run with other settings.
+    """
+    transformers = require("transformers", "train")
+    require("accelerate", "train")
+    _accumulation(settings)
+    if settings.lora and _is_sharded():
+        raise BadTrainingData("an adapter trains on whole weights: launch without FSDP, DeepSpeed")
+    refuse_other_settings(out, dataclasses.asdict(settings))
+    transformers.set_seed(settings.seed)
+
+
+def bind(out: Path, settings: FineTuning) -> None:
+    """Keep the settings in ``out``, once the model could be loaded."""
+    if is_first():
+        keep_settings(out, dataclasses.asdict(settings))
+
+
+def is_first() -> bool:
+    """Whether this is the only process, or the one of several that writes and prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def uses_bfloat16(settings: FineTuning) -> bool:
+    """Whether the arithmetic is in bfloat16 here."""
+    import torch
+
+    has_it = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return settings.precision == "bfloat16" or (settings.precision == "auto" and has_it)
+
+
+def loading_dtype(settings: FineTuning) -> Literal["float32", "bfloat16"]:
+    """What weights to begin from are held in: bfloat16 only where they stay as they are."""
+    return "bfloat16" if settings.lora and uses_bfloat16(settings) else "float32"
+
+
+def attend_fast(model: Any, settings: FineTuning) -> bool:
+    """Let ``model`` compute its attention by flash attention where that is there; say whether."""
+    import torch
+    from transformers.utils.import_utils import is_flash_attn_2_available
+
+    is_there = torch.cuda.is_available() and uses_bfloat16(settings) and is_flash_attn_2_available()
+    if is_there:
+        model.set_attn_implementation("flash_attention_2")
+    return is_there
+
+
+def fine_tune(
+    model: Any,
+    examples: Sequence[Any],
+    collate: Callable[[list[Any]], Any],
+    out: Path,
+    settings: FineTuning,
+    running: Running,
+    *,
+    in_order: bool = False,
+) -> Any:
+    """Train ``model`` in place, from the newest checkpoint in ``out`` on, and give its Trainer.
+
+    Args:
+        model: a transformers model, or an adapter around one.
+        examples: what ``collate`` makes batches of.
+        collate: for one forward pass.
+        out: gets the folder ``checkpoints``.
+        settings: see :class:`FineTuning`.
+        running: see :class:`Running`.
+        in_order: show the examples in their order, rather than in one that the seed decides.
+    """
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    cuda = torch.cuda.is_available()
+    together, accumulation = _accumulation(settings)
+    arguments = TrainingArguments(
+        output_dir=str(out / "checkpoints"),
+        num_train_epochs=settings.epochs,
+        learning_rate=settings.rate,
+        lr_scheduler_type=settings.schedule,
+        warmup_steps=settings.warmup,
+        per_device_train_batch_size=together,
+        per_device_eval_batch_size=together,
+        gradient_accumulation_steps=accumulation,
+        gradient_checkpointing=running.checkpointing or None,
+        # So a resumed run sees the rows that the killed one had still to see.
+        train_sampling_strategy="sequential" if in_order else "random",
+        data_seed=settings.seed,
+        dataloader_pin_memory=cuda,
+        use_cpu=not cuda and not torch.backends.mps.is_available(),
+        bf16=uses_bfloat16(settings),
+        seed=settings.seed,
+        logging_steps=min(50, running.save_steps),
+        save_strategy="steps",
+        save_steps=running.save_steps,
+        save_total_limit=2,
+        report_to=list(running.report_to),
+    )
+    trainer = Trainer(model=model, args=arguments, train_dataset=examples, data_collator=collate)
+    trainer.train(resume_from_checkpoint=newest_checkpoint(out / "checkpoints"))
+    return trainer
+
+
+def adapted(
+    model: Any,
+    settings: FineTuning,
+    task: str,
+    *,
+    tokens: Collection[int] = (),
+    whole: Collection[str] = (),
+) -> Any:
+    """The model with an adapter of rank ``settings.lora``, or as it is where that is 0.
+
+    Args:
+        model: a transformers model.
+        settings: see :class:`FineTuning`.
+        task: one of PEFT's task types.
+        tokens: ids whose rows of embedding and head are trained and saved too.
+        whole: names of modules that are trained and saved whole.
+    """
+    if not settings.lora:
+        return model
+    peft = require("peft", "train")
+    names = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    rows = [name for name, module in names.items() if any(module is end for end in ends)]
+    config = peft.LoraConfig(
+        task_type=task,
+        r=settings.lora,
+        lora_alpha=2 * settings.lora,
+        target_modules="all-linear",
+        exclude_modules=rf".*({'|'.join(whole)}).*" if whole else None,
+        modules_to_save=[name for name in whole if name in names] or None,
+        # With tied embeddings PEFT trains one copy of the rows and shows it to both ends.
+        trainable_token_indices={name: sorted(tokens) for name in rows} if tokens else None,
+    )
+    return peft.get_peft_model(model, config)
+
+
+def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
+    """Write the trained model and its tokenizer, in the precision of the training, and give it.
+
+    Where an adapter was trained, ``folder`` holds the model with it merged, and ``adapter`` beside
+    it the adapter alone. Of several processes the first one writes; all must call.
+    """
+    import torch
+
+    accelerator = trainer.accelerator
+    state = accelerator.get_state_dict(trainer.model_wrapped) if _is_sharded() else None
+    model = accelerator.unwrap_model(trainer.model_wrapped)
+    if not accelerator.is_main_process:
+        return model
+    if hasattr(model, "merge_and_unload"):
+        model.save_pretrained(folder.with_name("adapter"))
+        model = model.merge_and_unload()
+    dtype = torch.bfloat16 if trainer.args.bf16 else torch.float32
+    if state is None:
+        model.to(dtype)
+    else:
+        state = {name: weights.to(dtype) for name, weights in state.items()}
+        model.config.dtype = dtype
+    model.config.use_cache = True  # which the Trainer turns off
+    model.save_pretrained(folder, state_dict=state)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+def write_report(out: Path, report: dict[str, Any]) -> None:
+    """Write ``report.json`` into ``out``."""
+    if is_first():
+        (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def _accumulation(settings: FineTuning) -> tuple[int, int]:
+    """Rows of a forward pass, and how many such passes make a step."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    share, left = divmod(settings.batch, processes)
+    together = settings.together or share
+    if left or together < 1 or share % together:
+        raise BadTrainingData(
+            f"batch {settings.batch} is no multiple of {together}"
+            + (f" in each of {processes} processes" if processes > 1 else "")
+        )
+    return together, share // together
+
+
+def _is_sharded() -> bool:
+    """Whether the launcher asked for FSDP or DeepSpeed."""
+    names = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
+    return any(os.environ.get(name, "false").lower() == "true" for name in names)

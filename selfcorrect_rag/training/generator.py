@@ -1,0 +1,156 @@
+"""Fine-tunes Self-RAG's generator on outputs with reflection tokens (3.2.2, Algorithm 2, B.1)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.critic import load_language_model
+from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.reflection import GROUP_OF, PARAGRAPH, TOKENS
+from selfcorrect_rag.training.batches import packed, padded, row_counts
+from selfcorrect_rag.training.confusion import agreement_of
+from selfcorrect_rag.training.fine_tuning import (
+    FineTuning,
+    Running,
+    adapted,
+    attend_fast,
+    bind,
+    export,
+    fine_tune,
+    loading_dtype,
+    prepare,
+    write_report,
+)
+from selfcorrect_rag.training.generator_rows import GeneratorRow, generator_examples
+from selfcorrect_rag.training.held_out import Read, is_held_out, read_tokens
+from selfcorrect_rag.training.vocabulary import add_control_tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class GeneratorSettings(FineTuning):
+    """What decides the generator; defaults are the paper's 7B (B.1)."""
+
+    model: str = "meta-llama/Llama-2-7b-hf"
+    packing: bool = True
+    """Rows of a forward pass stand in one sequence without padding, and see nothing of each other.
+    The steps are the same; off for models that take no positions."""
+    held_out: float = 0.02
+    """Share of the questions that the report is on, and that are not trained on; in [0, 1)."""
+
+
+PRESETS: Mapping[str, GeneratorSettings] = {
+    "7b": GeneratorSettings(),
+    "13b": GeneratorSettings(model="meta-llama/Llama-2-13b-hf", longest=1524),
+    "8b": GeneratorSettings(
+        model="meta-llama/Meta-Llama-3-8B-Instruct",
+        epochs=1.0,
+        rate=1e-5,
+        schedule="cosine",
+        longest=4096,
+    ),
+    "nano": GeneratorSettings(
+        model=str(generator_path()), rate=3e-4, batch=16, together=16, longest=640
+    ),
+}
+"""``7b`` and ``13b`` are Self-RAG's (B.1); ``8b`` is its re-implementation by InstructRAG (appendix
+B, training details); ``nano`` is for the generator of this package, and ours."""
+
+
+def train_generator(
+    rows: Sequence[GeneratorRow],
+    out: Path,
+    settings: GeneratorSettings | None = None,
+    running: Running | None = None,
+    *,
+    base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
+) -> dict[str, Any]:
+    """Fine-tune a causal language model to retrieve, write and criticise.
+
+    Its vocabulary grows by the control tokens that it lacks. The same call goes on from the newest
+    checkpoint in ``out`` after a kill, to the same weights.
+
+    Args:
+        rows: see :func:`~selfcorrect_rag.training.generator_rows.read_generator_rows`.
+        out: folder of checkpoints, the result (``generator``, where an adapter was trained with it
+            merged, and the adapter alone as ``adapter``) and ``report.json``.
+        settings: see :class:`GeneratorSettings`.
+        running: see :class:`~selfcorrect_rag.training.fine_tuning.Running`.
+        base: a model and its tokenizer to begin from, in place of ``settings.model``; changed.
+
+    Returns:
+        How many ``rows`` were trained on, held out, ``shortened`` and ``left_out``; how many
+        ``tokens`` a pass over the data reads and learns; how many tokens the vocabulary grew by;
+        and of the rows held out, see :func:`held_out_report`.
+
+    Raises:
+        MissingExtra: torch, transformers, accelerate or peft is not installed.
+        ModelNotFound: ``settings.model`` cannot be loaded.
+        NotAReflectionModel: its tokenizer is not a fast one.
+        BadTrainingData: there is no row to train on, the model cannot be trained so, or ``out``
+            holds a run with other settings; see also
+            :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
+    """
+    settings, running = settings or GeneratorSettings(), running or Running()
+    prepare(out, settings)
+    model: Any
+    model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
+    if model.config.is_encoder_decoder:
+        raise BadTrainingData(f"{settings.model} has an encoder: a generator is a decoder alone")
+    added = add_control_tokens(model, tokenizer)
+    controlled = ControlledTokenizer(tokenizer)
+    kept = [row for row in rows if not is_held_out(row.question, settings.held_out)]
+    held_out = [row for row in rows if is_held_out(row.question, settings.held_out)]
+    train = generator_examples(kept, controlled, settings.longest)
+    test = generator_examples(held_out, controlled, settings.longest)
+    if not train.examples:
+        raise BadTrainingData(f"no row of the {len(rows)} is left to train on")
+    bind(out, settings)
+    is_flash = attend_fast(model, settings)
+    collate = packed(flash_attention=is_flash) if settings.packing else padded
+    ids = controlled.control_ids
+    model = adapted(model, settings, "CAUSAL_LM", tokens=ids.values())
+    trainer = fine_tune(model, train.examples, collate, out, settings, running)
+    groups = [[ids[token] for token in tokens] for tokens in TOKENS.values()]
+    report = {
+        "rows": row_counts(train, test),
+        "tokens": {"read": train.read, "learned": train.learned, "added": added},
+        "held_out": held_out_report(read_tokens(trainer, test.examples, groups), controlled),
+    }
+    export(trainer, tokenizer, out / "generator")
+    write_report(out, report)
+    return report
+
+
+def held_out_report(read: Sequence[Read], tokenizer: ControlledTokenizer) -> dict[str, Any]:
+    """What is learned, by kind: ``text``, a group of reflection tokens, ``paragraph``, ``end``.
+
+    Returns:
+        By kind ``tokens`` and their mean ``loss`` (negative natural log-probability under the full
+        vocabulary; None without tokens). By group ``accuracy``, ``base_rate`` and ``confusion`` of
+        the likeliest token of the group, which is what the graphs read; see
+        :func:`~selfcorrect_rag.training.confusion.agreement_of`.
+    """
+    name = {token_id: token for token, token_id in tokenizer.control_ids.items()}
+    kinds = {
+        token_id: GROUP_OF[token].value for token_id, token in name.items() if token in GROUP_OF
+    }
+    kinds |= {tokenizer.control_ids[PARAGRAPH]: "paragraph"}
+    if tokenizer.eos_id is not None:
+        kinds[tokenizer.eos_id] = "end"
+    losses: dict[str, list[float]] = {
+        kind: [] for kind in ("text", *(group.value for group in TOKENS), "paragraph", "end")
+    }
+    for token in read:
+        losses[kinds.get(token.token_id, "text")].append(token.loss)
+    return {
+        "tokens": {kind: len(of_kind) for kind, of_kind in losses.items()},
+        "loss": {kind: fmean(of_kind) if of_kind else None for kind, of_kind in losses.items()},
+        **agreement_of((name[t.token_id], name[t.chosen]) for t in read if t.chosen >= 0),
+    }

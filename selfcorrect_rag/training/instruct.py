@@ -1,0 +1,116 @@
+"""Fine-tunes INSTRUCTRAG-FT: a language model that answers with rationales (section 2.3)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.critic import load_language_model
+from selfcorrect_rag.training.batches import packed, padded, row_counts
+from selfcorrect_rag.training.fine_tuning import (
+    FineTuning,
+    Running,
+    Schedule,
+    adapted,
+    attend_fast,
+    bind,
+    export,
+    fine_tune,
+    loading_dtype,
+    prepare,
+    write_report,
+)
+from selfcorrect_rag.training.held_out import is_held_out, read_tokens
+from selfcorrect_rag.training.instruct_rows import (
+    InstructRow,
+    InstructTokenizer,
+    instruct_examples,
+)
+from selfcorrect_rag.training.rationale_prompts import Order
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class InstructSettings(FineTuning):
+    """What decides the model; defaults are InstructRAG's (appendix B, training details)."""
+
+    model: str = "meta-llama/Meta-Llama-3-8B-Instruct"
+    epochs: float = 2.0
+    rate: float = 2.5e-5
+    schedule: Schedule = "cosine"
+    longest: int = 4096
+    packing: bool = True
+    """See :class:`~selfcorrect_rag.training.generator.GeneratorSettings`."""
+    order: Order = "best_last"
+    """Where the best document of each row stands, as its rationale was written."""
+    held_out: float = 0.02
+    """Share of the questions that the report is on, and that are not trained on; in [0, 1)."""
+
+
+PRESETS: Mapping[str, InstructSettings] = {"8b": InstructSettings()}
+"""``8b`` is the paper's."""
+
+
+def train_instruct(
+    rows: Sequence[InstructRow],
+    out: Path,
+    settings: InstructSettings | None = None,
+    running: Running | None = None,
+    *,
+    base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
+) -> dict[str, Any]:
+    """Fine-tune a causal language model to write rationales.
+
+    The same call goes on from the newest checkpoint in ``out`` after a kill, to the same weights.
+
+    Args:
+        rows: see :func:`~selfcorrect_rag.training.instruct_rows.read_instruct_rows`.
+        out: folder of checkpoints, the result (``model``, where an adapter was trained with it
+            merged, and the adapter alone as ``adapter``) and ``report.json``.
+        settings: see :class:`InstructSettings`.
+        running: see :class:`~selfcorrect_rag.training.fine_tuning.Running`.
+        base: a model and its tokenizer to begin from, in place of ``settings.model``; changed.
+
+    Returns:
+        How many ``rows`` were trained on, held out, ``shortened`` and ``left_out``; of the rows
+        held out the mean ``loss`` of a token of the rationale or its end (negative natural
+        log-probability), None without such rows.
+
+    Raises:
+        MissingExtra: torch, transformers, accelerate or peft is not installed.
+        ModelNotFound: ``settings.model`` cannot be loaded.
+        BadTrainingData: there is no row to train on, the tokenizer is not fast or has no end
+            token, or ``out`` holds a run with other settings; see also
+            :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
+    """
+    settings, running = settings or InstructSettings(), running or Running()
+    prepare(out, settings)
+    model: Any
+    model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
+    words = InstructTokenizer(tokenizer)
+    kept = [row for row in rows if not is_held_out(row.question, settings.held_out)]
+    held_out = [row for row in rows if is_held_out(row.question, settings.held_out)]
+    train = instruct_examples(kept, words, settings.longest, settings.order)
+    test = instruct_examples(held_out, words, settings.longest, settings.order)
+    if not train.examples:
+        raise BadTrainingData(f"no row of the {len(rows)} is left to train on")
+    bind(out, settings)
+    is_flash = attend_fast(model, settings)
+    collate = packed(flash_attention=is_flash) if settings.packing else padded
+    model = adapted(model, settings, "CAUSAL_LM")
+    trainer = fine_tune(model, train.examples, collate, out, settings, running)
+    read = read_tokens(trainer, test.examples, groups=[])
+    report = {
+        "rows": row_counts(train, test),
+        "held_out": {
+            "tokens": len(read),
+            "loss": fmean(token.loss for token in read) if read else None,
+        },
+    }
+    export(trainer, tokenizer, out / "model")
+    write_report(out, report)
+    return report

@@ -1,0 +1,149 @@
+"""INSTRUCTRAG-FT's training data: rationales behind the very prompt of inference (Table 11)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain_core.documents import Document
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.tokens import splitting
+from selfcorrect_rag.training.batches import Examples, example
+from selfcorrect_rag.training.rationale_prompts import Order, training_prompt
+from selfcorrect_rag.training.samples import read_rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class InstructRow(NamedTuple):
+    """A question, documents in the order shown, and the rationale that numbers them so."""
+
+    question: str
+    documents: tuple[Document, ...]
+    rationale: str
+
+
+def read_instruct_rows(path: Path) -> list[InstructRow]:
+    """Rows as ``train rationales`` writes them: ``question``, ``documents``, ``rationale``.
+
+    Raises:
+        BadTrainingData: the file or a row is not so; the message names file and line.
+    """
+    rows = []
+    for place, value in read_rows(path):
+        try:
+            documents = tuple(
+                Document(str(item["text"]), metadata={"title": str(item.get("title") or "")})
+                for item in value["documents"]
+            )
+            row = InstructRow(value["question"].strip(), documents, value["rationale"].strip())
+            if not row.question or not row.rationale:
+                raise ValueError("it is empty")
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise BadTrainingData(
+                f'{place}: not {{"question": ..., "documents": [...], "rationale": ...}} in words'
+            ) from error
+        rows.append(row)
+    if not rows:
+        raise BadTrainingData(f"{path} holds no rows")
+    return rows
+
+
+class InstructTokenizer:
+    """Prompts and rationales as ids, such that none of their text becomes a special token.
+
+    A tokenizer with a chat template puts the prompt into one user message, as a chat model's
+    server does; the template alone says what stands before it. One without continues the prompt
+    and a line break, as graphs ask a model without a template.
+
+    Raises:
+        BadTrainingData: the tokenizer has no end token, or is not a fast one.
+    """
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        from tokenizers import Tokenizer
+
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if tokenizer.eos_token_id is None or backend is None:
+            raise BadTrainingData("a fast tokenizer with an end token (eos_token) is needed")
+        self._tokenizer: Any = tokenizer
+        self._split = splitting(Tokenizer.from_str(backend.to_str()))
+        self._special = frozenset(backend.get_added_tokens_decoder())
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """The ids that inference ends its prompt with."""
+        if self._tokenizer.chat_template is None:
+            text, is_begun = f"{prompt}\n", False
+        else:
+            text = self._tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+            )
+            is_begun = True  # a second <s> would be none of inference's
+        before, asked, after = text.partition(prompt.strip())
+        encoded = self._tokenizer(
+            text, add_special_tokens=not is_begun, return_offsets_mapping=True
+        )
+        ids: list[int] = encoded["input_ids"]
+        if not is_begun and ids[-1:] == [self._tokenizer.eos_token_id]:
+            ids.pop()
+        begin, end = len(before), len(before) + len(asked)
+        offsets = encoded["offset_mapping"][: len(ids)]
+        if any(
+            i in self._special and begin <= start < stop <= end
+            for i, (start, stop) in zip(ids, offsets, strict=True)
+        ):
+            around = [
+                self._tokenizer(t, add_special_tokens=False)["input_ids"] for t in (before, after)
+            ]
+            opening = [] if is_begun else self._opening()
+            ids = [*opening, *around[0], *self._plain(asked), *around[1]]
+        return ids
+
+    def rationale_ids(self, rationale: str) -> list[int]:
+        """The ids of a rationale and of the end."""
+        return [*self._plain(rationale), self._tokenizer.eos_token_id]
+
+    def _opening(self) -> list[int]:
+        ids: list[int] = self._tokenizer("")["input_ids"]
+        return [i for i in ids if i != self._tokenizer.eos_token_id]
+
+    def _plain(self, text: str) -> list[int]:
+        ids: list[int] = self._split.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+def instruct_examples(
+    rows: Sequence[InstructRow], tokenizer: InstructTokenizer, longest: int, order: Order
+) -> Examples:
+    """Encode rows, each to at most ``longest`` ids; rationale and end are learned.
+
+    Too long a row loses whole documents, the weakest first, down to one, as a prompt does at
+    inference. Those that stay keep their numbers, since the rationale names them so.
+
+    Args:
+        rows: see :func:`read_instruct_rows`.
+        tokenizer: the model's.
+        longest: tokens of a row.
+        order: where the best document of each row stands.
+    """
+    found, shortened, left_out = [], 0, 0
+    for row in rows:
+        rationale = tokenizer.rationale_ids(row.rationale)
+        for dropped in range(max(len(row.documents), 1)):
+            asked = tokenizer.prompt_ids(_prompt(row, dropped, order))
+            if len(asked) + len(rationale) <= longest:
+                learned = [*(False for _ in asked), *(True for _ in rationale)]
+                found.append(example([*asked, *rationale], learned))
+                shortened += dropped > 0
+                break
+        else:
+            left_out += 1
+    return Examples(found, shortened, left_out)
+
+
+def _prompt(row: InstructRow, dropped: int, order: Order) -> str:
+    lines = training_prompt(row.question, row.documents).split("\n")  # a document is one line
+    shown = lines[: len(row.documents)]
+    kept = shown[dropped:] if order == "best_last" else shown[: len(shown) - dropped]
+    return "\n".join([*kept, *lines[len(shown) :]])

@@ -1,0 +1,76 @@
+"""What the page on the generator shows works as written."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from langchain_core.documents import Document
+
+from selfcorrect_rag.cli import main
+from selfcorrect_rag.training.generator import PRESETS
+from selfcorrect_rag.training.rationale_prompts import RationaleSettings
+from selfcorrect_rag.training.rationale_rows import write_template_rationales
+from selfcorrect_rag.training.samples import Sample
+from tests.test_docs import BLOCK, ROOT
+from tests.training.toy_generator import toy
+
+PAGE = (ROOT / "docs" / "generator.md").read_text(encoding="utf-8")
+SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
+SMALL = ["--model", "base", "--epochs", "0.1", "--batch", "4", "--together", "4", "--held-out", "0"]
+
+
+def test_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for part in toy():
+        part.save_pretrained("base")
+    (row,) = re.findall(r"```json\n(.*?)\n```", PAGE)
+    Path("rows.jsonl").write_text("\n".join([row] * 8))
+    samples = [Sample(f"Who {i}?", ("she",), (Document("She."),)) for i in range(8)]
+    write_template_rationales(samples, Path("rationales.jsonl"), RationaleSettings())
+    printed = []
+    for line in "".join(SHELL.findall(PAGE)).splitlines():
+        command = shlex.split(line)
+        if command[0] == "selfcorrect-rag":
+            assert main([*command[1:], *SMALL]) == 0, line
+            printed.append(capsys.readouterr().out)
+    generator, instruct = printed
+    settings = json.loads(generator.splitlines()[0])
+    assert (settings["model"], settings["rate"]) == ("base", PRESETS["7b"].rate)
+    assert settings["report_to"] == []
+    assert "the generator is in runs/generator/generator" in generator
+    assert json.loads(instruct.splitlines()[0])["schedule"] == "cosine"
+    assert "the model is in runs/instruct/model" in instruct
+    (block,) = BLOCK.findall(PAGE)
+    names: dict[str, object] = {"retriever": lambda query: [Document("Emma is by Jane Austen.")]}
+    exec(compile(block, "generator.md", "exec"), names)
+    assert names["llm"].get_token_ids("a")  # type: ignore[attr-defined]
+
+
+def test_the_table_of_presets() -> None:
+    table = {
+        cells[0].strip(" `"): [cell.strip() for cell in cells[2:]]
+        for cells in (line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith("| `"))
+    }
+    assert list(table) == list(PRESETS)
+    for name, (model, epochs, rate, longest) in table.items():
+        preset = PRESETS[name]
+        assert name == "nano" or model == preset.model
+        assert (float(epochs), int(longest)) == (preset.epochs, preset.longest)
+        assert (float(rate.split(",")[0]), rate.split(", ")[1]) == (preset.rate, preset.schedule)
+
+
+def test_bad_rows_and_presets_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text("{}")
+    files = ["--data", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "run")]
+    for kind in ("generator", "instruct"):
+        assert main(["train", kind, *files]) == 2
+        assert "rows.jsonl:1: not {" in capsys.readouterr().err
+    for wrong in (["--preset", "70b"], ["--schedule", "never"], ["--longest", "0"]):
+        with pytest.raises(SystemExit):
+            main(["train", "generator", *files, *wrong])
