@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.commands import train_critic, train_rationales
+from selfcorrect_rag.commands import train_critic, train_generator_data, train_rationales
 from selfcorrect_rag.commands.training_options import add_settings, settings_from
 from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
 from selfcorrect_rag.training.pairs import read_corpus, read_graded
@@ -40,6 +40,7 @@ def add_parser(subparsers: Any) -> None:
     add_settings(evaluator, EvaluatorSettings, counts=("batch", "longest"))
     evaluator.set_defaults(run=run_evaluator)
     train_critic.add_parsers(kinds)
+    train_generator_data.add_parser(kinds)
 
 
 def run_evaluator(args: argparse.Namespace) -> int:

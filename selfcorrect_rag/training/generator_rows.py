@@ -1,0 +1,143 @@
+"""Rows that a generator is trained on, without reflection tokens and with them.
+
+Both have the official keys: instruction, output, input, id and dataset_name.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.reflection import (
+    CONTINUE,
+    CONTROL_TOKENS,
+    END_PARAGRAPH,
+    GROUP_OF,
+    IRRELEVANT,
+    NO_RETRIEVAL,
+    PARAGRAPH,
+    RELEVANT,
+    RETRIEVAL,
+    Group,
+)
+from selfcorrect_rag.training.pairs import lines, read_text
+
+
+class _Fields(NamedTuple):
+    instruction: str
+    output: str
+    input: str = ""
+    id: str = ""
+    dataset_name: str = ""
+
+
+class GeneratorRow(_Fields):
+    """An instruction, what it is about where the task keeps that apart, and an output."""
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells it from any other row, in any run."""
+        known = json.dumps(self)
+        return hashlib.sha256(known.encode()).hexdigest()[:32]
+
+
+def read_generator_rows(path: Path) -> list[GeneratorRow]:
+    """Rows of a JSONL file: ``instruction`` and ``output``, and the other keys where there are.
+
+    Raises:
+        BadTrainingData: the file or a row is not so; the message names the line.
+    """
+    rows = [_row(line, f"{path}:{number}") for number, line in lines(read_text(path))]
+    if not rows:
+        raise BadTrainingData(f"{path} holds no rows")
+    return rows
+
+
+def _row(line: str, place: str) -> GeneratorRow:
+    try:
+        row = json.loads(line)
+        given = {key: row.get(key) for key in GeneratorRow._fields}
+    except (ValueError, AttributeError, RecursionError):
+        given = {}
+    texts = {key: str(value) for key, value in given.items() if isinstance(value, str | int)}
+    unread = [key for key, value in given.items() if value is not None and key not in texts]
+    if unread or not all(texts.get(key, "").strip() for key in ("instruction", "output")):
+        raise BadTrainingData(
+            f'{place}: not {{"instruction": ..., "output": ...}}, with or without input, id, '
+            "dataset_name"
+        )
+    return GeneratorRow(**texts)
+
+
+def segments(output: str, language: str) -> list[str]:
+    """The sentences of an output, which together are the output (A.2).
+
+    A sentence of one word, such as the number in a list, goes with the one after it. Split by
+    sentencex.
+
+    Args:
+        output: not blank.
+        language: its ISO 639-1 code, such as ``en``.
+    """
+    whole: list[str] = []
+    begun = ""
+    for sentence in require("sentencex", "train").segment(language, output):
+        if whole and not sentence.strip():
+            whole[-1] += sentence
+        elif len(sentence.split()) < 2:
+            begun += sentence
+        else:
+            whole.append(begun + sentence)
+            begun = ""
+    if whole:
+        whole[-1] += begun
+    return whole or [output]
+
+
+_SIGNS: dict[str, str] = {
+    NO_RETRIEVAL: "N",
+    RETRIEVAL: "Y",
+    CONTINUE: "C",
+    PARAGRAPH: "<",
+    END_PARAGRAPH: ">",
+    RELEVANT: "R",
+    IRRELEVANT: "I",
+} | {
+    token: "S" if group is Group.ISSUP else "U"
+    for token, group in GROUP_OF.items()
+    if group in (Group.ISSUP, Group.ISUSE)
+}
+_TOKEN = re.compile("(" + "|".join(map(re.escape, CONTROL_TOKENS)) + ")")
+_ORDER = re.compile(r"t?(?:[NC]t|Y<t>(?:It|RtS))*U")
+"""Of the signs, with t for text: each segment after its decision, its critique, one ISUSE."""
+
+
+def tokens_and_texts(output: str) -> Iterator[tuple[str, bool]]:
+    """The parts of an output with reflection tokens, in order, and whether each is a token."""
+    for number, part in enumerate(_TOKEN.split(output)):
+        if part:
+            yield part, number % 2 == 1
+
+
+def order_faults(output: str) -> list[str]:
+    """What is wrong with the order of tokens in an output, as Figure 2 and Table 4 show it.
+
+    A segment follows ``[No Retrieval]``; ``[Continue to Use Evidence]``; or ``[Retrieval]``, a
+    passage and ISREL, and then ISSUP ends it where the passage is relevant. ISUSE ends the output.
+    """
+    signs = "".join(
+        _SIGNS[part] if is_token else "t" for part, is_token in tokens_and_texts(output)
+    )
+    if not _ORDER.fullmatch(signs):
+        return [f"tokens are out of order: {signs}"]
+    faults = []
+    if signs.startswith("t"):
+        faults.append("text before the first token")
+    if "C" in signs.split("Y")[0]:
+        faults.append(f"{CONTINUE} before any passage")
+    return faults
