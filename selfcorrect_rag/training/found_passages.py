@@ -70,8 +70,9 @@ class _Found:
 
     def keep(self, queries: Sequence[str], found: Sequence[Sequence[Document]]) -> None:
         for query, documents in zip(queries, found, strict=True):
-            passages = [dataclasses.asdict(_passage(document)) for document in documents]
-            self._journal.append(_key(query), {"query": query, "passages": passages})
+            passages = [_passage(d) for d in documents if d.page_content.strip()]
+            row = {"query": query, "passages": [dataclasses.asdict(p) for p in passages]}
+            self._journal.append(_key(query), row)
 
     def passages(self) -> list[list[Passage]]:
         """For each query; no two lists share a passage."""
