@@ -25,6 +25,8 @@ class Asked(NamedTuple):
     input: str
     """What is judged, in the fields of the critic's data."""
     group: Group
+    tokens: tuple[str, ...] = ()
+    """Those of the group that may be answered; all where none are named."""
 
 
 class Answer(NamedTuple):
@@ -32,7 +34,7 @@ class Answer(NamedTuple):
 
     token: str
     probability: float
-    """Of the token among those of its group, in [0, 1]."""
+    """Of the token among those that may be answered, in [0, 1]."""
 
 
 def critic_prompt(asked: Asked) -> str:
@@ -41,10 +43,10 @@ def critic_prompt(asked: Asked) -> str:
 
 
 class Critic:
-    """Answers with one reflection token of the group that it is asked for.
+    """Answers with one reflection token of those that it is asked for.
 
     The tokens are plain text to it, as in the official critic; its vocabulary stays as it was. It
-    decodes greedily and can write nothing but a token of the group. Not for several threads.
+    decodes greedily and can write nothing else. Not for several threads.
     """
 
     def __init__(
@@ -147,11 +149,17 @@ class Critic:
         order = sorted(range(len(asked)), key=lambda i: len(prompts[i]))
         for start in range(0, len(order), self._batch):
             batch = order[start : start + self._batch]
-            groups = [asked[i].group for i in batch]
-            decoded = self._decode([prompts[i] for i in batch], groups)
+            choices = [self._choices(asked[i]) for i in batch]
+            decoded = self._decode([prompts[i] for i in batch], choices)
             yield dict(zip(batch, decoded, strict=True))
 
-    def _decode(self, prompts: list[list[int]], groups: list[Group]) -> list[Answer]:
+    def _choices(self, asked: Asked) -> dict[str, list[int]]:
+        labels = self._labels[asked.group]
+        return {token: labels[token] for token in asked.tokens or labels}
+
+    def _decode(
+        self, prompts: list[list[int]], choices: list[dict[str, list[int]]]
+    ) -> list[Answer]:
         inputs = self.tokenizer.pad(
             {"input_ids": prompts},
             padding_side="left" if self._is_causal else "right",
@@ -164,7 +172,7 @@ class Critic:
             size = len(written)
             following = {
                 label[size]
-                for label in self._labels[groups[row]].values()
+                for label in choices[row].values()
                 if label[:size] == written and len(label) > size
             }
             return sorted(following) or [self.tokenizer.eos_token_id]
@@ -185,10 +193,10 @@ class Critic:
             made.sequences, made.scores, normalize_logits=True
         )
         answers = []
-        for ids, steps, group in zip(made.sequences, logprobs, groups, strict=True):
+        for ids, steps, labels in zip(made.sequences, logprobs, choices, strict=True):
             token, size = next(
                 (token, len(label))
-                for token, label in self._labels[group].items()
+                for token, label in labels.items()
                 if ids[begun : begun + len(label)].tolist() == label
             )
             answers.append(Answer(token, steps[:size].float().sum().exp().item()))

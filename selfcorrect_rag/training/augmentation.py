@@ -55,7 +55,7 @@ class Label:
     token: str | None
     """A reflection token; None where there is none, for a ``reason``."""
     probability: float | None = None
-    """Of the token among those of its group, in [0, 1]; None where the critic does not tell."""
+    """Of the token among those that may be given, in [0, 1]; None where a critic does not tell."""
     reason: str = ""
 
 
