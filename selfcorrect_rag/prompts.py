@@ -89,9 +89,15 @@ _LOOK_ALIKE = re.compile(
 
 
 def _visible(part: Part) -> str:
-    if part.kind == "control":
-        return part.text
-    return _LOOK_ALIKE.sub(lambda match: match.group() + "\u200b", part.text)
+    return part.text if part.kind == "control" else broken_up(part.text)[0]
+
+
+def broken_up(text: str) -> tuple[str, int]:
+    """Text that holds no control token, and how many look-alikes of one it held.
+
+    A zero-width space breaks each up. Texts that differ still do.
+    """
+    return _LOOK_ALIKE.subn(lambda match: match.group() + "\u200b", text)
 
 
 def question_text(question: str, instruction: str | None = None) -> str:

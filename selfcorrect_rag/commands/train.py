@@ -6,7 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.commands import train_critic, train_generator, train_rationales
+from selfcorrect_rag.commands import (
+    train_critic,
+    train_generator,
+    train_generator_data,
+    train_rationales,
+)
 from selfcorrect_rag.commands.training_options import (
     add_running,
     add_settings,
@@ -47,6 +52,7 @@ def add_parser(subparsers: Any) -> None:
     evaluator.set_defaults(run=run_evaluator)
     train_critic.add_parsers(kinds)
     train_generator.add_parsers(kinds)
+    train_generator_data.add_parser(kinds)
 
 
 def run_evaluator(args: argparse.Namespace) -> int:

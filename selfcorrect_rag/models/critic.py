@@ -1,6 +1,6 @@
 """Self-RAG's critic: a language model fine-tuned to answer with reflection tokens (3.2.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -25,6 +25,16 @@ class Asked(NamedTuple):
     input: str
     """What is judged, in the fields of the critic's data."""
     group: Group
+    tokens: tuple[str, ...] = ()
+    """Those of the group that may be answered; all where none are named."""
+
+
+class Answer(NamedTuple):
+    """What a critic says."""
+
+    token: str
+    probability: float
+    """Of the token among those that may be answered, in [0, 1]."""
 
 
 def critic_prompt(asked: Asked) -> str:
@@ -33,10 +43,10 @@ def critic_prompt(asked: Asked) -> str:
 
 
 class Critic:
-    """Answers with one reflection token of the group that it is asked for.
+    """Answers with one reflection token of those that it is asked for.
 
     The tokens are plain text to it, as in the official critic; its vocabulary stays as it was. It
-    decodes greedily and can write nothing but a token of the group. Not for several threads.
+    decodes greedily and can write nothing else. Not for several threads.
     """
 
     def __init__(
@@ -130,19 +140,26 @@ class Critic:
 
     def judge(self, asked: Sequence[Asked]) -> list[str]:
         """The token for each, in their order."""
+        given = {i: answer.token for batch in self.answers(asked) for i, answer in batch.items()}
+        return [given[i] for i in range(len(asked))]
+
+    def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
+        """The answers of one forward pass after another, by index in ``asked``, shortest first."""
         prompts = [self.fitted(self.prompt_ids(one)) for one in asked]
         order = sorted(range(len(asked)), key=lambda i: len(prompts[i]))
-        tokens = [""] * len(asked)
         for start in range(0, len(order), self._batch):
             batch = order[start : start + self._batch]
-            groups = [asked[i].group for i in batch]
-            for i, token in zip(
-                batch, self._decode([prompts[i] for i in batch], groups), strict=True
-            ):
-                tokens[i] = token
-        return tokens
+            choices = [self._choices(asked[i]) for i in batch]
+            decoded = self._decode([prompts[i] for i in batch], choices)
+            yield dict(zip(batch, decoded, strict=True))
 
-    def _decode(self, prompts: list[list[int]], groups: list[Group]) -> list[str]:
+    def _choices(self, asked: Asked) -> dict[str, list[int]]:
+        labels = self._labels[asked.group]
+        return {token: labels[token] for token in asked.tokens or labels}
+
+    def _decode(
+        self, prompts: list[list[int]], choices: list[dict[str, list[int]]]
+    ) -> list[Answer]:
         inputs = self.tokenizer.pad(
             {"input_ids": prompts},
             padding_side="left" if self._is_causal else "right",
@@ -155,7 +172,7 @@ class Critic:
             size = len(written)
             following = {
                 label[size]
-                for label in self._labels[groups[row]].values()
+                for label in choices[row].values()
                 if label[:size] == written and len(label) > size
             }
             return sorted(following) or [self.tokenizer.eos_token_id]
@@ -169,15 +186,21 @@ class Critic:
             pad_token_id=self.tokenizer.pad_token_id,
             eos_token_id=self.tokenizer.eos_token_id,
             prefix_allowed_tokens_fn=allowed,
+            return_dict_in_generate=True,
+            output_scores=True,
         )
-        return [
-            next(
-                token
-                for token, label in self._labels[group].items()
+        logprobs = self.model.compute_transition_scores(
+            made.sequences, made.scores, normalize_logits=True
+        )
+        answers = []
+        for ids, steps, labels in zip(made.sequences, logprobs, choices, strict=True):
+            token, size = next(
+                (token, len(label))
+                for token, label in labels.items()
                 if ids[begun : begun + len(label)].tolist() == label
             )
-            for ids, group in zip(made, groups, strict=True)
-        ]
+            answers.append(Answer(token, steps[:size].float().sum().exp().item()))
+        return answers
 
     def _label_ids(self, token: str) -> list[int]:
         ids: list[int] = self.tokenizer(token, add_special_tokens=False)["input_ids"]

@@ -131,7 +131,7 @@ def critic_asked(aspect: Aspect, instance: Instance) -> Asked:
     order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
     judged_by = [field for field in order if field in aspect.fields]
     judged = fields_text(instance, judged_by, instruction="Task instruction")
-    return Asked(aspect.instructions, judged, aspect.group)
+    return Asked(aspect.instructions, judged, aspect.group, tuple(aspect.choices.values()))
 
 
 def _request(name: str, instance: Instance) -> Request:

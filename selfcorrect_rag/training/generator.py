@@ -25,7 +25,8 @@ from selfcorrect_rag.training.fine_tuning import (
     prepare,
     write_report,
 )
-from selfcorrect_rag.training.generator_rows import GeneratorRow, generator_examples
+from selfcorrect_rag.training.generator_examples import generator_examples
+from selfcorrect_rag.training.generator_rows import GeneratorRow
 from selfcorrect_rag.training.held_out import Read, is_held_out, read_tokens
 from selfcorrect_rag.training.vocabulary import add_control_tokens
 

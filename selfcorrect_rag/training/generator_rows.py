@@ -1,132 +1,150 @@
-"""The generator's training data: the official format, and which of its tokens are learned."""
+"""Rows that a generator is trained on, without reflection tokens and with them.
 
+Both have the official keys: instruction, output, input, id and dataset_name.
+"""
+
+import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from selfcorrect_rag.errors import BadTrainingData, PromptTooLong
-from selfcorrect_rag.models.tokens import ControlledTokenizer
-from selfcorrect_rag.prompts import Part, Prompt, instruction_parts, question_text
-from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, PARAGRAPH, REFLECTION_TOKENS
-from selfcorrect_rag.training.batches import Examples, example
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.prompts import question_text
+from selfcorrect_rag.reflection import (
+    CONTINUE,
+    CONTROL_TOKENS,
+    END_PARAGRAPH,
+    GROUP_OF,
+    IRRELEVANT,
+    NO_RETRIEVAL,
+    PARAGRAPH,
+    RELEVANT,
+    RETRIEVAL,
+    Group,
+)
 from selfcorrect_rag.training.samples import read_rows
 
-_SPAN = re.compile(f"{re.escape(PARAGRAPH)}(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL)
-_TOKEN = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
 
-
-class GeneratorRow(NamedTuple):
-    """An instruction, and its output with reflection tokens and passages inline."""
-
+class _Fields(NamedTuple):
     instruction: str
     output: str
     input: str = ""
-    """What the instruction is about, where the two are apart."""
     id: str = ""
     dataset_name: str = ""
+
+
+class GeneratorRow(_Fields):
+    """An instruction, what it is about where the task keeps that apart, and an output."""
 
     @property
     def question(self) -> str:
         """The instruction slot, as at inference."""
         return question_text(self.input, self.instruction) if self.input else self.instruction
 
-
-class _Stretch(NamedTuple):
-    part: Part
-    learned: bool
+    @cached_property
+    def digest(self) -> str:
+        """What tells it from any other row, in any run."""
+        known = json.dumps(self)
+        return hashlib.sha256(known.encode()).hexdigest()[:32]
 
 
 def read_generator_rows(path: Path) -> list[GeneratorRow]:
-    """Rows of a JSONL file, or of one JSON list, with the official keys ``instruction`` and
-    ``output``, and perhaps ``input``, ``id`` and ``dataset_name``.
+    """Rows of a JSONL file, or of one JSON list: ``instruction`` and ``output``, and the other
+    keys where there are.
 
     Raises:
         BadTrainingData: the file or a row is not so; the message names file and line.
     """
-    rows = []
-    for place, value in read_rows(path):
-        try:
-            row = GeneratorRow(**{name: _text(value, name) for name in GeneratorRow._fields})
-            output_stretches(row.output)
-        except ValueError as error:
-            raise BadTrainingData(f"{place}: {error}") from error
-        rows.append(row)
+    rows = [_row(value, place) for place, value in read_rows(path)]
     if not rows:
         raise BadTrainingData(f"{path} holds no rows")
     return rows
 
 
-def output_stretches(output: str) -> list[_Stretch]:
-    """An output as parts of a prompt, and whether each is learned.
+def _row(row: Any, place: str) -> GeneratorRow:
+    given = {key: row.get(key) for key in GeneratorRow._fields} if isinstance(row, dict) else {}
+    texts = {key: str(value) for key, value in given.items() if isinstance(value, str | int)}
+    unread = [key for key, value in given.items() if value is not None and key not in texts]
+    if unread or not all(texts.get(key, "").strip() for key in ("instruction", "output")):
+        raise BadTrainingData(
+            f'{place}: not {{"instruction": ..., "output": ...}}, with or without input, id, '
+            "dataset_name"
+        )
+    return GeneratorRow(**texts)
 
-    Learned are the text, the reflection tokens and ``<paragraph>``, which the model writes after
-    ``[Retrieval]``. Each passage is left out on its own (section 3.2.2), and ``</paragraph>`` with
-    it: where a passage ends is not the generator's to say. In a passage nothing is a reflection
-    token.
 
-    Raises:
-        ValueError: it is empty, or has a ``<paragraph>`` without its end, or an end alone.
+def segments(output: str, language: str) -> list[str]:
+    """The sentences of an output, which together are the output (A.2).
+
+    A sentence of one word, such as the number in a list, goes with the one after it. Split by
+    sentencex.
+
+    Args:
+        output: not blank.
+        language: its ISO 639-1 code, such as ``en``.
     """
-    stretches = []
-    for number, stretch in enumerate(_SPAN.split(output.strip())):
-        if number % 2:
-            stretches += [
-                _Stretch(Part(PARAGRAPH, "control"), learned=True),
-                _Stretch(Part(stretch, "untrusted", shorten=1), learned=False),
-                _Stretch(Part(END_PARAGRAPH, "control"), learned=False),
-            ]
-            continue
-        for text in filter(None, _TOKEN.split(stretch)):
-            if text in (PARAGRAPH, END_PARAGRAPH):
-                raise ValueError(f"the output has a {text} that is half of a pair")
-            is_token = text in REFLECTION_TOKENS
-            part = Part(text, "control" if is_token else "untrusted")
-            stretches.append(_Stretch(part, learned=True))
-    if not stretches:
-        raise ValueError("the output is empty")
-    return stretches
+    whole: list[str] = []
+    begun, start = "", 0
+    # Half a surrogate pair, which JSON may hold, is a letter more to Python and an error to Rust.
+    readable = output.encode(errors="replace").decode()
+    for found in require("sentencex", "train").segment(language, readable):
+        sentence = output[start : start + len(found)]
+        start += len(found)
+        if whole and not sentence.strip():
+            whole[-1] += sentence
+        elif len(sentence.split()) < 2:
+            begun += sentence
+        else:
+            whole.append(begun + sentence)
+            begun = ""
+    if whole:
+        whole[-1] += begun
+    return whole or [output]
 
 
-def generator_examples(
-    rows: Sequence[GeneratorRow], tokenizer: ControlledTokenizer, longest: int
-) -> Examples:
-    """Encode rows behind the prompt of inference, each to at most ``longest`` ids.
+_SIGNS: dict[str, str] = {
+    NO_RETRIEVAL: "N",
+    RETRIEVAL: "Y",
+    CONTINUE: "C",
+    PARAGRAPH: "<",
+    END_PARAGRAPH: ">",
+    RELEVANT: "R",
+    IRRELEVANT: "I",
+} | {
+    token: "S" if group is Group.ISSUP else "U"
+    for token, group in GROUP_OF.items()
+    if group in (Group.ISSUP, Group.ISUSE)
+}
+_TOKEN = re.compile("(" + "|".join(map(re.escape, CONTROL_TOKENS)) + ")")
+_ORDER = re.compile(r"t?(?:[NC]t|Y<t>(?:It|RtS))*U")
+"""Of the signs, with t for text: each segment after its decision, its critique, one ISUSE."""
 
-    The prompt is not learned; the end is. Too long a row loses the ends of its passages, the
-    longest first, and is left out where that is not enough: instruction and output are never cut.
 
-    Raises:
-        BadTrainingData: the tokenizer has no end token.
+def tokens_and_texts(output: str) -> Iterator[tuple[str, bool]]:
+    """The parts of an output with reflection tokens, in order, and whether each is a token."""
+    for number, part in enumerate(_TOKEN.split(output)):
+        if part:
+            yield part, number % 2 == 1
+
+
+def order_faults(output: str) -> list[str]:
+    """What is wrong with the order of tokens in an output, as Figure 2 and Table 4 show it.
+
+    A segment follows ``[No Retrieval]``; ``[Continue to Use Evidence]``; or ``[Retrieval]``, a
+    passage and ISREL, and then ISSUP ends it where the passage is relevant. ISUSE ends the output.
     """
-    if tokenizer.eos_id is None:
-        raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
-    opening = tokenizer.encode([Prompt(parts=())])[0].ids
-    found, shortened, left_out = [], 0, 0
-    for row in rows:
-        stretches = output_stretches(row.output)
-        # On its own, since it is all that a model sees at first: a border within an id would give
-        # training another prompt.
-        asked = tokenizer.encode([Prompt(parts=instruction_parts(row.question))])[0].ids
-        room = longest - len(asked) - 1 + len(opening)
-        try:
-            parts = tuple(part for part, _ in stretches)
-            output = tokenizer.encode([Prompt(parts=parts)], room)[0]
-        except PromptTooLong:
-            left_out += 1
-            continue
-        shortened += output.shortened > 0
-        written = output.ids[len(opening) :]
-        learned = [stretches[owner].learned for owner in output.owners[len(opening) :]]
-        ids = [*asked, *written, tokenizer.eos_id]
-        found.append(example(ids, [*(False for _ in asked), *learned, True]))
-    return Examples(found, shortened, left_out)
-
-
-def _text(row: object, name: str) -> str:
-    value = row.get(name) if isinstance(row, dict) else None
-    if isinstance(value, str) and (value.strip() or name not in ("instruction", "output")):
-        return value
-    if name in ("instruction", "output"):
-        raise ValueError('not {"instruction": ..., "output": ...} in words')
-    return "" if value is None else str(value)
+    signs = "".join(
+        _SIGNS[part] if is_token else "t" for part, is_token in tokens_and_texts(output)
+    )
+    if not _ORDER.fullmatch(signs):
+        return [f"tokens are out of order: {signs}"]
+    faults = []
+    if signs.startswith("t"):
+        faults.append("text before the first token")
+    if "C" in signs.split("Y")[0]:
+        faults.append(f"{CONTINUE} before any passage")
+    return faults

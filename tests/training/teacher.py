@@ -22,10 +22,10 @@ def asked_about(prompt: str) -> str:
     return prompt.rsplit("\n\n##\n", 1)[1]
 
 
-def label(prompt: str) -> str:
+def label(prompt: str, *, essays: bool = True) -> str:
     """A label of the aspect, by the text alone; about one text in nine an essay instead."""
     number = zlib.crc32(asked_about(prompt).encode())
-    if number % 9 == 0:
+    if essays and number % 9 == 0:
         return "It depends on what one means."
     verdict = prompt.splitlines()[-1]
     labels = LABELS[verdict]
@@ -38,6 +38,7 @@ class Teacher(BaseChatModel):
     """Asynchronous where it is asked so; ``TEACHER_LOG`` names the file of what it was asked."""
 
     seconds: float = 0.0
+    essays: bool = True
 
     @property
     def _llm_type(self) -> str:
@@ -59,7 +60,7 @@ class Teacher(BaseChatModel):
             with open(log, "a") as file:
                 file.write(f"{asked_about(prompt)!r}\n")
         usage = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
-        message = AIMessage(label(prompt), usage_metadata=usage)
+        message = AIMessage(label(prompt, essays=self.essays), usage_metadata=usage)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
@@ -68,3 +69,10 @@ quick = Teacher()
 
 def slow() -> Teacher:
     return Teacher(seconds=0.05)
+
+
+steady = Teacher(essays=False)
+
+
+def slow_and_steady() -> Teacher:
+    return Teacher(seconds=0.02, essays=False)

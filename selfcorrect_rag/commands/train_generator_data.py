@@ -1,0 +1,145 @@
+"""``selfcorrect-rag train generator-data``: reflection tokens and passages by Algorithm 3."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from langchain_core.runnables import Runnable
+
+from selfcorrect_rag.commands.training_options import add_settings, count, settings_from
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.search.opening import find_embeddings, open_retriever
+from selfcorrect_rag.training.generator_data import (
+    DECISIONS,
+    TOGETHER,
+    GeneratorDataSettings,
+    generator_data_cost,
+    make_generator_data,
+)
+from selfcorrect_rag.training.generator_rows import read_generator_rows
+from selfcorrect_rag.training.journal import FAILURES, run_folder
+
+
+def add_parser(kinds: Any) -> None:
+    """Register ``generator-data``."""
+    parser = kinds.add_parser(
+        "generator-data",
+        help="the data of Self-RAG's generator, by a critic and an index",
+        description="Put passages and reflection tokens into outputs, as a critic judges them. The "
+        "same command goes on after a kill and tries again what failed; the exit code is 1 where "
+        "rows are left out because of that.",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help='JSONL rows {"instruction": ..., "output": ...}, with or without input, id, '
+        "dataset_name",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the same, JSONL")
+    parser.add_argument(
+        "--critic",
+        required=True,
+        metavar="NAME|MODULE:ATTRIBUTE|PROVIDER:MODEL",
+        help="the folder or hub name of a critic (see train critic); or any LangChain model, a "
+        "name with a colon",
+    )
+    parser.add_argument(
+        "--index", required=True, metavar="DIR", help="where passages are (see index)"
+    )
+    parser.add_argument(
+        "--embeddings",
+        metavar="minilm|MODULE:ATTRIBUTE",
+        help="what a Chroma index was made with; minilm by default",
+    )
+    add_settings(parser, GeneratorDataSettings, counts=("passages", "max_tokens", "attempts"))
+    parser.add_argument(
+        "--together",
+        type=count,
+        default=TOGETHER,
+        metavar="N",
+        help="rows that are decided in step, in common batches; default: %(default)s",
+    )
+    parser.add_argument(
+        "--batch",
+        type=count,
+        default=8,
+        metavar="N",
+        help="cases in a forward pass of a critic; default: %(default)s",
+    )
+    parser.add_argument("--device", help="of a critic; the best one here by default")
+    parser.add_argument(
+        "--concurrency",
+        type=count,
+        default=8,
+        metavar="N",
+        help="most calls of a language model or searches at a time; default: %(default)s",
+    )
+    parser.add_argument(
+        "--estimate", action="store_true", help="say what it would cost, and call nothing"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show what it costs, make the rows, and print a report."""
+    if args.out.exists() and args.out.samefile(args.data):
+        raise BadTrainingData(f"{args.out} is the data: give --out another place")
+    settings = settings_from(args, GeneratorDataSettings)
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    rows = read_generator_rows(args.data)
+    cost = generator_data_cost(rows, args.out, settings)
+    print(
+        f"{cost.rows:,} rows to make: from {cost.fewest:,} labels, if none needs retrieval, to "
+        f"{cost.most:,}, if each sentence does",
+        flush=True,
+    )
+    if args.estimate:
+        return 0
+    embeddings = find_embeddings(args.embeddings) if args.embeddings else None
+    retriever = open_retriever(args.index, settings.passages, embeddings)
+    critic = _critic(args, settings)
+    bar = require("tqdm", "train").tqdm(total=cost.rows, desc="rows", unit="", file=sys.stderr)
+    labels = 0
+
+    def show(more: int) -> None:
+        nonlocal labels
+        labels += more
+        bar.set_postfix(labels=labels, refresh=False)
+        bar.update(0)
+
+    with bar:
+        report = make_generator_data(
+            critic,
+            retriever,
+            rows,
+            args.out,
+            settings,
+            together=args.together,
+            max_concurrency=args.concurrency,
+            on_rows=bar.update,
+            on_labels=show,
+        )
+    print(json.dumps(dataclasses.asdict(report), indent=2))
+    folder = run_folder(args.out)
+    print(f"the rows are in {args.out}, what was decided about each in {folder / DECISIONS}")
+    if report.failed or report.malformed:
+        print(f"rows that are left out, and why: {folder / FAILURES}")
+    return int(report.failed > 0)
+
+
+def _critic(
+    args: argparse.Namespace, settings: GeneratorDataSettings
+) -> Critic | Runnable[Any, Any]:
+    if ":" in settings.critic and not Path(settings.critic).exists():
+        return find_language_model(
+            settings.critic, temperature=settings.temperature, max_tokens=settings.max_tokens
+        )
+    return Critic.from_pretrained(settings.critic, device=args.device, batch=args.batch)

@@ -1,0 +1,287 @@
+"""Algorithm 3 of Self-RAG: reflection tokens and passages for the outputs of many rows at once.
+
+Nothing is asked or searched here: :func:`augment` yields what it wants to know of all rows, and
+goes on with the answers.
+"""
+
+import copy
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+
+from selfcorrect_rag.aspect import Instance
+from selfcorrect_rag.prompts import broken_up
+from selfcorrect_rag.reflection import (
+    CONTINUE,
+    END_PARAGRAPH,
+    FULLY_SUPPORTED,
+    IRRELEVANT,
+    NO_RETRIEVAL,
+    NO_SUPPORT,
+    PARAGRAPH,
+    PARTIALLY_SUPPORTED,
+    RELEVANT,
+    RETRIEVAL,
+)
+from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
+from selfcorrect_rag.training.labelling import MALFORMED
+
+
+class Case(NamedTuple):
+    """Something for a critic to judge."""
+
+    aspect: str
+    """A name in :data:`~selfcorrect_rag.critic_prompts.ASPECTS`."""
+    instance: Instance
+
+
+class Judge(NamedTuple):
+    """Wants a :class:`Label` for each case."""
+
+    cases: list[Case]
+
+
+class Find(NamedTuple):
+    """Wants a list of :class:`Passage`, best first, for each query."""
+
+    queries: list[str]
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a critic says of a case."""
+
+    token: str | None
+    """A reflection token; None where there is none, for a ``reason``."""
+    probability: float | None = None
+    """Of the token among those that may be given, in [0, 1]; None where a critic does not tell."""
+    reason: str = ""
+
+
+@dataclass
+class Passage:
+    """A passage that was found, and what the critic says of it."""
+
+    id: str
+    title: str
+    text: str
+    score: float | None
+    """Of the retriever, where it tells; the higher the better."""
+    isrel: Label | None = None
+    """None where it was not asked, as is the next."""
+    issup: Label | None = None
+
+    @property
+    def whole(self) -> str:
+        """Title and text as a generator reads them."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+@dataclass
+class Segment:
+    """A sentence of an output, and what was decided about it."""
+
+    text: str
+    preceding_sentences: str
+    retrieve: Label | None = None
+    """By the first passage of the whole output; None where there is none to judge by."""
+    query: str = ""
+    """Empty where nothing was searched for."""
+    passages: list[Passage] = field(default_factory=list)
+    chosen: int | None = None
+    """Which of the passages is read."""
+    why: str = ""
+    token: str = NO_RETRIEVAL
+    """Of the group Retrieve: what it is written after."""
+
+
+@dataclass
+class Decisions:
+    """Everything that was decided about one row."""
+
+    row: GeneratorRow
+    retrieve: Label | None = None
+    utility: Label | None = None
+    query: str = ""
+    passages: list[Passage] = field(default_factory=list)
+    """Found for the whole output; the first is the evidence by which sentences are judged."""
+    segments: list[Segment] = field(default_factory=list)
+    augmented: GeneratorRow | None = None
+    """The row with passages and reflection tokens in its output; None after a :attr:`failure`."""
+    look_alikes: int = 0
+    """Control tokens as text in the augmented row: a zero-width space breaks each up."""
+
+    @property
+    def failure(self) -> str:
+        """Why there is no augmented output, :data:`MALFORMED` among others; empty if there is."""
+        labels = [self.retrieve, self.utility, *(segment.retrieve for segment in self.segments)]
+        reasons = [label.reason for label in labels if label and label.reason]
+        for passage in (passage for segment in self.segments for passage in segment.passages):
+            # A passage that stays without a label is none to choose; one that may get it is.
+            found = [label.reason for label in (passage.isrel, passage.issup) if label]
+            reasons += [reason for reason in found if reason not in ("", MALFORMED)]
+        return next(iter(sorted(reasons, key=lambda reason: reason == MALFORMED)), "")
+
+    def instance(self, segment: Segment | None = None, evidence: Passage | None = None) -> Instance:
+        """What a critic is shown: the whole output, or a segment of it and a passage."""
+        asked = Instance(self.row.instruction, self.row.input, self.row.output)
+        if segment is None:
+            return asked._replace(segment=self.row.output)
+        return asked._replace(
+            preceding_sentences=segment.preceding_sentences,
+            segment=segment.text,
+            evidence=evidence.whole if evidence else "",
+        )
+
+
+def augment(
+    rows: Sequence[GeneratorRow], *, passages: int, language: str, seed: int
+) -> Generator[Judge | Find, list[Any], list[Decisions]]:
+    """Decide about ``rows``, in step, with one batch of cases or queries for all at a time.
+
+    Args:
+        rows: any number.
+        passages: most of a query.
+        language: see :func:`~.generator_rows.segments`.
+        seed: of the choice among passages of which none supports a sentence.
+
+    Yields:
+        What has to be known next; to be sent an answer for each case or query, in their order.
+    """
+    every = [Decisions(row) for row in rows]
+    cases = [Case(name, one.instance()) for name in ("retrieval", "utility") for one in every]
+    labels = yield Judge(cases)
+    for one, retrieve, utility in zip(every, labels, labels[len(every) :], strict=False):
+        one.retrieve, one.utility = retrieve, utility
+    retrieving = [one for one in every if _is(one.retrieve, RETRIEVAL) and not one.failure]
+    for one in retrieving:
+        one.query = _query(one.row, one.row.output)
+        one.segments = list(_segments(one.row.output, language))
+    found = yield Find([one.query for one in retrieving])
+    for one, documents in zip(retrieving, found, strict=True):
+        one.passages = documents[:passages]
+    yield from _decide(retrieving)
+    yield from _retrieve([one for one in retrieving if not one.failure], passages)
+    yield from _critique([one for one in retrieving if not one.failure])
+    for one in every:
+        if not one.failure:
+            _write(one, seed)
+    return every
+
+
+_Step = Generator[Judge | Find, list[Any], None]
+
+
+def _decide(every: Sequence[Decisions]) -> _Step:
+    """Whether a sentence wants passages of its own, by the first of the whole output's (A.2)."""
+    each = [(one, segment) for one in every if one.passages for segment in one.segments]
+    cases = [Case("multi_retrieval", o.instance(s, o.passages[0])) for o, s in each]
+    labels = yield Judge(cases)
+    for (_, segment), label in zip(each, labels, strict=True):
+        segment.retrieve = label
+
+
+def _retrieve(every: Sequence[Decisions], passages: int) -> _Step:
+    wanting = []
+    for one in every:
+        is_read = False
+        for segment in one.segments:
+            if segment.retrieve is None or segment.retrieve.token == RETRIEVAL:
+                segment.query = _query(one.row, segment.text)
+                wanting.append(segment)
+                is_read = False
+            elif segment.retrieve.token == CONTINUE:
+                if not is_read:
+                    # What the critic saw; the generator has read another passage, or none.
+                    segment.passages = [copy.copy(one.passages[0])]
+                is_read = True
+    found = yield Find([segment.query for segment in wanting])
+    for segment, documents in zip(wanting, found, strict=True):
+        segment.passages = documents[:passages]
+
+
+def _critique(every: Sequence[Decisions]) -> _Step:
+    """ISREL of each passage, and ISSUP of those that are relevant (section 3.2.2)."""
+    each = [(o, s, passage) for o in every for s in o.segments for passage in s.passages]
+    labels = yield Judge([Case("relevance", o.instance(s, p)) for o, s, p in each])
+    for (_, _, passage), label in zip(each, labels, strict=True):
+        passage.isrel = label
+    relevant = [(o, s, p) for o, s, p in each if _is(p.isrel, RELEVANT)]
+    labels = yield Judge([Case("groundness", o.instance(s, p)) for o, s, p in relevant])
+    for (_, _, passage), label in zip(relevant, labels, strict=True):
+        passage.issup = label
+
+
+def _segments(output: str, language: str) -> Iterator[Segment]:
+    preceding = ""
+    for text in segments(output, language):
+        yield Segment(text, preceding)
+        preceding += text
+
+
+def _query(row: GeneratorRow, text: str) -> str:
+    return " ".join(part.strip() for part in (row.instruction, row.input, text) if part.strip())
+
+
+def _is(label: Label | None, *tokens: str) -> bool:
+    return label is not None and label.token in tokens
+
+
+def _tokens(*labels: Label | None) -> list[str]:
+    return [label.token for label in labels if label and label.token]
+
+
+def choose(passages: Sequence[Passage], random: Random) -> tuple[int | None, str]:
+    """Which passage a sentence is written from, and why (A.2).
+
+    The first, and so the one with the highest retrieval score, that is relevant and supports the
+    sentence fully or in part; where there is none, any that the critic has judged.
+    """
+    for number, passage in enumerate(passages):
+        if _is(passage.issup, FULLY_SUPPORTED, PARTIALLY_SUPPORTED):
+            return number, "the best retrieved that is relevant and supports the sentence"
+    judged = [
+        number
+        for number, passage in enumerate(passages)
+        if _is(passage.isrel, IRRELEVANT) or _is(passage.issup, NO_SUPPORT)
+    ]
+    if judged:
+        return random.choice(judged), "any, since none is relevant and supports the sentence"
+    return None, "no passage could be judged" if passages else "no passage was found"
+
+
+def _write(one: Decisions, seed: int) -> None:
+    isuse = ((token, True) for token in _tokens(one.utility))
+    texts = [
+        (text, 0) if is_control else broken_up(text)
+        for text, is_control in (*_parts(one, seed), *isuse)
+    ]
+    instruction, asked = broken_up(one.row.instruction), broken_up(one.row.input)
+    output = "".join(text for text, _ in texts)
+    one.augmented = one.row._replace(instruction=instruction[0], input=asked[0], output=output)
+    one.look_alikes = sum(count for _, count in (*texts, instruction, asked))
+
+
+def _parts(one: Decisions, seed: int) -> Iterator[tuple[str, bool]]:
+    """What the augmented output consists of up to ISUSE, and whether each is a control token."""
+    if not one.segments:
+        yield from ((NO_RETRIEVAL, True), (one.row.output, False))
+    last = ""
+    for number, segment in enumerate(one.segments):
+        text = segment.text.rstrip(" ")
+        if _is(segment.retrieve, CONTINUE) and last == one.passages[0].whole:
+            segment.token, segment.why = CONTINUE, "the passage before supports the sentence too"
+        elif _is(segment.retrieve, NO_RETRIEVAL):
+            segment.why = "the sentence needs no passage"
+        else:
+            random = Random(f"{seed}:{one.row.digest}:{number}")
+            segment.chosen, segment.why = choose(segment.passages, random)
+        if segment.chosen is None:
+            yield from ((segment.token, True), (text, False))
+            continue
+        segment.token, passage = RETRIEVAL, segment.passages[segment.chosen]
+        last = passage.whole
+        yield from ((RETRIEVAL, True), (PARAGRAPH, True), (last, False), (END_PARAGRAPH, True))
+        isrel, *issup = _tokens(passage.isrel, passage.issup)
+        yield from ((isrel, True), (text, False), *((token, True) for token in issup))

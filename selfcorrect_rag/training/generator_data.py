@@ -1,0 +1,245 @@
+"""The generator's training data (Self-RAG, section 3.2.2, A.2, Algorithm 3).
+
+A critic's reflection tokens and retrieved passages go into the outputs of ordinary rows. A run
+keeps its place in a folder beside its output, with every row's decisions.
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable
+
+from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.training.augmentation import Decisions, Find, Judge, augment
+from selfcorrect_rag.training.case_critics import case_critic
+from selfcorrect_rag.training.found_passages import Search
+from selfcorrect_rag.training.generator_report import GeneratorDataReport, report
+from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
+from selfcorrect_rag.training.journal import (
+    FAILURES,
+    Journal,
+    keep_settings,
+    only_run,
+    refuse_other_settings,
+    run_folder,
+    write_rows,
+)
+
+DECISIONS = "decisions.jsonl"
+"""In the run's folder."""
+PARTS = "parts"
+"""Beside it: the answers of rows that are not decided yet, some rows a folder."""
+TOGETHER = 64
+"""Rows that go through Algorithm 3 in step."""
+
+
+@dataclass(frozen=True)
+class GeneratorDataSettings:
+    """What decides the rows; defaults are the paper's where it gives one."""
+
+    critic: str
+    """A name for the critic, so that rows of two never mix in one file."""
+    index: str
+    """A name for what is searched."""
+    passages: int = 10
+    """Most passages of a query (section 4, "up to ten documents")."""
+    language: str = "en"
+    """Of the outputs, as ISO 639-1; decides where sentences end."""
+    seed: int = 0
+    """Of the choice where no passage supports a sentence."""
+    temperature: float = 0.0
+    """Of a language model that is opened by its provider's name; so too ``max_tokens``."""
+    max_tokens: int = 200
+    """Of its longest answer, label and explanation."""
+    attempts: int = 2
+    """Most answers of a language model to one case, while they are malformed."""
+
+
+class GeneratorDataCost(NamedTuple):
+    """What is still to be judged; how much of it only the labels tell."""
+
+    rows: int
+    fewest: int
+    """Labels if no row needs retrieval."""
+    most: int
+    """Labels if each sentence needs it and every passage is relevant."""
+
+
+def generator_data_cost(
+    rows: Sequence[GeneratorRow], out: Path, settings: GeneratorDataSettings
+) -> GeneratorDataCost:
+    """What :func:`make_generator_data` would have judged; nothing is written.
+
+    Raises:
+        BadTrainingData: ``out`` is of a run with other settings.
+    """
+    refuse_other_settings(run_folder(out), dataclasses.asdict(settings))
+    done = Journal(run_folder(out) / DECISIONS).rows
+    pending = {row.digest: row for row in rows if row.digest not in done}.values()
+    sentences = sum(len(segments(row.output, settings.language)) for row in pending)
+    fewest = 2 * len(pending)
+    return GeneratorDataCost(len(pending), fewest, fewest + sentences * (1 + 2 * settings.passages))
+
+
+def make_generator_data(
+    critic: Critic | Runnable[Any, Any],
+    retriever: Runnable[str, list[Document]],
+    rows: Sequence[GeneratorRow],
+    out: Path,
+    settings: GeneratorDataSettings,
+    *,
+    together: int = TOGETHER,
+    max_concurrency: int = 8,
+    on_rows: Callable[[int], object] = lambda _: None,
+    on_labels: Callable[[int], object] = lambda _: None,
+) -> GeneratorDataReport:
+    """Write each row with passages and reflection tokens in its output, in the order of ``rows``.
+
+    The same call goes on after a kill: no label is asked for twice but those in flight, no passage
+    looked for twice. In the folder of the run (:func:`~.journal.run_folder`), ``decisions.jsonl``
+    holds what was found, judged and chosen for each row, and why, and ``failures.jsonl`` the rows
+    that are left out. Equal rows are judged once.
+
+    Args:
+        critic: a fine-tuned critic, or any LangChain model, which is asked in the paper's words.
+        retriever: finds passages for a query, best first, such as
+            :func:`~selfcorrect_rag.search.open_retriever` of ``settings.passages``.
+        rows: see :func:`~.generator_rows.read_generator_rows`.
+        out: the JSONL file to write, with the official keys.
+        settings: what decides the rows; a run with others is refused.
+        together: rows whose cases go to the critic in common batches; memory grows with it.
+        max_concurrency: most calls at a time of a LangChain model or the retriever.
+        on_rows: called with how many rows are finished since the last time.
+        on_labels: the same for labels.
+
+    Raises:
+        BadTrainingData: ``out`` belongs to a run with other settings or to one still going on.
+        EngineFailed: the language model failed for many cases in a row; what came before is kept.
+        RetrievalFailed: the retriever raised; the same holds.
+        MissingExtra: sentencex is not installed.
+    """
+    with only_run(run_folder(out)):
+        run = _Run(critic, retriever, rows, out, settings, max_concurrency)
+        for part in run.parts(together):
+            answers: list[Any] | None = None
+            while wanted := part.next(answers):
+                if isinstance(wanted, Judge):
+                    answers = run.critic.judge(wanted.cases, part.labels, on_labels)
+                else:
+                    answers = run.search.find(wanted.queries, part.passages)
+            run.keep(part)
+            on_rows(len(part.rows))
+        return run.end()
+
+
+async def amake_generator_data(
+    critic: Critic | Runnable[Any, Any],
+    retriever: Runnable[str, list[Document]],
+    rows: Sequence[GeneratorRow],
+    out: Path,
+    settings: GeneratorDataSettings,
+    *,
+    together: int = TOGETHER,
+    max_concurrency: int = 8,
+    on_rows: Callable[[int], object] = lambda _: None,
+    on_labels: Callable[[int], object] = lambda _: None,
+) -> GeneratorDataReport:
+    """The async twin of :func:`make_generator_data`."""
+    with only_run(run_folder(out)):
+        run = _Run(critic, retriever, rows, out, settings, max_concurrency)
+        for part in run.parts(together):
+            answers: list[Any] | None = None
+            while wanted := part.next(answers):
+                if isinstance(wanted, Judge):
+                    answers = await run.critic.ajudge(wanted.cases, part.labels, on_labels)
+                else:
+                    answers = await run.search.afind(wanted.queries, part.passages)
+            run.keep(part)
+            on_rows(len(part.rows))
+        return run.end()
+
+
+class _Part:
+    """Rows that go through Algorithm 3 in step, and where their answers are kept on the way."""
+
+    def __init__(
+        self, rows: Sequence[GeneratorRow], folder: Path, settings: GeneratorDataSettings
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.rows, self.folder = rows, folder
+        self.labels, self.passages = folder / "labels.jsonl", folder / "passages.jsonl"
+        self.decisions: list[Decisions] = []
+        self._steps = augment(
+            rows,
+            passages=settings.passages,
+            language=settings.language,
+            seed=settings.seed,
+        )
+
+    def next(self, answers: list[Any] | None) -> Judge | Find | None:
+        """What is wanted after ``answers``; None when all is decided."""
+        try:
+            return self._steps.send(answers) if answers is not None else next(self._steps)
+        except StopIteration as end:
+            self.decisions = end.value
+            return None
+
+
+class _Run:
+    """What is done, and what is still to be."""
+
+    def __init__(
+        self,
+        critic: Critic | Runnable[Any, Any],
+        retriever: Runnable[str, list[Document]],
+        rows: Sequence[GeneratorRow],
+        out: Path,
+        settings: GeneratorDataSettings,
+        max_concurrency: int,
+    ) -> None:
+        self.critic = case_critic(
+            critic, attempts=settings.attempts, max_concurrency=max_concurrency
+        )
+        self.search = Search(retriever, max_concurrency)
+        self._rows, self._out, self._settings = rows, out, settings
+        self._once = {row.digest: row for row in rows}
+        self._folder = run_folder(out)
+        keep_settings(self._folder, dataclasses.asdict(settings))
+        self._decided = Journal(self._folder / DECISIONS)
+        self._failed = Journal(self._folder / FAILURES)
+
+    def parts(self, together: int) -> Iterator[_Part]:
+        digests = list(self._once)
+        for start in range(0, len(digests), together):
+            pending = [d for d in digests[start : start + together] if d not in self._decided.rows]
+            if pending:
+                folder = self._folder / PARTS / str(start)
+                yield _Part([self._once[digest] for digest in pending], folder, self._settings)
+
+    def keep(self, part: _Part) -> None:
+        for one in part.decisions:
+            if one.augmented:
+                row = dataclasses.asdict(one)
+                for name in ("row", "augmented"):
+                    row[name] = row[name]._asdict()
+                self._decided.append(one.row.digest, row)
+            else:
+                row = {"id": one.row.id, "instruction": one.row.instruction}
+                self._failed.append(one.row.digest, {**row, "reason": one.failure})
+        if all(one.augmented for one in part.decisions):
+            shutil.rmtree(part.folder)
+
+    def end(self) -> GeneratorDataReport:
+        self._failed.keep(self._once.keys() - self._decided.rows.keys())
+        decided = self._decided.rows
+        written = [decided[row.digest] for row in self._rows if row.digest in decided]
+        write_rows(self._out, (row["augmented"] for row in written))
+        failed = [self._failed.rows[row.digest] for row in self._rows if row.digest not in decided]
+        if not failed:
+            shutil.rmtree(self._folder / PARTS, ignore_errors=True)
+        return report(written, failed, calls=self.critic.calls, queries=self.search.queries)

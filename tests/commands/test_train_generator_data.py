@@ -1,0 +1,194 @@
+"""`selfcorrect-rag train generator-data`: from files to rows, through kills; its page."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag.cli import main
+from selfcorrect_rag.nano.embedded import demo_passages
+from selfcorrect_rag.search import BM25Index, ChromaIndex
+from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
+from selfcorrect_rag.training.generator_rows import order_faults, read_generator_rows
+from tests.search.stand_ins import WordHash
+from tests.test_docs import BLOCK, ROOT
+from tests.training.teacher import Teacher, steady
+from tests.training.test_generator_data import ROWS, opinionated
+
+PAGE = (ROOT / "docs" / "generator-data.md").read_text(encoding="utf-8")
+SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text("".join(json.dumps(row._asdict()) + "\n" for row in ROWS))
+    with BM25Index("index") as index:
+        index.add(demo_passages())
+
+
+def command(*more: str, model: str = "steady", out: str = "out.jsonl") -> list[str]:
+    critic = ["--critic", f"tests.training.teacher:{model}", "--index", "index"]
+    return ["train", "generator-data", "--data", "rows.jsonl", "--out", out, *critic, *more]
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def test_from_files_to_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command("--passages", "2", "--estimate")) == 0
+    settings, cost = capsys.readouterr().out.splitlines()
+    assert json.loads(settings)["passages"] == 2
+    assert cost == (
+        "23 rows to make: from 46 labels, if none needs retrieval, to 391, if each sentence does"
+    )
+    assert not Path("out.jsonl.run").exists()
+    assert main(command("--passages", "2")) == 0
+    _, _, *report, where = capsys.readouterr().out.splitlines()
+    printed = json.loads("\n".join(report))
+    assert printed["written"] == 23
+    assert sum(printed["labels"]["utility"].values()) == 23
+    assert where == (
+        "the rows are in out.jsonl, what was decided about each in out.jsonl.run/decisions.jsonl"
+    )
+    rows = read_generator_rows(Path("out.jsonl"))
+    assert [row.id for row in rows] == [row.id for row in ROWS]
+    assert not any(order_faults(row.output) for row in rows)
+    assert main(command("--passages", "2", "--estimate")) == 0
+    assert "0 rows to make: from 0 labels" in capsys.readouterr().out
+
+
+def test_a_checkpoint_and_a_chroma_index(capsys: pytest.CaptureFixture[str]) -> None:
+    critic = opinionated()
+    critic.model.save_pretrained("critic")
+    critic.tokenizer.save_pretrained("critic")
+    with ChromaIndex("chroma", WordHash()) as index:
+        index.add(list(demo_passages())[:60])
+    options = ["--critic", "critic", "--index", "chroma", "--passages", "2", "--device", "cpu"]
+    assert main(command(*options, "--embeddings", "tests.search.stand_ins:WordHash")) == 0
+    printed = json.loads("\n".join(capsys.readouterr().out.splitlines()[2:-1]))
+    assert printed["written"] == 23
+    assert printed["read"] > 0
+    assert lines("out.jsonl.run/decisions.jsonl")[0]["retrieve"]["probability"] > 0
+    assert main(command("--index", "chroma", out="other.jsonl")) == 2
+    assert "was indexed with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--critic", "no/such/folder"], "no/such/folder"),
+        (["--critic", "nowhere:quick"], "no importable module:attribute"),
+        (["--index", "nowhere"], "holds no index"),
+        (["--data", "missing.jsonl"], "cannot read"),
+        (["--out", "rows.jsonl"], "is the data"),
+        (["--embeddings", "nowhere:x"], "nowhere:x"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "langchain", None)
+    assert main(command(*options)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("selfcorrect-rag: ")
+    assert error.count("\n") == 1
+    assert message in error
+
+
+def test_what_is_worth_repeating_is_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = Teacher._result
+
+    def broken(self: Teacher, messages: Any) -> Any:
+        if ROWS[0].instruction in str(messages[0].content):
+            raise ConnectionError("no route")
+        return result(self, messages)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Teacher, "_result", broken)
+        patch.setattr("selfcorrect_rag.training.labelling.TRIES", 1)
+        assert main(command()) == 1
+    printed = capsys.readouterr().out
+    assert '"failed": 1' in printed
+    assert printed.endswith("and why: out.jsonl.run/failures.jsonl\n")
+    assert main(command()) == 0
+
+
+def test_a_killed_command_goes_on_and_does_nothing_twice() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TEACHER_LOG": "log"}
+    options = ["--together", "4", "--concurrency", "4", "--passages", "3"]
+    arguments = command(*options, model="slow_and_steady")
+    full = [sys.executable, "-m", "selfcorrect_rag.cli", *arguments]
+    decisions = Path("out.jsonl.run/decisions.jsonl")
+    with subprocess.Popen(full, env=environment, stdout=-3, stderr=-3) as process:
+        deadline = time.monotonic() + 300
+        while not decisions.exists() or decisions.read_bytes().count(b"\n") < 8:
+            assert process.poll() is None, "it ended before it was killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.2)  # into the next rows' labels
+        process.send_signal(signal.SIGKILL)
+    assert not Path("out.jsonl").exists()
+    before = Path("log").read_text().splitlines()
+    with decisions.open("ab") as file:
+        file.write(decisions.read_bytes().splitlines()[0][:57])  # as if the kill had torn a row
+    Path("log").unlink()
+    run = subprocess.run(full, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    after = Path("log").read_text().splitlines()
+    with BM25Index("index") as index:
+        report = make_generator_data(
+            steady,
+            index.as_retriever(3),
+            ROWS,
+            Path("whole.jsonl"),
+            GeneratorDataSettings("steady", "index", passages=3),
+            together=4,
+        )
+    assert Path("out.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
+    twice = len(before) + len(after) - report.calls
+    assert 0 <= twice <= 4, "what was in flight, at most"
+    assert len(before) > 20
+    assert len(after) < report.calls
+    again, whole = (
+        Counter(one["key"] for one in lines(f"{name}.jsonl.run/decisions.jsonl"))
+        for name in ("out", "whole")
+    )
+    assert again == whole
+
+
+def test_the_page_runs() -> None:
+    critic = opinionated()
+    critic.model.save_pretrained("critic")
+    critic.tokenizer.save_pretrained("critic")
+    rows = Path("rows.jsonl").read_text().splitlines(keepends=True)
+    Path("rows.jsonl").write_text("".join(rows[:6]))
+    Path("articles").mkdir()
+    for number, passage in enumerate(list(demo_passages())[:12]):
+        Path(f"articles/{number}.txt").write_text(
+            f"{passage.metadata['title']}\n\n{passage.page_content}", encoding="utf-8"
+        )
+    for line in "".join(SHELL.findall(PAGE)).splitlines():
+        words = shlex.split(line.replace("runs/critic/critic", "critic"))
+        if words[0] == "selfcorrect-rag":
+            assert main(words[1:]) == 0, line
+    names: dict[str, Any] = {}
+    [block] = BLOCK.findall(PAGE)
+    exec(compile(block.replace("runs/critic/critic", "critic"), "generator-data.md", "exec"), names)
+    assert names["report"].written == 6
+    assert Path("made.jsonl").read_bytes() == Path("generator.jsonl").read_bytes()
