@@ -8,7 +8,7 @@ from langchain_core.tools import StructuredTool, ToolException
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, Field
 
-from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.errors import CallsMixed, SelfCorrectError
 from selfcorrect_rag.settings import Settings
 
 DESCRIPTION = (
@@ -35,9 +35,13 @@ def as_tool(
     """Make a tool of one of the graphs, for agents and for ``model.bind_tools``.
 
     Its content is the answer with ``[n]`` and the list of what that points at; its artifact is the
-    graph's whole output. Runs are independent: calls may be parallel, sync or async, and each keeps
-    its pauses (``approve_search``, ``interrupt_before``) in the thread of the agent, which needs a
+    graph's whole output. Calls may be parallel, sync or async, and each keeps its pauses
+    (``approve_search``, ``interrupt_before``) in the thread of the agent, which needs a
     checkpointer for them. A checkpointer of the graph's own is not used.
+
+    LangGraph tells runs apart by task, and ``create_agent`` gives each tool call one. A graph of
+    your own does so with ``[Send("tools", [call]) for call in message.tool_calls]``; a ToolNode
+    that is handed several calls at once runs them in one task, and may mix them on resuming.
 
     Args:
         graph: from any ``create_*`` of this package.
@@ -46,6 +50,7 @@ def as_tool(
         context: settings of every call. The agent's own context is not the graph's.
 
     Raises:
+        CallsMixed: at a call, where that has happened.
         ToolException: at a call, for any :class:`~selfcorrect_rag.errors.SelfCorrectError`. The
             tool catches it: the model reads the error's message in place of an answer.
     """
@@ -56,15 +61,17 @@ def as_tool(
 
     def ask(question: str, config: RunnableConfig) -> Answered:
         try:
-            return _answered(inner.invoke({"question": question}, config, context=settings))
+            result = inner.invoke({"question": question}, config, context=settings)
         except SelfCorrectError as error:
             raise ToolException(str(error)) from error
+        return _answered(question, result)
 
     async def aask(question: str, config: RunnableConfig) -> Answered:
         try:
-            return _answered(await inner.ainvoke({"question": question}, config, context=settings))
+            result = await inner.ainvoke({"question": question}, config, context=settings)
         except SelfCorrectError as error:
             raise ToolException(str(error)) from error
+        return _answered(question, result)
 
     return StructuredTool.from_function(
         ask,
@@ -77,7 +84,12 @@ def as_tool(
     )
 
 
-def _answered(result: dict[str, Any]) -> Answered:
+def _answered(question: str, result: dict[str, Any]) -> Answered:
+    if result["asked"] != question.strip():
+        raise CallsMixed(
+            f"the call for {question!r} resumed the run for {result['asked']!r}: give each call a "
+            'task of its own, as create_agent does: [Send("tools", [call]) for call in tool_calls]'
+        )
     if "__interrupt__" in result:
         # Inside an agent a pause goes up to the agent's own thread, and never comes here.
         raise ToolException(
