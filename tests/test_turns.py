@@ -26,10 +26,12 @@ BUSY, OTHER, QUIET = "Busy question?", "Other question?", "Quiet question?"
 
 
 def retrieve(query: str) -> list[Any]:
-    """Much for the busy question, something else for the other, nothing for the quiet one."""
+    """Much for the busy question, something else for the other, what is right for the quiet."""
     if BUSY in query:
         return [document(f"Busy {word}", f"{word} busy text.") for word in ("Gold", "Vague")]
-    return [document("Other Noise", "Noise of another kind.")] if OTHER in query else []
+    if OTHER in query:
+        return [document("Other Noise", "Noise of another kind.")]
+    return [document("Quiet Gold", "Gold.")]
 
 
 class BusyWeb(WebSearch):
