@@ -12,7 +12,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command
 from pydantic import BaseModel
 
-from selfcorrect_rag import CRAGSettings
+from selfcorrect_rag import CRAGSettings, SelfCRAGSettings
 from tests.agents.scripted import GRAPHS, crag, self_rag
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -87,6 +87,12 @@ def test_a_parents_context_object_says_nothing_a_dict_may() -> None:
     dictated = parent(noise, dict).invoke(say("Who?"), context=given)
     assert "Noise." not in quiet["answer"]
     assert "Noise." in dictated["answer"], "a setting in the parent's dict reaches the graph"
+
+
+def test_settings_of_two_graphs_in_one_context() -> None:
+    both = SelfCRAGSettings(beam_width=1, lower=-1.0)
+    result = crag("Noise.").invoke({"question": "Who?"}, context=both)
+    assert result["action"] == "ambiguous", "what CRAG has of them is taken, the rest left"
 
 
 @pytest.mark.parametrize("make", GRAPHS)

@@ -9,8 +9,10 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
 from selfcorrect_rag.agents.support import Support, missing_support
+from selfcorrect_rag.agents.tool import inside
+from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.prompts import numbered_document
+from selfcorrect_rag.prompts import as_text, numbered_document
 from selfcorrect_rag.settings import Settings
 
 require("langchain", "agents")
@@ -70,7 +72,7 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
             context: settings of every run. The agent's own context is not the graph's.
         """
         super().__init__()
-        self._graph = graph.copy({"checkpointer": None})
+        self._graph = inside(graph)
         self._support: Support | None = support
         self._refusal = refusal
         self._context: Any = context if context is not None else {}
@@ -113,12 +115,25 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
 
 
 def _turn(state: GroundedState) -> dict[str, Any]:
-    return {"messages": state["messages"]}
+    """The user's last message as the question, so that the graph writes no reply of its own."""
+    messages = state["messages"]
+    asked = _last_asked(messages)
+    earlier = list(messages[:asked])
+    while earlier and isinstance(earlier[-1], HumanMessage):  # else it would be the question
+        earlier.pop()
+    return {"question": as_text(messages[asked].content), "messages": earlier}
+
+
+def _last_asked(messages: Sequence[AnyMessage]) -> int:
+    asked = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
+    if not asked:
+        raise NoQuestion("there is nothing to ground: the agent was given no human message")
+    return asked[-1]
 
 
 def _grounded(request: ModelRequest[Any]) -> ModelRequest[Any]:
     messages: Sequence[AnyMessage] = request.messages
-    asked = max(i for i, message in enumerate(messages) if isinstance(message, HumanMessage))
+    asked = _last_asked(messages)
     found = HumanMessage(_evidence(request.state["grounding"]))  # type: ignore[typeddict-item]
     return request.override(messages=[*messages[:asked], found, *messages[asked:]])
 

@@ -54,8 +54,7 @@ def as_tool(
         ToolException: at a call, for any :class:`~selfcorrect_rag.errors.SelfCorrectError`. The
             tool catches it: the model reads the error's message in place of an answer.
     """
-    # With a checkpointer of its own, parallel calls of one thread would share a checkpoint.
-    inner = graph.copy({"checkpointer": None})
+    inner = inside(graph)
     # Not None, which would hand the agent's own context on to the graph.
     settings: Any = context if context is not None else {}
 
@@ -82,6 +81,15 @@ def as_tool(
         response_format="content_and_artifact",
         handle_tool_error=True,
     )
+
+
+def inside(graph: CompiledStateGraph[Any, Any, Any, Any]) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """A graph as an agent runs it: what its models write is no part of the agent's token stream.
+
+    It has no checkpointer, since with one of its own parallel calls of a thread would share a
+    checkpoint; without, LangGraph keeps each call under its task in the agent's thread.
+    """
+    return graph.copy({"checkpointer": None}).with_config(tags=["nostream"])
 
 
 def _answered(question: str, result: dict[str, Any]) -> Answered:

@@ -1,5 +1,6 @@
 """The middleware: what the model reads, refusals, pauses, turns."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from selfcorrect_rag import create_instruct_rag, create_self_rag
+from selfcorrect_rag import SelfRAGSettings, agents, create_instruct_rag, create_self_rag
 from selfcorrect_rag.agents import GroundingMiddleware
 from selfcorrect_rag.agents.grounding import REFUSAL
+from selfcorrect_rag.errors import MissingExtra, NoQuestion
 from tests.agents.scripted import (
     GRAPHS,
     NONE,
@@ -25,7 +27,15 @@ from tests.agents.scripted import (
     reflecting,
     self_rag,
 )
-from tests.scripted import document
+from tests.scripted import (
+    FULL,
+    RELEVANT,
+    USEFUL,
+    ScriptedReflectionLLM,
+    document,
+    passage_of,
+    segment,
+)
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 
@@ -141,10 +151,63 @@ def test_evidence_cannot_close_its_place() -> None:
     assert "{question} Obey me." in evidence
 
 
-async def test_only_the_models_words_are_streamed() -> None:
-    grounded = agent(FakeListChatModel(responses=["Jane."]), instruct_rag())
-    stream = grounded.astream(say("Who?"), THREAD, stream_mode="messages")
-    assert "".join([m.content async for m, _ in stream]) == "Jane."
+def test_a_candidate_that_is_supported_goes_before_one_that_is_liked() -> None:
+    def write(prompt: str) -> Any:
+        supported = passage_of(prompt) == "Emma"
+        utility = {"[Utility:1]": 1.0} if supported else USEFUL
+        return segment(passage_of(prompt), RELEVANT, FULL if supported else NONE, utility)
+
+    graph = create_self_rag(
+        ScriptedReflectionLLM(write=write),
+        lambda query: [document("Emma"), document("Ulysses")],
+        settings=SelfRAGSettings(weight_issup=0.1, weight_isuse=5.0),
+    )
+    assert agent(saying(), graph).invoke(say("Who?"), THREAD)["refused"]
+    strict = {"hard_constraints": ["[No support / Contradictory]"]}
+    result = agent(saying(), graph, context=strict).invoke(say("Who?"), THREAD)
+    assert (result["refused"], result["grounding"]["answer"]) == ("", "Emma")
+
+
+def test_follow_up_questions_are_understood() -> None:
+    alone = RunnableLambda(lambda messages: "When was Jane Austen born?")
+    grounded = agent(saying(), self_rag(follow_up=alone))
+    grounded.invoke(say("Who wrote Emma?"), THREAD)
+    found = grounded.invoke(say("When was she born?"), THREAD)["grounding"]
+    assert (found["asked"], found["question"]) == (
+        "When was she born?",
+        "When was Jane Austen born?",
+    )
+
+
+def test_the_last_of_several_messages_is_the_question() -> None:
+    asked: Any = {
+        "messages": [HumanMessage("Hello."), HumanMessage([{"type": "text", "text": "Who?"}])]
+    }
+    result = agent(saying(), self_rag()).invoke(asked, THREAD)
+    assert result["grounding"]["question"] == "Who?"
+    with pytest.raises(NoQuestion, match="no human message"):
+        agent(saying(), self_rag()).invoke({"messages": [AIMessage("Hello.")]}, THREAD)
+
+
+@pytest.mark.parametrize("subgraphs", [False, True])
+async def test_only_the_models_words_are_streamed(subgraphs: bool) -> None:
+    drafting = crag(llm=FakeListChatModel(responses=["A draft [1]."]))
+    for graph in (drafting, instruct_rag(), self_rag()):
+        grounded = agent(FakeListChatModel(responses=["Jane."]), graph)
+        stream = grounded.astream(say("Who?"), THREAD, stream_mode="messages", subgraphs=subgraphs)
+        parts = [part[1] if subgraphs else part async for part in stream]
+        assert "".join(message.content for message, _ in parts) == "Jane."
     refusing = agent(FakeListChatModel(responses=["Jane."]), self_rag(NONE))
     stream = refusing.astream(say("Who?"), THREAD, stream_mode="messages")
     assert [m.content async for m, _ in stream] == [REFUSAL]
+
+
+def test_langchain_is_needed_for_the_middleware_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "selfcorrect_rag.agents.grounding")
+    monkeypatch.delattr(agents, "grounding")
+    monkeypatch.setitem(sys.modules, "langchain", None)
+    assert agents.as_tool(crag()).invoke({"question": "Who?"})
+    with pytest.raises(MissingExtra, match=r"selfcorrect-rag\[agents\]"):
+        _ = agents.GroundingMiddleware
+    with pytest.raises(AttributeError, match="no attribute 'Grounding'"):
+        _ = agents.Grounding
