@@ -13,7 +13,6 @@ from selfcorrect_rag.thresholds import Action
 Step = Literal["retrieve", "continue", "none"]
 """How a segment begins: with a new passage, with the passage of the segment before, without."""
 
-
 Source = Literal["passages", "knowledge"]
 """Where in the state a graph keeps what its segments are written from."""
 
@@ -139,9 +138,8 @@ class SelfRAGOutput(TypedDict, total=False):
     """The answer, and everything that led to it."""
 
     question: str
-    """What was answered: a follow-up question stands alone here, where it was rewritten."""
     asked: str
-    """The question in the user's own words."""
+    """In the user's own words; where they were a follow-up, ``question`` may stand alone."""
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
     """Plain text."""
@@ -255,9 +253,7 @@ class CRAGOutput(Correction, total=False):
     """The answer, and everything that led to it."""
 
     question: str
-    """What was answered: a follow-up question stands alone here, where it was rewritten."""
     asked: str
-    """The question in the user's own words."""
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
     """Plain text, without citation marks."""
