@@ -30,7 +30,8 @@ class Settings(BaseModel):
         this kind, or somebody else's object, which says nothing about us.
         """
         if isinstance(context, type(self)):
-            given = {name: getattr(context, name) for name in context.model_fields_set}
+            own_names = context.model_fields_set & type(self).model_fields.keys()
+            given = {name: getattr(context, name) for name in own_names}
         elif isinstance(context, Mapping):
             given = {k: v for k, v in context.items() if k in type(self).model_fields}
         else:

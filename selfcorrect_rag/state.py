@@ -139,6 +139,8 @@ class SelfRAGOutput(TypedDict, total=False):
     """The answer, and everything that led to it."""
 
     question: str
+    asked: str
+    """In the user's own words; where they were a follow-up, ``question`` may stand alone."""
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
     """Plain text."""
@@ -254,6 +256,7 @@ class CRAGOutput(Correction, total=False):
     """The answer, and everything that led to it."""
 
     question: str
+    asked: str
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
     """Plain text, without citation marks."""

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables.config import merge_configs
 from langgraph.runtime import get_runtime
 
 from selfcorrect_rag.settings import Settings
@@ -56,6 +57,11 @@ def current(settings: S) -> S:
 def callbacks() -> Any:
     """The callbacks of the node that is running, for the models that it calls."""
     return ensure_config().get("callbacks")
+
+
+def quiet() -> RunnableConfig:
+    """The config of the node that is running, for a call whose tokens are no part of the answer."""
+    return merge_configs(ensure_config(), {"tags": ["nostream"]})
 
 
 def emit(event: str, **data: Any) -> None:

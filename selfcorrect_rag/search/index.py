@@ -120,7 +120,10 @@ class Index(ABC):
 
 
 class IndexRetriever(BaseRetriever):
-    """The ``k`` best passages of an index. A query that is too long is cut by the embedder."""
+    """The ``k`` best passages of an index; ``invoke(query, k=3)`` gives another number for a call.
+
+    A query that is too long is cut by the embedder.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -128,14 +131,14 @@ class IndexRetriever(BaseRetriever):
     k: int = Field(default=5, ge=1)
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        return self.index.search(query, self.k)
+        return self.index.search(query, k or self.k)
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        return await self.index.asearch(query, self.k)
+        return await self.index.asearch(query, k or self.k)
 
 
 def indexed_text(document: Document) -> str:

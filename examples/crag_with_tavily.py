@@ -1,0 +1,39 @@
+"""CRAG whose web is Tavily, asking you before anything leaves the machine.
+
+TAVILY_API_KEY=tvly-... python examples/crag_with_tavily.py "Where was Harper Lee born?"
+"""
+
+import sys
+from collections.abc import Callable
+
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from selfcorrect_rag import create_crag
+from selfcorrect_rag.nano import demo_index, load_evaluator, load_generator
+from selfcorrect_rag.search import TavilyWebSearch
+
+
+def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = input) -> None:
+    graph = create_crag(
+        load_generator(),
+        demo_index().as_retriever(k=5),
+        load_evaluator(),
+        web,
+        checkpointer=InMemorySaver(),
+    )
+    context, thread = {"approve_search": True}, {"configurable": {"thread_id": "1"}}
+    result = graph.invoke({"question": question}, thread, context=context)
+    if "__interrupt__" in result:
+        (pause,) = result["__interrupt__"]
+        said = approve(f"search {web.name} for {pause.value['query']!r}? (yes, no, other words) ")
+        result = graph.invoke(Command(resume=said), thread, context=context)
+    print(result["action"], "->", result["cited_answer"])
+    for citation in result["citations"]:
+        print(f"[{citation['number']}] {citation['title']} ({citation['source']})")
+    for note in result["notes"]:
+        print(f"note: {note}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], TavilyWebSearch(prefer_domains=["wikipedia.org"]))

@@ -1,0 +1,47 @@
+"""What the page on agents shows works as written."""
+
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+from tests.agents.scripted import ScriptedAgentModel, reflecting
+from tests.test_crag import PagesWebSearch, WordEvaluator, document
+from tests.test_docs import BLOCK, ROOT
+
+PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+
+
+def chat(messages: list[BaseMessage]) -> AIMessage:
+    """Rewrites where it is asked to, repeats a tool, answers from evidence, else calls a tool."""
+    last = str(messages[-1].content)
+    if "Last question: " in last:
+        return AIMessage("When was George Eliot born?")
+    if isinstance(messages[-1], ToolMessage):
+        return AIMessage(last)
+    if len(messages) > 1 and "<document" in str(messages[-2].content):
+        return AIMessage("George Eliot [1].")
+    name = "library" if "Middlemarch" in last else "crag"
+    return AIMessage("", tool_calls=[{"name": name, "args": {"question": last}, "id": "1"}])
+
+
+def test_the_page_runs() -> None:
+    gold = document("Gold: Middlemarch is by George Eliot.", "Middlemarch")
+    noise = document("Noise.", "Emma")
+    names: dict[str, object] = {
+        "llm": FakeListChatModel(responses=["George Eliot [1]."]),
+        "retriever": lambda query: [gold if "Emma" not in query else noise],
+        "evaluator": WordEvaluator(),
+        "web": PagesWebSearch(),
+        "chat_model": ScriptedAgentModel(reply=chat),
+        "generator": reflecting(),
+    }
+    results = []
+    for block in BLOCK.findall(PAGE):
+        exec(compile(block, "agents.md", "exec"), names)
+        results.append(names["result"])
+    tool, approved, grounded, outer, follow_up = results
+    assert "Sources:\n[1] Middlemarch (notes)" in tool["messages"][-1].content  # type: ignore[index]
+    assert approved["messages"][-2].artifact["web_query"]  # type: ignore[index]
+    assert grounded["refused"] == ""  # type: ignore[index]
+    assert [type(m) for m in outer["messages"]] == [HumanMessage, AIMessage]  # type: ignore[index]
+    assert follow_up["asked"] == "When was she born?"  # type: ignore[index]
+    assert follow_up["question"] == "When was George Eliot born?"  # type: ignore[index]

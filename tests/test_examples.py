@@ -1,0 +1,108 @@
+"""The examples do what they say, on the nano models and on loopback servers."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag import nano
+from selfcorrect_rag.nano.embedded import demo_passages, generator_path
+from selfcorrect_rag.nano.tokenizer import load_tokenizer
+from selfcorrect_rag.reflection import FULLY_SUPPORTED, RELEVANT, UTILITY
+from selfcorrect_rag.search import BM25Index
+from tests.search.test_tavily import Tavily, page, tavily  # noqa: F401
+from tests.test_docs import ROOT
+from tests.test_vllm_server_llm import TOKENIZER, Loopback, completion, loopback  # noqa: F401
+
+WORDS = load_tokenizer(generator_path())
+QUESTION = "Who wrote Middlemarch?"
+
+
+@pytest.fixture(autouse=True)
+def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The demo corpus in an index that is quick to make."""
+    with BM25Index(tmp_path / "demo") as index:
+        index.add(demo_passages())
+        monkeypatch.setattr(nano, "demo_index", lambda: index)
+        yield
+
+
+def example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_chat_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    example("chat_agent").main(QUESTION, "Where was the poet T. S. Eliot born?")
+    said = capsys.readouterr().out
+    assert "repeats library) Middlemarch was written by George Eliot. [1]" in said
+    assert "[1] George Eliot (demo corpus)" in said
+    assert "repeats library) The poet T. S. Eliot was born in" in said
+
+
+def test_subgraph(capsys: pytest.CaptureFixture[str]) -> None:
+    example("subgraph").main(QUESTION)
+    letter = "Dear Dorothea,\nMiddlemarch was written by George Eliot. [1]\n(from George Eliot)\n"
+    assert capsys.readouterr().out == letter
+
+
+def test_crag_with_tavily(
+    tavily: Tavily,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[str] = []
+
+    def approve(question: str) -> str:
+        asked.append(question)
+        return "yes"
+
+    main = example("crag_with_tavily").main
+    main(QUESTION, tavily.web(), approve)
+    assert not asked, "what the demo corpus knows is not searched for"
+    tavily.results = [page(1, content="Harper Lee was born in Monroeville.", title="Harper Lee")]
+    main("Where was Harper Lee born?", tavily.web(), approve)
+    (said,) = asked
+    assert said.startswith("search Tavily for 'Harper Lee, born'?")
+    assert len(tavily.asked) == 1
+    out = capsys.readouterr().out
+    assert "ambiguous -> " in out
+    assert "Harper Lee (https://example.org/1)" in out
+
+
+def segment(body: dict[str, Any]) -> dict[str, Any]:
+    """The same supported sentence for every prompt, as vLLM writes it."""
+    if body["max_tokens"] == 1:
+        return completion(body)
+    ids = TOKENIZER.control_ids
+    text = WORDS.encode("George Eliot wrote it.", add_special_tokens=False)
+    end = WORDS.eos_token_id
+    written = [ids[RELEVANT], *text, ids[FULLY_SUPPORTED], ids[UTILITY[-1]], end]
+    steps = [
+        {f"token_id:{i}": -0.1 if i == token else -5.0 for i in (*body["logprob_token_ids"], token)}
+        for token in written
+    ]
+    choice = {
+        "text": "",
+        "finish_reason": "stop",
+        "stop_reason": None,
+        "token_ids": written,
+        "logprobs": {"top_logprobs": steps},
+    }
+    return {"choices": [{**choice, "index": i} for i in range(len(body["prompt"]))]}
+
+
+async def test_self_rag_on_vllm_server(
+    loopback: Loopback,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    loopback.answers["/v1/completions"] = lambda body: (200, segment(body))
+    await example("self_rag_on_vllm_server").main(loopback.url, QUESTION, "Who wrote Emma?")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [QUESTION, "  George Eliot wrote it. [1]"]
+    assert sum("(demo corpus)" in line for line in lines) == 2

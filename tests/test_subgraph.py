@@ -1,0 +1,132 @@
+"""The graphs inside somebody else's: shared messages, other contexts, other state."""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command
+from pydantic import BaseModel
+
+from selfcorrect_rag import CRAGSettings, SelfCRAGSettings
+from tests.agents.scripted import GRAPHS, crag, self_rag
+
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+
+
+@dataclass
+class DataclassContext:
+    user: str = "someone"
+    threshold: str = "high"
+
+
+class PydanticContext(BaseModel):
+    user: str = "someone"
+    passages: int = 99
+
+
+class DictContext(TypedDict):
+    user: str
+
+
+class ParentState(MessagesState):
+    """A parent that shares ``messages`` and ``answer``, and has a reducer key of its own."""
+
+    answer: str
+    visited: Annotated[list[str], operator.add]
+
+
+def parent(graph: Any, context_schema: Any = None, checkpointer: Any = None) -> Any:
+    builder = StateGraph(ParentState, context_schema=context_schema)
+    builder.add_node("greet", lambda state: {"visited": ["greet"]})
+    builder.add_node("answer_from_documents", graph)
+    builder.add_node("part", lambda state: {"visited": [state["answer"]]})
+    builder.add_edge(START, "greet")
+    builder.add_edge("greet", "answer_from_documents")
+    builder.add_edge("answer_from_documents", "part")
+    builder.add_edge("part", END)
+    return builder.compile(checkpointer=checkpointer)
+
+
+def say(text: str) -> Any:
+    return {"messages": [HumanMessage(text)]}
+
+
+CONTEXTS: list[tuple[Any, Any]] = [
+    (None, None),
+    (DataclassContext, DataclassContext()),
+    (PydanticContext, PydanticContext()),
+    (DictContext, {"user": "someone"}),
+]
+
+
+@pytest.mark.parametrize(("schema", "context"), CONTEXTS)
+@pytest.mark.parametrize("make", GRAPHS)
+async def test_messages_are_shared_and_nothing_is_doubled(
+    make: Callable[..., Any], schema: Any, context: Any
+) -> None:
+    outer = parent(make(), schema, InMemorySaver())
+    first = outer.invoke(say("Who?"), THREAD, context=context)
+    assert [type(m) for m in first["messages"]] == [HumanMessage, AIMessage]
+    assert first["answer"]
+    assert first["visited"] == ["greet", first["answer"]]
+    second = await outer.ainvoke(say("And when?"), THREAD, context=context)
+    assert [type(m) for m in second["messages"]] == [HumanMessage, AIMessage] * 2
+    assert len({m.id for m in second["messages"]}) == 4
+    assert second["visited"] == ["greet", first["answer"], "greet", second["answer"]]
+
+
+def test_a_parents_context_object_says_nothing_a_dict_may() -> None:
+    noise = crag("Noise.")
+    quiet = parent(noise, PydanticContext).invoke(say("Who?"), context=PydanticContext())
+    given = {"user": "someone", "lower": -1.0, "strip_threshold": -1.0}
+    dictated = parent(noise, dict).invoke(say("Who?"), context=given)
+    assert "Noise." not in quiet["answer"]
+    assert "Noise." in dictated["answer"], "a setting in the parent's dict reaches the graph"
+
+
+def test_settings_of_two_graphs_in_one_context() -> None:
+    both = SelfCRAGSettings(beam_width=1, lower=-1.0)
+    result = crag("Noise.").invoke({"question": "Who?"}, context=both)
+    assert result["action"] == "ambiguous", "what CRAG has of them is taken, the rest left"
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_the_parent_sees_documents_and_scores_in_its_stream(make: Callable[..., Any]) -> None:
+    steps = parent(make()).stream(say("Who?"), stream_mode="updates", subgraphs=True)
+    inside = [name for namespace, update in steps if namespace for name in update]
+    assert inside[0] == "read_question"
+    assert len(inside) >= 4
+
+
+async def test_a_pause_inside_goes_up_and_resumes() -> None:
+    outer = parent(
+        crag("Noise.", settings=CRAGSettings(approve_search=True)), None, InMemorySaver()
+    )
+    (pause,) = outer.invoke(say("Who?"), THREAD)["__interrupt__"]
+    assert pause.value["ask"] == "search the web?"
+    result = await outer.ainvoke(Command(resume="yes"), THREAD)
+    assert "Gold of the web." in result["answer"]
+    assert result["visited"] == ["greet", result["answer"]]
+
+
+def test_a_parent_with_other_words_calls_the_graph_in_a_node() -> None:
+    class Ticket(TypedDict):
+        problem: str
+        advice: str
+
+    graph = self_rag()
+
+    def advise(state: Ticket) -> Any:
+        result = graph.invoke({"question": state["problem"]}, context={})
+        return {"advice": result["cited_answer"]}
+
+    builder = StateGraph(Ticket)
+    builder.add_node("advise", advise)
+    builder.add_edge(START, "advise")
+    outer: Any = builder.compile()
+    assert outer.invoke({"problem": "Who?"})["advice"] == "Emma for Who? [1]"
