@@ -73,9 +73,9 @@ class Encoded:
     weights: list[float]
     positions: list[int]
     branch: list[int]
-    answers: list[float]
-    """1 where a token of the passage is part of what answers the question, 0 where it is not, and
-    -1 where that is not to be learned."""
+    hints: list[float]
+    """What a token is told beside the text, such as 1 where it is part of what answers the question
+    and 0 where it is not; -1 where it is told nothing."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -89,7 +89,7 @@ class Batch:
     weights: torch.Tensor
     positions: torch.Tensor
     branch: torch.Tensor
-    answers: torch.Tensor
+    hints: torch.Tensor
 
     def mask(self) -> torch.Tensor:
         """Who sees whom, (rows, 1, tokens, tokens), true where the second axis may look: back, at
@@ -113,7 +113,7 @@ def encode(
     result = []
     for made, ids, offsets in zip(rows, texts["input_ids"], texts["offset_mapping"], strict=True):
         encoded = _encoded(ids, [next(rest) for _ in made.branches], control, weights)
-        encoded.answers[: len(ids)] = _answers(made, offsets)
+        encoded.hints[: len(ids)] = _answers(made, offsets)
         result.append(encoded)
     return result
 
@@ -133,7 +133,7 @@ def _encoded(
         result.weights.extend(counted[shared:])
         result.positions.extend(range(shared, shared + len(branch)))
         result.branch.extend([number] * len(branch))
-        result.answers.extend([-1.0] * len(branch))
+        result.hints.extend([-1.0] * len(branch))
     return result
 
 
@@ -168,7 +168,7 @@ def collate(rows: Sequence[Encoded]) -> Batch:
         pad("weights", torch.float32),
         pad("positions", torch.long),
         pad("branch", torch.long),
-        pad("answers", torch.float32, -1),
+        pad("hints", torch.float32, -1),
     )
 
 

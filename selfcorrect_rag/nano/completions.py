@@ -11,44 +11,64 @@ from selfcorrect_rag.nano.batches import Encoded
 
 
 class Piece(NamedTuple):
-    """A stretch of a completion, and how much its tokens count in the loss."""
+    """A stretch of a prompt or of a completion."""
 
     text: str
     weight: float = 1.0
+    """How much its tokens count in the loss, where it is of a completion."""
+    hint: float = -1.0
+    """What its tokens are told beside the text; -1 for nothing."""
 
 
-def encode(
-    tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, Sequence[Piece]]]
-) -> Encoded:
-    """Prompts that begin alike, and their completions, as one row with a branch for each."""
-    prompts = tokenizer([asked for asked, _ in texts])["input_ids"]
+class Completion(NamedTuple):
+    """What is written after a prompt."""
+
+    prompt: Sequence[Piece]
+    """One after the other."""
+    written: Sequence[Piece]
+    """Joined by spaces."""
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, completions: Sequence[Completion]) -> Encoded:
+    """Completions whose prompts begin alike as one row with a branch for each."""
+    prompts = tokenizer(
+        ["".join(piece.text for piece in made.prompt) for made in completions],
+        return_offsets_mapping=True,
+    )
     # A completion is encoded on its own, as it will follow the prompt's ids at inference.
-    completions = tokenizer(
-        [" ".join(piece.text for piece in pieces) for _, pieces in texts],
+    written = tokenizer(
+        [" ".join(piece.text for piece in made.written) for made in completions],
         add_special_tokens=False,
         return_offsets_mapping=True,
     )
+    begun = prompts["input_ids"]
     shared = next(
-        (i for i, column in enumerate(zip(*prompts, strict=False)) if len(set(column)) > 1),
-        min(map(len, prompts)),
+        (i for i, column in enumerate(zip(*begun, strict=False)) if len(set(column)) > 1),
+        min(map(len, begun)),
     )
+    told = [_of(made.prompt, 0, prompts["offset_mapping"][i]) for i, made in enumerate(completions)]
     result = Encoded(
-        prompts[0][:shared], [0.0] * shared, list(range(shared)), [0] * shared, [-1.0] * shared
+        begun[0][:shared],
+        [0.0] * shared,
+        list(range(shared)),
+        [0] * shared,
+        [piece.hint for piece in told[0][:shared]],
     )
-    for branch, (ids, (_, pieces)) in enumerate(zip(prompts, texts, strict=True), start=1):
-        written = [*completions["input_ids"][branch - 1], tokenizer.eos_token_id]
-        weights = _weights(pieces, completions["offset_mapping"][branch - 1])
-        asked = ids[shared:]
-        length = len(asked) + len(written)
-        result.ids.extend([*asked, *written])
-        result.weights.extend([*([0.0] * len(asked)), *weights, 1.0])
-        result.positions.extend(range(shared, shared + length))
-        result.branch.extend([branch] * length)
-        result.answers.extend([-1.0] * length)
+    for i, made in enumerate(completions):
+        asked, pieces = begun[i][shared:], _of(made.written, 1, written["offset_mapping"][i])
+        ids = [*asked, *written["input_ids"][i], tokenizer.eos_token_id]
+        result.ids.extend(ids)
+        result.weights.extend([*([0.0] * len(asked)), *(piece.weight for piece in pieces), 1.0])
+        result.positions.extend(range(shared, shared + len(ids)))
+        result.branch.extend([i + 1] * len(ids))
+        result.hints.extend(piece.hint for piece in (*told[i][shared:], *pieces, _END))
     return result
 
 
-def _weights(pieces: Sequence[Piece], offsets: Sequence[tuple[int, int]]) -> list[float]:
-    """The weight of each token: that of the piece in which it ends."""
-    ends = list(accumulate(len(piece.text) + 1 for piece in pieces))
-    return [pieces[bisect_left(ends, stop)].weight for _, stop in offsets]
+_END = Piece("")
+
+
+def _of(pieces: Sequence[Piece], between: int, offsets: Sequence[tuple[int, int]]) -> list[Piece]:
+    """The piece in which each token ends, where ``between`` characters stand between pieces."""
+    ends = list(accumulate(len(piece.text) + between for piece in pieces))
+    return [pieces[bisect_left(ends, stop)] for _, stop in offsets]

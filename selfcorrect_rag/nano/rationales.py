@@ -15,7 +15,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.instruct_prompts import inference_prompt
 from selfcorrect_rag.nano.cases import Case, new_case
-from selfcorrect_rag.nano.completions import Piece
+from selfcorrect_rag.nano.completions import Completion, Piece
 from selfcorrect_rag.nano.language import Passage, ask, new_entity, passage
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.prompts import Part
@@ -32,9 +32,12 @@ LACKING = "Document [{n}] is not useful."
 REST = ("The other documents do not help.", "The other documents are not relevant.", "")
 NONE = "None of the documents answers the question."
 CONCLUSION = "Therefore, the answer is: {target}."
-COPIED, JUDGED = 0.3, 3.0
+COPIED, JUDGED = 0.5, 2.0
 """Weights in the loss of what is written out from a document, and of what decides: which document,
 whether to read on after a sentence, and the answer."""
+
+ABOUT_DOCUMENT = 8
+"""Added to the number of a document, in the hints, where a token is not of it but about it."""
 
 
 class Asked(NamedTuple):
@@ -100,32 +103,41 @@ def _like(world: World, case: Case, name: str | None, held_out: bool) -> Case:
 
 
 def rationale(world: World, reading: Reading, asked: Asked) -> list[Piece]:
-    """What the teacher writes, its pieces joined by spaces."""
-    case = asked.case
-    subject = case.entity.name if case.relation.forward else case.value
-    pieces = [Piece(ABOUT.format(subject=subject))]
+    """What the teacher writes, in pieces that spaces join."""
+    case, read = asked.case, _documents_read(asked)
+    pieces = [Piece(ABOUT.format(subject=_subject(case)), hint=ABOUT_DOCUMENT + read[0])]
     if asked.gold is None:
         return [*pieces, Piece(NONE, JUDGED)]
-    for n in sorted(n for n in (asked.gold, asked.close) if n is not None):
-        page = reading.pages[n]
-        pieces.append(Piece(DOCUMENT.format(n=n + 1, title=page.title), JUDGED))
-        if n == asked.gold:
-            pieces += _copied(page.sentences[: _answering(case, page) + 1])
-            pieces.append(Piece(USEFUL.format(n=n + 1), JUDGED))
-            break
-        pieces += _copied(page.sentences)
-        pieces.append(Piece(LACKING.format(n=n + 1), JUDGED))
+    for n in read:
+        page, hint = reading.pages[n - 1], ABOUT_DOCUMENT + n
+        pieces.append(Piece(DOCUMENT.format(n=n, title=page.title), JUDGED, hint))
+        is_gold = n == asked.gold + 1
+        last = _answering(case, page) if is_gold else len(page.sentences) - 1
+        pieces += _copied(page.sentences[: last + 1], hint)
+        pieces.append(Piece((USEFUL if is_gold else LACKING).format(n=n), JUDGED, hint))
     rest = world.choice(REST)
-    conclusion = Piece(CONCLUSION.format(target=case.target), JUDGED)
+    conclusion = Piece(CONCLUSION.format(target=case.target), JUDGED, hint)
     return [*pieces, *([Piece(rest)] if rest else []), conclusion]
 
 
-def _copied(sentences: Sequence[str]) -> list[Piece]:
+def _documents_read(asked: Asked) -> list[int]:
+    """Numbers of those on the subject up to the one that answers; 0 where none does."""
+    if asked.gold is None:
+        return [0]
+    return sorted(n + 1 for n in (asked.gold, asked.close) if n is not None and n <= asked.gold)
+
+
+def _subject(case: Case) -> str:
+    """What the question names."""
+    return case.entity.name if case.relation.forward else case.value
+
+
+def _copied(sentences: Sequence[str], hint: float) -> list[Piece]:
     """Sentences of a document; that one follows is decided at its first word."""
     pieces = []
     for sentence in sentences:
         word, _, rest = sentence.partition(" ")
-        pieces += [Piece(word, JUDGED), *([Piece(rest, COPIED)] if rest else [])]
+        pieces += [Piece(word, JUDGED, hint), *([Piece(rest, COPIED, hint)] if rest else [])]
     return pieces
 
 
@@ -135,15 +147,29 @@ def _answering(case: Case, page: Passage) -> int:
     return said[0] if said else len(page.sentences) - 1
 
 
-def training_texts(world: World, reading: Reading) -> list[tuple[str, list[Piece]]]:
-    """(prompt, completion) of every question; one in five asks for the answer alone."""
-    texts, documents = [], reading.documents
+def completions(world: World, reading: Reading) -> list[Completion]:
+    """The completion of every question; one in five asks for the answer alone."""
+    made, documents = [], reading.documents
     for asked in reading.asked:
         briefly = world.chance(0.2)
         target = asked.case.target if asked.gold is not None else NOT_KNOWN
-        completion = [Piece(f"{target}.")] if briefly else rationale(world, reading, asked)
-        texts.append((prompt(asked.case.question, documents, briefly), completion))
-    return texts
+        written = [Piece(f"{target}.")] if briefly else rationale(world, reading, asked)
+        text = prompt(asked.case.question, documents, briefly)
+        made.append(Completion(_told(text, asked, len(documents)), written))
+    return made
+
+
+def _told(text: str, asked: Asked, count: int) -> list[Piece]:
+    """A prompt whose documents are told their numbers, and whose question, once its subject is
+    named, is told which document to read first."""
+    *lines, query = text.split("\n", count)
+    subject = _subject(asked.case)
+    known = query.find(subject) + len(subject) if subject in query else len(query) - 1
+    return [
+        *(Piece(f"{line}\n", hint=n) for n, line in enumerate(lines, start=1)),
+        Piece(query[:known]),
+        Piece(query[known:], hint=ABOUT_DOCUMENT + _documents_read(asked)[0]),
+    ]
 
 
 def prompt(question: str, documents: Sequence[Document], briefly: bool) -> str:

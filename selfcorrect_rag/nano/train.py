@@ -12,10 +12,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -33,7 +33,7 @@ class Settings:
     steps: int = 4400
     """Optimiser steps."""
     hints: float = 0.3
-    """Weight of finding the answer in the passage, against writing."""
+    """Weight of the hints, against writing."""
     early: float = 0.2
     """Share of the steps with short passages and some loss on their text, which teach copying."""
     seed: int = 1
@@ -104,12 +104,12 @@ def rate_at(settings: Settings, step: int) -> float:
 
 
 def optimisers(
-    model: LlamaForCausalLM, finder: torch.nn.Linear, rate: float
+    model: LlamaForCausalLM, reader: torch.nn.Module, rate: float
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for embeddings, norms, biases and the finder."""
+    """Muon for the matrices of the layers, AdamW for all else."""
     named = list(model.named_parameters())
     matrices = [p for n, p in named if p.ndim == 2 and "embed" not in n]
-    rest = [p for n, p in named if p.ndim != 2 or "embed" in n] + list(finder.parameters())
+    rest = [p for n, p in named if p.ndim != 2 or "embed" in n] + list(reader.parameters())
     return [
         torch.optim.Muon(
             matrices, lr=rate, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw"
@@ -118,15 +118,39 @@ def optimisers(
     ]
 
 
+class Hints(Protocol):
+    """What helps a model to learn, and is dropped afterwards: a module that reads its states."""
+
+    def __call__(self, states: Sequence[torch.Tensor], hints: torch.Tensor) -> torch.Tensor:
+        """A loss in nats, from the states (rows, tokens, width) after each layer, embeddings
+        first, and from the batch's hints (rows, tokens), where at least one is given."""
+
+
+class Finder(torch.nn.Module):
+    """Which tokens of the passage answer the question, read before the last layer.
+
+    A thousand small hints a batch where ISREL gives one a row. Tokens that do and tokens that do
+    not count half each.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.answers = torch.nn.Linear(width, 1)
+
+    def forward(self, states: Sequence[torch.Tensor], hints: torch.Tensor) -> torch.Tensor:
+        read = hints >= 0
+        found, answers = self.answers(states[-2][read])[:, 0], hints[read]
+        share = answers.mean().clamp(1e-3, 1 - 1e-3)
+        balance = torch.where(answers > 0, 0.5 / share, 0.5 / (1 - share))
+        return torch.nn.functional.binary_cross_entropy_with_logits(found.float(), answers, balance)
+
+
 def losses_of(
-    model: LlamaForCausalLM, finder: torch.nn.Linear, batch: Batch
+    model: LlamaForCausalLM, reader: Hints, batch: Batch
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What the model is trained for, and what helps it to learn that.
 
     The first is the weighted cross-entropy in nats a token, computed only where a token counts.
-    The second asks the states before the last layer which tokens of the passage answer the
-    question: a thousand small hints a batch where ISREL gives one a row. Tokens that do and tokens
-    that do not count half each.
     """
     targets, weights = batch.ids[:, 1:], batch.weights[:, 1:]
     chosen = weights > 0
@@ -139,15 +163,11 @@ def losses_of(
             output_hidden_states=True,
         )
         logits = model.lm_head(output.last_hidden_state[:, :-1][chosen])
-        read = batch.answers >= 0
-        found = finder(output.hidden_states[-2][read])[:, 0]
+        told = (batch.hints >= 0).any()
+        hints = reader(output.hidden_states, batch.hints) if told else None
     losses = torch.nn.functional.cross_entropy(logits.float(), targets[chosen], reduction="none")
     written = (losses * weights[chosen]).sum() / weights[chosen].sum()
-    answers = batch.answers[read]
-    share = answers.mean().clamp(1e-3, 1 - 1e-3)
-    balance = torch.where(answers > 0, 0.5 / share, 0.5 / (1 - share))
-    hints = torch.nn.functional.binary_cross_entropy_with_logits(found.float(), answers, balance)
-    return written, hints if len(answers) else written * 0
+    return written, written * 0 if hints is None else hints
 
 
 class Trainer:
@@ -160,6 +180,7 @@ class Trainer:
         *,
         start: Path | None = None,
         data: Callable[[Settings, PreTrainedTokenizerFast], Batches] = Data,
+        reader: Callable[[int], Any] = Finder,
     ) -> None:
         """From nothing, or from the checkpoint at ``start`` and with its tokenizer."""
         torch.set_num_threads(settings.threads)
@@ -177,8 +198,8 @@ class Trainer:
                 len(self.tokenizer), settings.width, settings.layers, settings.heads, settings.inner
             )
         )
-        self.finder = torch.nn.Linear(settings.width, 1)
-        self.optimisers = optimisers(self.model, self.finder, settings.rate)
+        self.reader = reader(settings.width)
+        self.optimisers = optimisers(self.model, self.reader, settings.rate)
         self.data = data(settings, self.tokenizer)
         if (folder / "checkpoint.pt").exists():
             self.resume()
@@ -190,7 +211,7 @@ class Trainer:
             raise SystemExit(f"{self.folder} holds a checkpoint with other settings")
         self.step = state["step"]
         self.model.load_state_dict(state["model"])
-        self.finder.load_state_dict(state["finder"])
+        self.reader.load_state_dict(state["reader"])
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
 
@@ -200,7 +221,7 @@ class Trainer:
             "settings": dataclasses.asdict(self.settings),
             "step": self.step,
             "model": self.model.state_dict(),
-            "finder": self.finder.state_dict(),
+            "reader": self.reader.state_dict(),
             "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
         }
         torch.save(state, self.folder / "checkpoint.new")
@@ -214,7 +235,7 @@ class Trainer:
             for optimiser in self.optimisers:
                 for group in optimiser.param_groups:
                     group["lr"] = rate_at(self.settings, self.step)
-            loss, hints = losses_of(self.model, self.finder, batch)
+            loss, hints = losses_of(self.model, self.reader, batch)
             (loss + self.settings.hints * hints).backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             for optimiser in self.optimisers:

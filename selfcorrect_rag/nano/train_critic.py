@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate, packed
-from selfcorrect_rag.nano.completions import Piece, encode
+from selfcorrect_rag.nano.completions import Completion, Piece, encode
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.judgements import judgements
 from selfcorrect_rag.nano.train import Settings, Trainer, export
@@ -47,12 +47,12 @@ class CriticBatches:
     def _chunk(self, number: int) -> list[list[Encoded]]:
         world = World(f"critic/{self.settings.seed}/{number}")
         early = number * CHUNK < self.settings.early * self.settings.steps
-        asked: dict[str, list[tuple[str, list[Piece]]]] = defaultdict(list)
+        asked: dict[str, list[Completion]] = defaultdict(list)
         rows: list[Encoded] = []
         while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.tokens:
             for made in judgements(world, 1 if early else world.choice((1, 3, 5))):
                 text = f"{ASPECTS[made.aspect].prompt(made.instance)}\n"
-                asked[made.aspect].append((text, [Piece(made.label)]))
+                asked[made.aspect].append(Completion([Piece(text)], [Piece(made.label)]))
             for texts in asked.values():
                 if len(texts) >= 12:
                     rows += _rows(self.tokenizer, texts)
@@ -60,9 +60,7 @@ class CriticBatches:
         return packed(rows, self.settings.tokens, world.random)[:CHUNK]
 
 
-def _rows(
-    tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, list[Piece]]]
-) -> list[Encoded]:
+def _rows(tokenizer: PreTrainedTokenizerFast, texts: Sequence[Completion]) -> list[Encoded]:
     made = encode(tokenizer, texts)
     if len(made) <= ROW or len(texts) == 1:
         return [made]

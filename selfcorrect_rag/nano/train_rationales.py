@@ -7,21 +7,41 @@ The same command goes on from the newest checkpoint after a kill and ends in the
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate, packed
 from selfcorrect_rag.nano.completions import encode
 from selfcorrect_rag.nano.embedded import generator_path
-from selfcorrect_rag.nano.rationales import new_reading, training_texts
+from selfcorrect_rag.nano.rationales import ABOUT_DOCUMENT, completions, new_reading
 from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
 
-RATIONALES = Settings(steps=2000, hints=0.0, early=0.35, rate=2e-3, flat=0.4, threads=1)
+RATIONALES = Settings(steps=1700, hints=0.3, early=0.3, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short documents, and fewer of them."""
+
+
+class Numberer(torch.nn.Module):
+    """Which document a token is of, read after the second layer, and which it is about, before the
+    last: what can be looked up by number need not be looked up by name."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.of = torch.nn.Linear(width, ABOUT_DOCUMENT)
+        self.about = torch.nn.Linear(width, ABOUT_DOCUMENT)
+
+    def forward(self, states: Sequence[torch.Tensor], hints: torch.Tensor) -> torch.Tensor:
+        of, about = (hints >= 0) & (hints < ABOUT_DOCUMENT), hints >= ABOUT_DOCUMENT
+        read = self.of(states[2][of]), self.about(states[-2][about])
+        numbers = hints[of], hints[about] - ABOUT_DOCUMENT
+        losses = [cross_entropy(r.float(), n.long()) for r, n in zip(read, numbers, strict=True)]
+        return torch.stack(losses).sum()
 
 
 @dataclass(frozen=True)
@@ -46,7 +66,7 @@ class RationaleData:
         while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.tokens:
             count = world.choice((1, 2, 3)) if early else world.choice((2, 3, 4, 5, 5))
             reading = new_reading(world, count, most=1 if early else world.choice((1, 3, 5)))
-            made = encode(self.tokenizer, training_texts(world, reading))
+            made = encode(self.tokenizer, completions(world, reading))
             if len(made) <= self.settings.tokens // 2:
                 rows.append(made)
         return packed(rows, self.settings.tokens, world.random)[:CHUNK]
@@ -58,7 +78,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
     folder: Path = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(RATIONALES, folder, start=generator_path(), data=RationaleData)
+    trainer = Trainer(
+        RATIONALES, folder, start=generator_path(), data=RationaleData, reader=Numberer
+    )
     began, losses = time.time(), []
     for step, _, loss in trainer.run():
         losses.append(loss)

@@ -13,14 +13,15 @@ from selfcorrect_rag.nano import demo_index, load_rationale_model, rationale_mod
 from selfcorrect_rag.nano.completions import encode
 from selfcorrect_rag.nano.evaluate_rationales import on_the_made_up_world
 from selfcorrect_rag.nano.rationales import (
+    ABOUT_DOCUMENT,
     BRIEFLY,
     COPIED,
     JUDGED,
     Asked,
     Reading,
+    completions,
     new_reading,
     rationale,
-    training_texts,
 )
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
 from selfcorrect_rag.nano.world import World
@@ -89,27 +90,35 @@ def test_the_teacher_reads_up_to_the_sentence_that_answers_and_dismisses_what_la
 
 def test_questions_on_shared_documents_are_branches_that_learn_completions_alone() -> None:
     tokenizer = load_tokenizer(rationale_model_path())
-    texts = training_texts(World("branches"), new_reading(World("branches")))
-    row = encode(tokenizer, texts)
-    for branch, (asked, pieces) in enumerate(texts, start=1):
+    made = completions(World("branches"), new_reading(World("branches")))
+    row = encode(tokenizer, made)
+    columns = list(zip(row.ids, row.branch, row.weights, row.positions, row.hints, strict=True))
+    for branch, (asked, pieces) in enumerate(made, start=1):
+        seen = [column for column in columns if column[1] in (0, branch)]
+        prompt = tokenizer("".join(piece.text for piece in asked))["input_ids"]
+        assert [column[0] for column in seen][: len(prompt)] == prompt
+        assert [column[3] for column in seen] == list(range(len(seen)))
+        learned = [(i, weight) for i, _, weight, _, _ in seen if weight]
         completion = " ".join(piece.text for piece in pieces)
-        ids = [i for i, of in zip(row.ids, row.branch, strict=True) if of in (0, branch)]
-        prompt = tokenizer(asked)["input_ids"]
-        assert ids[: len(prompt)] == prompt
-        learned = [
-            (i, weight)
-            for i, of, weight in zip(row.ids, row.branch, row.weights, strict=True)
-            if of == branch and weight
-        ]
         assert tokenizer.decode([i for i, _ in learned]) == f"{completion}</s>"
         for weight in (COPIED, JUDGED):
             counted = tokenizer.decode([i for i, of in learned if of == weight])
-            told = " ".join(piece.text for piece in pieces if piece.weight == weight)
-            assert counted == told
-        positions = [
-            p for p, of in zip(row.positions, row.branch, strict=True) if of in (0, branch)
-        ]
-        assert positions == list(range(len(ids)))
+            assert counted == " ".join(piece.text for piece in pieces if piece.weight == weight)
+
+
+def test_tokens_are_told_which_document_they_are_of_or_about() -> None:
+    tokenizer = load_tokenizer(rationale_model_path())
+    world = World("told")
+    reading = new_reading(world)
+    made = completions(world, reading)
+    row = encode(tokenizer, made)
+    for n, page in enumerate(reading.pages, start=1):
+        of = [i for i, hint in zip(row.ids, row.hints, strict=True) if hint == n]
+        assert tokenizer.decode(of).startswith(f"Document [{n}] (Title: {page.title})")
+    about = {hint - ABOUT_DOCUMENT for hint in row.hints if hint >= ABOUT_DOCUMENT}
+    gold = {asked.gold + 1 for asked in reading.asked if asked.gold is not None}
+    close = {asked.close + 1 for asked in reading.asked if asked.close is not None}
+    assert gold | {0} <= about <= gold | close | {0}
 
 
 def test_names_and_wordings_that_it_never_saw() -> None:

@@ -113,13 +113,13 @@ def test_the_answer_in_a_passage_is_marked_where_it_stands_and_nowhere_else(toke
         Row(head + text, ("[Irrelevant]The passage does not say.</s>",)),
     ]
     found, nowhere, untold = encode(tokenizer, rows, Weights())
-    marked = [i for i, answer in zip(found.ids, found.answers, strict=True) if answer == 1]
+    marked = [i for i, answer in zip(found.ids, found.hints, strict=True) if answer == 1]
     assert tokenizer.decode(marked).split() == ["Zoë", "Lund", "Zoë", "Lund"]
-    assert set(nowhere.answers) == {-1.0, 0.0}
-    assert set(untold.answers) == {-1.0}
+    assert set(nowhere.hints) == {-1.0, 0.0}
+    assert set(untold.hints) == {-1.0}
     begun = len(tokenizer(head)["input_ids"]) + 2
-    assert set(found.answers[:begun]) == {-1.0}
-    assert set(found.answers[-10:]) == {-1.0}
+    assert set(found.hints[:begun]) == {-1.0}
+    assert set(found.hints[-10:]) == {-1.0}
 
 
 def test_rows_name_the_answer_that_their_gold_passage_holds(tokenizer) -> None:
@@ -127,7 +127,7 @@ def test_rows_name_the_answer_that_their_gold_passage_holds(tokenizer) -> None:
     rows = [made for made in (row(world, MAIN) for _ in range(200)) if made.answer]
     assert len(rows) > 50
     for encoded in encode(tokenizer, rows, Weights()):
-        assert 1.0 in encoded.answers
+        assert 1.0 in encoded.hints
 
 
 def test_control_tokens_are_single_ids_in_checkpoint_order(tokenizer) -> None:
