@@ -67,7 +67,7 @@ def given(*pieces: Any, form: Form = SUPPORT) -> dict[str, float]:
             [
                 ("[", 0.8, {"Fully": 0.1, " No": 0.05, "I": 0.05}),
                 ("Fully", 0.5, {"Part": 0.5}),
-                (" supported", 1.0),
+                (" supported]", 1.0),
             ],
             (0.1 + 0.4, 0.4, 0.05),
         ),
