@@ -44,6 +44,10 @@ OPTIONAL = frozenset({"input", "preceding_sentences"})
 """Fields that a prompt leaves out where an instance lacks them; without others it is not made."""
 
 
+SEPARATOR = "\n\n##\n"
+"""What stands between the parts of a prompt."""
+
+
 class Demonstration(NamedTuple):
     """An instance with its judgement."""
 
@@ -90,11 +94,16 @@ class Aspect:
         """
         if lacking := self.lacks(instance):
             raise ValueError(f"{self.group} is judged by {', '.join(lacking)}, which is absent")
+        return f"{self.opening}{SEPARATOR}{self._asked(instance)}"
+
+    @cached_property
+    def opening(self) -> str:
+        """Instructions and demonstrations: what all prompts begin with."""
         shown = [
             f"{self._asked(demo.instance)} {demo.label}\nExplanation: {demo.explanation}"
             for demo in self.demonstrations
         ]
-        return "\n\n##\n".join([self.instructions, *shown, self._asked(instance)])
+        return SEPARATOR.join([self.instructions, *shown])
 
     def read(self, answer: str) -> Judgement | None:
         """The judgement that ``answer`` opens with; None where it keeps to no form of the tables.

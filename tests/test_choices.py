@@ -322,21 +322,35 @@ async def test_event_loops_find_out_together_and_survive_a_cancelled_one() -> No
 
 def test_concurrency_is_bounded() -> None:
     running, most, lock = 0, 0, threading.Lock()
+    three = threading.Barrier(3, timeout=30)
 
     def answer(prompt: str) -> str:
         nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        time.sleep(0.01)
-        with lock:
-            running -= 1
+        if prompt:
+            with lock:
+                running += 1
+                most = max(most, running)
+            three.wait()
+            time.sleep(0.01)
+            with lock:
+                running -= 1
         return "[Relevant]"
 
-    Chooser(Provider(answer=answer), max_concurrency=3).choose([RELEVANCE] * 12)
+    first = RELEVANCE._replace(prompt="")
+    Chooser(Provider(answer=answer), max_concurrency=3).choose([first, *[RELEVANCE] * 9])
     assert most == 3
     with pytest.raises(ValueError, match="max_concurrency"):
         Chooser(Provider(answer=answer), max_concurrency=0)
+
+
+async def test_a_loop_that_is_blocked_waits_for_nobody() -> None:
+    model = Slow(answer=lambda p: "[Relevant]")
+    chooser = Chooser(model)
+    asked = asyncio.create_task(chooser.achoose([RELEVANCE]))
+    await asyncio.sleep(0.005)
+    (answer,) = chooser.choose([RELEVANCE])
+    assert answer == (await asked)[0]
+    assert len(model.calls) == 2
 
 
 # Malformed answers

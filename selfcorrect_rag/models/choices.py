@@ -117,15 +117,17 @@ class Chooser:
 
     def _find_way(self, asking: "_Asking") -> Rounds[None]:
         """Settle :attr:`way` by asking the first form, unless somebody else is doing so."""
+        mine: Future[None] = Future()
         while True:
             with self._lock:
                 if self.way is not None:
                     return
-                others = self._finding
-                if others is None:
-                    mine = self._finding = Future()
-                    break
+                others = self._finding = self._finding or mine
+            if others is mine:
+                break
             yield others
+            if not others.done():  # it cannot be waited for
+                break
         try:
             for way in WAYS:
                 if way == "logprobs" and asking.outcomes[-1].error is None:
@@ -146,7 +148,8 @@ class Chooser:
                     return
         finally:
             with self._lock:
-                self._finding = None
+                if self._finding is mine:
+                    self._finding = None
             mine.set_result(None)
 
     def _call(self, way: Way, form: Form, is_retry: bool = False) -> Call:
@@ -160,15 +163,10 @@ class Chooser:
             case "logprobs":
                 return Call(self.model.bind(**options(form)), prompt)
             case "constrained":
-                extra = {**self._own_extra(), "structured_outputs": constraint(form)}
+                extra = {**own_extra(self.model), "structured_outputs": constraint(form)}
                 if self._tokenizer is not None:
                     extra["logprob_token_ids"] = label_ids(self._tokenizer, form)
                 return Call(self.model.bind(**options(form), extra_body=extra), prompt)
-
-    def _own_extra(self) -> Mapping[str, Any]:
-        # A bound extra_body takes the place of the model's own.
-        bound = getattr(self.model, "kwargs", {}).get("extra_body")
-        return bound or getattr(model_behind(self.model), "extra_body", None) or {}
 
     def _count(self, askings: "Sequence[_Asking]") -> None:
         with self._lock:
@@ -231,3 +229,9 @@ def _came(way: Way, outcome: Outcome) -> bool:
             return isinstance(outcome.answer, dict) and outcome.answer.get("parsed") is not None
         case "text":
             return True
+
+
+def own_extra(model: Runnable[Any, Any]) -> Mapping[str, Any]:
+    """A model's own ``extra_body``, which one that is bound would take the place of."""
+    bound = getattr(model, "kwargs", {}).get("extra_body")
+    return bound or getattr(model_behind(model), "extra_body", None) or {}

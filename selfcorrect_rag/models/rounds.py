@@ -1,13 +1,13 @@
 """Calls of a model in rounds: what to ask next is told once, for threads and for event loops.
 
 A generator yields the calls that it wants made side by side and is sent their outcomes. It may
-also yield a future, to go on when that is done.
+also yield a future, to go on when that is done, or at once where this thread cannot wait for it.
 """
 
 import asyncio
 import time
 from collections.abc import Generator, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
@@ -84,7 +84,8 @@ def run(rounds: Rounds[Result], max_concurrency: int) -> Result:
             wanted = next(rounds)
             while True:
                 if isinstance(wanted, Future):
-                    wanted.result()
+                    # Who runs an event loop on this very thread would wait for itself.
+                    wait([wanted], timeout=0 if _on_a_loop() else None)
                     wanted = rounds.send([])
                 else:
                     wanted = rounds.send(list(pool.map(_made, wanted)))
@@ -112,6 +113,14 @@ async def arun(rounds: Rounds[Result], max_concurrency: int) -> Result:
                     wanted = rounds.send(list(await asyncio.gather(*map(made, wanted))))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _made(call: Call) -> Outcome:
