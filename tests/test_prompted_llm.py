@@ -89,6 +89,24 @@ def reader(prompt: str) -> list[Any]:
     return [("Score:", 1.0), (" ", 1.0), *score, ("\nPerceived utility: ", 1.0), *utility]
 
 
+def opinion(prompt: str) -> list[Any]:
+    """The same of Middlemarch, and of passages where yes or no is asked for."""
+    if is_writing(prompt):
+        return [("George Eliot", 0.5), (".", 0.5)]
+    if prompt.startswith("Refer to the documents"):
+        return [("George Eliot [1].", 1.0)]
+    if prompt.startswith("Given a question, does"):
+        asked = prompt[prompt.rindex("Question:") :]
+        numbers = re.findall(r'<document number="(\d+)"', asked)
+        lines = [[(f"\n{n}:", 1.0), (" yes", 0.75, {" no": 0.25})] for n in numbers]
+        return [piece for line in lines for piece in line] or [("yes", 0.75, {"no": 0.25})]
+    case = last_case(prompt)
+    if numbers := re.findall(r"^Evidence (\d+):", case, re.MULTILINE):
+        lines = [[(f"{n}: ", 1.0), ("[Rel", 0.9, {"[Ir": 0.1}), ("evant]\n", 1.0)] for n in numbers]
+        return [piece for line in lines for piece in line]
+    return reader(prompt)
+
+
 def hard(answers: Callable[[str], list[Any]]) -> Callable[[str], str]:
     """The same opinions as text alone."""
     return lambda prompt: "".join(piece[0] for piece in answers(prompt))

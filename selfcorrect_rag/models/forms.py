@@ -2,11 +2,11 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from selfcorrect_rag.labels import Found, Labels
-from selfcorrect_rag.models.label_probabilities import label_probabilities, tokens_of
+from selfcorrect_rag.models.label_probabilities import Token, label_probabilities, tokens_of
 from selfcorrect_rag.models.rounds import Outcome
 
 ABSENT = -100.0
@@ -59,18 +59,22 @@ def read_structured(form: Form, parsed: Any) -> list[Choice | None]:
 def read_text(form: Form, outcome: Outcome) -> list[Choice | None]:
     """The choices of an answer in text, with their probabilities where it has any, by slot."""
     tokens, text = tokens_of(outcome.answer), outcome.text
-    written = "".join(token.text for token in tokens or ())
-    # What comes before or after the text is thought, or the end of a turn.
-    before = written.find(text) if text else -1
     choices: list[Choice | None] = []
     for slot in form.slots:
         found = _find(slot, text)
-        mass = None
-        if tokens and found and before >= 0:
-            there = Found(found.label, found.start + before, found.end + before)
-            mass = label_probabilities(slot.labels.each, tokens, there)
+        there = shifted(found, text, tokens) if found and tokens else None
+        mass = label_probabilities(slot.labels.each, tokens, there) if there and tokens else None
         choices.append(_soft(found, mass) if found and mass else _hard(slot.labels, found))
     return choices
+
+
+def shifted(found: Found, text: str, tokens: Sequence[Token]) -> Found | None:
+    """Where what was found in ``text`` stands in all ``tokens``; None where they hold no such text.
+
+    What comes before or after the text is thought, or the end of a turn.
+    """
+    before = "".join(token.text for token in tokens).find(text)
+    return Found(found.label, found.start + before, found.end + before) if before >= 0 else None
 
 
 def _find(slot: Slot, text: str) -> Found | None:

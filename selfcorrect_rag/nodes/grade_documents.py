@@ -51,7 +51,8 @@ def _update(
     emit("graded", grades=grades, action=action, upper=thresholds.upper, lower=thresholds.lower)
     everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
     branches = ["refine", "search"] if everything else BRANCHES[action]
-    return {"grades": grades, "action": action, "branches": branches}
+    notes = [*state["notes"], *evaluator.notes]
+    return {"grades": grades, "action": action, "branches": branches, "notes": notes}
 
 
 def _without(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
