@@ -16,6 +16,7 @@ from langgraph.types import Checkpointer
 
 from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.prompted_llm import reflecting
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
@@ -34,7 +35,7 @@ SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRA
 
 
 def create_self_rag(
-    llm: ReflectionLLM,
+    llm: ReflectionLLM | Runnable[Any, Any],
     retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
     *,
     follow_up: Runnable[Any, Any] | None = None,
@@ -49,7 +50,8 @@ def create_self_rag(
 
     Args:
         llm: a model that reflects, e.g.
-            :class:`~selfcorrect_rag.models.TransformersReflectionLLM`.
+            :class:`~selfcorrect_rag.models.TransformersReflectionLLM`. Any other chat model or LLM
+            is wrapped (:class:`~selfcorrect_rag.models.PromptedReflectionLLM`), and notes say so.
         retriever: any LangChain retriever, or a function from a query to documents.
         follow_up: a chat model that rewrites questions of later turns to stand alone, from the
             ``messages`` before them; None answers each as it is.
@@ -66,13 +68,9 @@ def create_self_rag(
         :class:`~selfcorrect_rag.settings.SelfRAGSettings` or a dict of some of its fields.
 
     Raises:
-        TypeError: ``llm`` gives no reflection tokens.
+        TypeError: ``llm`` is no LangChain model.
     """
-    if not isinstance(llm, ReflectionLLM):
-        raise TypeError(
-            f"create_self_rag needs a ReflectionLLM, which {type(llm).__name__} is not: use "
-            "TransformersReflectionLLM.from_pretrained(...) with a Self-RAG checkpoint"
-        )
+    llm = reflecting(llm)
     settings = settings or SelfRAGSettings()
     if not isinstance(retriever, Runnable):
         retriever = RunnableLambda(retriever)

@@ -36,11 +36,13 @@ class Segment(TypedDict):
     """The retrieval token that ended the segment; it is not among ``pieces``."""
     finish_reason: Literal["end", "retrieval", "length", "stop", "pruned"]
     tokens: int
-    logprob: float
-    """Sum of the natural log-probabilities of the ``tokens`` generated."""
+    logprob: float | None
+    """Sum of the natural log-probabilities of the ``tokens``; None where a provider gives none."""
     prompt_tokens: int
     shortened: int
     """Prompt tokens cut away so that the prompt fits the model's context."""
+    requests: int
+    """Requests to a provider that it took; 0 where a backend took the whole batch as one call."""
 
 
 class Candidate(TypedDict):
@@ -62,7 +64,10 @@ class Candidate(TypedDict):
     isrel: float | None
     issup: float | None
     isuse: float | None
-    sequence_probability: float
+    sequence_probability: float | None
+    """None where a provider gives no log-probabilities."""
+    hard: list[str]
+    """The groups of which a chat model only named a label, without probabilities."""
     score: float
     """Of this segment alone, Eq. 3."""
     path_score: float

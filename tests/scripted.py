@@ -47,7 +47,7 @@ def segment(
         finish_reason=finish_reason or ("end" if following is None else "retrieval"),  # type: ignore[typeddict-item]
         tokens=tokens,
         logprob=mean_logprob * tokens,
-        **{"prompt_tokens": 7, "shortened": 0, **fields},  # type: ignore[typeddict-item]
+        **{"prompt_tokens": 7, "shortened": 0, "requests": 0, **fields},  # type: ignore[typeddict-item]
     )
 
 

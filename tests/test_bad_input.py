@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.language_models import FakeListChatModel
 from pydantic import ValidationError
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
@@ -95,9 +94,9 @@ def test_knobs_out_of_bounds_are_refused_by_name(knob: str, value: Any) -> None:
         graph_over().invoke({"question": "Who?"}, context={knob: value})
 
 
-def test_a_model_that_does_not_reflect_is_refused_with_the_remedy() -> None:
-    with pytest.raises(TypeError, match=r"FakeListChatModel.*TransformersReflectionLLM"):
-        create_self_rag(FakeListChatModel(responses=["Hi"]), lambda query: [])  # type: ignore[arg-type]
+def test_what_is_no_model_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TypeError, match=r"str is neither .*TransformersReflectionLLM.*chat model"):
+        create_self_rag("gpt-4o-mini", lambda query: [])  # type: ignore[arg-type]
 
 
 def test_a_missing_extra_names_the_command() -> None:

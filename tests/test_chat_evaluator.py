@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage, BaseMessage
@@ -13,9 +14,13 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.graph import START, StateGraph
 from pydantic import PrivateAttr
 
+from selfcorrect_rag import create_crag
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.models.chat_evaluator import ChatCounts
 from selfcorrect_rag.models.evaluator_prompts import prompt_for_one, prompt_for_several, verdict
+from selfcorrect_rag.search import RetrieverWebSearch
+from selfcorrect_rag.thresholds import Thresholds
+from tests.providers import LOGPROBS, REFUSES, VLLM, Provider, Refused
 
 QUESTION = "Who wrote Emma?"
 PASSAGES = ["Emma is by Jane Austen.", "Emma is a town.", "Austen wrote Emma in 1815."]
@@ -66,7 +71,7 @@ def test_all_passages_go_into_one_call() -> None:
     evaluator = ChatEvaluator(llm)
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
     assert llm.prompts == [prompt_for_several("few_shot", QUESTION, PASSAGES)]
-    assert evaluator.counts == ChatCounts(calls=1)
+    assert evaluator.counts == ChatCounts(calls=1, hard=3)
 
 
 def test_many_passages_go_into_several_calls() -> None:
@@ -74,7 +79,7 @@ def test_many_passages_go_into_several_calls() -> None:
     evaluator = ChatEvaluator(llm, together=4)
     passages = [f"{'Austen' if i % 3 else 'No one'} wrote {i}." for i in range(9)]
     assert evaluator.score(QUESTION, passages) == [1 if i % 3 else -1 for i in range(9)]
-    assert evaluator.counts == ChatCounts(calls=3)
+    assert evaluator.counts == ChatCounts(calls=3, hard=9)
     assert prompt_for_one("few_shot", QUESTION, passages[8]) in llm.prompts, "it is alone"
 
 
@@ -94,7 +99,7 @@ def test_many_passages_go_into_several_calls() -> None:
 def test_answers_in_the_format(answer: Any) -> None:
     evaluator = ChatEvaluator(ScriptedChat(answer=lambda prompt: answer))
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
-    assert evaluator.counts == ChatCounts(calls=1)
+    assert evaluator.counts == ChatCounts(calls=1, hard=3)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +119,7 @@ def test_answers_out_of_the_format_are_asked_for_one_by_one(answer: str) -> None
     llm = ScriptedChat(answer=lambda p: answer if "number=" in p else judge(p))
     evaluator = ChatEvaluator(llm, prompt="direct")
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
-    assert evaluator.counts == ChatCounts(calls=4, fallbacks=1)
+    assert evaluator.counts == ChatCounts(calls=4, fallbacks=1, hard=3)
     assert sorted(llm.prompts[1:]) == sorted(
         prompt_for_one("direct", QUESTION, p) for p in PASSAGES
     )
@@ -124,7 +129,7 @@ def test_one_at_a_time_is_the_papers_procedure() -> None:
     llm = ScriptedChat(answer=judge)
     evaluator = ChatEvaluator(llm, together=1)
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
-    assert evaluator.counts == ChatCounts(calls=3)
+    assert evaluator.counts == ChatCounts(calls=3, hard=3)
     assert all("number=" not in prompt for prompt in llm.prompts)
 
 
@@ -159,9 +164,9 @@ def test_nothing_to_ask_is_no_call() -> None:
     ],
 )
 def test_verdicts(answer: str, direct: bool | None, thought: bool | None) -> None:
-    assert verdict("direct", answer) == direct
-    assert verdict("few_shot", answer) == direct
-    assert verdict("chain_of_thought", answer) == thought
+    for kind, expected in (("direct", direct), ("few_shot", direct), ("chain_of_thought", thought)):
+        found = verdict(kind, answer)  # type: ignore[arg-type]
+        assert (found and found.label == "yes") == expected
 
 
 def test_what_cannot_be_read_is_counted_and_leaves_the_action_ambiguous() -> None:
@@ -171,6 +176,85 @@ def test_what_cannot_be_read_is_counted_and_leaves_the_action_ambiguous() -> Non
     assert evaluator.counts == ChatCounts(calls=4, fallbacks=1, unreadable=3)
     actions = [evaluator.thresholds.action(s) for s in ([-1, 0], [0, 1, -1], [-1, -1])]
     assert actions == ["ambiguous", "correct", "incorrect"]
+
+
+# Probabilities
+
+
+def likely(prompt: str) -> list[Any]:
+    """One that keeps to the format, with probabilities."""
+    if "number=" not in prompt[prompt.rindex("Question:") :]:
+        return [(" Yes", 0.5, {" No": 0.125, "Yes": 0.25, " Well": 0.125}), (".", 1.0)]
+    return [
+        ("1", 1.0),
+        (":", 1.0),
+        (" yes", 0.6, {" no": 0.2, " perhaps": 0.2}),
+        ("\n2:", 1.0),
+        (" no", 1.0),
+        ("\n3: ", 1.0),
+        ("n", 0.75, {"y": 0.25}),
+        ("o", 1.0),
+    ]
+
+
+@pytest.mark.parametrize("shape", [LOGPROBS, VLLM])
+async def test_scores_from_probabilities(shape: Any) -> None:
+    model = Provider(answer=likely, **shape)
+    evaluator = ChatEvaluator(model)
+    scores = evaluator.score(QUESTION, PASSAGES)
+    assert scores == pytest.approx([0.5, -1.0, -0.5])
+    assert evaluator.score(QUESTION, PASSAGES[:1]) == pytest.approx([0.625 / 0.875])
+    assert evaluator.counts == ChatCounts(calls=2)
+    assert evaluator.notes == []
+    assert len(model.calls) == 2
+    assert await ChatEvaluator(model).ascore(QUESTION, PASSAGES) == scores
+
+
+def test_after_thinking_it_is_the_last_word_that_counts() -> None:
+    thought = [("No, not the first.", 1.0), (" So:", 1.0), (" yes", 0.75, {" no": 0.25})]
+    model = Provider(answer=lambda p: thought, **VLLM)
+    evaluator = ChatEvaluator(model, prompt="chain_of_thought", together=1)
+    assert evaluator.score(QUESTION, PASSAGES[:1]) == pytest.approx([0.5])
+
+
+async def test_a_provider_that_refuses_is_asked_plainly_from_then_on() -> None:
+    for given in (False, True):
+        model = Provider(answer=judge, **REFUSES)
+        evaluator = ChatEvaluator(model)
+        for _ in range(2):
+            passages = PASSAGES
+            if given:
+                assert await evaluator.ascore(QUESTION, passages) == [1, -1, 1]
+            else:
+                assert evaluator.score(QUESTION, passages) == [1, -1, 1]
+        assert ["logprobs" in options for _, options in model.calls] == [True, False, False]
+        assert evaluator.counts == ChatCounts(calls=2, hard=6)
+        assert "hard labels" in evaluator.notes[0]
+
+
+def test_a_refused_question_says_nothing_about_options() -> None:
+    model = Provider(answer=lambda p: Refused("too long"), **VLLM)
+    evaluator = ChatEvaluator(model)
+    for _ in range(2):
+        with pytest.raises(Refused, match="too long"):
+            evaluator.score(QUESTION, PASSAGES)
+    assert ["logprobs" in options for _, options in model.calls] == [True, False] * 2
+
+
+def test_crag_says_that_scores_are_hard() -> None:
+    web = RetrieverWebSearch(RunnableLambda(lambda query: []), "nothing")
+    passages = [Document(text) for text in PASSAGES]
+    for shape, notes in ((LOGPROBS, 0), (REFUSES, 1)):
+        model = Provider(answer=likely, **shape)
+        graph = create_crag(model, lambda query: passages, ChatEvaluator(model), web)
+        result = graph.invoke({"question": QUESTION})
+        assert sum("hard labels" in note for note in result["notes"]) == notes
+
+
+def test_own_thresholds() -> None:
+    own = Thresholds(upper=0.3, lower=0.1)
+    assert ChatEvaluator(ScriptedChat(answer=judge), thresholds=own).thresholds == own
+    assert ChatEvaluator(ScriptedChat(answer=judge)).thresholds == Thresholds(0.5, -0.5)
 
 
 # Prompts
@@ -246,7 +330,7 @@ async def test_many_at_once_do_not_mix() -> None:
     asked = [[f"{'Austen' if (i + j) % 3 else 'No one'} {i}" for j in range(3)] for i in range(64)]
     given = await asyncio.gather(*(evaluator.ascore(QUESTION, passages) for passages in asked))
     assert given == [[1 if (i + j) % 3 else -1 for j in range(3)] for i in range(64)]
-    assert evaluator.counts == ChatCounts(calls=64 * 4, fallbacks=64)
+    assert evaluator.counts == ChatCounts(calls=64 * 4, fallbacks=64, hard=192)
 
 
 def test_a_plain_llm_and_a_runnable_do_too() -> None:

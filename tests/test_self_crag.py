@@ -146,6 +146,6 @@ def test_its_settings_are_both_graphs() -> None:
     assert (settings.passages, settings.threshold, settings.strip_threshold) == (10, 0.2, -0.5)
 
 
-def test_a_model_without_reflections_is_refused() -> None:
-    with pytest.raises(TypeError, match="create_crag takes any model"):
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(TypeError, match="neither a ReflectionLLM"):
         create_self_crag(object(), lambda q: [Document("a")], WordEvaluator(), PagesWebSearch())  # type: ignore[arg-type]

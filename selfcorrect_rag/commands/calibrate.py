@@ -74,10 +74,13 @@ def run(args: argparse.Namespace) -> int:
             **readable(chosen),
             "held_out": [readable(measured) for measured in held_out],
             "written": args.write,
+            "notes": evaluator.notes,
         }
         print(json.dumps(report, indent=2))
     else:
         print(_in_words(chosen, held_out, len(rows)))
+        for note in evaluator.notes:
+            print(note)
         if config is not None:
             print(f"written into {config}")
     return 0

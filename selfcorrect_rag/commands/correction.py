@@ -8,7 +8,8 @@ from langchain_core.documents import Document
 from selfcorrect_rag.commands.graphs import CORRECTING
 from selfcorrect_rag.commands.knobs import BadKnob, refuse_unless
 from selfcorrect_rag.errors import WebSearchFailed
-from selfcorrect_rag.models import RetrievalEvaluator, T5Evaluator
+from selfcorrect_rag.models import ChatEvaluator, RetrievalEvaluator, T5Evaluator
+from selfcorrect_rag.models.opening import find_language_model
 from selfcorrect_rag.nano import demo_web, load_evaluator
 from selfcorrect_rag.search import RetrieverWebSearch, TavilyWebSearch, WebSearch, open_retriever
 from selfcorrect_rag.settings import CRAGSettings
@@ -20,7 +21,8 @@ def add_evaluator_option(parser: argparse._ActionsContainer) -> None:
         "--evaluator",
         metavar="NAME",
         help="a folder or hub name of a T5 with a regression head, or of any sequence classifier "
-        "with one label; the shipped one by default",
+        "with one label; or a chat model: provider:model, or module:attribute of your own. The "
+        "shipped one by default",
     )
 
 
@@ -52,10 +54,13 @@ def opened_evaluator(name: str | None) -> RetrievalEvaluator:
 
     Raises:
         ModelNotFound, NotAnEvaluator, MissingExtra: see ``T5Evaluator.from_pretrained``.
+        NoLanguageModel: see :func:`~selfcorrect_rag.models.opening.find_language_model`.
     """
-    if name is not None:
-        return T5Evaluator.from_pretrained(name)
-    return load_evaluator()
+    if name is None:
+        return load_evaluator()
+    if ":" in name and not Path(name).exists():
+        return ChatEvaluator(find_language_model(name))
+    return T5Evaluator.from_pretrained(name)
 
 
 def opened_web(web: str | None, k: int, *, demo: bool) -> WebSearch:

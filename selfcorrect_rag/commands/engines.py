@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from langchain_core.runnables import Runnable
 from pydantic import SecretStr
 
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.models import (
-    ReflectionLLM,
     TransformersReflectionLLM,
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
+from selfcorrect_rag.models.opening import find_language_model
 
 API_KEY = "VLLM_API_KEY"
 """Environment variable of the server's key, the one that vLLM's server itself reads."""
@@ -35,13 +36,16 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a folder or hub name of a checkpoint with reflection tokens, such as "
         "selfrag/selfrag_llama2_7b; a nano model by default. With --engine server: the model's "
-        "name there",
+        "name there. With --engine chat: provider:model, such as openai:gpt-4o-mini, or "
+        "module:attribute of a LangChain model of your own",
     )
     group.add_argument(
         "--engine",
-        choices=["transformers", "vllm", "server"],
+        choices=["transformers", "vllm", "server", "chat"],
         default="transformers",
-        help="what runs it: transformers here, vLLM here, or a vLLM server. Default: transformers.",
+        help="what runs it: transformers here, vLLM here, a vLLM server, or a chat model's "
+        "provider; prompts ask a chat model for what it has no reflection tokens for. Default: "
+        "transformers.",
     )
     group.add_argument(
         "--device", help="transformers: cpu, cuda, cuda:1, mps; the best one here by default"
@@ -77,8 +81,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def opened_model(args: argparse.Namespace, default: Path) -> Iterator[ReflectionLLM]:
-    """The model that the options name, else that in the folder ``default``; closed at the end."""
+def opened_model(args: argparse.Namespace, default: Path) -> Iterator[Runnable[Any, Any]]:
+    """The model that the options name, else that in the folder ``default``; closed at the end.
+
+    All reflect but a chat model, which a graph wraps where it needs one that does.
+
+    Raises:
+        NoLanguageModel, MissingExtra: there is no such chat model.
+    """
     match args.engine:
         case "vllm":
             # Its log goes to standard output, where the answer belongs.
@@ -96,6 +106,8 @@ def opened_model(args: argparse.Namespace, default: Path) -> Iterator[Reflection
                 api_key=SecretStr(key) if key else None,
             ) as llm:
                 yield llm
+        case "chat":
+            yield find_language_model(args.model)
         case _:
             yield TransformersReflectionLLM.from_pretrained(
                 args.model or default, device=args.device, dtype=args.dtype
@@ -106,7 +118,8 @@ def check_engine(args: argparse.Namespace) -> None:
     """Refuse what :func:`opened_model` could not open.
 
     Raises:
-        BadEngineOption: an option is not for the chosen engine, or is no NAME=VALUE.
+        BadEngineOption: an option is not for the chosen engine, or is no NAME=VALUE; or a chat
+            model has no name.
     """
     takes = {
         "--device": (args.device, ("transformers",)),
@@ -118,6 +131,8 @@ def check_engine(args: argparse.Namespace) -> None:
     for option, (given, engines) in takes.items():
         if given and args.engine not in engines:
             raise BadEngineOption(f"{option} is for --engine {' or '.join(engines)}")
+    if args.engine == "chat" and not args.model:
+        raise BadEngineOption("--engine chat takes a --model, such as openai:gpt-4o-mini")
     _engine_options(args)
 
 

@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ValidationError
 
-from selfcorrect_rag.models.evaluator_prompts import verdict
+from selfcorrect_rag.models.evaluator_prompts import YES, verdict
 from selfcorrect_rag.prompts import as_text
 
 EVALUATOR = (
@@ -135,4 +135,5 @@ def _in_text(asked: str) -> list[BaseMessage]:
 
 def _read(answer: object) -> Judgement:
     text = answer if isinstance(answer, str) else as_text(getattr(answer, "content", ""))
-    return Judgement(aligns=verdict("direct", text), explanation=text.strip())
+    found = verdict("direct", text)
+    return Judgement(aligns=found and found.label == YES, explanation=text.strip())

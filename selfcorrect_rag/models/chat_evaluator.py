@@ -5,17 +5,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.labels import Found
 from selfcorrect_rag.models.evaluator_prompts import (
+    NO,
+    YES,
     PromptKind,
     prompt_for_one,
     prompt_for_several,
     verdict,
     verdicts,
 )
+from selfcorrect_rag.models.forms import shifted
+from selfcorrect_rag.models.label_probabilities import label_probabilities, tokens_of
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT, RELEVANT, RetrievalEvaluator
-from selfcorrect_rag.prompts import as_text
+from selfcorrect_rag.models.rounds import Call, Outcome, Rounds, arun, is_refusal, run
 from selfcorrect_rag.thresholds import Thresholds
 
 UNREADABLE = 0.0
@@ -32,10 +37,16 @@ class ChatCounts:
     """Calls about several passages whose answer did not keep to the format."""
     unreadable: int = 0
     """Passages scored 0 because the answer was neither yes nor no."""
+    hard: int = 0
+    """Passages scored 1 or -1 because the answer came without probabilities."""
 
 
 class ChatEvaluator(RetrievalEvaluator):
-    """Grades by asking any LangChain chat model or LLM for yes (1) or no (-1).
+    """Grades by asking any LangChain chat model or LLM for yes or no.
+
+    Where the provider gives log-probabilities, which it is asked for from the first call on until
+    it refuses, a score is P(yes) - P(no), each in proportion to both. Elsewhere it is 1 or -1, a
+    hard label, which :attr:`notes` and :attr:`counts` say.
 
     Up to ``together`` passages go into one call. Where its answer does not give exactly one
     verdict for each, they are asked about again one by one, with the paper's own prompt. In the
@@ -44,7 +55,7 @@ class ChatEvaluator(RetrievalEvaluator):
     """
 
     thresholds = Thresholds(upper=0.5, lower=-0.5)
-    """Any yes is correct, nothing but no is incorrect, and what cannot be read is ambiguous."""
+    """Any clear yes is correct, nothing but clear no is incorrect, the rest is ambiguous."""
 
     def __init__(
         self,
@@ -53,6 +64,7 @@ class ChatEvaluator(RetrievalEvaluator):
         prompt: PromptKind = "few_shot",
         together: int = 10,
         max_concurrency: int = 8,
+        thresholds: Thresholds | None = None,
     ) -> None:
         """Grade with ``llm``; temperature 0 gives scores that can be repeated.
 
@@ -61,12 +73,14 @@ class ChatEvaluator(RetrievalEvaluator):
             prompt: which of the paper's prompts to ask in; by default the one that it found best.
             together: most passages in one call; 1 is the paper's procedure.
             max_concurrency: most calls of the model at a time for one :meth:`score`.
+            thresholds: what ``selfcorrect-rag calibrate`` found for this model.
         """
         if together < 1:
             raise ValueError(f"together is {together}; a call is about at least 1 passage")
         self.llm, self.prompt, self.together = llm, prompt, together
-        # Grading is no part of the answer: keep it out of token streams.
-        self._config = RunnableConfig(tags=["nostream"], max_concurrency=max_concurrency)
+        self.max_concurrency = max_concurrency
+        self.thresholds = thresholds or self.thresholds
+        self._is_plain = False
         self._counts, self._counting = ChatCounts(), threading.Lock()
 
     @property
@@ -75,25 +89,38 @@ class ChatEvaluator(RetrievalEvaluator):
         with self._counting:
             return replace(self._counts)
 
+    @property
+    def notes(self) -> list[str]:
+        """That scores are hard labels, where they have been."""
+        if not self.counts.hard:
+            return []
+        return ["the evaluator's provider gave no probabilities: its scores are hard labels"]
+
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        """1 for each passage that answers the question, -1 for one that does not, in their order.
+        """How relevant each passage is, in their order.
 
         A blank passage scores -1 unasked; one on which the model's answer cannot be read scores 0.
-        Errors of the model pass through.
+        Errors of the model pass through, after it has been waited for once where it said how long.
         """
-        grading = _Grading(self, question, passages)
-        while prompts := grading.prompts():
-            grading.read(self.llm.batch(prompts, self._config))
-        return self._done(grading)
+        return run(self._rounds(question, passages), self.max_concurrency)
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
         """The async twin of :meth:`score`."""
-        grading = _Grading(self, question, passages)
-        while prompts := grading.prompts():
-            grading.read(await self.llm.abatch(prompts, self._config))
-        return self._done(grading)
+        return await arun(self._rounds(question, passages), self.max_concurrency)
 
-    def _done(self, grading: "_Grading") -> list[float]:
+    def _rounds(self, question: str, passages: Sequence[str]) -> Rounds[list[float]]:
+        grading, is_plain = _Grading(self, question, passages), self._is_plain
+        while prompts := grading.prompts():
+            llm = self.llm if is_plain else self.llm.bind(logprobs=True, top_logprobs=20)
+            outcomes = yield [Call(llm, prompt) for prompt in prompts]
+            errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+            if errors and not is_plain and all(map(is_refusal, errors)):
+                is_plain = True
+                continue
+            if errors:
+                raise errors[0]
+            self._is_plain = is_plain
+            grading.read(outcomes)
         with self._counting:
             for field in fields(ChatCounts):
                 sofar = getattr(self._counts, field.name)
@@ -121,24 +148,29 @@ class _Grading:
             for group in self._groups
         ]
 
-    def read(self, answers: Sequence[Any]) -> None:
+    def read(self, outcomes: Sequence[Outcome]) -> None:
         """Take the answers to :meth:`prompts`, in their order."""
         groups, self._groups = self._groups, []
         self.counts.calls += len(groups)
-        for group, answer in zip(groups, answers, strict=True):
-            text = answer if isinstance(answer, str) else as_text(answer.content)
+        for group, outcome in zip(groups, outcomes, strict=True):
             if len(group) == 1:
-                self._set(group[0], verdict(self._kind, text))
-            elif (given := verdicts(text, len(group))) is None:
+                self._set(group[0], verdict(self._kind, outcome.text), outcome)
+            elif (given := verdicts(outcome.text, len(group))) is None:
                 self.counts.fallbacks += 1
                 self._groups += [[i] for i in group]
             else:
-                for i, is_relevant in zip(group, given, strict=True):
-                    self._set(i, is_relevant)
+                for i, found in zip(group, given, strict=True):
+                    self._set(i, found, outcome)
 
-    def _set(self, passage: int, is_relevant: bool | None) -> None:
-        if is_relevant is None:
+    def _set(self, passage: int, found: Found | None, outcome: Outcome) -> None:
+        if found is None:
             self.counts.unreadable += 1
             self.scores[passage] = UNREADABLE
+            return
+        tokens = tokens_of(outcome.answer)
+        there = tokens and shifted(found, outcome.text, tokens)
+        if tokens and there and (mass := label_probabilities((YES, NO), tokens, there)):
+            self.scores[passage] = (mass[YES] - mass[NO]) / (mass[YES] + mass[NO])
         else:
-            self.scores[passage] = RELEVANT if is_relevant else IRRELEVANT
+            self.counts.hard += 1
+            self.scores[passage] = RELEVANT if found.label == YES else IRRELEVANT

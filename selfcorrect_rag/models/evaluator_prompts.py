@@ -6,8 +6,10 @@ at once are ours, in the paper's words. Passages are untrusted: each stands in a
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
+
+from selfcorrect_rag.labels import Found
 
 PromptKind = Literal["direct", "chain_of_thought", "few_shot"]
 """Tables 6, 7 and 8."""
@@ -111,32 +113,38 @@ def prompt_for_several(kind: PromptKind, question: str, passages: Sequence[str])
     return f"{_SEVERAL} {_BRIEFLY_EACH}\n\n{shown}\n\n{asked}\nAnswer:"
 
 
-_VERDICTS: Mapping[str, bool] = {"yes": True, "no": False}
+YES, NO = "yes", "no"
 _FIRST_WORD = re.compile(r"\W*(?:answer\W+)?(yes|no)\b", re.IGNORECASE)
 _LAST_WORD = re.compile(r"\b(yes|no)\W*\Z", re.IGNORECASE)
 _LINE = re.compile(r"^\W*(?:document\W+)?(\d+)\W+(yes|no)\W*$", re.IGNORECASE | re.MULTILINE)
 
 
-def verdict(kind: PromptKind, answer: str) -> bool | None:
+def verdict(kind: PromptKind, answer: str) -> Found | None:
     """Yes or no as an answer's first word, else as its last; the last one first after thinking.
 
     None where it is neither.
     """
     first, last = _FIRST_WORD.match(answer), _LAST_WORD.search(answer)
     found = last or first if kind == "chain_of_thought" else first or last
-    return _VERDICTS[found[1].lower()] if found else None
+    return _found(found, 1) if found else None
 
 
-def verdicts(answer: str, passages: int) -> list[bool] | None:
+def verdicts(answer: str, passages: int) -> list[Found] | None:
     """One verdict for each numbered passage, the last where a number has several.
 
     None where the answer does not keep to the format: a number is missing, or there is one that
     no passage has.
     """
-    given = {int(number): _VERDICTS[word.lower()] for number, word in _LINE.findall(answer)}
+    given = {int(line[1]): _found(line, 2) for line in _LINE.finditer(answer)}
     if sorted(given) != list(range(1, passages + 1)):
         return None
     return [given[number] for number in range(1, passages + 1)]
+
+
+def _found(match: re.Match[str], group: int) -> Found:
+    # Spaces before a word are part of its token.
+    start = len(match.string[: match.start(group)].rstrip())
+    return Found(match[group].lower(), start, match.end(group))
 
 
 def _numbered(question: str, passages: Sequence[str]) -> str:

@@ -46,7 +46,7 @@ def _attribute(module: str, attribute: str) -> Any:
 
 def _of_provider(name: str, options: dict[str, Any]) -> Any:
     try:
-        return require("langchain.chat_models", "train").init_chat_model(name, **options)
+        return require("langchain.chat_models", "chat").init_chat_model(name, **options)
     except MissingExtra as error:
         raise MissingExtra(f"{name} is no importable module:attribute, and {error}") from error
     except Exception as error:  # each provider has errors of its own

@@ -22,6 +22,11 @@ class RetrievalEvaluator(ABC):
     """From its scores to an action, where a run's settings do not say;
     :func:`~selfcorrect_rag.thresholds.calibrate` finds an evaluator's own."""
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of its scores should know."""
+        return []
+
     @abstractmethod
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         """The relevance of each passage to the question.

@@ -51,15 +51,19 @@ def _prompt(state: SelfRAGState, settings: SelfRAGSettings) -> Prompt:
 
 
 def _update(state: SelfRAGState, settings: SelfRAGSettings, asked: Segment | None) -> Update:
-    probability, usage = None, state["usage"]
+    probability, usage, notes = None, state["usage"], state["notes"]
     if asked is None:
         retrieve = settings.mode == "always"
     else:
-        reflection = asked["reflections"][0]
-        # There is no evidence to keep using yet, so a first [Continue ...] asks for some.
-        retrieve = next_step(reflection, settings) != "none"
-        probability = retrieval_probability(reflection)
         usage = used(usage, [asked])
+        if asked["reflections"]:
+            reflection = asked["reflections"][0]
+            # There is no evidence to keep using yet, so a first [Continue ...] asks for some.
+            retrieve = next_step(reflection, settings) != "none"
+            probability = retrieval_probability(reflection)
+        else:
+            retrieve = True
+            notes = [*notes, "the model did not say whether it needs evidence: it got some"]
     decision = Decision(
         retrieve=retrieve,
         probability=probability,
@@ -69,4 +73,4 @@ def _update(state: SelfRAGState, settings: SelfRAGSettings, asked: Segment | Non
     emit("retrieval_decided", **decision)
     step: Step = "retrieve" if retrieve else "none"
     first = Beam(segments=[], score=0.0, next=step, retrieved=[])
-    return {"retrieval": decision, "beams": [first], "usage": usage}
+    return {"retrieval": decision, "beams": [first], "usage": usage, "notes": notes}

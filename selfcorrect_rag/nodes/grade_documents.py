@@ -57,6 +57,7 @@ def _update(
         "action": action,
         "thresholds": asdict(thresholds),
         "branches": branches,
+        "notes": [*state["notes"], *evaluator.notes],
     }
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.settings import SelfRAGSettings
+from tests.providers import LOGPROBS, REFUSES, Provider
+from tests.test_prompted_llm import hard, opinion
 
 QUESTION = "Who wrote Middlemarch?"
 
@@ -131,3 +133,30 @@ def test_the_demo_answers_offline_in_one_command(folder: Path) -> None:
     assert "retrieve: P(retrieve)" in run.stdout
     assert "no passage was judged relevant" in run.stdout, "one has only misleading passages"
     assert "[1]" in run.stdout
+
+
+soft_model = Provider(answer=opinion, **LOGPROBS)
+hard_model = Provider(answer=hard(opinion), **REFUSES)
+
+
+@pytest.mark.parametrize("name", ["soft_model", "hard_model"])
+def test_a_chat_model_answers_and_the_output_says_what_it_is(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--engine", "chat", "--model", f"tests.commands.test_ask:{name}"]
+    result = ask(capsys, *options)
+    assert result["answer"] == "George Eliot."
+    prompted = "the model has no reflection tokens: prompts asked for what they say"
+    assert result["notes"][0] == prompted
+    assert result["usage"]["model_calls"] < len(result["passages"]) + 3
+    assert main(["ask", QUESTION, *options]) == 0
+    shown = capsys.readouterr().out
+    is_hard = name == "hard_model"
+    assert ("critiques are hard labels" in shown) == is_hard
+    assert ("1.00 h" in shown) == is_hard
+    options += ["--evaluator", f"tests.commands.test_ask:{name}", "--web", "none"]
+    for graph in ("crag", "self-crag"):
+        assert main(["ask", QUESTION, "--graph", graph, *options]) == 0
+        shown = capsys.readouterr().out
+        assert "George Eliot" in shown
+        assert ("the evaluator's provider gave no prob" in shown) == is_hard

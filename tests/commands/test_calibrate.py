@@ -10,6 +10,7 @@ from selfcorrect_rag.cli import main
 from selfcorrect_rag.commands.calibrate import _held_out
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.thresholds import Judged, Thresholds
+from tests.providers import LOGPROBS, REFUSES, Provider
 from tests.test_crag import WordEvaluator
 from tests.tiny_evaluators import bert, bert_tokenizer
 
@@ -141,3 +142,36 @@ def test_mistakes_are_one_line(
     error = capsys.readouterr().err.strip()
     assert said in error
     assert len(error.splitlines()) == 1
+
+
+def golden(prompt: str) -> list[Any]:
+    """Sure of gold, in doubt about what is vague, and of nothing else."""
+    asked = prompt[prompt.rindex("Question:") :]
+    slots = [slot.split("</document>")[0] for slot in asked.split("<document")[1:]]
+    pieces: list[Any] = []
+    for number, slot in enumerate(slots, start=1):
+        p = 0.95 if "gold" in slot else 0.5 if "vague" in slot else 0.05
+        line = [] if len(slots) == 1 else [(f"\n{number}:", 1.0)]
+        pieces += [*line, (" yes", p, {" no": 1 - p})]
+    return pieces
+
+
+chat_model = Provider(answer=golden, **LOGPROBS)
+hard_model = Provider(answer=lambda prompt: "".join(p[0] for p in golden(prompt)), **REFUSES)
+
+
+def test_a_chat_model_is_calibrated_as_any_evaluator(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "tests.commands.test_calibrate:chat_model"
+    found = report(capsys, "--data", str(data), "--evaluator", name)
+    own = report(capsys, "--data", str(data))
+    assert found["counts"] == own["counts"]
+    assert found["action_accuracy"] == own["action_accuracy"]
+    assert 0 < found["thresholds"]["upper"] < 0.9
+    assert found["notes"] == []
+    assert main(["calibrate", "--write", "--data", str(data), "--evaluator", name]) != 0
+    capsys.readouterr()
+    hard_name = name.replace("chat_model", "hard_model")
+    assert main(["calibrate", "--data", str(data), "--evaluator", hard_name]) == 0
+    assert "hard labels" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from selfcorrect_rag.commands.engines import (
 )
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.nano import generator_path
+from tests.training.teacher import quick
 
 
 def parsed(*options: str) -> argparse.Namespace:
@@ -72,3 +73,14 @@ def test_a_server_that_is_not_there() -> None:
         opened_model(args, generator_path()),
     ):
         pass
+
+
+def test_a_chat_model_is_named() -> None:
+    with pytest.raises(BadEngineOption, match="--engine chat takes a --model, such as openai"):
+        check_engine(parsed("--engine", "chat"))
+    with pytest.raises(BadEngineOption, match="--device is for --engine transformers"):
+        check_engine(parsed("--engine", "chat", "--model", "a:b", "--device", "cpu"))
+    args = parsed("--engine", "chat", "--model", "tests.training.teacher:quick")
+    check_engine(args)
+    with opened_model(args, generator_path()) as model:
+        assert model is quick
