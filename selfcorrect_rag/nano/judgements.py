@@ -10,15 +10,18 @@ from typing import NamedTuple
 from selfcorrect_rag.aspect import Instance
 from selfcorrect_rag.nano.cases import Case, new_case
 from selfcorrect_rag.nano.examples import NOT_SAID, disguise, task
-from selfcorrect_rag.nano.language import Passage, new_entity, passage
+from selfcorrect_rag.nano.language import new_entity, passage
 from selfcorrect_rag.nano.world import World
+
+WRITING = "writing"
+"""In place of an aspect: the instance is a question, and the label an answer to it."""
 
 
 class Labelled(NamedTuple):
     """What is judged, as which aspect, and the teacher's label."""
 
     aspect: str
-    """A key of :data:`~selfcorrect_rag.critic_prompts.ASPECTS`."""
+    """A key of :data:`~selfcorrect_rag.critic_prompts.ASPECTS`, or :data:`WRITING`."""
     instance: Instance
     label: str
     """As the aspect's table spells it."""
@@ -32,6 +35,9 @@ def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[L
     asked = Instance(question)
     yield Labelled("retrieval", asked, "[Yes]")
     yield Labelled("retrieval", Instance(chore), "[No]")
+    yield Labelled(WRITING, asked._replace(evidence=case.gold.text), case.answer)
+    yield Labelled(WRITING, asked._replace(evidence=case.distractor().text), NOT_SAID)
+    yield Labelled(WRITING, Instance(chore), reply)
     yield from _relevance(world, case, asked)
     yield from _groundness(world, case, asked)
     yield from _more(world, case, asked, reply)
@@ -39,19 +45,19 @@ def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[L
 
 
 def _relevance(world: World, case: Case, asked: Instance) -> Iterator[Labelled]:
-    yield Labelled("relevance", asked._replace(evidence=_said(case.gold)), "[Relevant]")
+    yield Labelled("relevance", asked._replace(evidence=case.gold.text), "[Relevant]")
     unhelpful = (case.missing, case.other, case.similar, case.stranger)
     wrong = world.random.choices(unhelpful, (6, 3, 3, 1))[0]()
-    yield Labelled("relevance", asked._replace(evidence=_said(wrong)), "[Irrelevant]")
+    yield Labelled("relevance", asked._replace(evidence=wrong.text), "[Irrelevant]")
 
 
 def _groundness(world: World, case: Case, asked: Instance) -> Iterator[Labelled]:
-    given = asked._replace(evidence=_said(case.gold))
+    given = asked._replace(evidence=case.gold.text)
     yield Labelled("groundness", given._replace(segment=case.answer), "[Fully supported]")
     none = "[No support / Contradictory]"
     yield Labelled("groundness", given._replace(segment=case.wrong_answer()), none)
     if world.chance(0.5):
-        beside = given._replace(segment=case.answer, evidence=_said(case.distractor()))
+        beside = given._replace(segment=case.answer, evidence=case.distractor().text)
         yield Labelled("groundness", beside, none)
     else:
         partly = given._replace(segment=f"{case.answer} {_beside(world, case)}")
@@ -59,7 +65,7 @@ def _groundness(world: World, case: Case, asked: Instance) -> Iterator[Labelled]
 
 
 def _more(world: World, case: Case, asked: Instance, reply: str) -> Iterator[Labelled]:
-    given = asked._replace(evidence=_said(case.gold))
+    given = asked._replace(evidence=case.gold.text)
     if world.chance(0.5):
         given = given._replace(preceding_sentences=world.choice(case.gold.sentences))
     enough = given._replace(segment=case.answer)
@@ -84,7 +90,3 @@ def _beside(world: World, case: Case) -> str:
     """A sentence on the same subject that the gold passage does not have."""
     double = new_entity(world, case.entity.kind, case.entity.name)
     return passage(world, double, without=case.relation, most=1).sentences[-1]
-
-
-def _said(page: Passage) -> str:
-    return page.text

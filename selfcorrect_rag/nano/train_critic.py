@@ -1,4 +1,5 @@
-"""Trains the nano critic, from the nano generator: it answers the prompts of tables 8 to 12.
+"""Trains the nano critic, from the nano generator: it answers the prompts of tables 8 to 12, and
+questions, as a chat model would.
 
     OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_critic --out DIR
 
@@ -6,6 +7,7 @@ The same command goes on from the newest checkpoint after a kill and ends in the
 """
 
 import argparse
+import json
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,18 +15,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from selfcorrect_rag.asking_prompts import writing_prompt
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate, packed
 from selfcorrect_rag.nano.completions import Completion, Piece, encode
 from selfcorrect_rag.nano.embedded import generator_path
-from selfcorrect_rag.nano.judgements import judgements
+from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements
+from selfcorrect_rag.nano.tokenizer import BOS, EOS, PAD
 from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 CRITIC = Settings(steps=1500, hints=0.0, early=0.2, rate=2e-3, flat=0.4, threads=1)
 """The first share reads short passages."""
+TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
+"""A conversation is its texts, a line break after each."""
 ROW = 2048
 """Most tokens of a row: a table's instructions and demonstrations, and what is asked under them."""
 
@@ -51,13 +59,22 @@ class CriticBatches:
         rows: list[Encoded] = []
         while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.tokens:
             for made in judgements(world, 1 if early else world.choice((1, 3, 5))):
-                text = f"{ASPECTS[made.aspect].prompt(made.instance)}\n"
-                asked[made.aspect].append(Completion([Piece(text)], [Piece(made.label)]))
+                asked[made.aspect].append(_completion(made))
             for texts in asked.values():
                 if len(texts) >= 12:
                     rows += _rows(self.tokenizer, texts)
                     texts.clear()
         return packed(rows, self.settings.tokens, world.random)[:CHUNK]
+
+
+def _completion(made: Labelled) -> Completion:
+    """A judgement, or an answer, as a chat model is asked for it."""
+    if made.aspect == WRITING:
+        messages = writing_prompt(made.instance, sentence=False)
+        text = "".join(f"{message.text}\n" for message in messages)
+    else:
+        text = f"{ASPECTS[made.aspect].prompt(made.instance)}\n"
+    return Completion([Piece(text)], [Piece(made.label)])
 
 
 def _rows(tokenizer: PreTrainedTokenizerFast, texts: Sequence[Completion]) -> list[Encoded]:
@@ -82,7 +99,25 @@ def main() -> None:
             mean = sum(losses) / len(losses)
             print(f"step {step}/{CRITIC.steps}  loss {mean:.4f}  {time.time() - began:.0f} s")
             losses.clear()
-    export(trainer.model, trainer.tokenizer, folder / "critic")
+    export(trainer.model, chat_tokenizer(trainer.tokenizer), folder / "critic")
+
+
+def chat_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """The generator's tokenizer for a chat model, to which reflection tokens are text."""
+    inner = json.loads(tokenizer.backend_tokenizer.to_str())
+    for token in inner["added_tokens"]:
+        token["special"] = token["content"] not in CONTROL_TOKENS
+    made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=Tokenizer.from_str(json.dumps(inner)),
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=tokenizer.model_max_length,
+    )
+    made.chat_template = TEMPLATE
+    return made
 
 
 if __name__ == "__main__":
