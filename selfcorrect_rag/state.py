@@ -7,6 +7,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
 
+from selfcorrect_rag.costs import CostedOutput, Usage, blank_costs
 from selfcorrect_rag.reflection import Reflection
 from selfcorrect_rag.thresholds import Action
 
@@ -43,6 +44,8 @@ class Segment(TypedDict):
     prompt_tokens: int
     shortened: int
     """Prompt tokens cut away so that the prompt fits the model's context."""
+    requests: int
+    """Requests to a provider that it took; 0 where a backend took the whole batch as one call."""
 
 
 class Candidate(TypedDict):
@@ -111,21 +114,6 @@ class Citation(TypedDict):
     """Which segments of the answer were generated from it."""
 
 
-class Usage(TypedDict):
-    """What a run has cost so far."""
-
-    model_calls: int
-    """Batches sent to the model."""
-    prompts: int
-    prompt_tokens: int
-    generated_tokens: int
-    retrievals: int
-    pruned: int
-    """Passages dropped by their ISREL before their segment was decoded."""
-    tokens_saved: int
-    """Estimate of what pruning saved: the mean length of a candidate for each pruned passage."""
-
-
 class SelfRAGInput(TypedDict, total=False):
     """Give ``question``, or ``messages`` whose last human message is the question."""
 
@@ -135,7 +123,7 @@ class SelfRAGInput(TypedDict, total=False):
     """Passages fixed by the caller for this turn: nothing is retrieved."""
 
 
-class SelfRAGOutput(TypedDict, total=False):
+class SelfRAGOutput(CostedOutput, total=False):
     """The answer, and everything that led to it."""
 
     question: str
@@ -193,6 +181,7 @@ def blank_self_rag() -> dict[str, Any]:
             pruned=0,
             tokens_saved=0,
         ),
+        **blank_costs(),
     }
 
 
@@ -233,7 +222,7 @@ class Correction(TypedDict, total=False):
     """What was retrieved or given."""
     grades: list[Grade]
     action: Action | None
-    """None where nothing was retrieved because no evidence was wanted."""
+    """None where no evidence was wanted, or a limit on the cost left no call for grading."""
     strips: list[Strip]
     """Of the retrieved documents, in the order of the text."""
     web_query: str
@@ -248,7 +237,7 @@ class Correction(TypedDict, total=False):
     """What the answer is written from: internal first, then external."""
 
 
-class CRAGOutput(Correction, total=False):
+class CRAGOutput(Correction, CostedOutput, total=False):
     """The answer, and everything that led to it."""
 
     question: str
@@ -297,4 +286,5 @@ def blank_crag() -> dict[str, Any]:
         "web_failure": "",
         "knowledge": [],
         "notes": [],
+        **blank_costs(),
     }

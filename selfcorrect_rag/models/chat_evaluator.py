@@ -93,6 +93,11 @@ class ChatEvaluator(RetrievalEvaluator):
             grading.read(await self.llm.abatch(prompts, self._config))
         return self._done(grading)
 
+    def model_calls(self, passages: Sequence[str]) -> int:
+        """Calls that scoring them takes where each answer can be read."""
+        asked = sum(bool(passage.strip()) for passage in passages)
+        return -(-asked // self.together)
+
     def _done(self, grading: "_Grading") -> list[float]:
         with self._counting:
             for field in fields(ChatCounts):

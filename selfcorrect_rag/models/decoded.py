@@ -73,6 +73,7 @@ class Decoded:
             logprob=self.logprob,
             prompt_tokens=len(encoded.ids),
             shortened=encoded.shortened,
+            requests=0,
         )
 
 

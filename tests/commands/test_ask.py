@@ -64,6 +64,28 @@ def test_knobs_reach_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert hard["retrieve"]
 
 
+def test_what_a_question_costs_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    result = ask(capsys)
+    assert {step: cost["model_calls"] for step, cost in result["costs"].items()} == {
+        "decide_retrieval": 1,
+        "retrieve": 0,
+        "generate_and_critique": 1,
+        "beam_select": 0,
+        "write_answer": 0,
+    }
+    assert result["stopped"] is None
+    assert main(["ask", QUESTION, "--explain-cost", "--max-model-calls", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "max_model_calls is 1: evidence was retrieved without asking" in shown
+    lines = [line.split() for line in shown.splitlines()]
+    (step,) = [line for line in lines if line[:1] == ["generate_and_critique"]]
+    (whole,) = [line for line in lines if line[:2] == ["in", "all"]]
+    assert step[1:4] == whole[2:5]
+    assert step[1] == "1"
+    assert main(["ask", QUESTION]) == 0
+    assert "tokens read" not in capsys.readouterr().out
+
+
 def test_every_knob_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["ask", "--help"])
