@@ -116,7 +116,7 @@ def test_what_may_be_written_is_held_against_the_tokens() -> None:
     assert result["stopped"] == "max_tokens"
     assert result["notes"] == [
         "max_tokens is 210: 2 of 3 candidates were written",
-        "max_tokens is 210: 1 of 4 candidates were written",
+        "max_tokens is 210: 1 of 6 candidates were written",
     ]
 
 
