@@ -90,7 +90,9 @@ def used(usage: Usage, segments: Sequence[Segment]) -> Usage:
     calls = max(1, sum(segment["requests"] for segment in segments))
     prompt_tokens = sum(segment["prompt_tokens"] for segment in segments)
     generated_tokens = sum(segment["tokens"] for segment in segments)
-    tally().add(calls, prompt_tokens, generated_tokens)
+    # A provider that read nothing has not told.
+    told = (prompt_tokens, generated_tokens) if prompt_tokens else (None, None)
+    tally().add(calls, *told)
     pruned = [segment for segment in segments if segment["finish_reason"] == "pruned"]
     decoded = [segment["tokens"] for segment in segments if segment["finish_reason"] != "pruned"]
     saved = sum(sum(decoded) // len(decoded) - segment["tokens"] for segment in pruned)
