@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from selfcorrect_rag.labels import Labels
 from selfcorrect_rag.reflection import Group
 
 
@@ -41,6 +42,10 @@ HEADINGS: Mapping[str, str] = {
 
 OPTIONAL = frozenset({"input", "preceding_sentences"})
 """Fields that a prompt leaves out where an instance lacks them; without others it is not made."""
+
+
+SEPARATOR = "\n\n##\n"
+"""What stands between the parts of a prompt."""
 
 
 class Demonstration(NamedTuple):
@@ -89,11 +94,16 @@ class Aspect:
         """
         if lacking := self.lacks(instance):
             raise ValueError(f"{self.group} is judged by {', '.join(lacking)}, which is absent")
+        return f"{self.opening}{SEPARATOR}{self._asked(instance)}"
+
+    @cached_property
+    def opening(self) -> str:
+        """Instructions and demonstrations: what all prompts begin with."""
         shown = [
             f"{self._asked(demo.instance)} {demo.label}\nExplanation: {demo.explanation}"
             for demo in self.demonstrations
         ]
-        return "\n\n##\n".join([self.instructions, *shown, self._asked(instance)])
+        return SEPARATOR.join([self.instructions, *shown])
 
     def read(self, answer: str) -> Judgement | None:
         """The judgement that ``answer`` opens with; None where it keeps to no form of the tables.
@@ -101,31 +111,19 @@ class Aspect:
         Upper and lower case, brackets, emphasis, the heading before the label and the explanation
         after it may vary. Any other label, or two of them, is none.
         """
-        found = self._label.match(answer)
+        found = self.labels.find(answer)
         if not found:
             return None
-        label = self._spelling[_plain(found["bracketed"] or found["bare"])]
-        explanation = _EXPLANATION.sub("", answer[found.end() :], count=1).split("\n##")[0]
-        return Judgement(label, self.choices[label], explanation.strip())
+        explanation = _EXPLANATION.sub("", answer[found.end :], count=1).split("\n##")[0]
+        return Judgement(found.label, self.choices[found.label], explanation.strip())
+
+    @cached_property
+    def labels(self) -> Labels:
+        """The labels of :attr:`choices`, as an answer gives them."""
+        return Labels(tuple(self.choices), _VERDICTS)
 
     def _asked(self, instance: Instance) -> str:
         return f"{fields_text(instance, self.fields)}\n{self.verdict}"
-
-    @cached_property
-    def _spelling(self) -> dict[str, str]:
-        return {_plain(label): label for label in self.choices}
-
-    @cached_property
-    def _label(self) -> re.Pattern[str]:
-        labels = "|".join(
-            r"\s*".join(map(re.escape, label.strip("[]").split())) for label in self.choices
-        )
-        return re.compile(
-            rf"[\s*`]*(?:(?:{_VERDICTS})[\s*`:?]*)?(?:"
-            rf"\[\s*(?P<bracketed>{labels})\s*\](?=[\s*`.:]*explanation\b|[^\[\n]*(?:\n|\Z))|"
-            rf"(?P<bare>{labels})(?=[*`.]*\s*(?:\n|\Z|[*`]*explanation\b)))",
-            re.IGNORECASE,
-        )
 
 
 def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> str:
@@ -143,9 +141,5 @@ def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> s
     )
 
 
-_VERDICTS = r"need\s+retrieval|rating|score|perceived\s+utility"
+_VERDICTS = ("need retrieval", "rating", "score", "perceived utility")
 _EXPLANATION = re.compile(r"\A[\s*`.:]*(?:explanation\b[\s*`:]*)?", re.IGNORECASE)
-
-
-def _plain(label: str) -> str:
-    return "".join(label.strip("[]").lower().split())

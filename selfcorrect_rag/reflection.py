@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 
 class Group(StrEnum):
@@ -71,6 +71,9 @@ class Reflection(TypedDict):
     """The token that was chosen."""
     logprobs: dict[str, float]
     """Natural log-probability of each token of the group under the full vocabulary, <= 0."""
+    prompted: NotRequired[Literal["soft", "hard"]]
+    """That a prompt asked for the token, as a label in text: of a model that gave probabilities of
+    its labels, or of one that only named one, which then has 0 and each other -100."""
 
 
 class Critique(TypedDict):
@@ -143,34 +146,37 @@ def critique(reflections: Iterable[Reflection]) -> Critique:
     )
 
 
-def sequence_probability(logprob: float, tokens: int) -> float:
+def sequence_probability(logprob: float | None, tokens: int) -> float | None:
     """p(y_t|x,d,y_<t) of Eq. 3 as the geometric mean over the segment's tokens, in [0, 1].
 
     Args:
-        logprob: sum of the log-probabilities of all tokens of the segment.
+        logprob: sum of the log-probabilities of all tokens of the segment; None where the model
+            gave none, and then p is absent too.
         tokens: how many there are. The mean keeps long segments from losing by length alone; the
             paper writes a bare p, its code takes this mean.
     """
-    return math.exp(logprob / max(tokens, 1))
+    return None if logprob is None else math.exp(logprob / max(tokens, 1))
 
 
-def segment_score(scores: Critique, sequence: float, weights: Weights) -> float:
+def segment_score(scores: Critique, sequence: float | None, weights: Weights) -> float:
     """f(y_t, d, Critique) of Eq. 3-4.
 
     This is the one place that says what absence does: **a critique that the model did not give
     adds nothing**. For ISREL and ISSUP that is also what the worst judgement adds, because
     silence is no support; for ISUSE, which a model gives once at the end of its output, it is
-    neither praise nor blame.
+    neither praise nor blame. A probability that it did not give is absent for all its segments.
     """
     return (
-        weights.sequence * sequence
+        weights.sequence * (sequence or 0.0)
         + weights.isrel * (scores["isrel"] or 0.0)
         + weights.issup * (scores["issup"] or 0.0)
         + weights.isuse * (scores["isuse"] or 0.0)
     )
 
 
-def path_score(segments: Sequence[tuple[Critique, float]], weights: Weights, rule: str) -> float:
+def path_score(
+    segments: Sequence[tuple[Critique, float | None]], weights: Weights, rule: str
+) -> float:
     """Score a beam of several segments, each a critique and a sequence probability.
 
     The paper scores segments and is silent on how a path adds up. ``mean``, the default, is
@@ -194,8 +200,7 @@ def path_score(segments: Sequence[tuple[Critique, float]], weights: Weights, rul
                 issup=_mean(scores["issup"] for scores, _ in segments),
                 isuse=_mean(scores["isuse"] for scores, _ in segments),
             )
-            sequence = math.fsum(p for _, p in segments) / len(segments)
-            return segment_score(means, sequence, weights)
+            return segment_score(means, _mean(p for _, p in segments), weights)
         case _:
             raise ValueError(f"path rule {rule!r} is none of {', '.join(PATH_RULES)}")
 

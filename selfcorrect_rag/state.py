@@ -39,8 +39,8 @@ class Segment(TypedDict):
     finish_reason: Literal["end", "retrieval", "length", "stop", "pruned"]
     tokens: int
     """Tokens generated."""
-    logprob: float
-    """Sum of their natural log-probabilities."""
+    logprob: float | None
+    """Sum of their natural log-probabilities; None where a provider gives none."""
     prompt_tokens: int
     shortened: int
     """Prompt tokens cut away so that the prompt fits the model's context."""
@@ -65,7 +65,10 @@ class Candidate(TypedDict):
     isrel: float | None
     issup: float | None
     isuse: float | None
-    sequence_probability: float
+    sequence_probability: float | None
+    """None where a provider gives no log-probabilities."""
+    hard: list[str]
+    """The groups of which a chat model only named a label, without probabilities."""
     score: float
     """Of this segment alone, Eq. 3."""
     path_score: float

@@ -91,7 +91,10 @@ def place(title: str, source: str) -> str:
 
 
 def show_candidates(console: "Console", candidates: list[Candidate], letter: str) -> None:
-    """Print the table of candidates; ``letter`` is what their passages are numbered after."""
+    """Print the table of candidates; ``letter`` is what their passages are numbered after.
+
+    A score of a hard label, without probabilities, is marked with an h.
+    """
     console.print(_table(candidates, letter))
 
 
@@ -144,7 +147,7 @@ def _table(candidates: list[Candidate], letter: str) -> "Table":
         table.add_row(
             "*" if candidate["chosen"] else " ",
             "-" if candidate["passage"] is None else str(candidate["passage"] + 1),
-            *(_number(candidate[name]) for name in ("isrel", "issup", "isuse")),
+            *(_critique(candidate, group) for group in ("ISREL", "ISSUP", "ISUSE")),
             _number(candidate["sequence_probability"]),
             _number(candidate["path_score" if several else "score"]),
             _written(candidate),
@@ -158,6 +161,11 @@ def _written(candidate: Candidate) -> "Text":
 
     dropped = f" ({candidate['dropped']})" if candidate["dropped"] else ""
     return Text(inert(candidate["text"] + dropped))
+
+
+def _critique(candidate: Candidate, group: str) -> str:
+    mark = " h" if group in candidate["hard"] else ""
+    return _number(candidate[group.lower()]) + mark  # type: ignore[literal-required]
 
 
 def _number(value: float | None) -> str:

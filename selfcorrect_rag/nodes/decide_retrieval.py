@@ -80,13 +80,17 @@ def _update(
     asked: Segment | None,
     retrieve: bool = False,
 ) -> Update:
-    probability, usage = None, state["usage"]
+    probability, usage, notes = None, state["usage"], state["notes"]
     if asked is not None:
-        reflection = asked["reflections"][0]
-        # There is no evidence to keep using yet, so a first [Continue ...] asks for some.
-        retrieve = next_step(reflection, settings) != "none"
-        probability = retrieval_probability(reflection)
         usage = used(usage, [asked])
+        if asked["reflections"]:
+            reflection = asked["reflections"][0]
+            # There is no evidence to keep using yet, so a first [Continue ...] asks for some.
+            retrieve = next_step(reflection, settings) != "none"
+            probability = retrieval_probability(reflection)
+        else:
+            retrieve = True
+            notes = [*notes, "the model did not say whether it needs evidence: it got some"]
     decision = Decision(
         retrieve=retrieve,
         probability=probability,
@@ -96,4 +100,4 @@ def _update(
     emit("retrieval_decided", **decision)
     step: Step = "retrieve" if retrieve else "none"
     first = Beam(segments=[], score=0.0, next=step, retrieved=[])
-    return {"retrieval": decision, "beams": [first], "usage": usage}
+    return {"retrieval": decision, "beams": [first], "usage": usage, "notes": notes}

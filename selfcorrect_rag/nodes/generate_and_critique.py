@@ -144,6 +144,7 @@ def _update(
             f"{len(shortened)} of {len(segments)} prompts were longer than the model's context: "
             f"up to {max(shortened)} tokens were cut, passages first"
         )
+    notes += [note for note in prompted_notes(segments) if note not in notes]
     marks: Update = {}
     if batch.limit:
         what = f"{len(segments)} of {batch.wanted} candidates were written"
@@ -173,6 +174,7 @@ def _candidate(
         judgements=_judgements(segment["reflections"]),
         **scores,
         sequence_probability=sequence,
+        hard=[r["group"] for r in segment["reflections"] if r.get("prompted") == "hard"],
         score=segment_score(scores, sequence, settings.weights),
         path_score=path_score([*before, (scores, sequence)], settings.weights, settings.path_rule),
         next=None if segment["next"] is None else next_step(segment["next"], settings),
@@ -182,9 +184,21 @@ def _candidate(
     )
 
 
-def _scores(written: Candidate) -> tuple[Critique, float]:
+def _scores(written: Candidate) -> tuple[Critique, float | None]:
     scores = Critique(isrel=written["isrel"], issup=written["issup"], isuse=written["isuse"])
     return scores, written["sequence_probability"]
+
+
+def prompted_notes(segments: Sequence[Segment]) -> list[str]:
+    """What a reader should know about reflection tokens that no model has generated."""
+    reflections = [r for s in segments for r in (*s["reflections"], s["next"]) if r is not None]
+    kinds = {reflection.get("prompted") for reflection in reflections}
+    notes = []
+    if kinds & {"soft", "hard"}:
+        notes.append("the model has no reflection tokens: prompts asked for what they say")
+    if "hard" in kinds:
+        notes.append("its provider gave no probabilities: critiques are hard labels")
+    return notes
 
 
 def _judgements(reflections: Sequence[Reflection]) -> dict[str, dict[str, float]]:

@@ -1,0 +1,64 @@
+"""A few labels, and how an answer that opens with one of them is read. Pure Python."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+
+class Found(NamedTuple):
+    """The label that a text opens with."""
+
+    label: str
+    """As :class:`Labels` spells it."""
+    start: int
+    """Where in the text the label may begin: after a heading, before spaces and brackets."""
+    end: int
+    """After the label."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What may be answered, with or without brackets, such as ``[Relevant]`` or ``yes``."""
+
+    each: tuple[str, ...]
+    headings: tuple[str, ...] = ()
+    """What may stand before a label."""
+
+    def find(self, text: str) -> Found | None:
+        """The label that ``text`` opens with; None where it opens with none.
+
+        Upper and lower case, brackets, emphasis, a heading before the label and an explanation
+        after it may vary. Any other label, or two of them, is none.
+        """
+        found = self._pattern.match(text)
+        if not found:
+            return None
+        label = self._spelling[plain(found["bracketed"] or found["bare"])]
+        return Found(label, max(found.end("heading"), 0), found.end())
+
+    @cached_property
+    def _spelling(self) -> dict[str, str]:
+        return {plain(label): label for label in self.each}
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        labels = "|".join(
+            r"\s*".join(map(re.escape, label.strip("[]").split())) for label in self.each
+        )
+        headings = "|".join(r"\s+".join(map(re.escape, h.split())) for h in self.headings)
+        return re.compile(
+            (rf"(?P<heading>[\s*`]*(?:{headings})[*`:?]*)?" if headings else "(?P<heading>)")
+            + rf"[\s*`:?]*(?:\[\s*(?P<bracketed>{labels})\s*\]"
+            r"(?=[\s*`.:]*explanation\b|[^\[\n]*(?:\n|\Z))|"
+            rf"(?P<bare>{labels})(?=[*`.]*\s*(?:\n|\Z|[*`]*explanation\b)))",
+            re.IGNORECASE,
+        )
+
+
+_DECORATION = re.compile(r"[\s\[\]*`]+")
+
+
+def plain(text: str) -> str:
+    """Text of a label, or of its beginning, as labels are compared: no case, spaces, brackets."""
+    return _DECORATION.sub("", text).lower()

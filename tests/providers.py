@@ -1,0 +1,148 @@
+"""Scripted chat models in the shapes that providers' answers have."""
+
+import math
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import PrivateAttr
+
+Piece = tuple[str, float] | tuple[str, float, dict[str, float]]
+"""A token of an answer, its probability, and those of what could have stood in its place."""
+
+
+class Refused(Exception):
+    """What a provider says to an option that it does not know."""
+
+    status_code = 400
+
+
+class RateLimited(Exception):
+    """What a provider says to too many calls, with or without when to come back."""
+
+    status_code = 429
+
+    def __init__(self, retry_after: str | None = None) -> None:
+        super().__init__("slow down")
+        headers = {} if retry_after is None else {"retry-after": retry_after}
+        self.response = type("Response", (), {"headers": headers})()
+
+
+def content(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+    """Tokens as ``response_metadata["logprobs"]["content"]`` holds them."""
+    return [
+        {
+            "token": text,
+            "logprob": math.log(p),
+            "top_logprobs": [
+                {"token": other, "logprob": math.log(q)}
+                for other, q in {text: p, **(rest[0] if rest else {})}.items()
+            ],
+        }
+        for text, p, *rest in pieces
+    ]
+
+
+class Provider(BaseChatModel):
+    """Answers a prompt by a function of its text, and remembers prompts and options.
+
+    The function gives text, tokens with probabilities, or an error to raise.
+    """
+
+    answer: Callable[[str], Any]
+    takes: frozenset[str] = frozenset()
+    """Options that it knows; others are ignored."""
+    refuses: frozenset[str] = frozenset()
+    """Options that it answers with an error."""
+    extra_body: dict[str, Any] | None = None
+    _calls: list[tuple[str, dict[str, Any]]] = PrivateAttr(default_factory=list)
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+
+    @property
+    def calls(self) -> list[tuple[str, dict[str, Any]]]:
+        return list(self._calls)
+
+    @property
+    def prompts(self) -> list[str]:
+        return [prompt for prompt, _ in self._calls]
+
+    @property
+    def _llm_type(self) -> str:
+        return "provider"
+
+    def _generate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=self._message(messages, kwargs))])
+
+    def _message(self, messages: list[BaseMessage], options: dict[str, Any]) -> AIMessage:
+        prompt = "\n".join(str(message.content) for message in messages)
+        with self._lock:
+            self._calls.append((prompt, options))
+        if refused := self.refuses & options.keys():
+            raise Refused(f"unknown: {sorted(refused)}")
+        given = self.answer(prompt)
+        if isinstance(given, Exception):
+            raise given
+        if isinstance(given, str):
+            given = [(given, 1.0)] if given else []
+        text = "".join(piece[0] for piece in given)
+        usage = {"input_tokens": 10, "output_tokens": len(given), "total_tokens": 10 + len(given)}
+        if "tools" in options:
+            (tool,) = options["tools"]
+            call = {"name": tool["function"]["name"], "args": self._arguments(text), "id": "1"}
+            return AIMessage("", tool_calls=[call], usage_metadata=usage)
+        logprobs = (
+            {"content": content(given)} if "logprobs" in self.takes & options.keys() else None
+        )
+        return AIMessage(text, response_metadata={"logprobs": logprobs}, usage_metadata=usage)
+
+    def _arguments(self, text: str) -> dict[str, Any]:
+        labels = [line.rsplit(": ", 1)[-1] for line in text.splitlines()]
+        return {f"label_{number}": label for number, label in enumerate(labels, start=1)}
+
+
+class ToolCaller(Provider):
+    """One that can call tools, which LangChain makes structured output of."""
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Runnable[Any, Any]:
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools])
+
+
+class Streaming(Provider):
+    """One that gives its answers in chunks, log-probabilities with them, as ``streaming=True``."""
+
+    def _stream(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        message = self._message(messages, kwargs)
+        for token in (message.response_metadata["logprobs"] or {"content": []})["content"]:
+            metadata = {"logprobs": {"content": [token]}}
+            yield ChatGenerationChunk(
+                message=AIMessageChunk(token["token"], response_metadata=metadata)
+            )
+
+    async def _astream(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        for chunk in self._stream(messages, **kwargs):
+            yield chunk
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        kwargs.pop("run_manager", None), kwargs.pop("stop", None)
+        chunks = list(self._stream(messages, **kwargs))
+        message = chunks[0].message
+        for chunk in chunks[1:]:
+            message = message + chunk.message  # type: ignore[assignment]
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+LOGPROBS = {"takes": frozenset({"logprobs"}), "refuses": frozenset({"extra_body"})}
+"""A server in the shape of OpenAI's."""
+VLLM = {"takes": frozenset({"logprobs", "extra_body"})}
+REFUSES = {"refuses": frozenset({"logprobs"})}
