@@ -17,6 +17,7 @@ from langgraph.types import Checkpointer
 
 from selfcorrect_rag.crag import add_correction
 from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.prompted_llm import reflecting
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
@@ -38,7 +39,7 @@ SelfCRAG = CompiledStateGraph[SelfCRAGState, SelfCRAGSettings, CRAGInput, SelfCR
 
 
 def create_self_crag(
-    llm: ReflectionLLM,
+    llm: ReflectionLLM | Runnable[Any, Any],
     retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
     evaluator: RetrievalEvaluator,
     web_search: WebSearch,
@@ -53,18 +54,14 @@ def create_self_crag(
 ) -> SelfCRAG:
     """Build the Self-CRAG graph.
 
-    Arguments are those of :func:`~selfcorrect_rag.crag.create_crag`, but for ``llm``, which
-    reflects, and ``settings``. Its output has the fields of both graphs; candidates and citations
-    point into ``knowledge``.
+    Arguments are those of :func:`~selfcorrect_rag.crag.create_crag`, but for ``settings``, and for
+    ``llm``, which reflects or is wrapped as in :func:`~selfcorrect_rag.self_rag.create_self_rag`.
+    Its output has the fields of both graphs; candidates and citations point into ``knowledge``.
 
     Raises:
-        TypeError: ``llm`` gives no reflection tokens.
+        TypeError: ``llm`` is no LangChain model.
     """
-    if not isinstance(llm, ReflectionLLM):
-        raise TypeError(
-            f"create_self_crag needs a ReflectionLLM, which {type(llm).__name__} is not: "
-            "create_crag takes any model"
-        )
+    llm = reflecting(llm)
     settings = settings or SelfCRAGSettings()
     if not isinstance(retriever, Runnable):
         retriever = RunnableLambda(retriever)

@@ -15,6 +15,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
 from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.prompted_llm import reflecting
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
@@ -33,7 +34,7 @@ SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRA
 
 
 def create_self_rag(
-    llm: ReflectionLLM,
+    llm: ReflectionLLM | Runnable[Any, Any],
     retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
     *,
     settings: SelfRAGSettings | None = None,
@@ -47,7 +48,8 @@ def create_self_rag(
 
     Args:
         llm: a model that reflects, e.g.
-            :class:`~selfcorrect_rag.models.TransformersReflectionLLM`.
+            :class:`~selfcorrect_rag.models.TransformersReflectionLLM`. Any other chat model or LLM
+            is wrapped (:class:`~selfcorrect_rag.models.PromptedReflectionLLM`), and notes say so.
         retriever: any LangChain retriever, or a function from a query to documents.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept; None keeps nothing.
@@ -62,13 +64,9 @@ def create_self_rag(
         :class:`~selfcorrect_rag.settings.SelfRAGSettings` or a dict of some of its fields.
 
     Raises:
-        TypeError: ``llm`` gives no reflection tokens.
+        TypeError: ``llm`` is no LangChain model.
     """
-    if not isinstance(llm, ReflectionLLM):
-        raise TypeError(
-            f"create_self_rag needs a ReflectionLLM, which {type(llm).__name__} is not: use "
-            "TransformersReflectionLLM.from_pretrained(...) with a Self-RAG checkpoint"
-        )
+    llm = reflecting(llm)
     settings = settings or SelfRAGSettings()
     if not isinstance(retriever, Runnable):
         retriever = RunnableLambda(retriever)

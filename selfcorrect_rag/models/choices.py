@@ -217,7 +217,7 @@ class _Asking:
         self.is_retry |= self._answers == 1 and None in self.choices
 
     def answer(self) -> Answer:
-        return Answer(self.choices, Cost().plus(self.outcomes), self.error)
+        return Answer(self.choices, Cost.of(self.outcomes), self.error)
 
 
 def _came(way: Way, outcome: Outcome) -> bool:

@@ -63,15 +63,19 @@ class Cost(NamedTuple):
     """As far as the model tells."""
     tokens: int = 0
 
-    def plus(self, outcomes: Iterable[Outcome]) -> "Cost":
-        """This and the cost of ``outcomes``."""
-        requests, prompt_tokens, tokens = self
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome]) -> "Cost":
+        """What these calls took together."""
+        cost = cls()
         for outcome in outcomes:
             usage = getattr(outcome.message, "usage_metadata", None) or {}
-            requests += outcome.requests
-            prompt_tokens += usage.get("input_tokens", 0)
-            tokens += usage.get("output_tokens", 0)
-        return Cost(requests, prompt_tokens, tokens)
+            read, wrote = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
+            cost = cost.plus(cls(outcome.requests, read, wrote))
+        return cost
+
+    def plus(self, other: "Cost") -> "Cost":
+        """Both together."""
+        return Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
 Rounds = Generator["list[Call] | Future[None]", list[Outcome], Result]

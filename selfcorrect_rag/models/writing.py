@@ -1,0 +1,117 @@
+"""Text by any chat model, with its probability where the provider gives log-probabilities."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from langchain_core.runnables import Runnable
+
+from selfcorrect_rag.asking_prompts import END, writing_prompt
+from selfcorrect_rag.aspect import Instance
+from selfcorrect_rag.errors import EngineFailed
+from selfcorrect_rag.models.choices import own_extra
+from selfcorrect_rag.models.forms import Tokenizer
+from selfcorrect_rag.models.label_probabilities import tokens_of
+from selfcorrect_rag.models.rounds import Call, Cost, Outcome, Rounds, is_refusal
+
+_CUT = frozenset({"length", "max_tokens", "MAX_TOKENS"})
+"""What providers call an end at the limit of tokens."""
+
+
+_END = re.compile(re.escape(END), re.IGNORECASE)
+
+
+class Written(NamedTuple):
+    """What a model wrote."""
+
+    text: str
+    is_open: bool
+    """Whether the answer goes on after it."""
+    finish_reason: Literal["end", "length", "stop"]
+    mean_logprob: float | None
+    """Of its tokens; None where the provider gives none."""
+    tokens: int
+    cost: Cost
+
+
+class Writer:
+    """Asks a chat model for answers; which options it takes shows as it refuses others."""
+
+    def __init__(self, model: Runnable[Any, Any], *, tokenizer: Tokenizer | None = None) -> None:
+        """Write with ``model``, a chat model or an LLM; ``tokenizer`` as for ``Chooser``."""
+        self.model, self._tokenizer, self._level = model, tokenizer, 0
+
+    def rounds(
+        self,
+        asked: Sequence[tuple[Instance, bool]],
+        *,
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        **sampling: Any,
+    ) -> Rounds[list[Written]]:
+        """An answer to each instance, or its next sentence where the flag beside it says so.
+
+        Raises:
+            EngineFailed: the model gave none of them.
+        """
+        prompts = [writing_prompt(instance, sentence=sentence) for instance, sentence in asked]
+        ways = self._ways(max_tokens, sampling)
+        tried: list[list[Outcome]] = [[] for _ in prompts]
+        for level in range(self._level, len(ways)):
+            waiting = [i for i, outcomes in enumerate(tried) if not outcomes or _refused(outcomes)]
+            if not waiting:
+                break
+            calls = [Call(self.model.bind(**ways[level]), prompts[i]) for i in waiting]
+            outcomes = yield calls
+            for i, outcome in zip(waiting, outcomes, strict=True):
+                tried[i].append(outcome)
+            if len(waiting) == len(prompts) and any(o.error is None for o in outcomes):
+                self._level = max(self._level, level)  # below, all were refused
+        errors = [outcomes[-1].error for outcomes in tried]
+        if errors and all(errors):
+            reason = " ".join(str(errors[0]).split())
+            raise EngineFailed(
+                f"the model gave no answer ({type(errors[0]).__name__}: {reason})"
+            ) from errors[0]
+        return [
+            _written(outcomes, sentence, stop)
+            for outcomes, (_, sentence) in zip(tried, asked, strict=True)
+        ]
+
+    def _ways(self, max_tokens: int, sampling: dict[str, Any]) -> list[dict[str, Any]]:
+        """Options to bind, from the most that may be taken to none."""
+        limited = {**sampling, "max_tokens": max_tokens}
+        full = {**limited, "logprobs": True}
+        if self._tokenizer is not None:
+            # On vLLM, chosen ids in one request spoil other log-probabilities beside it.
+            full["extra_body"] = {**own_extra(self.model), "logprob_token_ids": [0]}
+        return [full, limited, {}]
+
+
+def _refused(outcomes: Sequence[Outcome]) -> bool:
+    error = outcomes[-1].error
+    return error is not None and is_refusal(error)
+
+
+def _written(outcomes: Sequence[Outcome], sentence: bool, stop: Sequence[str]) -> Written:
+    outcome, cost = outcomes[-1], Cost.of(outcomes)
+    text = outcome.text
+    metadata = getattr(outcome.message, "response_metadata", None) or {}
+    ended = metadata.get("finish_reason") or metadata.get("stop_reason")
+    finish_reason: Literal["end", "length", "stop"] = "length" if ended in _CUT else "end"
+    if any(s in text for s in stop):
+        text = text[: min(text.find(s) for s in stop if s in text)]
+        finish_reason = "stop"
+    end = _END.search(text) if sentence else None
+    text = text[: end.start()] if end else text
+    is_open = sentence and not end and bool(text.strip()) and finish_reason == "end"
+    logprobs = [token.logprob for token in tokens_of(outcome.message) or ()]
+    return Written(
+        text=text.strip(),
+        is_open=is_open,
+        finish_reason=finish_reason,
+        mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
+        tokens=len(logprobs) or cost.tokens,
+        cost=cost,
+    )
