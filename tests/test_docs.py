@@ -93,19 +93,12 @@ def test_the_python_of_the_docs_on_instruct_rag_runs() -> None:
     assert names["judgement"] == {"aligns": True, "explanation": "Yes, it does."}
 
 
-def test_the_docs_on_cost_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import shlex
-
+def test_the_python_of_the_docs_on_cost_runs(capsys: pytest.CaptureFixture[str]) -> None:
     from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-    from selfcorrect_rag.cli import main
     from tests.test_crag import PagesWebSearch, WordEvaluator, document
 
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
-    (block,) = BLOCK.findall(text)
+    (block,) = BLOCK.findall((ROOT / "docs" / "cost.md").read_text(encoding="utf-8"))
     names: dict[str, object] = {
         "llm": FakeListChatModel(responses=["Jane Austen."]),
         "retriever": lambda query: [document("Gold is here.")],
@@ -115,11 +108,5 @@ def test_the_docs_on_cost_run(
     exec(compile(block, "cost.md", "exec"), names)
     shown = capsys.readouterr().out
     assert "grade_documents 1 None None" in shown
-    assert (
-        "Jane Austen. max_model_calls ['max_model_calls is 2: passages were kept whole']" in shown
-    )
-    for line in re.findall(r"^selfcorrect-rag (.*)$", text, re.MULTILINE):
-        assert main(shlex.split(line)) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"generate_and_critique +1 +\d", shown)
-    assert '"stopped": "max_model_calls"' in shown
+    note = "max_model_calls is 2: passages were kept whole"
+    assert f"Jane Austen. max_model_calls [{note!r}]" in shown

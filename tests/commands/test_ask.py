@@ -1,6 +1,8 @@
 """`selfcorrect-rag ask` and `demo`, on the nano generator and a real Chroma index."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +86,17 @@ def test_what_a_question_costs_is_explained(capsys: pytest.CaptureFixture[str]) 
     assert step[1] == "1"
     assert main(["ask", QUESTION]) == 0
     assert "tokens read" not in capsys.readouterr().out
+
+
+def test_the_commands_of_the_docs_on_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cost.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^selfcorrect-rag (.*)$", text, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert main(shlex.split(command)) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"generate_and_critique +1 +\d", shown)
+    assert '"stopped": "max_model_calls"' in shown
 
 
 def test_every_knob_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
