@@ -60,6 +60,7 @@ def _segment(groups: Sequence[Group]) -> Segment:
         logprob=-1.0,
         prompt_tokens=100,
         shortened=0,
+        requests=0,
     )
 
 

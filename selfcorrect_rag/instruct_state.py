@@ -7,6 +7,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
 
+from selfcorrect_rag.costs import CostedOutput, blank_costs
 from selfcorrect_rag.state import Citation
 
 Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
@@ -36,7 +37,7 @@ class InstructRAGInput(TypedDict, total=False):
     """Documents fixed by the caller for this turn, best first: nothing is retrieved."""
 
 
-class InstructRAGOutput(TypedDict, total=False):
+class InstructRAGOutput(CostedOutput, total=False):
     """The answer, and everything that led to it."""
 
     question: str
@@ -88,4 +89,5 @@ def blank_instruct_rag(mode: Mode) -> dict[str, Any]:
         "demonstrations": [],
         "numbering": [],
         "notes": [],
+        **blank_costs(),
     }

@@ -85,7 +85,7 @@ def create_self_rag(
     graph.add_node("decide_retrieval", decide_retrieval(llm, settings))
     graph.add_node("retrieve", retrieve(retriever, settings))
     graph.add_node("generate_and_critique", generate_and_critique(llm, settings))
-    graph.add_node("beam_select", beam_select(settings))
+    graph.add_node("beam_select", beam_select(llm, settings))
     graph.add_node("write_answer", write_answer(settings))
 
     graph.add_edge(START, "read_question")

@@ -23,6 +23,20 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    max_model_calls: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Most model calls for a question; the best answer that they allow is given.",
+    )
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000_000,
+        description="Tokens read and written for a question after which no step begins but the "
+        "answer itself.",
+    )
+
     def merged(self, context: object) -> Self:
         """These settings with what a run's context sets on top.
 

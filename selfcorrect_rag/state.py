@@ -7,6 +7,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
 
+from selfcorrect_rag.costs import CostedOutput, Usage, blank_costs
 from selfcorrect_rag.reflection import Reflection
 from selfcorrect_rag.thresholds import Action
 
@@ -116,21 +117,6 @@ class Citation(TypedDict):
     """Which segments of the answer were generated from it."""
 
 
-class Usage(TypedDict):
-    """What a run has cost so far."""
-
-    model_calls: int
-    """Batches sent to the model."""
-    prompts: int
-    prompt_tokens: int
-    generated_tokens: int
-    retrievals: int
-    pruned: int
-    """Passages dropped by their ISREL before their segment was decoded."""
-    tokens_saved: int
-    """Estimate of what pruning saved: the mean length of a candidate for each pruned passage."""
-
-
 class SelfRAGInput(TypedDict, total=False):
     """Give ``question``, or ``messages`` whose last human message is the question."""
 
@@ -140,7 +126,7 @@ class SelfRAGInput(TypedDict, total=False):
     """Passages fixed by the caller for this turn: nothing is retrieved."""
 
 
-class SelfRAGOutput(TypedDict, total=False):
+class SelfRAGOutput(CostedOutput, total=False):
     """The answer, and everything that led to it."""
 
     question: str
@@ -200,6 +186,7 @@ def blank_self_rag() -> dict[str, Any]:
             pruned=0,
             tokens_saved=0,
         ),
+        **blank_costs(),
     }
 
 
@@ -240,7 +227,7 @@ class Correction(TypedDict, total=False):
     """What was retrieved or given."""
     grades: list[Grade]
     action: Action | None
-    """None where nothing was retrieved because no evidence was wanted."""
+    """None where no evidence was wanted, or a limit on the cost left no call for grading."""
     thresholds: dict[Literal["upper", "lower"], float]
     """Scores that the action was chosen by; empty where there is none."""
     strips: list[Strip]
@@ -257,7 +244,7 @@ class Correction(TypedDict, total=False):
     """What the answer is written from: internal first, then external."""
 
 
-class CRAGOutput(Correction, total=False):
+class CRAGOutput(Correction, CostedOutput, total=False):
     """The answer, and everything that led to it."""
 
     question: str
@@ -308,4 +295,5 @@ def blank_crag() -> dict[str, Any]:
         "web_failure": "",
         "knowledge": [],
         "notes": [],
+        **blank_costs(),
     }

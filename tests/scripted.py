@@ -86,6 +86,12 @@ def document(title: str, text: str = "", **metadata: Any) -> Document:
     return Document(text or f"About {title}.", metadata={"title": title, **metadata}, id=title)
 
 
+def timeless(result: Any) -> Any:
+    """A result without what no two runs have in common: the seconds of its steps."""
+    costs = {step: {**cost, "seconds": 0} for step, cost in result["costs"].items()}
+    return {**result, "costs": costs}
+
+
 def passage_of(prompt: str) -> str:
     """The title of the passage that a prompt ends with."""
     return prompt.rsplit("<paragraph>", 1)[-1].split("\n")[0]

@@ -91,3 +91,22 @@ def test_the_python_of_the_docs_on_instruct_rag_runs() -> None:
     assert (result["answer"], result["useful_documents"]) == ("George Eliot", [0])  # type: ignore[index]
     assert (baseline["answer"], baseline["rationale"]) == ("George Eliot [1].", "")  # type: ignore[index]
     assert names["judgement"] == {"aligns": True, "explanation": "Yes, it does."}
+
+
+def test_the_python_of_the_docs_on_cost_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    from langchain_core.language_models.fake_chat_models import FakeListChatModel
+
+    from tests.test_crag import PagesWebSearch, WordEvaluator, document
+
+    (block,) = BLOCK.findall((ROOT / "docs" / "cost.md").read_text(encoding="utf-8"))
+    names: dict[str, object] = {
+        "llm": FakeListChatModel(responses=["Jane Austen."]),
+        "retriever": lambda query: [document("Gold is here.")],
+        "evaluator": WordEvaluator(),
+        "web_search": PagesWebSearch(),
+    }
+    exec(compile(block, "cost.md", "exec"), names)
+    shown = capsys.readouterr().out
+    assert "grade_documents 1 None None" in shown
+    note = "max_model_calls is 2: passages were kept whole"
+    assert f"Jane Austen. max_model_calls [{note!r}]" in shown

@@ -10,7 +10,15 @@ from selfcorrect_rag import create_self_crag
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
 from selfcorrect_rag.settings import SelfCRAGSettings
 from selfcorrect_rag.state import Segment
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, passage_of, segment
+from tests.scripted import (
+    FULL,
+    RELEVANT,
+    USEFUL,
+    ScriptedReflectionLLM,
+    passage_of,
+    segment,
+    timeless,
+)
 from tests.test_crag import (
     AMBIGUOUS,
     CORRECT,
@@ -138,7 +146,7 @@ async def test_sync_and_async_agree() -> None:
     for texts in (CORRECT, AMBIGUOUS, INCORRECT):
         built = graph(texts, ScriptedReflectionLLM(write=write))
         asked: Any = {"question": "Who?"}
-        assert built.invoke(asked) == await built.ainvoke(asked)
+        assert timeless(built.invoke(asked)) == timeless(await built.ainvoke(asked))
 
 
 def test_its_settings_are_both_graphs() -> None:

@@ -31,6 +31,7 @@ from selfcorrect_rag.commands.graphs import GRAPHS, SETTINGS
 from selfcorrect_rag.commands.index import DEFAULT_INDEX
 from selfcorrect_rag.commands.knobs import BadKnob, add_knobs, settings_from
 from selfcorrect_rag.commands.show import console, say
+from selfcorrect_rag.commands.show_costs import show_costs
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import demo_index, generator_path, rationale_model_path
 from selfcorrect_rag.render import render_run
@@ -63,6 +64,9 @@ def add_parser(subparsers: Any) -> None:
         "--embeddings",
         metavar="MODULE:ATTRIBUTE",
         help="the LangChain embeddings that the index was made with, where they are your own",
+    )
+    parser.add_argument(
+        "--explain-cost", action="store_true", help="print calls, tokens and seconds by step too"
     )
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
     parser.add_argument(
@@ -107,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
         print(as_json(result, seconds))
     else:
         graph.show(console(), result, seconds, source)
+        if args.explain_cost:
+            show_costs(console(), result)
     if args.html:
         _write_page(args.html, {**result, "seconds": round(seconds, 3)})
     return 0

@@ -37,7 +37,7 @@ def show_self_crag(console: "Console", result: dict[str, Any], seconds: float, s
     """The same, with the retrieval decision before it and the candidates after."""
     show_question(console, result)
     show_decision(console, result["retrieval"])
-    if result["action"]:
+    if result["action"] or result["strips"]:
         _show_correction(console, result, source)
     show_candidates(console, result["candidates"], "K")
     show_answer(console, result)
@@ -47,7 +47,8 @@ def show_self_crag(console: "Console", result: dict[str, Any], seconds: float, s
 
 
 def _show_correction(console: "Console", result: dict[str, Any], source: str) -> None:
-    _show_action(console, result)
+    if result["action"]:
+        _show_action(console, result)
     if result["passages"]:
         say(console, (f"  passages from {source}:", "dim"))
         scores = [_graded(grade["score"], result["thresholds"]) for grade in result["grades"]]

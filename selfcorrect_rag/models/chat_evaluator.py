@@ -108,6 +108,11 @@ class ChatEvaluator(RetrievalEvaluator):
         """The async twin of :meth:`score`."""
         return await arun(self._rounds(question, passages), self.max_concurrency)
 
+    def model_calls(self, passages: Sequence[str]) -> int:
+        """Calls that scoring them takes where each answer can be read."""
+        asked = sum(bool(passage.strip()) for passage in passages)
+        return -(-asked // self.together)
+
     def _rounds(self, question: str, passages: Sequence[str]) -> Rounds[list[float]]:
         grading, is_plain = _Grading(self, question, passages), self._is_plain
         while prompts := grading.prompts():

@@ -3,12 +3,17 @@
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.callbacks import (
+    AsyncCallbackManager,
+    AsyncCallbackManagerForLLMRun,
+    CallbackManager,
+    CallbackManagerForLLMRun,
+)
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.llms import BaseLLM
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.base import RunnableBindingBase
 
 from selfcorrect_rag.prompts import Prompt
@@ -36,7 +41,7 @@ class LLMChat(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return _result(self.llm.invoke(self.prompt, **kwargs))
+        return _result(self.llm.invoke(self.prompt, _within(run_manager), **kwargs))
 
     async def _agenerate(
         self,
@@ -45,7 +50,7 @@ class LLMChat(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return _result(await self.llm.ainvoke(self.prompt, **kwargs))
+        return _result(await self.llm.ainvoke(self.prompt, _within(run_manager), **kwargs))
 
     def _stream(
         self,
@@ -54,7 +59,7 @@ class LLMChat(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        for text in self.llm.stream(self.prompt, **kwargs):
+        for text in self.llm.stream(self.prompt, _within(run_manager), **kwargs):
             yield ChatGenerationChunk(message=AIMessageChunk(content=text))
 
     async def _astream(
@@ -64,7 +69,7 @@ class LLMChat(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        async for text in self.llm.astream(self.prompt, **kwargs):
+        async for text in self.llm.astream(self.prompt, _within(run_manager), **kwargs):
             yield ChatGenerationChunk(message=AIMessageChunk(content=text))
 
 
@@ -78,6 +83,18 @@ def model_behind(llm: Runnable[Any, Any]) -> Runnable[Any, Any]:
 def is_llm(llm: Runnable[Any, Any]) -> bool:
     """Whether ``llm`` continues plain text, rather than answering messages."""
     return isinstance(model_behind(llm), BaseLLM)
+
+
+def _within(
+    run: CallbackManagerForLLMRun | AsyncCallbackManagerForLLMRun | None,
+) -> RunnableConfig | None:
+    """The LLM's run belongs to the chat model's, so that nobody takes them for two calls."""
+    if run is None:
+        return None
+    is_sync = isinstance(run, CallbackManagerForLLMRun)
+    kind = CallbackManager if is_sync else AsyncCallbackManager
+    handlers = run.inheritable_handlers
+    return RunnableConfig(callbacks=kind(handlers, handlers, parent_run_id=run.run_id))
 
 
 def _result(text: str) -> ChatResult:

@@ -61,21 +61,38 @@ class ReflectionLLM(BaseLLM):
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         """The async twin of :meth:`_segments`."""
 
+    def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
+        """Most model calls that one batch takes, whatever comes back; a limit is held against it.
+
+        1 where the whole batch goes to the model as one. A backend that asks a provider for each
+        prompt says more.
+
+        Args:
+            prompts: how many there are.
+            choose: whether it is :meth:`choose` that is called.
+            critique: whether segments are criticised.
+        """
+        return 1
+
     def generate_segments(
         self,
         prompts: Sequence[Prompt],
         *,
         max_tokens: int | None = None,
         prune_below: float | None = None,
+        critique: bool = True,
         callbacks: Callbacks = None,
     ) -> list[Segment]:
         """Write one segment for each prompt, all in one batch.
 
         A segment ends at the next retrieval token, at the model's end of text or at
-        ``max_tokens``.
+        ``max_tokens``. Without ``critique``, a backend that criticises in calls of their own saves
+        them; for others it is part of what the model writes.
         """
         result = self.generate_prompt(
-            list(prompts), callbacks=callbacks, **_segment_options(max_tokens, prune_below)
+            list(prompts),
+            callbacks=callbacks,
+            **_segment_options(max_tokens, prune_below, critique),
         )
         return _segments_of(result)
 
@@ -85,11 +102,14 @@ class ReflectionLLM(BaseLLM):
         *,
         max_tokens: int | None = None,
         prune_below: float | None = None,
+        critique: bool = True,
         callbacks: Callbacks = None,
     ) -> list[Segment]:
         """The async twin of :meth:`generate_segments`."""
         result = await self.agenerate_prompt(
-            list(prompts), callbacks=callbacks, **_segment_options(max_tokens, prune_below)
+            list(prompts),
+            callbacks=callbacks,
+            **_segment_options(max_tokens, prune_below, critique),
         )
         return _segments_of(result)
 
@@ -130,12 +150,16 @@ class ReflectionLLM(BaseLLM):
         return _result(await self._asegments([prompt_of(text) for text in prompts], **options))
 
 
-def _segment_options(max_tokens: int | None, prune_below: float | None) -> dict[str, Any]:
+def _segment_options(
+    max_tokens: int | None, prune_below: float | None, critique: bool
+) -> dict[str, Any]:
     options: dict[str, Any] = {"stop_at_retrieval": True}
     if max_tokens is not None:
         options["max_tokens"] = max_tokens
     if prune_below is not None:
         options["prune_below"] = prune_below
+    if not critique:
+        options["critique"] = False
     return options
 
 

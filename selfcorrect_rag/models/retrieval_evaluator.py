@@ -39,6 +39,10 @@ class RetrievalEvaluator(ABC):
             One score in [-1, 1] for each passage, in their order.
         """
 
+    def model_calls(self, passages: Sequence[str]) -> int:
+        """Model calls that scoring them takes: none for blank ones, 1 where they are one batch."""
+        return int(any(passage.strip() for passage in passages))
+
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
         """The async twin of :meth:`score`."""
         return await asyncio.to_thread(self.score, question, passages)

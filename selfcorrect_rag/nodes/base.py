@@ -1,5 +1,6 @@
-"""What every node shares: a sync and an async form, the run's settings and its events."""
+"""What every node shares: a sync and an async form, the run's settings, events and costs."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -7,8 +8,10 @@ from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs
 from langgraph.runtime import get_runtime
 
+from selfcorrect_rag.costs import Usage
+from selfcorrect_rag.nodes.tally import Tally, counted_config, tallied, tally
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state import Segment, Usage
+from selfcorrect_rag.state import Segment
 
 Update = dict[str, Any]
 
@@ -22,6 +25,9 @@ class Node(Runnable[State, Update]):
 
     LangGraph traces each node by itself. A ``RunnableLambda`` would trace it twice and inspect
     signatures at every call, which costs more than all of our own nodes together.
+
+    What the step cost is put to ``costs``, unless it sets them itself, which begins a turn. A step
+    that fails, or pauses, gives no update, so that what is tried again is counted once.
     """
 
     def __init__(
@@ -32,12 +38,25 @@ class Node(Runnable[State, Update]):
         self._sync, self._asynchronous = sync, asynchronous
 
     def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
-        return self._sync(input)
+        with tallied() as counted:
+            started = time.perf_counter()
+            update = self._sync(input)
+            return _costed(update, counted, time.perf_counter() - started, config)
 
     async def ainvoke(
         self, input: State, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Update:
-        return await self._asynchronous(input)
+        with tallied() as counted:
+            started = time.perf_counter()
+            update = await self._asynchronous(input)
+            return _costed(update, counted, time.perf_counter() - started, config)
+
+
+def _costed(
+    update: Update, counted: Tally, seconds: float, config: RunnableConfig | None
+) -> Update:
+    step = ensure_config(config)["metadata"]["langgraph_node"]
+    return {"costs": {step: counted.cost(seconds)}, **update}
 
 
 def plain_node(run: Callable[[State], Update]) -> Node[State]:
@@ -61,7 +80,7 @@ def callbacks() -> Any:
 
 def quiet() -> RunnableConfig:
     """The config of the node that is running, for a call whose tokens are no part of the answer."""
-    return merge_configs(ensure_config(), {"tags": ["nostream"]})
+    return merge_configs(counted_config(), {"tags": ["nostream"]})
 
 
 def emit(event: str, **data: Any) -> None:
@@ -70,15 +89,24 @@ def emit(event: str, **data: Any) -> None:
 
 
 def used(usage: Usage, segments: Sequence[Segment]) -> Usage:
-    """The cost so far plus one model call that wrote ``segments``."""
+    """The cost so far plus one call of the model that wrote ``segments``; the step's tally too.
+
+    The batch is one model call, unless the backend had to ask a provider for each prompt.
+    """
+    calls = max(1, sum(segment["requests"] for segment in segments))
+    prompt_tokens = sum(segment["prompt_tokens"] for segment in segments)
+    generated_tokens = sum(segment["tokens"] for segment in segments)
+    # A provider that read nothing has not told.
+    told = (prompt_tokens, generated_tokens) if prompt_tokens else (None, None)
+    tally().add(calls, *told)
     pruned = [segment for segment in segments if segment["finish_reason"] == "pruned"]
     decoded = [segment["tokens"] for segment in segments if segment["finish_reason"] != "pruned"]
     saved = sum(sum(decoded) // len(decoded) - segment["tokens"] for segment in pruned)
     return Usage(
-        model_calls=usage["model_calls"] + 1,
+        model_calls=usage["model_calls"] + calls,
         prompts=usage["prompts"] + len(segments),
-        prompt_tokens=usage["prompt_tokens"] + sum(s["prompt_tokens"] for s in segments),
-        generated_tokens=usage["generated_tokens"] + sum(s["tokens"] for s in segments),
+        prompt_tokens=usage["prompt_tokens"] + prompt_tokens,
+        generated_tokens=usage["generated_tokens"] + generated_tokens,
         retrievals=usage["retrievals"],
         pruned=usage["pruned"] + len(pruned),
         tokens_saved=usage["tokens_saved"] + max(saved, 0),

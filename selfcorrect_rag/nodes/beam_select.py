@@ -3,23 +3,26 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.limits import limit_met, stopped
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, SelfRAGState
 
 
-def beam_select(settings: SelfRAGSettings) -> Node[SelfRAGState]:
+def beam_select(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[SelfRAGState]:
     """Rank by path score and keep the ``beam_width`` best (section 3.3, tree decoding).
 
     A finished beam stays in the race with its score. Dropped candidates cannot be chosen; a beam
     all of whose candidates are dropped ends where it is. Ties go to the earlier candidate, which
-    is the one whose passage was retrieved first.
+    is the one whose passage was retrieved first. Where a limit leaves ``llm`` no call for one more
+    segment, the beams end as they are.
     """
 
     def run(state: SelfRAGState) -> Update:
         chosen = current(settings)
         new = [c for c in state["candidates"] if c["depth"] == state["depth"]]
-        update = _closed(state, chosen, new) if chosen.closed else _open(state, chosen, new)
+        update = _closed(state, chosen, new) if chosen.closed else _open(llm, state, chosen, new)
         best = update["beams"][0]
         if best["segments"]:
             emit(
@@ -33,7 +36,9 @@ def beam_select(settings: SelfRAGSettings) -> Node[SelfRAGState]:
     return plain_node(run)
 
 
-def _open(state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candidate]) -> Update:
+def _open(
+    llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candidate]
+) -> Update:
     racing = [beam for beam in state["beams"] if beam["next"] is None]
     racing += [_extended(state["beams"][c["beam"]], c) for c in new if c["dropped"] is None]
     alive = {c["beam"] for c in new if c["dropped"] is None}
@@ -44,13 +49,20 @@ def _open(state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candidat
     if not racing:
         racing, update = _best_dropped(state, new)
     ranked = sorted(racing, key=lambda beam: -beam["score"])[: settings.beam_width]
-    if state["depth"] + 1 >= settings.depth and any(beam["next"] for beam in ranked):
+    if not any(beam["next"] for beam in ranked):
+        return {**update, "beams": ranked}
+    limit = limit_met(state, settings, llm.most_calls(1), settings.segment_tokens)
+    if state["depth"] + 1 >= settings.depth:
         update["notes"] = [
             *update.get("notes", state["notes"]),
             f"the answer was cut at its limit of {settings.depth} segments",
         ]
-        ranked = [{**beam, "next": None} for beam in ranked]
-    return {**update, "beams": ranked}
+    elif limit:
+        what = f"the answer ends after segment {state['depth'] + 1}"
+        update |= stopped({**state, **update}, settings, limit, what)
+    else:
+        return {**update, "beams": ranked}
+    return {**update, "beams": [{**beam, "next": None} for beam in ranked]}
 
 
 def _extended(beam: Beam, candidate: Candidate) -> Beam:

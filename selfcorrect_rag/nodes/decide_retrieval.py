@@ -1,7 +1,9 @@
 """decide_retrieval: ask the model, with one token, whether the answer needs evidence."""
 
+from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
+from selfcorrect_rag.nodes.limits import limit_met, stopped
 from selfcorrect_rag.prompts import Prompt, decision_prompt, question_text
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL, Group, Reflection, retrieval_probability
 from selfcorrect_rag.settings import SelfRAGSettings
@@ -27,34 +29,59 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings) -> Step:
 
 
 def decide_retrieval(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[SelfRAGState]:
-    """Decide before the first segment. Costs one token, or nothing in modes always and never."""
+    """Decide before the first segment. Costs one token, or nothing in modes always and never.
+
+    Where a limit leaves no more than a first candidate, evidence is retrieved unasked.
+    """
 
     def run(state: SelfRAGState) -> Update:
         chosen = current(settings)
+        if limit := _limit(llm, state, chosen):
+            return _unasked(state, chosen, limit)
         if chosen.mode != "adaptive":
-            return _update(state, chosen, None)
+            return _update(state, chosen, None, retrieve=chosen.mode == "always")
         asked = llm.choose([_prompt(state, chosen)], Group.RETRIEVE, callbacks=callbacks())
         return _update(state, chosen, asked[0])
 
     async def arun(state: SelfRAGState) -> Update:
         chosen = current(settings)
+        if limit := _limit(llm, state, chosen):
+            return _unasked(state, chosen, limit)
         if chosen.mode != "adaptive":
-            return _update(state, chosen, None)
+            return _update(state, chosen, None, retrieve=chosen.mode == "always")
         asked = await llm.achoose([_prompt(state, chosen)], Group.RETRIEVE, callbacks=callbacks())
         return _update(state, chosen, asked[0])
 
     return Node(run, arun)
 
 
+def _limit(llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings) -> Limit | None:
+    if settings.mode != "adaptive":
+        return None
+    calls = llm.most_calls(1, choose=True) + llm.most_calls(1)
+    return limit_met(state, settings, calls, 1 + settings.segment_tokens)
+
+
+def _unasked(state: SelfRAGState, settings: SelfRAGSettings, limit: Limit) -> Update:
+    what = "evidence was retrieved without asking whether it is wanted"
+    return {
+        **_update(state, settings, None, retrieve=True),
+        **stopped(state, settings, limit, what),
+    }
+
+
 def _prompt(state: SelfRAGState, settings: SelfRAGSettings) -> Prompt:
     return decision_prompt(question_text(state["question"], settings.instruction))
 
 
-def _update(state: SelfRAGState, settings: SelfRAGSettings, asked: Segment | None) -> Update:
+def _update(
+    state: SelfRAGState,
+    settings: SelfRAGSettings,
+    asked: Segment | None,
+    retrieve: bool = False,
+) -> Update:
     probability, usage, notes = None, state["usage"], state["notes"]
-    if asked is None:
-        retrieve = settings.mode == "always"
-    else:
+    if asked is not None:
         usage = used(usage, [asked])
         if asked["reflections"]:
             reflection = asked["reflections"][0]
@@ -67,7 +94,7 @@ def _update(state: SelfRAGState, settings: SelfRAGSettings, asked: Segment | Non
     decision = Decision(
         retrieve=retrieve,
         probability=probability,
-        threshold=settings.threshold if settings.mode == "adaptive" else None,
+        threshold=None if asked is None else settings.threshold,
         mode=settings.mode,
     )
     emit("retrieval_decided", **decision)

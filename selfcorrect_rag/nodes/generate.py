@@ -6,10 +6,11 @@ from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import Runnable, ensure_config
+from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.tally import counted_config
 from selfcorrect_rag.prompts import Prompt, as_text, knowledge_prompt, question_text, segment_prompt
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import Citation, CRAGState
@@ -27,11 +28,11 @@ def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node[CRAGState]
 
     def run(state: CRAGState) -> Update:
         prompt = _prompt(llm, state, current(settings))
-        return _update(state, llm.invoke(prompt, ensure_config()))
+        return _update(state, llm.invoke(prompt, counted_config()))
 
     async def arun(state: CRAGState) -> Update:
         prompt = _prompt(llm, state, current(settings))
-        return _update(state, await llm.ainvoke(prompt, ensure_config()))
+        return _update(state, await llm.ainvoke(prompt, counted_config()))
 
     return Node(run, arun)
 

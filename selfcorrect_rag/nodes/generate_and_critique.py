@@ -5,9 +5,11 @@ from typing import Any, NamedTuple, cast
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
 from selfcorrect_rag.nodes.decide_retrieval import next_step
+from selfcorrect_rag.nodes.limits import limit_met, stopped
 from selfcorrect_rag.prompts import Prompt, question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Critique,
@@ -30,6 +32,16 @@ class _Ask(NamedTuple):
     passage: int | None
 
 
+class _Batch(NamedTuple):
+    """The segments that one call writes."""
+
+    asks: list[_Ask]
+    critique: bool
+    limit: Limit | None
+    """What kept it from being all that the beams ask for."""
+    wanted: int
+
+
 def generate_and_critique(
     llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = "passages"
 ) -> Node[SelfRAGState]:
@@ -37,29 +49,49 @@ def generate_and_critique(
 
     (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved has a candidate for each passage,
     one that continues or goes without has one. ``source`` is where in the state passages stand.
+
+    Where a limit does not allow for all, the first of the best beam are written; the last to go is
+    the critique of the only one.
     """
 
     def run(state: SelfRAGState) -> Update:
-        chosen, asks = current(settings), _asks(state)
+        chosen = current(settings)
+        batch = _batch(llm, state, chosen)
         segments = llm.generate_segments(
-            _prompts(state, chosen, asks, source),
+            _prompts(state, chosen, batch.asks, source),
             max_tokens=chosen.segment_tokens,
             prune_below=chosen.prune_below,
+            critique=batch.critique,
             callbacks=callbacks(),
         )
-        return _update(state, chosen, asks, segments)
+        return _update(state, chosen, batch, segments)
 
     async def arun(state: SelfRAGState) -> Update:
-        chosen, asks = current(settings), _asks(state)
+        chosen = current(settings)
+        batch = _batch(llm, state, chosen)
         segments = await llm.agenerate_segments(
-            _prompts(state, chosen, asks, source),
+            _prompts(state, chosen, batch.asks, source),
             max_tokens=chosen.segment_tokens,
             prune_below=chosen.prune_below,
+            critique=batch.critique,
             callbacks=callbacks(),
         )
-        return _update(state, chosen, asks, segments)
+        return _update(state, chosen, batch, segments)
 
     return Node(run, arun)
+
+
+def _batch(llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings) -> _Batch:
+    """As many segments as the limits allow, and at least one."""
+
+    def limit(number: int) -> Limit | None:
+        tokens = number * settings.segment_tokens
+        return limit_met(state, settings, llm.most_calls(number), tokens)
+
+    asks = _asks(state)
+    number = next((n for n in range(len(asks), 1, -1) if not limit(n)), 1)
+    critique = limit(number) != "max_model_calls"
+    return _Batch(asks[:number], critique, limit(len(asks)), len(asks))
 
 
 def _asks(state: SelfRAGState) -> list[_Ask]:
@@ -91,11 +123,11 @@ def _prompts(
 def _update(
     state: SelfRAGState,
     settings: SelfRAGSettings,
-    asks: Sequence[_Ask],
+    batch: _Batch,
     segments: Sequence[Segment],
 ) -> Update:
     candidates = []
-    for ask, segment in zip(asks, segments, strict=True):
+    for ask, segment in zip(batch.asks, segments, strict=True):
         candidate = _candidate(state, settings, ask, segment)
         candidates.append(candidate)
         emit(
@@ -113,9 +145,15 @@ def _update(
             f"up to {max(shortened)} tokens were cut, passages first"
         )
     notes += [note for note in prompted_notes(segments) if note not in notes]
+    marks: Update = {}
+    if batch.limit:
+        what = f"{len(segments)} of {batch.wanted} candidates were written"
+        what += "" if batch.critique else ", without critique"
+        marks = stopped({**state, "notes": notes}, settings, batch.limit, what)
     return {
         "candidates": [*state["candidates"], *candidates],
         "notes": notes,
+        **marks,
         "usage": used(state["usage"], segments),
     }
 

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
+from selfcorrect_rag.nodes.tally import counted_calls
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
 from selfcorrect_rag.state import CRAGState, Grade
 from selfcorrect_rag.thresholds import Action, Thresholds
@@ -20,21 +23,38 @@ BRANCHES: dict[Action, list[str]] = {
 def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node[CRAGState]:
     """Score all documents in one batch and choose the action (CRAG sections 4.2 and 4.3).
 
-    Nothing retrieved is an incorrect retrieval.
+    Nothing retrieved is an incorrect retrieval. Where a limit leaves no call for grading, there is
+    no action, and what was retrieved is refined as if it were correct.
     """
 
     def run(state: CRAGState) -> Update:
-        texts = [titled(passage) for passage in state["passages"]]
-        return _update(
-            state, current(settings), evaluator, evaluator.score(state["question"], texts)
-        )
+        chosen, texts = current(settings), [titled(passage) for passage in state["passages"]]
+        calls = evaluator.model_calls(texts)
+        if limit := _limit(state, chosen, calls):
+            return _ungraded(state, chosen, limit)
+        with counted_calls(calls):
+            scores = evaluator.score(state["question"], texts)
+        return _update(state, chosen, evaluator, scores)
 
     async def arun(state: CRAGState) -> Update:
-        texts = [titled(passage) for passage in state["passages"]]
-        scores = await evaluator.ascore(state["question"], texts)
-        return _update(state, current(settings), evaluator, scores)
+        chosen, texts = current(settings), [titled(passage) for passage in state["passages"]]
+        calls = evaluator.model_calls(texts)
+        if limit := _limit(state, chosen, calls):
+            return _ungraded(state, chosen, limit)
+        with counted_calls(calls):
+            scores = await evaluator.ascore(state["question"], texts)
+        return _update(state, chosen, evaluator, scores)
 
     return Node(run, arun)
+
+
+def _limit(state: CRAGState, settings: CRAGSettings, calls: int) -> Limit | None:
+    return limit_met(state, settings, calls + FOR_THE_ANSWER) if calls else None
+
+
+def _ungraded(state: CRAGState, settings: CRAGSettings, limit: Limit) -> Update:
+    marks = stopped(state, settings, limit, "what was retrieved was not graded")
+    return {"grades": [], "action": None, "branches": ["refine"], **marks}
 
 
 def _update(

@@ -1,15 +1,18 @@
 """refine_strips and select_web_strips: what counts of retrieved documents and of web pages."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
+from selfcorrect_rag.nodes.tally import counted_calls
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState, Strip
-from selfcorrect_rag.strips import decompose, keep
+from selfcorrect_rag.strips import Decomposition, decompose, keep
 
 Cut = tuple[list[int], list[str]]
 """Strips: the document that each is from, and its text."""
@@ -25,41 +28,65 @@ def select_web_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> 
     return _refinement(evaluator, settings, "web_results", "web_strips", "select")
 
 
+class _Refining(NamedTuple):
+    """Strips that an evaluator is asked about, or documents that are kept as they are."""
+
+    settings: CRAGSettings
+    cut: Cut
+    texts: list[str]
+    """What the evaluator reads; nothing where it is not asked."""
+    calls: int
+    limit: Limit | None
+    """What left the evaluator no call."""
+
+
 def _refinement(
     evaluator: RetrievalEvaluator, settings: CRAGSettings, source: str, result: str, switch: str
 ) -> Node[Any]:
     """From the documents at ``source`` to the strips at ``result``; ``switch`` is the setting
-    that can leave it out."""
+    that can leave it out, as a limit can."""
+
+    def refining(state: Mapping[str, Any]) -> _Refining:
+        chosen, documents = current(settings), state[source]
+        whole = _cut(documents, "passage")
+        if not getattr(chosen, switch):
+            return _Refining(chosen, whole, [], 0, None)
+        cut = _cut(documents, chosen.decomposition)
+        texts = [titled(documents[i], text) for i, text in zip(*cut, strict=True)]
+        calls = evaluator.model_calls(texts)
+        if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
+            return _Refining(chosen, whole, [], 0, limit)
+        return _Refining(chosen, cut, texts, calls, None)
+
+    def update(
+        state: Mapping[str, Any], asked: _Refining, scores: Sequence[float] | None
+    ) -> Update:
+        update: Update = {result: _kept(result, asked.cut, scores, asked.settings)}
+        if asked.limit:
+            update |= stopped(state, asked.settings, asked.limit, f"{source} were kept whole")
+        return update
 
     def run(state: Mapping[str, Any]) -> Update:
-        chosen = current(settings)
-        on = getattr(chosen, switch)
-        strips = _cut(state[source], chosen, on)
-        texts = _read(strips, state[source])
-        scores = evaluator.score(state["question"], texts) if on else None
-        return {result: _kept(result, strips, scores, chosen)}
+        asked, scores = refining(state), None
+        if asked.calls:
+            with counted_calls(asked.calls):
+                scores = evaluator.score(state["question"], asked.texts)
+        return update(state, asked, scores)
 
     async def arun(state: Mapping[str, Any]) -> Update:
-        chosen = current(settings)
-        on = getattr(chosen, switch)
-        strips = _cut(state[source], chosen, on)
-        texts = _read(strips, state[source])
-        scores = await evaluator.ascore(state["question"], texts) if on else None
-        return {result: _kept(result, strips, scores, chosen)}
+        asked, scores = refining(state), None
+        if asked.calls:
+            with counted_calls(asked.calls):
+                scores = await evaluator.ascore(state["question"], asked.texts)
+        return update(state, asked, scores)
 
     return Node(run, arun)
 
 
-def _cut(documents: Sequence[Document], settings: CRAGSettings, on: bool) -> Cut:
-    """The strips of all documents; documents as they are where the step is left out."""
-    how = settings.decomposition if on else "passage"
+def _cut(documents: Sequence[Document], how: Decomposition) -> Cut:
+    """The strips of all documents."""
     pairs = [(i, s) for i, d in enumerate(documents) for s in decompose(d.page_content, how)]
     return [i for i, _ in pairs], [text for _, text in pairs]
-
-
-def _read(cut: Cut, documents: Sequence[Document]) -> list[str]:
-    """Strips as the evaluator reads them."""
-    return [titled(documents[i], text) for i, text in zip(*cut, strict=True)]
 
 
 def _kept(

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, ensure_config
+from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.errors import RetrievalFailed
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.tally import counted_config
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState
 
@@ -25,7 +26,7 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGSta
     def run(state: SelfRAGState) -> Update:
         queries = _queries(state)
         try:
-            found = retriever.batch(queries, ensure_config()) if queries else []
+            found = retriever.batch(queries, counted_config()) if queries else []
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
@@ -33,7 +34,7 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGSta
     async def arun(state: SelfRAGState) -> Update:
         queries = _queries(state)
         try:
-            found = await retriever.abatch(queries, ensure_config()) if queries else []
+            found = await retriever.abatch(queries, counted_config()) if queries else []
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))

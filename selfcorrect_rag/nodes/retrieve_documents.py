@@ -3,12 +3,13 @@
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, ensure_config
+from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.tally import counted_config
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState
 
@@ -30,7 +31,7 @@ def retrieve_documents(
             return _update(state, current(settings), state["passages"])
         try:
             return _update(
-                state, current(settings), retriever.invoke(state["question"], ensure_config())
+                state, current(settings), retriever.invoke(state["question"], counted_config())
             )
         except Exception as error:
             return _failed(state, error)
@@ -39,7 +40,7 @@ def retrieve_documents(
         if state["fixed"]:
             return _update(state, current(settings), state["passages"])
         try:
-            found = await retriever.ainvoke(state["question"], ensure_config())
+            found = await retriever.ainvoke(state["question"], counted_config())
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), found)

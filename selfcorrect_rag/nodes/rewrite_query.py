@@ -6,7 +6,9 @@ from typing import Any
 from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
+from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
+from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.prompts import as_text, rewrite_prompt
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState
@@ -18,7 +20,8 @@ LONGEST = 200
 def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Node[CRAGState]:
     """Rewrite with a model (section 4.5, Table 5), or by rule where ``llm`` is None.
 
-    A model that fails, or writes nothing of use, is replaced by the rule, and a note says so.
+    A model that fails, or writes nothing of use, or for which a limit leaves no call, is replaced
+    by the rule, and a note says so.
     """
 
     def run(state: CRAGState) -> Update:
@@ -26,6 +29,8 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
             return _update(state, state["question"])
         if llm is None:
             return _update(state, keywords(state["question"]))
+        if limit := limit_met(state, current(settings), 1 + FOR_THE_ANSWER):
+            return _by_rule(state, current(settings), limit)
         try:
             written = llm.invoke(rewrite_prompt(state["question"]), quiet())
         except Exception as error:
@@ -37,6 +42,8 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
             return _update(state, state["question"])
         if llm is None:
             return _update(state, keywords(state["question"]))
+        if limit := limit_met(state, current(settings), 1 + FOR_THE_ANSWER):
+            return _by_rule(state, current(settings), limit)
         try:
             written = await llm.ainvoke(rewrite_prompt(state["question"]), quiet())
         except Exception as error:
@@ -52,6 +59,11 @@ def _update(state: CRAGState, query: str, note: str | None = None) -> Update:
     if note:
         update["notes"] = [*state["notes"], note]
     return update
+
+
+def _by_rule(state: CRAGState, settings: CRAGSettings, limit: Limit) -> Update:
+    marks = stopped(state, settings, limit, "the query was made by rule")
+    return {**_update(state, keywords(state["question"])), **marks}
 
 
 def _written(state: CRAGState, written: object) -> Update:

@@ -3,17 +3,22 @@
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import Runnable, ensure_config
+from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.costs import known_tokens
 from selfcorrect_rag.instruct_prompts import inference_prompt
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState, Mode
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.context import exceeds, prompt_limit
+from selfcorrect_rag.models.decoded import room
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.tally import counted_config
 from selfcorrect_rag.prompts import Part, Prompt, as_text
 
+READABLE, LEFT = "that the model can read", "that max_tokens leaves"
+"""Whose limit a prompt does not fit."""
 NO_ANSWER = "No answer: the model wrote nothing."
 """What stands for an answer where there is none."""
 
@@ -24,19 +29,19 @@ def write_rationale(
     """Generate the rationale (Algorithm 1, lines 7 and 10), or what a baseline answers.
 
     A chat model gets one message, an LLM plain text to continue. Documents are numbered as they
-    are shown. Where the prompt does not fit the model's context, the weakest documents are dropped
-    first, then the first demonstrations; the best document stays.
+    are shown. Where the prompt does not fit the model's context, or what ``max_tokens`` leaves, the
+    weakest documents are dropped first, then the first demonstrations; the best document stays.
     """
 
     def run(state: InstructRAGState) -> Update:
         request = _Request(llm, state, current(settings))
         model, asked = request.call()
-        return request.update(model.invoke(asked, ensure_config(), **request.options))
+        return request.update(model.invoke(asked, counted_config(), **request.options))
 
     async def arun(state: InstructRAGState) -> Update:
         request = _Request(llm, state, current(settings))
         model, asked = request.call()
-        return request.update(await model.ainvoke(asked, ensure_config(), **request.options))
+        return request.update(await model.ainvoke(asked, counted_config(), **request.options))
 
     return Node(run, arun)
 
@@ -49,6 +54,7 @@ class _Request:
     ) -> None:
         self._llm, self._state, self._settings = llm, state, settings
         self._notes: list[str] = []
+        self._marks: Update = {}
         self.mode: Mode = state["mode"]
         if not state["passages"] and self.mode != "no_retrieval":
             self._notes.append("no document was found: answered from the model's own knowledge")
@@ -81,6 +87,7 @@ class _Request:
             "numbering": self._numbering(),
             "demonstrations": self._demonstrations,
             "notes": [*self._state["notes"], *self._notes],
+            **self._marks,
         }
         messages = self._state.get("messages") or []
         if messages and isinstance(messages[-1], HumanMessage):
@@ -103,20 +110,32 @@ class _Request:
             return Prompt(parts=(*prompt.parts, Part("\n", "trusted")))
         return prompt
 
+    def _limit(self) -> tuple[int | None, str]:
+        """Most tokens of the prompt, and what they are the limit of."""
+        settings = self._settings
+        own = prompt_limit(self._llm, settings.rationale_tokens, settings.context_tokens)
+        if settings.max_tokens is None:
+            return own, READABLE
+        spent = known_tokens(self._state["costs"])
+        left = room(max(settings.max_tokens - spent, 1), settings.rationale_tokens)[1]
+        if own is not None and left is not None and own <= left:
+            return own, READABLE
+        return left, LEFT
+
     def _fit(self) -> None:
-        settings, dropped = self._settings, [len(self._shown), len(self._demonstrations)]
-        limit = prompt_limit(self._llm, settings.rationale_tokens, settings.context_tokens)
-        if limit is None:
+        dropped = [len(self._shown), len(self._demonstrations)]
+        limit, whose = self._limit()
+        if limit is None or not exceeds(self._llm, self._prompt.to_string(), limit):
             return
+        if whose == LEFT:
+            self._marks["stopped"] = "max_tokens"
         while exceeds(self._llm, self._prompt.to_string(), limit):
             if len(self._shown) > 1:
                 self._shown.pop()
             elif self._demonstrations:
                 self._demonstrations.pop(0)
             else:
-                self._notes.append(
-                    f"the prompt is longer than the {limit} tokens that the model can read"
-                )
+                self._notes.append(f"the prompt is longer than the {limit} tokens {whose}")
                 break
             self._prompt = self._built()
         left = [len(self._shown), len(self._demonstrations)]
@@ -124,7 +143,7 @@ class _Request:
             if now < before:
                 self._notes.append(
                     f"{before - now} of {before} {what} dropped, the weakest first: the prompt "
-                    f"would be longer than the {limit} tokens that the model can read"
+                    f"would be longer than the {limit} tokens {whose}"
                 )
                 emit("dropped", what=what, number=before - now, limit=limit)
 

@@ -1,6 +1,8 @@
 """`selfcorrect-rag ask` and `demo`, on the nano generator and a real Chroma index."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +66,39 @@ def test_knobs_reach_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     hard = ask(capsys, "--threshold", "none")["retrieval"]
     assert hard["threshold"] is None
     assert hard["retrieve"]
+
+
+def test_what_a_question_costs_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    result = ask(capsys)
+    assert {step: cost["model_calls"] for step, cost in result["costs"].items()} == {
+        "decide_retrieval": 1,
+        "retrieve": 0,
+        "generate_and_critique": 1,
+        "beam_select": 0,
+        "write_answer": 0,
+    }
+    assert result["stopped"] is None
+    assert main(["ask", QUESTION, "--explain-cost", "--max-model-calls", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "max_model_calls is 1: evidence was retrieved without asking" in shown
+    lines = [line.split() for line in shown.splitlines()]
+    (step,) = [line for line in lines if line[:1] == ["generate_and_critique"]]
+    (whole,) = [line for line in lines if line[:2] == ["in", "all"]]
+    assert step[1:4] == whole[2:5]
+    assert step[1] == "1"
+    assert main(["ask", QUESTION]) == 0
+    assert "tokens read" not in capsys.readouterr().out
+
+
+def test_the_commands_of_the_docs_on_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cost.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^selfcorrect-rag (.*)$", text, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert main(shlex.split(command)) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"generate_and_critique +1 +\d", shown)
+    assert '"stopped": "max_model_calls"' in shown
 
 
 def test_every_knob_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:

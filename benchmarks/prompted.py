@@ -1,0 +1,97 @@
+"""Self-RAG by prompts, against the LangGraph tutorial's scheme, with the same model and questions.
+
+    python -m benchmarks.prompted [--limits N ...]
+
+Both get the nano generator as a chat model (:mod:`benchmarks.nano_chat` says what it can do), the
+demo corpus, five documents a question. The tutorial's scheme (:mod:`benchmarks.tutorial`) grades
+each document by a call, then the answer by two, and loops at most three times. All 160 questions of
+the demo corpus: facts, some of which the corpus lacks; misleading ones, whose answer it lacks; and
+ones that need no document. Ends in one line of JSON, figures a question:
+
+calls, tokens       asked of the model; tokens by the generator's tokenizer, all prompts included
+seconds             of the run here, one question after another: the model is tiny and local, so
+                    that this says nothing about a provider
+accuracy            of the facts: a gold answer stands in the answer, as words
+by kind             calls of facts, misleading questions and those that need no document
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.nano_chat import NanoChat
+from benchmarks.popqa import wilson
+from benchmarks.tutorial import create_tutorial
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
+from selfcorrect_rag.nano import demo_index, demo_questions, load_generator
+from selfcorrect_rag.nano.evaluate import contains
+
+KINDS = ("fact", "misleading", "no_retrieval")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--limits", type=int, nargs="*", default=[8, 4, 2, 1])
+    parser.add_argument("--every", type=int, default=1, help="only every Nth question")
+    args = parser.parse_args()
+    rows = demo_questions()[:: args.every]
+    chat = NanoChat(llm=load_generator())
+    with tempfile.TemporaryDirectory() as folder:
+        retriever = demo_index(Path(folder)).as_retriever(5)
+        self_rag = create_self_rag(PromptedReflectionLLM(chat), retriever)
+        tutorial = create_tutorial(chat, retriever)
+
+        def bounded(limit: int | None) -> Callable[[str], str]:
+            context: Any = {"depth": 1, "max_model_calls": limit}
+            return lambda question: self_rag.invoke({"question": question}, context=context)[
+                "answer"
+            ]
+
+        schemes: dict[str, Callable[[str], str]] = {
+            "tutorial": lambda asked: tutorial.invoke({"question": asked}).get("answer", ""),
+            "self_rag": bounded(None),
+            **{f"self_rag_{limit}_calls": bounded(limit) for limit in args.limits},
+        }
+        report = {name: _measured(chat, rows, answer) for name, answer in schemes.items()}
+    calls = report["self_rag"]["calls"] / report["tutorial"]["calls"]
+    figures = {"questions": len(rows), "calls_over_tutorial": round(calls, 3), **report}
+    print(json.dumps({"benchmark": "prompted", **figures}))
+
+
+def _measured(
+    chat: NanoChat, rows: list[dict[str, Any]], answer: Callable[[str], str]
+) -> dict[str, Any]:
+    """Figures of a scheme, a question."""
+    calls: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    tokens, right = [], []
+    chat.spent()
+    started = time.perf_counter()
+    for row in rows:
+        said = answer(row["question"])
+        spent = chat.spent()
+        calls[row["kind"]].append(spent["calls"])
+        tokens.append(spent["tokens"])
+        if row["kind"] == "fact":
+            right.append(contains(said, row["answers"]))
+    every = [number for numbers in calls.values() for number in numbers]
+    measured = {
+        "calls": round(fmean(every), 2),
+        "most_calls": max(every),
+        "tokens": round(fmean(tokens)),
+        "seconds": round((time.perf_counter() - started) / len(rows), 3),
+        "accuracy": round(fmean(right), 3),
+        "interval": wilson(sum(right), len(right)),
+        "calls_by_kind": {kind: round(fmean(n), 2) for kind, n in calls.items() if n},
+    }
+    print(measured, flush=True)
+    return measured
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What a question costs: model calls, tokens and seconds, by step. Pure Python."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypedDict
+
+Limit = Literal["max_model_calls", "max_tokens"]
+"""The settings that bound what a question costs."""
+
+
+class Usage(TypedDict):
+    """What Self-RAG's own model has cost so far."""
+
+    model_calls: int
+    """Batches sent to the model, or requests, where a provider takes one for each prompt."""
+    prompts: int
+    prompt_tokens: int
+    generated_tokens: int
+    retrievals: int
+    pruned: int
+    """Passages dropped by their ISREL before their segment was decoded."""
+    tokens_saved: int
+    """Estimate of what pruning saved: the mean length of a candidate for each pruned passage."""
+
+
+class Cost(TypedDict):
+    """What a step has cost, all its turns in a loop together."""
+
+    model_calls: int
+    """Batches sent to a local model, and requests to a provider; failed ones count."""
+    prompt_tokens: int | None
+    """None where a model did not say."""
+    generated_tokens: int | None
+    """None where a model did not say."""
+    seconds: float
+
+
+FREE = Cost(model_calls=0, prompt_tokens=0, generated_tokens=0, seconds=0.0)
+
+
+def costs_together(costs: dict[str, Cost], more: dict[str, Cost]) -> dict[str, Cost]:
+    """Costs by step with more of them added, from branches side by side or a loop.
+
+    No more at all, an empty dict, begins afresh: that is how a turn of a thread starts.
+    """
+    if not more:
+        return {}
+    added = {step: _sum(costs.get(step, FREE), cost) for step, cost in more.items()}
+    return {**costs, **added}
+
+
+def total(costs: Mapping[str, Cost]) -> Cost:
+    """The cost of all steps; tokens are None where any of them is."""
+    whole = FREE
+    for cost in costs.values():
+        whole = _sum(whole, cost)
+    return whole
+
+
+def known_tokens(costs: Mapping[str, Cost]) -> int:
+    """Tokens read and written, without those of models that did not say."""
+    return sum(
+        (cost["prompt_tokens"] or 0) + (cost["generated_tokens"] or 0) for cost in costs.values()
+    )
+
+
+def _sum(one: Cost, other: Cost) -> Cost:
+    return Cost(
+        model_calls=one["model_calls"] + other["model_calls"],
+        prompt_tokens=plus(one["prompt_tokens"], other["prompt_tokens"]),
+        generated_tokens=plus(one["generated_tokens"], other["generated_tokens"]),
+        seconds=one["seconds"] + other["seconds"],
+    )
+
+
+def plus(one: int | None, other: int | None) -> int | None:
+    """The sum, which is not known where either is not."""
+    return None if one is None or other is None else one + other
+
+
+class CostedOutput(TypedDict, total=False):
+    """What every graph says about the cost of a question."""
+
+    costs: Annotated[dict[str, Cost], costs_together]
+    """By step (node), in the order in which they first ran; nested in none of the others."""
+    stopped: Limit | None
+    """The limit that kept the run from a step or from part of one; ``notes`` say from which."""
+
+
+def blank_costs() -> dict[str, Any]:
+    """A turn that has cost nothing yet."""
+    return {"costs": {}, "stopped": None}

@@ -1,0 +1,216 @@
+"""max_model_calls and max_tokens: always an answer, marked, and within the limit."""
+
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from pydantic import ValidationError
+
+from selfcorrect_rag import create_instruct_rag, create_self_crag
+from selfcorrect_rag.costs import known_tokens, total
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.models import ChatEvaluator
+from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, SelfRAGSettings
+from tests.instruct_runs import documents, echo
+from tests.scripted import ScriptedReflectionLLM, timeless
+from tests.test_costs import QUESTION, ByRequest, Counting, both, counts, crag, self_rag, write
+from tests.test_crag import AMBIGUOUS, CORRECT, PagesWebSearch, WordEvaluator
+from tests.test_crag import document as text_document
+
+KINDS = [ScriptedReflectionLLM, ByRequest]
+
+
+def calls(result: Any) -> int:
+    return total(result["costs"])["model_calls"]
+
+
+def self_crag(llm: ScriptedReflectionLLM) -> Any:
+    return create_self_crag(
+        llm,
+        lambda query: [text_document(text) for text in AMBIGUOUS],
+        WordEvaluator(),
+        PagesWebSearch(),
+    )
+
+
+@pytest.mark.parametrize("settings", [SelfRAGSettings, CRAGSettings, InstructRAGSettings])
+@pytest.mark.parametrize("limit", ["max_model_calls", "max_tokens"])
+def test_limits_have_bounds(settings: Any, limit: str) -> None:
+    assert getattr(settings(), limit) is None
+    with pytest.raises(ValidationError):
+        settings(**{limit: 0})
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("make", [self_rag, self_crag])
+def test_an_answer_within_any_number_of_calls(make: Any, kind: Any, most: int) -> None:
+    free = calls(make(kind(write=write)).invoke(QUESTION))
+    result = both(make(kind(write=write)), context={"max_model_calls": most})
+    assert result["answer"].startswith("First.")
+    assert calls(result) <= most
+    assert (result["stopped"] == "max_model_calls") == (free > most)
+    assert any("max_model_calls" in note for note in result["notes"]) == (free > most)
+
+
+@pytest.mark.parametrize(
+    ("kind", "most", "decided", "written", "answer"),
+    [
+        # A whole batch is a call: 1 is a first segment, 2 decides too, 3 is all there is.
+        (ScriptedReflectionLLM, 1, False, 3, "First."),
+        (ScriptedReflectionLLM, 2, True, 3, "First."),
+        (ScriptedReflectionLLM, 3, True, 9, "First. Second."),
+        # A candidate takes a call to write and one to criticise.
+        (ByRequest, 1, False, 1, "First."),
+        (ByRequest, 2, False, 1, "First."),
+        (ByRequest, 3, True, 1, "First."),
+        (ByRequest, 5, True, 2, "First."),
+        (ByRequest, 7, True, 3, "First."),
+        (ByRequest, 9, True, 4, "First. Second."),
+    ],
+)
+def test_what_self_rag_gives_up_first(
+    kind: Any, most: int, decided: bool, written: int, answer: str
+) -> None:
+    llm = kind(write=write)
+    result = self_rag(llm).invoke(QUESTION, context={"max_model_calls": most})
+    assert (result["retrieval"]["probability"] is not None) == decided
+    assert result["retrieval"]["retrieve"], "evidence is what is kept"
+    assert (len(result["candidates"]), result["answer"]) == (written, answer)
+    without_critique = [options for options in llm._options if options.get("critique") is False]
+    assert bool(without_critique) == (kind is ByRequest and most == 1)
+
+
+def test_the_decision_of_a_mode_costs_nothing_and_stays() -> None:
+    result = self_rag(ByRequest(write=write)).invoke(
+        QUESTION, context={"max_model_calls": 2, "mode": "never"}
+    )
+    assert (result["retrieval"]["retrieve"], result["passages"]) == (False, [])
+
+
+def test_a_limit_that_is_not_met_changes_nothing() -> None:
+    for make in (self_rag, self_crag):
+        free = make(ByRequest(write=write)).invoke(QUESTION)
+        wide = make(ByRequest(write=write)).invoke(
+            QUESTION, context={"max_model_calls": 1000, "max_tokens": 100_000}
+        )
+        assert timeless(free) == timeless(wide)
+        assert free["stopped"] is None
+
+
+@pytest.mark.parametrize("most", [1, 50, 150, 250, 400, 900])
+@pytest.mark.parametrize("make", [self_rag, self_crag])
+def test_an_answer_within_tokens(make: Any, most: int) -> None:
+    result = both(make(ScriptedReflectionLLM(write=write)), context={"max_tokens": most})
+    assert result["answer"].startswith("First.")
+    # No more than the prompts of one step above it; each has 7 tokens here, and 10 are written.
+    assert known_tokens(result["costs"]) <= most + 17
+
+
+def test_what_may_be_written_is_held_against_the_tokens() -> None:
+    graph = self_rag(ScriptedReflectionLLM(write=write))
+    result = both(graph, context={"max_tokens": 210})
+    # 8 tokens to decide leave room for 2 segments of 100. They took 34: there is room for 1 more.
+    assert [c["depth"] for c in result["candidates"]] == [0, 0, 1]
+    assert result["answer"] == "First. Second."
+    assert result["stopped"] == "max_tokens"
+    assert result["notes"] == [
+        "max_tokens is 210: 2 of 3 candidates were written",
+        "max_tokens is 210: 1 of 6 candidates were written",
+    ]
+
+
+# CRAG: what comes first in the run is paid first
+
+
+@pytest.mark.parametrize(
+    ("most", "steps"),
+    [
+        (1, ["generate"]),
+        (2, ["grade_documents", "generate"]),
+        (3, ["grade_documents", "rewrite_query", "generate"]),
+        (4, ["grade_documents", "rewrite_query", "refine_strips", "generate"]),
+        (
+            5,
+            [
+                "grade_documents",
+                "rewrite_query",
+                "refine_strips",
+                "select_web_strips",
+                "generate",
+            ],
+        ),
+    ],
+)
+def test_an_answer_of_crag_within_calls(most: int, steps: list[str]) -> None:
+    graph = crag(AMBIGUOUS, Counting(answers=["Jane Austen."]), rewriter=Counting(answers=["Emma"]))
+    result = both(graph, context={"max_model_calls": most})
+    assert result["answer"] == "Jane Austen."
+    assert sorted(counts(result)) == sorted(steps)
+    assert result["stopped"] == (None if most == 5 else "max_model_calls")
+    assert result["knowledge"]
+    assert (result["action"] is None) == (most == 1)
+    assert bool(result["web_results"]) == (most > 1), "a search is no model call"
+
+
+def test_what_crag_cannot_grade_is_knowledge_as_it_is() -> None:
+    result = both(crag(CORRECT, echo_chat()), context={"max_model_calls": 1})
+    assert [piece.page_content for piece in result["knowledge"]] == CORRECT
+    assert result["grades"] == []
+    assert result["notes"] == [
+        "max_model_calls is 1: what was retrieved was not graded",
+        "max_model_calls is 1: passages were kept whole",
+    ]
+
+
+def test_a_chat_model_that_would_take_too_many_calls_is_not_asked() -> None:
+    def graph() -> Any:
+        evaluator = ChatEvaluator(Counting(answers=["yes"]), together=1)
+        return crag(CORRECT, echo_chat(), evaluator)
+
+    # 2 documents, their 2 strips, and the answer.
+    assert calls(both(graph(), context={"max_model_calls": 5})) == 5
+    assert calls(both(graph(), context={"max_model_calls": 4})) == 3
+    assert calls(both(graph(), context={"max_model_calls": 2})) == 1
+
+
+def test_an_answer_of_crag_within_tokens() -> None:
+    graph = crag(AMBIGUOUS, Counting(answers=["Austen."]), rewriter=Counting(answers=["Emma"]))
+    result = both(graph, context={"max_tokens": 14})
+    # Grading tells no tokens, rewriting 14: nothing begins after it but the answer.
+    assert sorted(counts(result)) == ["generate", "grade_documents", "rewrite_query"]
+    assert (result["answer"], result["stopped"]) == ("Austen.", "max_tokens")
+
+
+def echo_chat() -> Any:
+    return FakeListChatModel(responses=["Jane Austen."])
+
+
+# InstructRAG asks once: only tokens can be saved
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_instruct_rag_takes_one_call(most: int) -> None:
+    graph = create_instruct_rag(echo_chat(), lambda query: documents())
+    result = both(graph, context={"max_model_calls": most})
+    assert (result["answer"], result["stopped"]) == ("Jane Austen.", None)
+    assert calls(result) == 1
+
+
+def test_instruct_rag_drops_the_weakest_documents_for_its_tokens() -> None:
+    graph = create_instruct_rag(echo(), lambda query: documents())
+    context: Any = {"rationale_tokens": 20}
+    whole = graph.invoke(QUESTION, context=context)
+    assert (whole["stopped"], len(whole["numbering"])) == (None, 3)
+    short = both(graph, context={**context, "max_tokens": 100})
+    assert short["stopped"] == "max_tokens"
+    assert short["numbering"] == [0]
+    assert any("that max_tokens leaves" in note for note in short["notes"])
+    assert both(graph, context={**context, "max_tokens": 1})["answer"]
+    roomy = both(graph, context={**context, "max_tokens": 10_000})
+    assert timeless(roomy) == timeless(whole)
+
+
+def test_the_settings_of_all_graphs_have_the_limits() -> None:
+    for settings in (SelfRAGSettings, CRAGSettings, SelfCRAGSettings, InstructRAGSettings):
+        assert {"max_model_calls", "max_tokens"} <= set(settings.model_fields)
