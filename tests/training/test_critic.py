@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from tokenizers import Regex, normalizers
 from transformers import T5ForConditionalGeneration, Trainer
 
@@ -115,6 +116,23 @@ def test_a_killed_run_goes_on_to_the_same_weights(
         for name in ("whole", "cut")
     )
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@each
+def test_an_adapter_is_trained_and_merged(tmp_path: Path, kind: str) -> None:
+    base, _, groups = BASES[kind]
+    rows = [row for row in ROWS if row.asked.group in groups]
+    settings = dataclasses.replace(TOY, epochs=1, lora=4)
+    report = train_critic(rows, tmp_path, settings, base=base())
+    critic = Critic.from_pretrained(tmp_path / "critic", max_tokens=settings.longest, device="cpu")
+    assert agreement(critic, [row for row in rows if row.part == "test"]) == report["test"]
+    beside = PeftModel.from_pretrained(base()[0], tmp_path / "adapter").merge_and_unload()
+    trained, begun = beside.state_dict(), base()[0].state_dict()
+    merged = critic.model.state_dict()
+    assert all(torch.allclose(trained[key], merged[key], atol=1e-5) for key in trained)
+    changed = {key for key in begun if not torch.allclose(begun[key], merged[key], atol=1e-6)}
+    assert changed
+    assert not any("embed" in key or "shared" in key for key in changed)
 
 
 def test_data_and_settings_that_cannot_be(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_an_adapter_keeps_the_new_tokens(tmp_path: Path, tied: bool) -> None:
     beside = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
     ids = torch.tensor([list(range(len(words)))])
     with torch.no_grad():
-        assert torch.allclose(beside(ids).logits, merged(ids).logits, atol=1e-4)
+        assert torch.allclose(beside(ids).logits, merged(ids).logits, atol=1e-3)
     new = words.convert_tokens_to_ids(list(CONTROL_TOKENS))
     for end in (merged.get_input_embeddings(), merged.get_output_embeddings()):
         assert len(end.weight[new].unique(dim=0)) > 8, "all fifteen began alike"
