@@ -85,8 +85,12 @@ def segments(output: str, language: str) -> list[str]:
         language: its ISO 639-1 code, such as ``en``.
     """
     whole: list[str] = []
-    begun = ""
-    for sentence in require("sentencex", "train").segment(language, output):
+    begun, start = "", 0
+    # Half a surrogate pair, which JSON may hold, is a letter more to Python and an error to Rust.
+    readable = output.encode(errors="replace").decode()
+    for found in require("sentencex", "train").segment(language, readable):
+        sentence = output[start : start + len(found)]
+        start += len(found)
         if whole and not sentence.strip():
             whole[-1] += sentence
         elif len(sentence.split()) < 2:

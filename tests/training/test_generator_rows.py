@@ -146,7 +146,7 @@ def test_a_single_word_is_no_sentence_of_its_own() -> None:
     assert segments("Paris.\nRome.", "en") == ["Paris.\nRome."]
 
 
-@given(st.text(alphabet="ab .!?\n\t\"'()[]A。1é\u2028", min_size=1))
+@given(st.text(alphabet="ab .!?\n\t\"'()[]A。1é\u2028\ud83d\U0001f600", min_size=1))
 def test_segments_are_the_whole_output(output: str) -> None:
     found = segments(output, "en")
     assert "".join(found) == output
