@@ -386,6 +386,16 @@ def test_more_rows_are_added_to_a_file(tmp_path: Path) -> None:
     assert sum(prompt.endswith("utility:") for prompt in model.asked) == 13
 
 
+def test_text_that_is_no_unicode_is_carried_through(tmp_path: Path) -> None:
+    row = GeneratorRow("Who \ud83d?", "It was \ud83d her. It was so.")
+    report = make(tmp_path / "out", opinionated(), Shelf().runnable, [row])
+    model = make(tmp_path / "model", Model(by_hand).runnable, Shelf().runnable, [row])
+    assert report.written == model.written == 1
+    [made] = lines(tmp_path / "model")
+    assert made["instruction"] == row.instruction
+    assert "It was \ud83d her." in made["output"]
+
+
 def test_blank_passages_are_none(tmp_path: Path) -> None:
     blank = RunnableLambda(lambda query: [Document(" "), Document("")])
     report = make(tmp_path / "out", Model().runnable, blank)
