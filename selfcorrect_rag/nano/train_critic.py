@@ -29,7 +29,7 @@ from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
-CRITIC = Settings(steps=1500, hints=0.0, early=0.2, rate=2e-3, flat=0.4, threads=1)
+CRITIC = Settings(steps=1000, hints=0.0, early=0.15, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short passages."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
