@@ -50,7 +50,8 @@ class ChromaIndex(Index):
         chromadb = require("chromadb", "chroma")
         try:
             self._client = chromadb.PersistentClient(
-                str(self.path), settings=chromadb.Settings(anonymized_telemetry=False)
+                str(self.path.resolve()),  # Chroma keeps clients by name, whatever the folder is
+                settings=chromadb.Settings(anonymized_telemetry=False),
             )
             self._collection = self._client.get_or_create_collection(
                 COLLECTION,

@@ -201,6 +201,19 @@ def test_a_view_sees_what_another_writes(make_index: MakeIndex) -> None:
     assert reader.search("cats mice", k=1)[0].metadata["title"] == "Cats"
 
 
+def test_a_relative_path_is_of_the_folder_that_it_is_opened_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        index = ChromaIndex("index", WordHash())  # left open, as by a program that changes folders
+        index.add([Document(f"gold in {name}")])
+        found.append([hit.page_content for hit in index.search("gold", 5)])
+    assert found == [["gold in one"], ["gold in two"]]
+
+
 def test_a_damaged_index_is_named(tmp_path: Path) -> None:
     for kind, name in ((ChromaIndex, "chroma.sqlite3"), (BM25Index, "bm25.sqlite3")):
         (tmp_path / name).write_bytes(b"not a database" * 1000)
