@@ -31,12 +31,13 @@ from selfcorrect_rag.training.generator import (
     held_out_report,
     train_generator,
 )
-from selfcorrect_rag.training.generator_rows import generator_examples, read_generator_rows
+from selfcorrect_rag.training.generator_examples import generator_examples
+from selfcorrect_rag.training.generator_rows import read_generator_rows
 from selfcorrect_rag.training.held_out import Read, is_held_out
 from selfcorrect_rag.training.vocabulary import add_control_tokens
 from tests.conftest import byte_level_tokenizer
 from tests.tiny_evaluators import t5, t5_tokenizer
-from tests.training.test_generator_rows import REAL, real
+from tests.training.test_generator_examples import REAL, real
 from tests.training.toy_generator import rows, toy
 
 TOY = GeneratorSettings(
