@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langgraph.constants import TAG_NOSTREAM
 from langgraph.runtime import get_runtime
 
+from selfcorrect_rag.events import Event
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Segment, Usage
 
@@ -58,9 +60,14 @@ def callbacks() -> Any:
     return ensure_config().get("callbacks")
 
 
-def emit(event: str, **data: Any) -> None:
-    """Say what happened on the custom stream: ``{"event": event, **data}``, JSON values only."""
-    get_runtime().stream_writer({"event": event, **data})
+def unstreamed() -> RunnableConfig:
+    """The config of the node that is running, for calls whose words are no part of the answer."""
+    return ensure_config({"tags": [TAG_NOSTREAM]})
+
+
+def emit(event: Event) -> None:
+    """Say what happened on the custom stream."""
+    get_runtime().stream_writer(event)
 
 
 def used(usage: Usage, segments: Sequence[Segment]) -> Usage:

@@ -1,5 +1,6 @@
 """decide_retrieval: ask the model, with one token, whether the answer needs evidence."""
 
+from selfcorrect_rag.events import RetrievalDecided
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
 from selfcorrect_rag.prompts import Prompt, decision_prompt, question_text
@@ -66,7 +67,7 @@ def _update(state: SelfRAGState, settings: SelfRAGSettings, asked: Segment | Non
         threshold=settings.threshold if settings.mode == "adaptive" else None,
         mode=settings.mode,
     )
-    emit("retrieval_decided", **decision)
+    emit(RetrievalDecided(event="retrieval_decided", **decision))
     step: Step = "retrieve" if retrieve else "none"
     first = Beam(segments=[], score=0.0, next=step, retrieved=[])
     return {"retrieval": decision, "beams": [first], "usage": usage}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from selfcorrect_rag.events import Graded
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
@@ -48,7 +49,8 @@ def _update(
     ]
     thresholds = settings.thresholds(evaluator.thresholds)
     action = _without(settings, thresholds, scores)
-    emit("graded", grades=grades, action=action, upper=thresholds.upper, lower=thresholds.lower)
+    upper, lower = thresholds.upper, thresholds.lower
+    emit(Graded(event="graded", grades=grades, action=action, upper=upper, lower=lower))
     everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
     branches = ["refine", "search"] if everything else BRANCHES[action]
     return {"grades": grades, "action": action, "branches": branches}

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, ensure_config
+from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
+from selfcorrect_rag import events
 from selfcorrect_rag.errors import RetrievalFailed
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.events import Retrieved
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, unstreamed
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState
 
@@ -25,7 +27,7 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGSta
     def run(state: SelfRAGState) -> Update:
         queries = _queries(state)
         try:
-            found = retriever.batch(queries, ensure_config()) if queries else []
+            found = retriever.batch(queries, unstreamed()) if queries else []
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
@@ -33,7 +35,7 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGSta
     async def arun(state: SelfRAGState) -> Update:
         queries = _queries(state)
         try:
-            found = await retriever.abatch(queries, ensure_config()) if queries else []
+            found = await retriever.abatch(queries, unstreamed()) if queries else []
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
@@ -69,7 +71,8 @@ def _update(
         if not retrieved:
             notes.append(f"no passage was found for {query!r}: written without evidence")
         beams.append({**beam, "retrieved": retrieved})
-        emit("retrieved", query=query, passages=[_title(passages[i]) for i in retrieved])
+        titles = [_title(passages[i]) for i in retrieved]
+        emit(Retrieved(event="retrieved", query=query, passages=titles))
     usage = {**state["usage"], "retrievals": state["usage"]["retrievals"] + len(found)}
     return {"passages": passages, "beams": beams, "notes": notes, "usage": usage}
 
@@ -102,7 +105,7 @@ def _failed(state: SelfRAGState, error: Exception) -> Update:
     reason = f"retrieval failed: {type(error).__name__}: {error}"
     if not any(beam["segments"] for beam in state["beams"]):
         raise RetrievalFailed(f"{reason} (nothing was written yet)") from error
-    emit("retrieval_failed", reason=reason)
+    emit(events.RetrievalFailed(event="retrieval_failed", reason=reason))
     ended: list[Beam] = [
         {**beam, "next": None} if beam["next"] == "retrieve" else beam for beam in state["beams"]
     ]

@@ -3,12 +3,13 @@
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, ensure_config
+from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
+from selfcorrect_rag.events import RetrievalFailed, Retrieved
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, unstreamed
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState
 
@@ -30,7 +31,7 @@ def retrieve_documents(
             return _update(state, current(settings), state["passages"])
         try:
             return _update(
-                state, current(settings), retriever.invoke(state["question"], ensure_config())
+                state, current(settings), retriever.invoke(state["question"], unstreamed())
             )
         except Exception as error:
             return _failed(state, error)
@@ -39,7 +40,7 @@ def retrieve_documents(
         if state["fixed"]:
             return _update(state, current(settings), state["passages"])
         try:
-            found = await retriever.ainvoke(state["question"], ensure_config())
+            found = await retriever.ainvoke(state["question"], unstreamed())
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), found)
@@ -50,7 +51,7 @@ def retrieve_documents(
 def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Update:
     passages = found if state["fixed"] else found[: settings.passages]
     titles = [str(p.metadata.get("title") or p.page_content[:60]) for p in passages]
-    emit("retrieved", query=state["question"], passages=titles)
+    emit(Retrieved(event="retrieved", query=state["question"], passages=titles))
     return {"passages": passages}
 
 
@@ -58,5 +59,5 @@ def _failed(state: State, error: Exception) -> Update:
     if isinstance(error, GraphBubbleUp):  # an interrupt inside the retriever is no failure
         raise error
     reason = f"retrieval failed: {type(error).__name__}: {error}"
-    emit("retrieval_failed", reason=reason)
+    emit(RetrievalFailed(event="retrieval_failed", reason=reason))
     return {"passages": [], "notes": [*state["notes"], reason]}

@@ -3,10 +3,11 @@
 import re
 from typing import Any
 
-from langchain_core.runnables import Runnable, ensure_config
+from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.events import QueryRewritten
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, unstreamed
 from selfcorrect_rag.prompts import as_text, rewrite_prompt
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState
@@ -27,7 +28,7 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
         if llm is None:
             return _update(state, keywords(state["question"]))
         try:
-            written = llm.invoke(rewrite_prompt(state["question"]), ensure_config())
+            written = llm.invoke(rewrite_prompt(state["question"]), unstreamed())
         except Exception as error:
             return _fallback(state, error)
         return _written(state, written)
@@ -38,7 +39,7 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
         if llm is None:
             return _update(state, keywords(state["question"]))
         try:
-            written = await llm.ainvoke(rewrite_prompt(state["question"]), ensure_config())
+            written = await llm.ainvoke(rewrite_prompt(state["question"]), unstreamed())
         except Exception as error:
             return _fallback(state, error)
         return _written(state, written)
@@ -47,7 +48,7 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
 
 
 def _update(state: CRAGState, query: str, note: str | None = None) -> Update:
-    emit("query_rewritten", query=query)
+    emit(QueryRewritten(event="query_rewritten", query=query))
     update: Update = {"web_query": query}
     if note:
         update["notes"] = [*state["notes"], note]
