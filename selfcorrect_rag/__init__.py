@@ -1,5 +1,6 @@
 """Self-RAG, CRAG and InstructRAG as prebuilt LangGraph graphs."""
 
+from selfcorrect_rag.agents.tool import as_tool
 from selfcorrect_rag.crag import create_crag
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
@@ -12,6 +13,7 @@ __all__ = [
     "InstructRAGSettings",
     "SelfCRAGSettings",
     "SelfRAGSettings",
+    "as_tool",
     "create_crag",
     "create_instruct_rag",
     "create_self_crag",

@@ -15,6 +15,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
+from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import grade_documents
@@ -38,6 +39,7 @@ def create_crag(
     web_search: WebSearch,
     *,
     rewriter: Runnable[Any, Any] | None = None,
+    follow_up: Runnable[Any, Any] | None = None,
     settings: CRAGSettings | None = None,
     checkpointer: Checkpointer = None,
     cache: BaseCache[Any] | None = None,
@@ -55,6 +57,8 @@ def create_crag(
         web_search: such as :class:`~selfcorrect_rag.search.TavilyWebSearch`, or a retriever that
             plays the web, :class:`~selfcorrect_rag.search.RetrieverWebSearch`.
         rewriter: a model that rewrites questions into search queries; by rule where None.
+        follow_up: a chat model that rewrites questions of later turns to stand alone, from the
+            ``messages`` before them; None answers each as it is.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept; ``approve_search`` needs one.
         cache: where nodes may cache results.
@@ -69,10 +73,11 @@ def create_crag(
         CRAGState, context_schema=CRAGSettings, input_schema=CRAGInput, output_schema=CRAGOutput
     )
     graph.add_node("read_question", read_question(blank_crag))
+    asked = add_follow_up(graph, follow_up)
     add_correction(graph, retriever, evaluator, web_search, rewriter, settings)
     graph.add_node("generate", generate(llm, settings))
     graph.add_edge(START, "read_question")
-    graph.add_edge("read_question", "retrieve")
+    graph.add_edge(asked, "retrieve")
     graph.add_edge("recompose_knowledge", "generate")
     graph.add_edge("generate", END)
     return graph.compile(

@@ -55,3 +55,7 @@ class SynthesisFailed(SelfCorrectError, RuntimeError):
 
 class BadDemonstrations(SelfCorrectError, ValueError):
     """Demonstrations that lack what a mode shows, or that cannot be chosen as asked."""
+
+
+class CallsMixed(SelfCorrectError, RuntimeError):
+    """Parallel calls of a tool in one task, which LangGraph cannot tell apart when it resumes."""

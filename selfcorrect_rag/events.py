@@ -10,6 +10,15 @@ from selfcorrect_rag.state import Grade
 from selfcorrect_rag.thresholds import Action
 
 
+class FollowUpRewritten(TypedDict):
+    """A question of a later turn, in words that stand alone."""
+
+    event: Literal["follow_up_rewritten"]
+    asked: str
+    """The user's own words."""
+    question: str
+
+
 class RetrievalDecided(TypedDict):
     """Self-RAG: whether the first segment gets evidence, as in the state's ``retrieval``."""
 
@@ -155,7 +164,8 @@ class Answered(TypedDict):
 
 
 Event = (
-    RetrievalDecided
+    FollowUpRewritten
+    | RetrievalDecided
     | Retrieved
     | RetrievalFailed
     | CandidateScored

@@ -16,6 +16,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
+from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import (
     Demonstration,
@@ -42,6 +43,7 @@ def create_instruct_rag(
     demonstrations: Sequence[Demonstration] = (),
     *,
     embeddings: Embeddings | None = None,
+    follow_up: Runnable[Any, Any] | None = None,
     settings: InstructRAGSettings | None = None,
     checkpointer: Checkpointer = None,
     cache: BaseCache[Any] | None = None,
@@ -56,6 +58,8 @@ def create_instruct_rag(
         retriever: any LangChain retriever, or a function from a query to documents, best first.
         demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``).
         embeddings: for ``selection="nearest"``.
+        follow_up: a chat model that rewrites questions of later turns to stand alone, from the
+            ``messages`` before them; None answers each as it is.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept.
         cache: where nodes may cache results.
@@ -82,6 +86,7 @@ def create_instruct_rag(
         output_schema=InstructRAGOutput,
     )
     graph.add_node("read_question", read_question(blank))
+    asked = add_follow_up(graph, follow_up)
     graph.add_node("retrieve", retrieve_documents(retriever, defaults))
     graph.add_node(
         "choose_demonstrations", choose_demonstrations(demonstrations, embeddings, defaults)
@@ -90,7 +95,7 @@ def create_instruct_rag(
     graph.add_node("read_rationale", read_rationale())
 
     graph.add_edge(START, "read_question")
-    graph.add_conditional_edges("read_question", _by_mode, ["retrieve", "write_rationale"])
+    graph.add_conditional_edges(asked, _by_mode, ["retrieve", "write_rationale"])
     graph.add_conditional_edges(
         "retrieve", _after_retrieval, ["choose_demonstrations", "write_rationale"]
     )

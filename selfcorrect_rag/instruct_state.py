@@ -40,6 +40,9 @@ class InstructRAGOutput(TypedDict, total=False):
     """The answer, and everything that led to it."""
 
     question: str
+    """What was answered: a follow-up question stands alone here, where it was rewritten."""
+    asked: str
+    """The question in the user's own words."""
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
     """The final answer alone; of a baseline, all that the model wrote."""

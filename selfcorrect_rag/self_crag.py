@@ -16,6 +16,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
 from selfcorrect_rag.crag import add_correction
+from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.beam_select import beam_select
@@ -44,6 +45,7 @@ def create_self_crag(
     web_search: WebSearch,
     *,
     rewriter: Runnable[Any, Any] | None = None,
+    follow_up: Runnable[Any, Any] | None = None,
     settings: SelfCRAGSettings | None = None,
     checkpointer: Checkpointer = None,
     cache: BaseCache[Any] | None = None,
@@ -75,6 +77,7 @@ def create_self_crag(
         output_schema=SelfCRAGOutput,
     )
     graph.add_node("read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}))
+    asked = add_follow_up(graph, follow_up)
     graph.add_node("decide_retrieval", decide_retrieval(llm, settings))
     add_correction(graph, retriever, evaluator, web_search, rewriter, settings)
     graph.add_node("read_knowledge", read_knowledge())
@@ -83,7 +86,7 @@ def create_self_crag(
     graph.add_node("write_answer", write_answer(settings, "knowledge"))
 
     graph.add_edge(START, "read_question")
-    graph.add_edge("read_question", "decide_retrieval")
+    graph.add_edge(asked, "decide_retrieval")
     graph.add_conditional_edges(
         "decide_retrieval", _first_segment, ["retrieve", "generate_and_critique"]
     )

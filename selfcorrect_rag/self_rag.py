@@ -14,6 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
+from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
@@ -36,6 +37,7 @@ def create_self_rag(
     llm: ReflectionLLM,
     retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
     *,
+    follow_up: Runnable[Any, Any] | None = None,
     settings: SelfRAGSettings | None = None,
     checkpointer: Checkpointer = None,
     cache: BaseCache[Any] | None = None,
@@ -49,6 +51,8 @@ def create_self_rag(
         llm: a model that reflects, e.g.
             :class:`~selfcorrect_rag.models.TransformersReflectionLLM`.
         retriever: any LangChain retriever, or a function from a query to documents.
+        follow_up: a chat model that rewrites questions of later turns to stand alone, from the
+            ``messages`` before them; None answers each as it is.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept; None keeps nothing.
         cache: where nodes may cache results.
@@ -79,6 +83,7 @@ def create_self_rag(
         output_schema=SelfRAGOutput,
     )
     graph.add_node("read_question", read_question(blank_self_rag))
+    asked = add_follow_up(graph, follow_up)
     graph.add_node("decide_retrieval", decide_retrieval(llm, settings))
     graph.add_node("retrieve", retrieve(retriever, settings))
     graph.add_node("generate_and_critique", generate_and_critique(llm, settings))
@@ -86,7 +91,7 @@ def create_self_rag(
     graph.add_node("write_answer", write_answer(settings))
 
     graph.add_edge(START, "read_question")
-    graph.add_edge("read_question", "decide_retrieval")
+    graph.add_edge(asked, "decide_retrieval")
     graph.add_conditional_edges(
         "decide_retrieval", _next_segment, ["retrieve", "generate_and_critique"]
     )

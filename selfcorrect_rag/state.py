@@ -139,6 +139,9 @@ class SelfRAGOutput(TypedDict, total=False):
     """The answer, and everything that led to it."""
 
     question: str
+    """What was answered: a follow-up question stands alone here, where it was rewritten."""
+    asked: str
+    """The question in the user's own words."""
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
     """Plain text."""
@@ -252,6 +255,9 @@ class CRAGOutput(Correction, total=False):
     """The answer, and everything that led to it."""
 
     question: str
+    """What was answered: a follow-up question stands alone here, where it was rewritten."""
+    asked: str
+    """The question in the user's own words."""
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
     """Plain text, without citation marks."""

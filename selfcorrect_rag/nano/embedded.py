@@ -8,6 +8,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.nano.chat_model import NanoChatModel
 from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -32,6 +33,11 @@ def rationale_model_path() -> Path:
 def load_rationale_model(**options: Any) -> TransformersReflectionLLM:
     """The nano rationale model, for InstructRAG in mode ``ft``; ``options`` as above."""
     return TransformersReflectionLLM.from_pretrained(rationale_model_path(), **options)
+
+
+def load_chat_model() -> NanoChatModel:
+    """A rule that plays the chat model of an agent: it asks its tool and repeats the answer."""
+    return NanoChatModel()
 
 
 def demo_passages() -> Iterator[Document]:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables.config import merge_configs
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.runtime import get_runtime
 
@@ -60,9 +61,9 @@ def callbacks() -> Any:
     return ensure_config().get("callbacks")
 
 
-def unstreamed() -> RunnableConfig:
-    """The config of the node that is running, for calls whose words are no part of the answer."""
-    return ensure_config({"tags": [TAG_NOSTREAM]})
+def quiet() -> RunnableConfig:
+    """The config of the node that is running, for a call whose tokens are no part of the answer."""
+    return merge_configs(ensure_config(), {"tags": [TAG_NOSTREAM]})
 
 
 def emit(event: Event) -> None:

@@ -20,7 +20,8 @@ def read_question(blank: Callable[[], Update]) -> Node[Any]:
     def run(state: Mapping[str, Any]) -> Update:
         documents = state.get("documents")
         found = {"fixed": documents is not None, "passages": documents or []}
-        return {**blank(), "question": _question(state), **found}
+        question = _question(state)
+        return {**blank(), "question": question, "asked": question, **found}
 
     return plain_node(run)
 

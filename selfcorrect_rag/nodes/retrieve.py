@@ -9,7 +9,7 @@ from langgraph.errors import GraphBubbleUp
 from selfcorrect_rag import events
 from selfcorrect_rag.errors import RetrievalFailed
 from selfcorrect_rag.events import Retrieved
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, unstreamed
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState
 
@@ -27,7 +27,7 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGSta
     def run(state: SelfRAGState) -> Update:
         queries = _queries(state)
         try:
-            found = retriever.batch(queries, unstreamed()) if queries else []
+            found = retriever.batch(queries, quiet()) if queries else []
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
@@ -35,7 +35,7 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGSta
     async def arun(state: SelfRAGState) -> Update:
         queries = _queries(state)
         try:
-            found = await retriever.abatch(queries, unstreamed()) if queries else []
+            found = await retriever.abatch(queries, quiet()) if queries else []
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))

@@ -9,7 +9,7 @@ from langgraph.errors import GraphBubbleUp
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, unstreamed
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState
 
@@ -30,9 +30,7 @@ def retrieve_documents(
         if state["fixed"]:
             return _update(state, current(settings), state["passages"])
         try:
-            return _update(
-                state, current(settings), retriever.invoke(state["question"], unstreamed())
-            )
+            return _update(state, current(settings), retriever.invoke(state["question"], quiet()))
         except Exception as error:
             return _failed(state, error)
 
@@ -40,7 +38,7 @@ def retrieve_documents(
         if state["fixed"]:
             return _update(state, current(settings), state["passages"])
         try:
-            found = await retriever.ainvoke(state["question"], unstreamed())
+            found = await retriever.ainvoke(state["question"], quiet())
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), found)

@@ -7,7 +7,7 @@ from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.events import QueryRewritten
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, unstreamed
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.prompts import as_text, rewrite_prompt
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState
@@ -28,7 +28,7 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
         if llm is None:
             return _update(state, keywords(state["question"]))
         try:
-            written = llm.invoke(rewrite_prompt(state["question"]), unstreamed())
+            written = llm.invoke(rewrite_prompt(state["question"]), quiet())
         except Exception as error:
             return _fallback(state, error)
         return _written(state, written)
@@ -39,7 +39,7 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
         if llm is None:
             return _update(state, keywords(state["question"]))
         try:
-            written = await llm.ainvoke(rewrite_prompt(state["question"]), unstreamed())
+            written = await llm.ainvoke(rewrite_prompt(state["question"]), quiet())
         except Exception as error:
             return _fallback(state, error)
         return _written(state, written)

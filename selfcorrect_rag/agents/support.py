@@ -1,0 +1,61 @@
+"""Whether anything supports an answer: what each graph's result says about it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from selfcorrect_rag.reflection import FULLY_SUPPORTED, PARTIALLY_SUPPORTED, Group
+from selfcorrect_rag.state import Candidate
+
+Support = Literal["fully", "partly"]
+"""How much support an answer needs."""
+
+ENOUGH: Mapping[Support, frozenset[str]] = {
+    "fully": frozenset({FULLY_SUPPORTED}),
+    "partly": frozenset({FULLY_SUPPORTED, PARTIALLY_SUPPORTED}),
+}
+
+
+def missing_support(result: Mapping[str, Any], support: Support = "partly") -> str:
+    """Why the answer of a graph is not supported; empty where it is.
+
+    Args:
+        result: the output of any of the graphs.
+        support: how much is asked for.
+
+            - Self-RAG and Self-CRAG: each segment of the answer was written from a passage and its
+              ISSUP is ``[Fully supported]``, or for ``partly`` at least ``[Partially supported]``,
+              by the probabilities that the model gave. It is the hard constraint of section 3.3
+              over the answer as a whole; a segment without evidence or without ISSUP breaks it.
+            - CRAG: a strip was kept, of a document or of a page, and for ``fully`` the action was
+              Correct.
+            - InstructRAG: the rationale uses at least one document that was shown. It judges no
+              degree, so that ``fully`` asks for no more.
+    """
+    if "candidates" in result:
+        path = [c for c in result["candidates"] if c["chosen"]]
+        return _of_segments(path, ENOUGH[support])
+    if "action" in result:
+        return _of_knowledge(result, support)
+    return "" if result["citations"] else "the rationale uses no document"
+
+
+def _of_segments(path: Sequence[Candidate], enough: frozenset[str]) -> str:
+    for segment in path:
+        if segment["passage"] is None:
+            return f"written without evidence: {segment['text']!r}"
+        judged = segment["judgements"].get(Group.ISSUP)
+        if judged is None:
+            return f"support was not judged: {segment['text']!r}"
+        token = max(judged, key=lambda t: judged[t])
+        if token not in enough:
+            return f"{token}: {segment['text']!r}"
+    return "" if path else "nothing was written"
+
+
+def _of_knowledge(result: Mapping[str, Any], support: Support) -> str:
+    strips = [*result["strips"], *result["web_strips"]]
+    if not any(strip["kept"] for strip in strips):
+        return f"no knowledge was found, the action was {result['action']}"
+    if support == "fully" and result["action"] != "correct":
+        return f"the action was {result['action']}"
+    return ""

@@ -1,0 +1,113 @@
+"""A graph as a LangChain tool."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import StructuredTool, ToolException
+from langgraph.graph.state import CompiledStateGraph
+from pydantic import BaseModel, Field
+
+from selfcorrect_rag.errors import CallsMixed, SelfCorrectError
+from selfcorrect_rag.settings import Settings
+
+DESCRIPTION = (
+    "Answers a question from documents and names the passages that the answer rests on. Cite them "
+    "by their numbers. Ask one question at a time, in words that stand alone."
+)
+Answered = tuple[str, dict[str, Any]]
+"""What a model reads, and the whole result."""
+
+
+class Asked(BaseModel):
+    """What a model gives to the tool."""
+
+    question: str = Field(description="One question that stands alone: no pronouns of the chat.")
+
+
+def as_tool(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    *,
+    name: str | None = None,
+    description: str = DESCRIPTION,
+    context: Settings | Mapping[str, Any] | None = None,
+) -> StructuredTool:
+    """Make a tool of one of the graphs, for agents and for ``model.bind_tools``.
+
+    Its content is the answer with ``[n]`` and the list of what that points at; its artifact is the
+    graph's whole output. Calls may be parallel, sync or async, and each keeps its pauses
+    (``approve_search``, ``interrupt_before``) in the thread of the agent, which needs a
+    checkpointer for them. A checkpointer of the graph's own is not used.
+
+    LangGraph tells runs apart by task, and ``create_agent`` gives each tool call one. A graph of
+    your own does so with ``[Send("tools", [call]) for call in message.tool_calls]``; a ToolNode
+    that is handed several calls at once runs them in one task, and may mix them on resuming.
+
+    Args:
+        graph: from any ``create_*`` of this package.
+        name: of the tool; the graph's by default.
+        description: when to call it, for the model; say here what the documents are about.
+        context: settings of every call. The agent's own context is not the graph's.
+
+    Raises:
+        CallsMixed: at a call, where that has happened.
+        ToolException: at a call, for any :class:`~selfcorrect_rag.errors.SelfCorrectError`. The
+            tool catches it: the model reads the error's message in place of an answer.
+    """
+    # With a checkpointer of its own, parallel calls of one thread would share a checkpoint.
+    inner = graph.copy({"checkpointer": None})
+    # Not None, which would hand the agent's own context on to the graph.
+    settings: Any = context if context is not None else {}
+
+    def ask(question: str, config: RunnableConfig) -> Answered:
+        try:
+            result = inner.invoke({"question": question}, config, context=settings)
+        except SelfCorrectError as error:
+            raise ToolException(str(error)) from error
+        return _answered(question, result)
+
+    async def aask(question: str, config: RunnableConfig) -> Answered:
+        try:
+            result = await inner.ainvoke({"question": question}, config, context=settings)
+        except SelfCorrectError as error:
+            raise ToolException(str(error)) from error
+        return _answered(question, result)
+
+    return StructuredTool.from_function(
+        ask,
+        aask,
+        name=name or graph.get_name(),
+        description=description,
+        args_schema=Asked,
+        response_format="content_and_artifact",
+        handle_tool_error=True,
+    )
+
+
+def _answered(question: str, result: dict[str, Any]) -> Answered:
+    if result["asked"] != question.strip():
+        raise CallsMixed(
+            f"the call for {question!r} resumed the run for {result['asked']!r}: give each call a "
+            'task of its own, as create_agent does: [Send("tools", [call]) for call in tool_calls]'
+        )
+    if "__interrupt__" in result:
+        # Inside an agent a pause goes up to the agent's own thread, and never comes here.
+        raise ToolException(
+            "the run paused for a person, and a tool called on its own has no thread to go on in: "
+            "call it from an agent with a checkpointer"
+        )
+    return readable(result), result
+
+
+def readable(result: Mapping[str, Any]) -> str:
+    """A graph's answer as text: with citation marks, what they point at, and notes."""
+    citations = result["citations"]
+    marks = "".join(f" [{citation['number']}]" for citation in citations)
+    answer = result.get("cited_answer") or f"{result['answer']}{marks}"
+    sources = [f"[{c['number']}] {_source(c['title'], c['source'])}" for c in citations]
+    cited = ["Sources:", *sources] if sources else ["Sources: none"]
+    return "\n".join([answer, "", *cited, *(f"Note: {note}" for note in result["notes"])])
+
+
+def _source(title: str, source: str) -> str:
+    return f"{title} ({source})" if title and source else title or source or "untitled"

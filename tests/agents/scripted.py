@@ -1,0 +1,125 @@
+"""A chat model that calls tools as it is told, and graphs whose answers are known."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import RunnableLambda
+from pydantic import PrivateAttr
+
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
+from tests.scripted import (
+    FULL,
+    NONE,
+    RELEVANT,
+    USEFUL,
+    ScriptedReflectionLLM,
+    document,
+    passage_of,
+    segment,
+)
+from tests.test_crag import PagesWebSearch, WordEvaluator
+
+PARTLY = {"[Partially supported]": 0.8, "[Fully supported]": 0.2}
+
+
+class ScriptedAgentModel(BaseChatModel):
+    """Replies by a function of the messages, and remembers what it read."""
+
+    reply: Callable[[list[BaseMessage]], AIMessage]
+    _read: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
+
+    @property
+    def read(self) -> list[list[BaseMessage]]:
+        return self._read
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted-agent"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        self._read.append(list(messages))
+        return ChatResult(generations=[ChatGeneration(message=self.reply(messages))])
+
+
+def asking(name: str, *questions: str) -> ScriptedAgentModel:
+    """A model that puts all questions to one tool at once, and then says what it read."""
+
+    def reply(messages: list[BaseMessage]) -> AIMessage:
+        if isinstance(messages[-1], ToolMessage):
+            said = [m for m in messages if isinstance(m, ToolMessage)]
+            return AIMessage(" | ".join(str(m.content) for m in said[-len(questions) :]))
+        calls = [
+            ToolCall(name=name, args={"question": question}, id=f"call {question}")
+            for question in questions
+        ]
+        return AIMessage("", tool_calls=calls)
+
+    return ScriptedAgentModel(reply=reply)
+
+
+def tool_messages(result: Any) -> list[ToolMessage]:
+    return [m for m in result["messages"] if isinstance(m, ToolMessage)]
+
+
+def reflecting(issup: Any = FULL, **fields: Any) -> ScriptedReflectionLLM:
+    """Answers with the question and the title of the passage that it reads."""
+
+    def write(prompt: str) -> Any:
+        question = prompt.split("Instruction:\n")[1].split("\n\n###")[0]
+        if "<paragraph>" not in prompt:
+            return segment(f"Unread: {question}", USEFUL)
+        judgements = [RELEVANT, *([] if issup is None else [issup]), USEFUL]
+        return segment(f"{passage_of(prompt)} for {question}", *judgements)
+
+    return ScriptedReflectionLLM(write=write, **fields)
+
+
+def self_rag(issup: Any = FULL, retrieval: float = 0.9, **options: Any) -> Any:
+    return create_self_rag(
+        reflecting(issup, retrieval=retrieval),
+        lambda query: [document("Emma", source="notes"), document("Ulysses")],
+        **options,
+    )
+
+
+def crag(text: str = "Gold is here.", llm: Any = None, **options: Any) -> Any:
+    """Its answer is what it was given; ``text`` decides the action."""
+    return create_crag(
+        llm or RunnableLambda(lambda messages: messages[-1].content),
+        lambda query: [document("Doc", f"{text} {query}", source="notes")],
+        WordEvaluator(),
+        PagesWebSearch(),
+        **options,
+    )
+
+
+def self_crag(issup: Any = FULL, text: str = "Gold is here.", **options: Any) -> Any:
+    return create_self_crag(
+        reflecting(issup),
+        lambda query: [document("Doc", text, source="notes")],
+        WordEvaluator(),
+        PagesWebSearch(),
+        **options,
+    )
+
+
+RATIONALE = "Document [1] names the author. The answer is Jane Austen."
+
+
+def instruct_rag(rationale: str = RATIONALE, **options: Any) -> Any:
+    return create_instruct_rag(
+        RunnableLambda(lambda messages: rationale),
+        lambda query: [document("Emma", source="notes")],
+        **options,
+    )
+
+
+GRAPHS: Sequence[Callable[..., Any]] = (self_rag, crag, self_crag, instruct_rag)
+
+__all__ = ["FULL", "GRAPHS", "NONE", "PARTLY"]

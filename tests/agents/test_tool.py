@@ -1,0 +1,244 @@
+"""A graph as a tool: content and artifact, parallel calls, pauses, errors, contexts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphInterrupt
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, Send
+
+import selfcorrect_rag
+from selfcorrect_rag import as_tool, create_crag
+from selfcorrect_rag.errors import CallsMixed
+from selfcorrect_rag.models import ChatEvaluator
+from tests.agents.scripted import (
+    asking,
+    crag,
+    instruct_rag,
+    self_crag,
+    self_rag,
+    tool_messages,
+)
+from tests.scripted import document
+from tests.test_crag import PagesWebSearch, WordEvaluator, echo
+
+ASKED: Any = {"messages": [HumanMessage("Go on.")]}
+
+
+def call(question: str = "Who?") -> Any:
+    return {"name": "any", "args": {"question": question}, "id": "1", "type": "tool_call"}
+
+
+@pytest.mark.parametrize(
+    ("make", "content"),
+    [
+        (self_rag, "Emma for Who? [1]\n\nSources:\n[1] Emma (notes)"),
+        (
+            lambda: crag(llm=FakeListChatModel(responses=["She did [1]."])),
+            "She did [1].\n\nSources:\n[1] Doc (notes)",
+        ),
+        (self_crag, "Doc for Who? [1]\n\nSources:\n[1] Doc (notes)"),
+        (instruct_rag, "Jane Austen [1]\n\nSources:\n[1] Emma (notes)"),
+    ],
+    ids=["self_rag", "crag", "self_crag", "instruct_rag"],
+)
+async def test_the_content_is_the_cited_answer_and_the_artifact_everything(
+    make: Callable[[], Any], content: str
+) -> None:
+    graph = make()
+    tool = as_tool(graph)
+    assert tool.name == graph.get_name()
+    for said in (tool.invoke(call()), await tool.ainvoke(call())):
+        assert said.content == content
+        plain = graph.invoke({"question": "Who?"})
+        assert said.artifact.keys() == plain.keys()
+        assert said.artifact["answer"] == plain["answer"]
+        assert said.artifact["citations"] == plain["citations"]
+    assert tool.invoke({"question": "Who?"}) == content
+
+
+def test_notes_reach_the_model_and_an_answer_without_sources_says_so() -> None:
+    graph = create_crag(
+        FakeListChatModel(responses=["I do not know."]),
+        lambda query: [],
+        ChatEvaluator(FakeListChatModel(responses=["no"])),
+        PagesWebSearch(ValueError("it is down")),
+    )
+    lines = as_tool(graph).invoke({"question": "Who?"}).splitlines()
+    assert lines[:3] == ["I do not know.", "", "Sources: none"]
+    assert "Note: web search (pages): ValueError: it is down" in lines
+
+
+def test_name_description_and_schema() -> None:
+    tool = as_tool(crag(), name="library", description="Novels of 1815.")
+    assert (tool.name, tool.description) == ("library", "Novels of 1815.")
+    assert list(tool.args) == ["question"]
+    assert selfcorrect_rag.as_tool is as_tool
+
+
+def test_context_is_the_tools_not_the_agents() -> None:
+    @dataclass
+    class AgentContext:
+        passages: int = 1
+        user: str = "someone"
+
+    agent: Any = create_agent(
+        asking("crag", "Who?"), [as_tool(crag("Noise."))], context_schema=AgentContext
+    )
+    (said,) = tool_messages(agent.invoke(ASKED, context=AgentContext()))
+    assert said.artifact["action"] == "incorrect"
+    agent = create_agent(asking("crag", "Who?"), [as_tool(crag("Noise."))], context_schema=dict)
+    (said,) = tool_messages(agent.invoke(ASKED, context={"lower": -1.0}))
+    assert said.artifact["action"] == "incorrect"  # the agent's key of the same name is its own
+    tool = as_tool(crag("Noise."), context={"lower": -1.0})
+    assert tool.invoke(call()).artifact["action"] == "ambiguous"
+
+
+def test_an_error_of_ours_is_for_the_model_to_read_and_others_pass() -> None:
+    agent: Any = create_agent(asking("crag", " "), [as_tool(crag())])
+    (said,) = tool_messages(agent.invoke(ASKED))
+    assert (said.status, said.artifact) == ("error", None)
+    assert "question is empty" in said.content
+
+    def broken(messages: Any) -> str:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        as_tool(crag(llm=RunnableLambda(broken))).invoke(call())
+
+
+QUESTIONS = [f"Question {letter}?" for letter in "WXYZ"]
+APPROVE = {"approve_search": True}
+
+
+def test_parallel_calls_do_not_mix_even_with_a_checkpointer_of_the_graphs_own() -> None:
+    graph = crag(checkpointer=InMemorySaver())
+    agent: Any = create_agent(
+        asking("crag", *QUESTIONS), [as_tool(graph)], checkpointer=InMemorySaver()
+    )
+    config: Any = {"configurable": {"thread_id": "1"}}
+    for _ in range(2):  # the second turn keeps nothing of the first
+        said = tool_messages(agent.invoke(ASKED, config))[-4:]
+        assert [m.artifact["question"] for m in said] == QUESTIONS
+        for message, question in zip(said, QUESTIONS, strict=True):
+            assert question in message.content
+            assert len(message.artifact["passages"]) == 1
+
+
+def answers(paused: Any) -> Command[Any]:
+    """Another query for each pause, made from its own."""
+    return Command(resume={i.id: f"more {i.value['query']}" for i in paused["__interrupt__"]})
+
+
+def approved(result: Any) -> list[tuple[str, str]]:
+    return [(m.artifact["question"], m.artifact["web_query"]) for m in tool_messages(result)]
+
+
+EACH_ITS_OWN = [(q, f"more Question {q[-2]}") for q in QUESTIONS]
+
+
+def test_pauses_inside_parallel_calls_resume_each_with_its_own_answer() -> None:
+    tool = as_tool(crag("Noise."), context=APPROVE)
+    agent: Any = create_agent(asking("crag", *QUESTIONS), [tool], checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    paused = agent.invoke(ASKED, config)
+    assert len(paused["__interrupt__"]) == 4
+    assert approved(agent.invoke(answers(paused), config)) == EACH_ITS_OWN
+
+
+async def test_pauses_inside_parallel_calls_async() -> None:
+    tool = as_tool(crag("Noise."), context=APPROVE)
+    agent: Any = create_agent(asking("crag", *QUESTIONS), [tool], checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    paused = await agent.ainvoke(ASKED, config)
+    assert len(paused["__interrupt__"]) == 4
+    assert approved(await agent.ainvoke(answers(paused), config)) == EACH_ITS_OWN
+
+
+def test_what_was_done_before_a_pause_is_not_done_again() -> None:
+    retrieved: list[str] = []
+
+    def retrieve(query: str) -> Any:
+        retrieved.append(query)
+        return [document("Doc", "Noise.")]
+
+    graph = create_crag(echo(), retrieve, WordEvaluator(), PagesWebSearch())
+    agent: Any = create_agent(
+        asking("crag", "Who?"), [as_tool(graph, context=APPROVE)], checkpointer=InMemorySaver()
+    )
+    config: Any = {"configurable": {"thread_id": "1"}}
+    agent.invoke(ASKED, config)
+    result = agent.invoke(Command(resume="no"), config)
+    assert retrieved == ["Who?"]
+    (said,) = tool_messages(result)
+    assert said.artifact["web_failure"] == "the search was not approved"
+
+
+def test_a_tool_node_of_ones_own_needs_a_task_for_each_call() -> None:
+    model = asking("crag", *QUESTIONS)
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
+    graph.add_node("tools", ToolNode([as_tool(crag("Noise."), context=APPROVE)]))
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges(
+        "model",
+        lambda state: [Send("tools", [call]) for call in state["messages"][-1].tool_calls],
+        ["tools"],
+    )
+    compiled: Any = graph.compile(checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    paused = compiled.invoke(ASKED, config)
+    assert approved(compiled.invoke(answers(paused), config)) == EACH_ITS_OWN
+
+
+def test_calls_that_langgraph_mixes_are_an_error() -> None:
+    tool = as_tool(crag("Noise."), context=APPROVE)
+    orders = iter([["First?", "Second?"], ["Second?", "First?"]])
+
+    def both(state: MessagesState) -> Any:
+        pauses = []
+        for question in next(orders):  # as threads may, in another order when it resumes
+            try:
+                tool.invoke(call(question))
+            except GraphInterrupt as pause:
+                pauses.append(pause)
+        raise pauses[0]
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("both", both)
+    graph.add_edge(START, "both")
+    compiled: Any = graph.compile(checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    assert compiled.invoke(ASKED, config)["__interrupt__"]
+    with pytest.raises(CallsMixed, match=r"for 'Second\?' resumed the run for 'First\?'"):
+        compiled.invoke(Command(resume="yes"), config)
+
+
+def test_a_pause_without_an_agent_says_what_is_missing() -> None:
+    said = as_tool(crag("Noise."), context=APPROVE).invoke(call())
+    assert said.status == "error"
+    assert "from an agent with a checkpointer" in said.content
+
+
+async def test_neither_grades_nor_queries_reach_the_agents_token_stream() -> None:
+    graph = create_crag(
+        FakeListChatModel(responses=["Jane [1]."]),
+        lambda query: [document("Doc", "Noise.")],
+        ChatEvaluator(FakeListChatModel(responses=["no"])),
+        PagesWebSearch(),
+        rewriter=FakeListChatModel(responses=["leaked query"]),
+    )
+    agent: Any = create_agent(asking("crag", "Who?"), [as_tool(graph)])
+    for subgraphs in (False, True):
+        stream = agent.astream(ASKED, stream_mode="messages", subgraphs=subgraphs)
+        parts = [part[1] if subgraphs else part async for part in stream]
+        tokens = "".join(m.content for m, _ in parts if isinstance(m, AIMessageChunk))
+        assert tokens in ("", "Jane [1].")
