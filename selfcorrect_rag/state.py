@@ -7,6 +7,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
 
+from selfcorrect_rag.documents import Documents
 from selfcorrect_rag.reflection import Reflection
 from selfcorrect_rag.thresholds import Action
 
@@ -150,7 +151,7 @@ class SelfRAGOutput(TypedDict, total=False):
     citations: list[Citation]
     candidates: list[Candidate]
     """Every candidate of every step."""
-    passages: list[Document]
+    passages: Documents
     """Every passage retrieved or given, in the order of retrieval."""
     retrieval: Decision
     options: dict[str, float]
@@ -232,7 +233,7 @@ class CRAGInput(TypedDict, total=False):
 class Correction(TypedDict, total=False):
     """What CRAG made of a retrieval, on the way to an answer."""
 
-    passages: list[Document]
+    passages: Documents
     """What was retrieved or given."""
     grades: list[Grade]
     action: Action | None
@@ -243,11 +244,11 @@ class Correction(TypedDict, total=False):
     """What the web was searched for; empty where it was not."""
     web_source: str
     """Who answered, such as Tavily or a local corpus that stands in for the web."""
-    web_results: list[Document]
+    web_results: Documents
     web_strips: list[Strip]
     web_failure: str
     """Why a search gave nothing; empty where it did, or where there was none."""
-    knowledge: list[Document]
+    knowledge: Documents
     """What the answer is written from: internal first, then external."""
 
 

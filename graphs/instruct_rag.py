@@ -1,0 +1,5 @@
+"""InstructRAG, for LangGraph Studio and the server; docs/studio.md says what it runs on."""
+
+from selfcorrect_rag.studio import instruct_rag as graph
+
+__all__ = ["graph"]
