@@ -1,4 +1,4 @@
-"""A chat agent that asks CRAG, for LangGraph Studio and the server; docs/studio.md says what it runs on."""
+"""A chat agent that asks CRAG, for LangGraph Studio and the server (docs/studio.md)."""
 
 from selfcorrect_rag.studio import chat_agent as graph
 

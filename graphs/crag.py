@@ -1,4 +1,4 @@
-"""CRAG, for LangGraph Studio and the server; docs/studio.md says what it runs on."""
+"""CRAG, for LangGraph Studio and the server (docs/studio.md)."""
 
 from selfcorrect_rag.studio import crag as graph
 

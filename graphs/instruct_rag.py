@@ -1,4 +1,4 @@
-"""InstructRAG, for LangGraph Studio and the server; docs/studio.md says what it runs on."""
+"""InstructRAG, for LangGraph Studio and the server (docs/studio.md)."""
 
 from selfcorrect_rag.studio import instruct_rag as graph
 

@@ -1,4 +1,4 @@
-"""Self-CRAG, for LangGraph Studio and the server; docs/studio.md says what it runs on."""
+"""Self-CRAG, for LangGraph Studio and the server (docs/studio.md)."""
 
 from selfcorrect_rag.studio import self_crag as graph
 

@@ -1,4 +1,4 @@
-"""Self-RAG, for LangGraph Studio and the server; docs/studio.md says what it runs on."""
+"""Self-RAG, for LangGraph Studio and the server (docs/studio.md)."""
 
 from selfcorrect_rag.studio import self_rag as graph
 

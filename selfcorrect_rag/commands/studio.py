@@ -11,6 +11,8 @@ from selfcorrect_rag.extras import require
 from selfcorrect_rag.studio.options import add_options, as_environment
 
 CONFIG = Path(graphs.__file__).with_name("langgraph.json")
+RUNS = "10"
+"""Runs at a time: a graph that waits for another on the same server must not stand in its way."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -38,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     require("langgraph_cli", "studio")
     require("langgraph_api", "studio")
     command = [sys.executable, "-m", "langgraph_cli", "dev", "--config", str(CONFIG), "--no-reload"]
-    command += ["--host", args.host, "--port", str(args.port)]
+    command += ["--host", args.host, "--port", str(args.port), "--n-jobs-per-worker", RUNS]
     command += ["--no-browser"] if args.no_browser else []
     quiet = {"LANGGRAPH_CLI_NO_ANALYTICS": "1"}
     os.execve(
