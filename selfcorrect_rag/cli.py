@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from selfcorrect_rag.commands import ask, calibrate, demo, index, train
+from selfcorrect_rag.commands import ask, calibrate, demo, index, studio, train
 from selfcorrect_rag.errors import SelfCorrectError
 
 
@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=version("selfcorrect-rag"))
     root.set_defaults(check=lambda args: None)
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
-    for command in (ask, index, demo, train, calibrate):
+    for command in (ask, index, demo, studio, train, calibrate):
         command.add_parser(subparsers)
     return root
 

@@ -13,6 +13,10 @@ class NoQuestion(SelfCorrectError, ValueError):
     """The input holds neither a question nor a human message."""
 
 
+class NoDocument(SelfCorrectError, ValueError):
+    """Something among the documents of an input that is no document."""
+
+
 class PromptTooLong(SelfCorrectError, ValueError):
     """A prompt does not fit the model's context, even with every passage cut away."""
 

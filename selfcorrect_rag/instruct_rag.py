@@ -76,7 +76,7 @@ def create_instruct_rag(
         retriever = RunnableLambda(retriever)
 
     def blank() -> Update:
-        mode = current(defaults).mode or ("icl" if demonstrations else "instruct")
+        mode = current(defaults).mode or defaults.mode or ("icl" if demonstrations else "instruct")
         return blank_instruct_rag(mode)
 
     graph = StateGraph(

@@ -8,6 +8,7 @@ from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
 
 from selfcorrect_rag.costs import CostedOutput, blank_costs
+from selfcorrect_rag.documents import Documents
 from selfcorrect_rag.state import Citation
 
 Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
@@ -59,7 +60,7 @@ class InstructRAGOutput(CostedOutput, total=False):
     """How the model was asked; ``no_retrieval`` where nothing was found."""
     demonstrations: list[Demonstration]
     """Those that were shown, in their order."""
-    passages: list[Document]
+    passages: Documents
     """Every document retrieved or given, best first."""
     numbering: list[int]
     """Which of ``passages`` was shown as Document [1], [2] and so on."""

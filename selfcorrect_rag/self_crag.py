@@ -79,7 +79,7 @@ def create_self_crag(
     add_correction(graph, retriever, evaluator, web_search, rewriter, settings)
     graph.add_node("read_knowledge", read_knowledge())
     graph.add_node("generate_and_critique", generate_and_critique(llm, settings, "knowledge"))
-    graph.add_node("beam_select", beam_select(llm, settings))
+    graph.add_node("beam_select", beam_select(llm, settings, "knowledge"))
     graph.add_node("write_answer", write_answer(settings, "knowledge"))
 
     graph.add_edge(START, "read_question")

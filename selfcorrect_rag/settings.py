@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from selfcorrect_rag.controls import add_controls
 from selfcorrect_rag.reflection import TOKENS, Group, Weights
 from selfcorrect_rag.thresholds import Thresholds
 
@@ -21,7 +22,7 @@ def on_nodes(*nodes: str) -> dict[str, Any]:
 class Settings(BaseModel):
     """What the knobs of all graphs share."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=add_controls)
 
     max_model_calls: int | None = Field(
         default=None,
@@ -60,7 +61,7 @@ class SelfRAGSettings(Settings):
     mode: Literal["adaptive", "always", "never"] = Field(
         default="adaptive",
         description="When to retrieve: when the model wants to, always, or never.",
-        json_schema_extra=on_nodes("decide_retrieval", "beam_select"),
+        json_schema_extra=on_nodes("decide_retrieval", "generate_and_critique"),
     )
     threshold: float | None = Field(
         default=0.2,
@@ -68,7 +69,7 @@ class SelfRAGSettings(Settings):
         le=1,
         description="Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; "
         "null retrieves when the model's own choice is [Retrieval].",
-        json_schema_extra=on_nodes("decide_retrieval", "beam_select"),
+        json_schema_extra=on_nodes("decide_retrieval", "generate_and_critique"),
     )
     passages: int = Field(
         default=5,
@@ -96,45 +97,45 @@ class SelfRAGSettings(Settings):
         ge=1,
         le=4096,
         description="Most tokens of a segment (the paper: 100; 50 for closed sets; 200 for bios).",
-        json_schema_extra=on_nodes("generate_and_critique"),
+        json_schema_extra=on_nodes("generate_and_critique", "write_answer"),
     )
     weight_isrel: float = Field(
         default=1.0,
         ge=0,
         le=100,
         description="Weight of the passage being relevant.",
-        json_schema_extra=on_nodes("beam_select"),
+        json_schema_extra=on_nodes("generate_and_critique"),
     )
     weight_issup: float = Field(
         default=1.0,
         ge=0,
         le=100,
         description="Weight of the segment being supported by its passage.",
-        json_schema_extra=on_nodes("beam_select"),
+        json_schema_extra=on_nodes("generate_and_critique"),
     )
     weight_isuse: float = Field(
         default=0.5,
         ge=0,
         le=100,
         description="Weight of the answer being useful.",
-        json_schema_extra=on_nodes("beam_select"),
+        json_schema_extra=on_nodes("generate_and_critique"),
     )
     weight_sequence: float = Field(
         default=1.0,
         ge=0,
         le=100,
         description="Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
-        json_schema_extra=on_nodes("beam_select"),
+        json_schema_extra=on_nodes("generate_and_critique"),
     )
     path_rule: Literal["mean", "sum", "product"] = Field(
         default="mean",
         description="How segment scores make a path's score; product is the official code's.",
-        json_schema_extra=on_nodes("beam_select"),
+        json_schema_extra=on_nodes("generate_and_critique"),
     )
     hard_constraints: tuple[str, ...] = Field(
         default=(),
         description="Critique tokens that drop a candidate, e.g. [No support / Contradictory].",
-        json_schema_extra=on_nodes("beam_select"),
+        json_schema_extra=on_nodes("generate_and_critique"),
     )
     prune_below: float | None = Field(
         default=None,
@@ -152,7 +153,7 @@ class SelfRAGSettings(Settings):
     options: tuple[str, ...] = Field(
         default=(),
         description="The answers allowed in a closed set; implies closed_set.",
-        json_schema_extra=on_nodes("beam_select"),
+        json_schema_extra=on_nodes("beam_select", "write_answer"),
     )
     instruction: str | None = Field(
         default=None,
@@ -213,7 +214,7 @@ class CRAGSettings(Settings):
     decomposition: Literal["sentences", "windows", "passage"] = Field(
         default="sentences",
         description="What a strip is: a few sentences, fifty words, or the whole document.",
-        json_schema_extra=on_nodes("refine_strips"),
+        json_schema_extra=on_nodes("refine_strips", "select_web_strips"),
     )
     strips: int = Field(
         default=5,

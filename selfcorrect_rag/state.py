@@ -8,6 +8,7 @@ from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
 
 from selfcorrect_rag.costs import CostedOutput, Usage, blank_costs
+from selfcorrect_rag.documents import Documents
 from selfcorrect_rag.reflection import Reflection
 from selfcorrect_rag.thresholds import Action
 
@@ -140,7 +141,7 @@ class SelfRAGOutput(CostedOutput, total=False):
     citations: list[Citation]
     candidates: list[Candidate]
     """Every candidate of every step."""
-    passages: list[Document]
+    passages: Documents
     """Every passage retrieved or given, in the order of retrieval."""
     retrieval: Decision
     options: dict[str, float]
@@ -223,7 +224,7 @@ class CRAGInput(TypedDict, total=False):
 class Correction(TypedDict, total=False):
     """What CRAG made of a retrieval, on the way to an answer."""
 
-    passages: list[Document]
+    passages: Documents
     """What was retrieved or given."""
     grades: list[Grade]
     action: Action | None
@@ -236,11 +237,11 @@ class Correction(TypedDict, total=False):
     """What the web was searched for; empty where it was not."""
     web_source: str
     """Who answered, such as Tavily or a local corpus that stands in for the web."""
-    web_results: list[Document]
+    web_results: Documents
     web_strips: list[Strip]
     web_failure: str
     """Why a search gave nothing; empty where it did, or where there was none."""
-    knowledge: list[Document]
+    knowledge: Documents
     """What the answer is written from: internal first, then external."""
 
 

@@ -1,7 +1,7 @@
 """A graph as a LangChain tool."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool, ToolException
@@ -30,7 +30,7 @@ def as_tool(
     *,
     name: str | None = None,
     description: str = DESCRIPTION,
-    context: Settings | Mapping[str, Any] | None = None,
+    context: Settings | Mapping[str, Any] | Literal["agent"] | None = None,
 ) -> StructuredTool:
     """Make a tool of one of the graphs, for agents and for ``model.bind_tools``.
 
@@ -47,7 +47,8 @@ def as_tool(
         graph: from any ``create_*`` of this package.
         name: of the tool; the graph's by default.
         description: when to call it, for the model; say here what the documents are about.
-        context: settings of every call. The agent's own context is not the graph's.
+        context: settings of every call; ``"agent"`` takes them from the agent's own context at
+            each. By default that is not the graph's.
 
     Raises:
         CallsMixed: at a call, where that has happened.
@@ -55,8 +56,8 @@ def as_tool(
             tool catches it: the model reads the error's message in place of an answer.
     """
     inner = inside(graph)
-    # Not None, which would hand the agent's own context on to the graph.
-    settings: Any = context if context is not None else {}
+    # None would hand the agent's own context on to the graph.
+    settings: Any = None if context == "agent" else context if context is not None else {}
 
     def ask(question: str, config: RunnableConfig) -> Answered:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
@@ -28,16 +28,15 @@ from selfcorrect_rag.commands.demonstrations import (
 )
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS, SETTINGS
-from selfcorrect_rag.commands.index import DEFAULT_INDEX
 from selfcorrect_rag.commands.knobs import BadKnob, add_knobs, settings_from
+from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
 from selfcorrect_rag.commands.show import console, say
 from selfcorrect_rag.commands.show_costs import show_costs
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.nano import demo_index, generator_path, rationale_model_path
+from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.render import render_run
 from selfcorrect_rag.search import WebSearch
 from selfcorrect_rag.search.index import clean
-from selfcorrect_rag.search.opening import find_embeddings, open_retriever
 from selfcorrect_rag.settings import CRAGSettings
 
 
@@ -53,18 +52,7 @@ def add_parser(subparsers: Any) -> None:
         default="self-rag",
         help="what answers. Default: %(default)s.",
     )
-    parser.add_argument(
-        "--index",
-        type=Path,
-        metavar="DIR",
-        help=f"an index that `selfcorrect-rag index` made; {DEFAULT_INDEX} where it exists, else "
-        "the demo corpus",
-    )
-    parser.add_argument(
-        "--embeddings",
-        metavar="MODULE:ATTRIBUTE",
-        help="the LangChain embeddings that the index was made with, where they are your own",
-    )
+    add_index_options(parser)
     parser.add_argument(
         "--explain-cost", action="store_true", help="print calls, tokens and seconds by step too"
     )
@@ -87,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     check_demonstrations(args)
     if args.html and (args.html.is_dir() or not args.html.parent.is_dir()):
         raise BadKnob(f"--html {args.html}: name a file in a folder that exists")
-    demo = args.index is None and not DEFAULT_INDEX.exists()
+    demo = reads_demo(args)
     parts: tuple[Any, ...] = ()
     if isinstance(settings, CRAGSettings):
         web = opened_web(args.web, settings.web_results, demo=demo)
@@ -101,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         nano = args.model is None and args.engine != "server"
         settings = with_default_mode(settings, nano=nano, demonstrations=shown)
         parts, default_model = (shown,), rationale_model_path()
-    retriever, source = _retriever(args, settings.passages, demo=demo)
+    retriever, source = opened_retriever(args, settings.passages)
     with opened_model(args, default_model) as llm:
         runnable = graph.create(
             llm, retriever, *parts, settings=settings, checkpointer=InMemorySaver()
@@ -169,14 +157,3 @@ def _check_approval(args: argparse.Namespace, settings: CRAGSettings, web: WebSe
         raise BadKnob("--approve asks in a terminal: not with --json, a pipe or a file")
     if isinstance(web, NoWebSearch):
         raise BadKnob("--approve has no search to ask about: give --web tavily or --web DIR")
-
-
-def _retriever(
-    args: argparse.Namespace, k: int, *, demo: bool
-) -> tuple[Runnable[str, list[Document]], str]:
-    """What finds ``k`` passages, and what to call their source."""
-    if demo:
-        return demo_index().as_retriever(k), "the demo corpus"
-    path = args.index or DEFAULT_INDEX
-    found = None if args.embeddings is None else find_embeddings(args.embeddings)
-    return open_retriever(path, k, found), str(path)

@@ -23,12 +23,12 @@ class LLMChat(BaseChatModel):
     """An LLM that continues one prompt, as a chat model.
 
     LangGraph streams what chat models write, and only that. The messages of a call are for traces:
-    the LLM gets ``prompt``, since a message would lose what is untrusted in it.
+    the LLM gets ``prompt``, since a message would lose what is untrusted in a :class:`Prompt`.
     """
 
     llm: Runnable[Any, str]
     """Perhaps bound to options or with retries."""
-    prompt: Prompt
+    prompt: Prompt | list[BaseMessage]
 
     @property
     def _llm_type(self) -> str:

@@ -6,9 +6,11 @@ from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs
+from langgraph.constants import TAG_NOSTREAM
 from langgraph.runtime import get_runtime
 
 from selfcorrect_rag.costs import Usage
+from selfcorrect_rag.events import Event
 from selfcorrect_rag.nodes.tally import Tally, counted_config, tallied, tally
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Segment
@@ -80,12 +82,12 @@ def callbacks() -> Any:
 
 def quiet() -> RunnableConfig:
     """The config of the node that is running, for a call whose tokens are no part of the answer."""
-    return merge_configs(counted_config(), {"tags": ["nostream"]})
+    return merge_configs(counted_config(), {"tags": [TAG_NOSTREAM]})
 
 
-def emit(event: str, **data: Any) -> None:
-    """Say what happened on the custom stream: ``{"event": event, **data}``, JSON values only."""
-    get_runtime().stream_writer({"event": event, **data})
+def emit(event: Event) -> None:
+    """Say what happened on the custom stream."""
+    get_runtime().stream_writer(event)
 
 
 def used(usage: Usage, segments: Sequence[Segment]) -> Usage:

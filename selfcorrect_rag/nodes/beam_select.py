@@ -1,22 +1,31 @@
 """beam_select: keep the best partial answers, finished ones among them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
+from langchain_core.documents import Document
+
+from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.citing import citations_of, cited_text, settled
 from selfcorrect_rag.nodes.limits import limit_met, stopped
+from selfcorrect_rag.nodes.reply import say
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Candidate, SelfRAGState
+from selfcorrect_rag.state import Beam, Candidate, SelfRAGState, Source
 
 
-def beam_select(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[SelfRAGState]:
+def beam_select(
+    llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = "passages"
+) -> Node[SelfRAGState]:
     """Rank by path score and keep the ``beam_width`` best (section 3.3, tree decoding).
 
     A finished beam stays in the race with its score. Dropped candidates cannot be chosen; a beam
     all of whose candidates are dropped ends where it is. Ties go to the earlier candidate, which
     is the one whose passage was retrieved first. Where a limit leaves ``llm`` no call for one more
-    segment, the beams end as they are.
+    segment, the beams end as they are. A reply streams by segment, as soon as all beams agree on
+    one. ``source`` is where in the state the passages stand.
     """
 
     def run(state: SelfRAGState) -> Update:
@@ -26,14 +35,27 @@ def beam_select(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[SelfRAGSt
         best = update["beams"][0]
         if best["segments"]:
             emit(
-                "segment_chosen",
-                text=best["segments"][-1]["text"],
-                passage=best["segments"][-1]["passage"],
-                score=best["score"],
+                SegmentChosen(
+                    event="segment_chosen",
+                    text=best["segments"][-1]["text"],
+                    passage=best["segments"][-1]["passage"],
+                    score=best["score"],
+                    answer=" ".join(segment["text"] for segment in best["segments"]),
+                    settled=len(settled(update["beams"])),
+                )
             )
+            _say(state, update["beams"], cast(Mapping[str, Any], state)[source])
         return {**update, "depth": state["depth"] + 1}
 
     return plain_node(run)
+
+
+def _say(state: SelfRAGState, beams: Sequence[Beam], passages: Sequence[Document]) -> None:
+    """Stream what is settled now and was not before."""
+    now, before = settled(beams), settled(state["beams"])
+    citations = citations_of(now, passages)
+    said = cited_text(before, citations)
+    say(state, cited_text(now, citations)[len(said) :])
 
 
 def _open(

@@ -7,6 +7,7 @@ from random import Random
 from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import BadDemonstrations
+from selfcorrect_rag.events import DemonstrationsChosen
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import Demonstration, InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
@@ -109,5 +110,6 @@ def _needed(embeddings: Embeddings | None) -> Embeddings:
 
 
 def _update(chosen: list[Demonstration]) -> Update:
-    emit("demonstrations_chosen", questions=[d["question"] for d in chosen])
+    questions = [d["question"] for d in chosen]
+    emit(DemonstrationsChosen(event="demonstrations_chosen", questions=questions))
     return {"demonstrations": chosen}

@@ -1,6 +1,7 @@
 """decide_retrieval: ask the model, with one token, whether the answer needs evidence."""
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.events import RetrievalDecided
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
 from selfcorrect_rag.nodes.limits import limit_met, stopped
@@ -97,7 +98,7 @@ def _update(
         threshold=None if asked is None else settings.threshold,
         mode=settings.mode,
     )
-    emit("retrieval_decided", **decision)
+    emit(RetrievalDecided(event="retrieval_decided", **decision))
     step: Step = "retrieve" if retrieve else "none"
     first = Beam(segments=[], score=0.0, next=step, retrieved=[])
     return {"retrieval": decision, "beams": [first], "usage": usage, "notes": notes}

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.reply import reply
 from selfcorrect_rag.nodes.tally import counted_config
 from selfcorrect_rag.prompts import Prompt, as_text, knowledge_prompt, question_text, segment_prompt
 from selfcorrect_rag.settings import CRAGSettings
@@ -27,22 +29,24 @@ def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node[CRAGState]
     """
 
     def run(state: CRAGState) -> Update:
-        prompt = _prompt(llm, state, current(settings))
-        return _update(state, llm.invoke(prompt, counted_config()))
+        model, prompt = _asked(llm, state, current(settings))
+        return _update(state, model.invoke(prompt, counted_config()))
 
     async def arun(state: CRAGState) -> Update:
-        prompt = _prompt(llm, state, current(settings))
-        return _update(state, await llm.ainvoke(prompt, counted_config()))
+        model, prompt = _asked(llm, state, current(settings))
+        return _update(state, await model.ainvoke(prompt, counted_config()))
 
     return Node(run, arun)
 
 
-def _prompt(llm: Runnable[Any, Any], state: CRAGState, settings: CRAGSettings) -> Any:
+def _asked(
+    llm: Runnable[Any, Any], state: CRAGState, settings: CRAGSettings
+) -> tuple[Runnable[Any, Any], Any]:
+    """The model, and its input."""
     question = question_text(state["question"], settings.instruction)
-    knowledge = state["knowledge"]
-    if not isinstance(llm, ReflectionLLM):
-        return knowledge_prompt(question, knowledge)
-    return reflection_prompt(question, knowledge)
+    reflects = isinstance(model_behind(llm), ReflectionLLM)
+    prompt = (reflection_prompt if reflects else knowledge_prompt)(question, state["knowledge"])
+    return (LLMChat(llm=llm, prompt=prompt) if is_llm(llm) else llm), prompt
 
 
 def reflection_prompt(question: str, knowledge: Sequence[Document]) -> Prompt:
@@ -59,12 +63,13 @@ def _update(state: CRAGState, written: object) -> Update:
     cited = text.strip()
     citations = _citations(cited, state["knowledge"])
     answer = MARK.sub("", cited).strip()
-    emit("answered", answer=answer, citations=len(citations))
-    update: Update = {"answer": answer, "cited_answer": cited, "citations": citations}
-    messages = state.get("messages") or []
-    if messages and isinstance(messages[-1], HumanMessage):
-        update["messages"] = [AIMessage(cited)]
-    return update
+    emit(Answered(event="answered", answer=answer, citations=len(citations)))
+    return {
+        "answer": answer,
+        "cited_answer": cited,
+        "citations": citations,
+        **reply(state, cited, getattr(written, "id", None)),
+    }
 
 
 def _citations(answer: str, knowledge: Sequence[Document]) -> list[Citation]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, cast
 from langchain_core.documents import Document
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.events import CandidateScored
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
 from selfcorrect_rag.nodes.decide_retrieval import next_step
@@ -131,12 +132,17 @@ def _update(
         candidate = _candidate(state, settings, ask, segment)
         candidates.append(candidate)
         emit(
-            "candidate_scored",
-            **{
-                key: candidate[key]
-                for key in ("depth", "beam", "passage", "text", "isrel", "issup", "isuse")
-            },
-            score=candidate["score"],
+            CandidateScored(
+                event="candidate_scored",
+                depth=candidate["depth"],
+                beam=candidate["beam"],
+                passage=candidate["passage"],
+                text=candidate["text"],
+                isrel=candidate["isrel"],
+                issup=candidate["issup"],
+                isuse=candidate["isuse"],
+                score=candidate["score"],
+            )
         )
     notes = list(state["notes"])
     if shortened := [segment["shortened"] for segment in segments if segment["shortened"]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.events import Graded
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
@@ -69,7 +70,8 @@ def _update(
     ]
     thresholds = settings.thresholds(evaluator.thresholds)
     action = _without(settings, thresholds, scores)
-    emit("graded", grades=grades, action=action, upper=thresholds.upper, lower=thresholds.lower)
+    upper, lower = thresholds.upper, thresholds.lower
+    emit(Graded(event="graded", grades=grades, action=action, upper=upper, lower=lower))
     everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
     branches = ["refine", "search"] if everything else BRANCHES[action]
     return {

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from selfcorrect_rag.costs import Limit, known_tokens, total
+from selfcorrect_rag.events import Stopped
 from selfcorrect_rag.nodes.base import Update, emit
 from selfcorrect_rag.settings import Settings
 
@@ -40,5 +41,5 @@ def limit_met(
 def stopped(state: Mapping[str, Any], settings: Settings, limit: Limit, what: str) -> Update:
     """The marks of a run that a limit kept from something: ``what`` was done instead."""
     note = f"{limit} is {getattr(settings, limit)}: {what}"
-    emit("stopped", limit=limit, note=note)
+    emit(Stopped(event="stopped", limit=limit, note=note))
     return {"stopped": limit, "notes": [*state["notes"], note]}

@@ -1,6 +1,7 @@
 """read_rationale: what the model wrote, as final answer, useful documents and citations."""
 
 from selfcorrect_rag.conclusions import final_answer
+from selfcorrect_rag.events import Answered
 from selfcorrect_rag.instruct_state import InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, emit, plain_node
 from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
@@ -35,7 +36,7 @@ def read_rationale() -> Node[InstructRAGState]:
         ]
         is_baseline = state["mode"] in BASELINES
         answer = (written if is_baseline else final_answer(written)) or NO_ANSWER
-        emit("answered", answer=answer, citations=len(citations))
+        emit(Answered(event="answered", answer=answer, citations=len(citations)))
         return {
             "answer": answer,
             "rationale": "" if is_baseline else written,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.events import KnowledgeRecomposed
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
 from selfcorrect_rag.state import CRAGState
@@ -31,7 +32,7 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
             notes.append("no knowledge was left: written from the best document retrieved")
         elif not knowledge:
             notes.append("no knowledge was found: written without")
-        emit("knowledge", internal=len(internal), external=len(external))
+        emit(KnowledgeRecomposed(event="knowledge", internal=len(internal), external=len(external)))
         chosen = current(settings)
         if isinstance(chosen, SelfCRAGSettings) and chosen.contexts == "all":
             parts = {"internal": internal, "external": external, "combined": [*internal, *external]}

@@ -1,11 +1,12 @@
 """refine_strips and select_web_strips: what counts of retrieved documents and of web pages."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from langchain_core.documents import Document
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.events import StripsKept
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
@@ -16,6 +17,9 @@ from selfcorrect_rag.strips import Decomposition, decompose, keep
 
 Cut = tuple[list[int], list[str]]
 """Strips: the document that each is from, and its text."""
+
+Result = Literal["strips", "web_strips"]
+"""Where strips go in the state, and the event that says so."""
 
 
 def refine_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node[CRAGState]:
@@ -41,7 +45,7 @@ class _Refining(NamedTuple):
 
 
 def _refinement(
-    evaluator: RetrievalEvaluator, settings: CRAGSettings, source: str, result: str, switch: str
+    evaluator: RetrievalEvaluator, settings: CRAGSettings, source: str, result: Result, switch: str
 ) -> Node[Any]:
     """From the documents at ``source`` to the strips at ``result``; ``switch`` is the setting
     that can leave it out, as a limit can."""
@@ -90,7 +94,7 @@ def _cut(documents: Sequence[Document], how: Decomposition) -> Cut:
 
 
 def _kept(
-    event: str, cut: Cut, scores: Sequence[float] | None, settings: CRAGSettings
+    event: Result, cut: Cut, scores: Sequence[float] | None, settings: CRAGSettings
 ) -> list[Strip]:
     """Strips with their scores; without scores all are kept, as if each were certain."""
     of, texts = cut
@@ -101,5 +105,6 @@ def _kept(
     ]
     if scores is not None:
         strips = keep(strips, settings.strip_threshold, settings.strips)
-    emit(event, strips=len(strips), kept=sum(strip["kept"] for strip in strips))
+    kept = sum(strip["kept"] for strip in strips)
+    emit(StripsKept(event=event, strips=len(strips), kept=kept))
     return strips

@@ -6,9 +6,10 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
+from selfcorrect_rag import events
 from selfcorrect_rag.errors import RetrievalFailed
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
-from selfcorrect_rag.nodes.tally import counted_config
+from selfcorrect_rag.events import Retrieved
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState
 
@@ -26,7 +27,7 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGSta
     def run(state: SelfRAGState) -> Update:
         queries = _queries(state)
         try:
-            found = retriever.batch(queries, counted_config()) if queries else []
+            found = retriever.batch(queries, quiet()) if queries else []
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
@@ -34,7 +35,7 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGSta
     async def arun(state: SelfRAGState) -> Update:
         queries = _queries(state)
         try:
-            found = await retriever.abatch(queries, counted_config()) if queries else []
+            found = await retriever.abatch(queries, quiet()) if queries else []
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
@@ -70,7 +71,8 @@ def _update(
         if not retrieved:
             notes.append(f"no passage was found for {query!r}: written without evidence")
         beams.append({**beam, "retrieved": retrieved})
-        emit("retrieved", query=query, passages=[_title(passages[i]) for i in retrieved])
+        titles = [_title(passages[i]) for i in retrieved]
+        emit(Retrieved(event="retrieved", query=query, passages=titles))
     usage = {**state["usage"], "retrievals": state["usage"]["retrievals"] + len(found)}
     return {"passages": passages, "beams": beams, "notes": notes, "usage": usage}
 
@@ -103,7 +105,7 @@ def _failed(state: SelfRAGState, error: Exception) -> Update:
     reason = f"retrieval failed: {type(error).__name__}: {error}"
     if not any(beam["segments"] for beam in state["beams"]):
         raise RetrievalFailed(f"{reason} (nothing was written yet)") from error
-    emit("retrieval_failed", reason=reason)
+    emit(events.RetrievalFailed(event="retrieval_failed", reason=reason))
     ended: list[Beam] = [
         {**beam, "next": None} if beam["next"] == "retrieve" else beam for beam in state["beams"]
     ]

@@ -6,10 +6,10 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
+from selfcorrect_rag.events import RetrievalFailed, Retrieved
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
-from selfcorrect_rag.nodes.tally import counted_config
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGState
 
@@ -30,9 +30,7 @@ def retrieve_documents(
         if state["fixed"]:
             return _update(state, current(settings), state["passages"])
         try:
-            return _update(
-                state, current(settings), retriever.invoke(state["question"], counted_config())
-            )
+            return _update(state, current(settings), retriever.invoke(state["question"], quiet()))
         except Exception as error:
             return _failed(state, error)
 
@@ -40,7 +38,7 @@ def retrieve_documents(
         if state["fixed"]:
             return _update(state, current(settings), state["passages"])
         try:
-            found = await retriever.ainvoke(state["question"], counted_config())
+            found = await retriever.ainvoke(state["question"], quiet())
         except Exception as error:
             return _failed(state, error)
         return _update(state, current(settings), found)
@@ -51,7 +49,7 @@ def retrieve_documents(
 def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Update:
     passages = found if state["fixed"] else found[: settings.passages]
     titles = [str(p.metadata.get("title") or p.page_content[:60]) for p in passages]
-    emit("retrieved", query=state["question"], passages=titles)
+    emit(Retrieved(event="retrieved", query=state["question"], passages=titles))
     return {"passages": passages}
 
 
@@ -59,5 +57,5 @@ def _failed(state: State, error: Exception) -> Update:
     if isinstance(error, GraphBubbleUp):  # an interrupt inside the retriever is no failure
         raise error
     reason = f"retrieval failed: {type(error).__name__}: {error}"
-    emit("retrieval_failed", reason=reason)
+    emit(RetrievalFailed(event="retrieval_failed", reason=reason))
     return {"passages": [], "notes": [*state["notes"], reason]}

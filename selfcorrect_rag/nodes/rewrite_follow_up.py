@@ -7,6 +7,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
+from selfcorrect_rag.events import FollowUpRewritten
 from selfcorrect_rag.nodes.base import Node, Update, emit, quiet
 from selfcorrect_rag.prompts import as_text, follow_up_prompt
 
@@ -64,7 +65,7 @@ def _written(state: Mapping[str, Any], written: object) -> Update:
     question = " ".join(text.split()).strip("\"'“”")
     if not question or len(question) > LONGEST:
         return _kept(state, "the model rewrote the follow-up question to nothing of use")
-    emit("follow_up_rewritten", asked=state["asked"], question=question)
+    emit(FollowUpRewritten(event="follow_up_rewritten", asked=state["asked"], question=question))
     return {"question": question}
 
 

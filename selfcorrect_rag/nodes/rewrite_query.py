@@ -7,6 +7,7 @@ from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.events import QueryRewritten
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.prompts import as_text, rewrite_prompt
@@ -54,7 +55,7 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
 
 
 def _update(state: CRAGState, query: str, note: str | None = None) -> Update:
-    emit("query_rewritten", query=query)
+    emit(QueryRewritten(event="query_rewritten", query=query))
     update: Update = {"web_query": query}
     if note:
         update["notes"] = [*state["notes"], note]

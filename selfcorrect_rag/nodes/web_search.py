@@ -6,6 +6,7 @@ from langchain_core.documents import Document
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
+from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
@@ -63,12 +64,12 @@ def _update(web: WebSearch, query: str, results: list[Document]) -> Update:
     if not results:
         return _failed(web, "the search found nothing", query)
     titles = [str(r.metadata.get("title") or r.metadata.get("source") or "") for r in results]
-    emit("web_searched", query=query, source=web.name, results=titles)
+    emit(WebSearched(event="web_searched", query=query, source=web.name, results=titles))
     return {"web_query": query, "web_source": web.name, "web_results": results}
 
 
 def _failed(web: WebSearch, reason: str, query: str) -> Update:
-    emit("web_search_failed", query=query, source=web.name, reason=reason)
+    emit(WebSearchFailed(event="web_search_failed", query=query, source=web.name, reason=reason))
     return {"web_query": query, "web_source": web.name, "web_failure": reason}
 
 

@@ -1,11 +1,12 @@
 """write_rationale: ask the model, with the documents in order and as many as it can read."""
 
-from typing import Any
+from typing import Any, Literal
 
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.costs import known_tokens
+from selfcorrect_rag.events import Dropped, RationaleWritten
 from selfcorrect_rag.instruct_prompts import inference_prompt
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState, Mode
@@ -14,6 +15,7 @@ from selfcorrect_rag.models.context import exceeds, prompt_limit
 from selfcorrect_rag.models.decoded import room
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.reply import reply
 from selfcorrect_rag.nodes.tally import counted_config
 from selfcorrect_rag.prompts import Part, Prompt, as_text
 
@@ -21,6 +23,8 @@ READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 """Whose limit a prompt does not fit."""
 NO_ANSWER = "No answer: the model wrote nothing."
 """What stands for an answer where there is none."""
+
+Kind = Literal["documents", "demonstrations"]
 
 
 def write_rationale(
@@ -80,20 +84,20 @@ class _Request:
         text = text.strip()
         if not text:
             self._notes.append("the model wrote nothing: the answer says so")
-        emit("rationale_written", text=text, mode=self.mode, documents=len(self._shown))
-        update: Update = {
+        emit(
+            RationaleWritten(
+                event="rationale_written", text=text, mode=self.mode, documents=len(self._shown)
+            )
+        )
+        return {
             "written": text,
             "mode": self.mode,
             "numbering": self._numbering(),
             "demonstrations": self._demonstrations,
             "notes": [*self._state["notes"], *self._notes],
             **self._marks,
+            **reply(self._state, text or NO_ANSWER, getattr(written, "id", None)),
         }
-        messages = self._state.get("messages") or []
-        if messages and isinstance(messages[-1], HumanMessage):
-            # Under the id that its tokens were streamed with, it is not streamed once more.
-            update["messages"] = [AIMessage(text or NO_ANSWER, id=getattr(written, "id", None))]
-        return update
 
     def _numbering(self) -> list[int]:
         return self._shown[::-1] if self._settings.order == "best_last" else list(self._shown)
@@ -139,13 +143,14 @@ class _Request:
                 break
             self._prompt = self._built()
         left = [len(self._shown), len(self._demonstrations)]
-        for what, before, now in zip(("documents", "demonstrations"), dropped, left, strict=True):
+        kinds: tuple[Kind, Kind] = ("documents", "demonstrations")
+        for what, before, now in zip(kinds, dropped, left, strict=True):
             if now < before:
                 self._notes.append(
                     f"{before - now} of {before} {what} dropped, the weakest first: the prompt "
                     f"would be longer than the {limit} tokens {whose}"
                 )
-                emit("dropped", what=what, number=before - now, limit=limit)
+                emit(Dropped(event="dropped", what=what, number=before - now, limit=limit))
 
 
 def _text(prompt: Prompt) -> str:

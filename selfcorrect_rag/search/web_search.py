@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableLambda, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
+from langgraph.constants import TAG_NOSTREAM
 
 
 class WebSearch(ABC):
@@ -41,13 +42,22 @@ class RetrieverWebSearch(WebSearch):
         )
 
     def search(self, query: str, k: int) -> list[Document]:
-        return self._named(self._retriever.invoke(query, ensure_config()), k)
+        return self._named(
+            self._retriever.invoke(query, ensure_config({"tags": [TAG_NOSTREAM]})), k
+        )
 
     async def asearch(self, query: str, k: int) -> list[Document]:
-        return self._named(await self._retriever.ainvoke(query, ensure_config()), k)
+        return self._named(
+            await self._retriever.ainvoke(query, ensure_config({"tags": [TAG_NOSTREAM]})), k
+        )
 
     def _named(self, found: list[Document], k: int) -> list[Document]:
         return [
             Document(d.page_content, metadata={"source": self.name, **d.metadata}, id=d.id)
             for d in found[:k]
         ]
+
+
+def _unstreamed() -> RunnableConfig:
+    # A retriever may ask a chat model, whose words are no part of the answer.
+    return ensure_config({"tags": [TAG_NOSTREAM]})

@@ -1,0 +1,48 @@
+"""``selfcorrect-rag studio``: the graphs in LangGraph Studio, from a local server."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from selfcorrect_rag import studio as graphs
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.studio.options import add_options, as_environment
+
+CONFIG = Path(graphs.__file__).with_name("langgraph.json")
+RUNS = "10"
+"""Runs at a time: a graph that waits for another on the same server must not stand in its way."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register ``studio``."""
+    parser = subparsers.add_parser(
+        "studio",
+        help="serve the graphs to LangGraph Studio and to clients",
+        description=__doc__,
+        epilog="Whatever follows -- goes to `langgraph dev`.",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="Default: %(default)s.")
+    parser.add_argument("--port", type=int, default=2024, help="Default: %(default)s.")
+    parser.add_argument("--no-browser", action="store_true", help="do not open Studio")
+    parser.add_argument("rest", nargs="*", metavar="-- OPTION", help="options of `langgraph dev`")
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Become the server.
+
+    Raises:
+        MissingExtra: the server is not installed.
+    """
+    require("langgraph_cli", "studio")
+    require("langgraph_api", "studio")
+    command = [sys.executable, "-m", "langgraph_cli", "dev", "--config", str(CONFIG), "--no-reload"]
+    command += ["--host", args.host, "--port", str(args.port), "--n-jobs-per-worker", RUNS]
+    command += ["--no-browser"] if args.no_browser else []
+    quiet = {"LANGGRAPH_CLI_NO_ANALYTICS": "1"}
+    os.execve(
+        sys.executable, [*command, *args.rest], {**quiet, **os.environ, **as_environment(args)}
+    )

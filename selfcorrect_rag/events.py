@@ -1,0 +1,194 @@
+"""What a run says on the custom stream while it goes on: JSON objects, told apart by ``event``.
+
+``graph.stream(..., stream_mode="custom")`` gives them in the order in which things happen.
+"""
+
+from typing import Literal, TypedDict
+
+from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.instruct_state import Mode
+from selfcorrect_rag.state import Grade
+from selfcorrect_rag.thresholds import Action
+
+
+class FollowUpRewritten(TypedDict):
+    """A question of a later turn, in words that stand alone."""
+
+    event: Literal["follow_up_rewritten"]
+    asked: str
+    """The user's own words."""
+    question: str
+
+
+class RetrievalDecided(TypedDict):
+    """Self-RAG: whether the first segment gets evidence, as in the state's ``retrieval``."""
+
+    event: Literal["retrieval_decided"]
+    retrieve: bool
+    probability: float | None
+    threshold: float | None
+    mode: str
+
+
+class Retrieved(TypedDict):
+    """Passages were found, or taken from the caller."""
+
+    event: Literal["retrieved"]
+    query: str
+    passages: list[str]
+    """Their titles, best first; of one without a title its first 60 characters."""
+
+
+class RetrievalFailed(TypedDict):
+    """The retriever raised; the run goes on without."""
+
+    event: Literal["retrieval_failed"]
+    reason: str
+
+
+class CandidateScored(TypedDict):
+    """Self-RAG: a segment was written for a passage, and criticised."""
+
+    event: Literal["candidate_scored"]
+    depth: int
+    beam: int
+    passage: int | None
+    text: str
+    isrel: float | None
+    issup: float | None
+    isuse: float | None
+    score: float
+
+
+class SegmentChosen(TypedDict):
+    """Self-RAG: the best partial answer after a segment was written on every beam."""
+
+    event: Literal["segment_chosen"]
+    text: str
+    """Its last segment."""
+    passage: int | None
+    score: float
+    """Path score."""
+    answer: str
+    """All of its segments. It may yet lose to another beam, so show it in place of the last."""
+    settled: int
+    """Its first so many segments are part of every beam: nothing takes them back."""
+
+
+class Graded(TypedDict):
+    """CRAG: every document has its score, and the scores triggered an action."""
+
+    event: Literal["graded"]
+    grades: list[Grade]
+    action: Action
+    upper: float
+    lower: float
+
+
+class StripsKept(TypedDict):
+    """CRAG: documents, or pages of the web, were cut into strips and the best were kept."""
+
+    event: Literal["strips", "web_strips"]
+    strips: int
+    kept: int
+
+
+class QueryRewritten(TypedDict):
+    """CRAG: what the web will be searched for."""
+
+    event: Literal["query_rewritten"]
+    query: str
+
+
+class WebSearched(TypedDict):
+    """CRAG: the web gave pages."""
+
+    event: Literal["web_searched"]
+    query: str
+    source: str
+    """Who answered."""
+    results: list[str]
+    """Titles, or addresses where there is none."""
+
+
+class WebSearchFailed(TypedDict):
+    """CRAG: the web gave nothing; the run goes on without."""
+
+    event: Literal["web_search_failed"]
+    query: str
+    source: str
+    reason: str
+    """An error, a refusal by the person who was asked, or that nothing was found."""
+
+
+class KnowledgeRecomposed(TypedDict):
+    """CRAG: how many pieces of knowledge are internal and how many external."""
+
+    event: Literal["knowledge"]
+    internal: int
+    external: int
+
+
+class DemonstrationsChosen(TypedDict):
+    """InstructRAG: the questions of the demonstrations that are shown."""
+
+    event: Literal["demonstrations_chosen"]
+    questions: list[str]
+
+
+class Dropped(TypedDict):
+    """InstructRAG: the prompt would not have fitted the model's context."""
+
+    event: Literal["dropped"]
+    what: Literal["documents", "demonstrations"]
+    number: int
+    limit: int
+    """In tokens."""
+
+
+class RationaleWritten(TypedDict):
+    """InstructRAG: all that the model wrote."""
+
+    event: Literal["rationale_written"]
+    text: str
+    mode: Mode
+    documents: int
+    """How many it was shown."""
+
+
+class Stopped(TypedDict):
+    """A limit on the cost of the run kept it from something."""
+
+    event: Literal["stopped"]
+    limit: Limit
+    note: str
+    """What was done instead."""
+
+
+class Answered(TypedDict):
+    """The run is over."""
+
+    event: Literal["answered"]
+    answer: str
+    citations: int
+
+
+Event = (
+    FollowUpRewritten
+    | RetrievalDecided
+    | Retrieved
+    | RetrievalFailed
+    | CandidateScored
+    | SegmentChosen
+    | Graded
+    | StripsKept
+    | QueryRewritten
+    | WebSearched
+    | WebSearchFailed
+    | KnowledgeRecomposed
+    | DemonstrationsChosen
+    | Dropped
+    | RationaleWritten
+    | Stopped
+    | Answered
+)

@@ -1,0 +1,38 @@
+"""What docs/studio.md shows works as written, and names every variable and event."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import get_args
+
+from selfcorrect_rag.events import Event
+from selfcorrect_rag.studio.options import add_options
+from tests.studio.conftest import Server
+
+TEXT = (Path(__file__).parents[2] / "docs" / "studio.md").read_text(encoding="utf-8")
+
+
+def test_the_python_runs_against_the_server(server: Server) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(block.replace("http://127.0.0.1:2024", server.url), "studio.md", "exec"), names)
+    strict, again = names["strict"], names["again"]
+    assert strict["action"] != "correct"  # type: ignore[index]
+    assert again["passages"][0]["metadata"]["title"] == "Novels"  # type: ignore[index]
+
+
+def test_every_option_is_in_the_table() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    add_options(parser)
+    for action in parser._actions:
+        assert f"`{action.option_strings[0]}`" in TEXT
+
+
+def test_every_event_and_its_fields_are_in_the_table() -> None:
+    for kind in get_args(Event):
+        rows = [
+            next(line for line in TEXT.splitlines() if line.startswith("|") and f"`{name}`" in line)
+            for name in get_args(kind.__annotations__["event"])
+        ]
+        for field in kind.__annotations__:
+            assert field == "event" or all(f"`{field}`" in row for row in rows)

@@ -1,0 +1,154 @@
+"""What the server's graphs run on, from the environment, and the command that starts it."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag import studio
+from selfcorrect_rag.cli import main
+from selfcorrect_rag.commands.engines import BadEngineOption
+from selfcorrect_rag.commands.knobs import BadKnob
+from selfcorrect_rag.commands.studio import CONFIG
+from selfcorrect_rag.studio.options import add_options, as_environment, from_environment
+from selfcorrect_rag.studio.parts import Parts
+
+ROOT = Path(__file__).parents[2]
+GRAPHS = ["self_rag", "crag", "self_crag", "instruct_rag", "chat_agent"]
+
+
+def test_the_clone_and_the_package_name_the_same_graphs() -> None:
+    packaged = json.loads(CONFIG.read_text(encoding="utf-8"))["graphs"]
+    cloned = json.loads((ROOT / "langgraph.json").read_text(encoding="utf-8"))["graphs"]
+    assert list(packaged) == list(cloned) == GRAPHS
+    for name in GRAPHS:
+        assert packaged[name]["description"] == cloned[name]["description"]
+        assert packaged[name]["path"] == f"selfcorrect_rag.studio:{name}"
+        assert cloned[name]["path"] == f"./graphs/{name}.py:graph"
+        names: dict[str, Any] = {}
+        exec((ROOT / "graphs" / f"{name}.py").read_text(encoding="utf-8"), names)
+        assert names["graph"] is getattr(studio, name)
+
+
+def test_options_and_environment_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    options = ["--engine", "vllm", "--index", "my notes", "--web", "tavily"]
+    options += ["--engine-option", "max_model_len=4096", "--engine-option", "quantization=a b"]
+    options += ["--chat-model", "openai:gpt", "--tensor-parallel", "2"]
+    args = parser.parse_args(options)
+    variables = as_environment(args)
+    assert variables["SELFCORRECT_INDEX"] == "my notes"
+    assert "SELFCORRECT_MODEL" not in variables
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert from_environment() == args
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("SELFCORRECT_ENGINE", "abacus", BadKnob),
+        ("SELFCORRECT_TENSOR_PARALLEL", "many", BadKnob),
+        ("SELFCORRECT_TOKENIZER", "x", BadEngineOption),
+    ],
+)
+def test_a_variable_that_will_not_do(
+    name: str, value: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(error, match=name if error is BadKnob else "--tokenizer"):
+        from_environment()
+
+
+def test_the_command_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("langgraph_api")
+    calls: list[Any] = []
+
+    def execve(path: str, command: list[str], environment: dict[str, str]) -> None:
+        calls.append((command, environment))
+        raise SystemExit
+
+    monkeypatch.setattr("os.execve", execve)
+    with pytest.raises(SystemExit):
+        main(["studio", "--port", "99", "--no-browser", "--model", "m", "--", "--tunnel"])
+    ((command, environment),) = calls
+    assert command[1:6] == ["-m", "langgraph_cli", "dev", "--config", str(CONFIG)]
+    assert {"--no-reload", "--no-browser", "99"} <= set(command)
+    assert command[-1] == "--tunnel"
+    assert environment["LANGGRAPH_CLI_NO_ANALYTICS"] == "1"
+    assert environment["SELFCORRECT_MODEL"] == "m"
+
+
+def test_without_the_server_the_command_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "langgraph_cli", None)
+    assert main(["studio"]) == 2
+    assert 'pip install "selfcorrect-rag[studio]"' in capsys.readouterr().err
+
+
+SKETCHES = """
+import asyncio, sys
+from types import SimpleNamespace
+from selfcorrect_rag import studio
+for name in {names}:
+    graph = asyncio.run(getattr(studio, name)(SimpleNamespace(execution_runtime=None)))
+    print(name, len(graph.get_context_jsonschema()["properties"]), len(graph.nodes))
+assert not {{"torch", "transformers", "chromadb"}} & set(sys.modules)
+"""
+
+
+def test_schemas_open_nothing(tmp_path: Path) -> None:
+    """Not even where no model can be opened."""
+    run = subprocess.run(
+        [sys.executable, "-c", SKETCHES.format(names=GRAPHS)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SELFCORRECT_MODEL": "nowhere/none"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert [line.split()[0] for line in run.stdout.splitlines()] == GRAPHS
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_chat_model_that_is_named_writes_and_rewrites(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from selfcorrect_rag.studio.graphs import _crag, _instruct_rag, _self_rag
+
+    monkeypatch.setenv("SELFCORRECT_CHAT_MODEL", "tests.studio.test_options:make_model")
+    parts = Parts(from_environment(), sketch=True)
+    for build in (_crag, _instruct_rag, _self_rag):
+        assert "rewrite_follow_up" in build(parts).nodes
+    real = Parts(from_environment())
+    assert real.rationale_llm is real.agent_model is real.chat_model
+    assert real.chat_model.responses == ["made"]  # type: ignore[union-attr]
+
+
+def make_model() -> Any:
+    from langchain_core.language_models.fake_chat_models import FakeListChatModel
+
+    return FakeListChatModel(responses=["made"])
+
+
+def test_models_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def load(name: str | None) -> Any:
+        opened.append(str(name))
+        return SimpleNamespace()
+
+    monkeypatch.setattr("selfcorrect_rag.studio.parts.opened_evaluator", load)
+    parts = Parts(from_environment())
+    assert parts.evaluator is parts.evaluator
+    assert opened == ["None"]

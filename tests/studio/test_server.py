@@ -1,0 +1,245 @@
+"""Every graph on the real server, through its clients: schemas, settings, streams, threads."""
+
+import asyncio
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.pregel.remote import RemoteGraph
+from langgraph_sdk import get_client
+
+from selfcorrect_rag import CRAGSettings, InstructRAGSettings, SelfCRAGSettings, SelfRAGSettings
+from tests.studio.conftest import TOWNS, Server
+
+SETTINGS: dict[str, Any] = {
+    "self_rag": SelfRAGSettings,
+    "crag": CRAGSettings,
+    "self_crag": SelfCRAGSettings,
+    "instruct_rag": InstructRAGSettings,
+    "chat_agent": CRAGSettings,
+}
+GRAPHS = list(SETTINGS)
+QUESTION = "Who founded Tarnholm?"
+ASKED = {"messages": [{"role": "user", "content": QUESTION}]}
+SEARCHING = {"upper": 1.0, "lower": 1.0}
+"""Thresholds under which every retrieval is incorrect, so that the web is searched."""
+
+
+def new_thread(server: Server) -> str:
+    thread: str = server.client.threads.create()["thread_id"]
+    return thread
+
+
+def parts(server: Server, thread: str, graph: str, mode: Any, given: Any, **options: Any) -> Any:
+    stream = server.client.runs.stream(thread, graph, input=given, stream_mode=mode, **options)
+    seen = [(part.event, part.data) for part in stream]
+    assert "error" not in dict(seen), dict(seen)["error"]
+    return seen
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_schemas_show_every_knob(server: Server, graph: str) -> None:
+    (assistant,) = server.client.assistants.search(graph_id=graph, limit=1)
+    assert len(assistant["description"]) > 20
+    schemas = server.client.assistants.get_schemas(assistant["assistant_id"])
+    knobs = schemas["context_schema"]["properties"]
+    assert knobs == SETTINGS[graph].model_json_schema()["properties"]
+    assert all(knob["x_oap_ui_config"]["description"] for knob in knobs.values())
+    assert "messages" in schemas["input_schema"]["properties"]
+    nodes = {
+        n["id"] for n in server.client.assistants.get_graph(assistant["assistant_id"])["nodes"]
+    }
+    if graph != "chat_agent":
+        assert {node for knob in knobs.values() for node in knob["langgraph_nodes"]} <= nodes
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_chat_mode_keeps_a_thread(server: Server, graph: str) -> None:
+    thread = new_thread(server)
+    first = server.client.runs.wait(thread, graph, input=ASKED)
+    again = {"messages": [{"role": "user", "content": "And who founded Vinter?"}]}
+    second = server.client.runs.wait(thread, graph, input=again)
+    said = [message["type"] for message in second["messages"]]
+    assert said[0] == "human"
+    assert said[-1] == "ai"
+    assert said.count("human") == 2
+    assert second["messages"][: len(first["messages"])] == first["messages"]
+    state = server.client.threads.get_state(thread)
+    assert state["next"] == []
+    assert state["values"]["messages"] == second["messages"]
+    assert len(server.client.threads.get_history(thread, limit=50)) > 6
+
+
+STEPS = {
+    "self_rag": {"retrieve": "passages", "generate_and_critique": "candidates"},
+    "crag": {"retrieve": "passages", "grade_documents": "action", "web_search": "web_results"},
+    "self_crag": {
+        "grade_documents": "grades",
+        "recompose_knowledge": "knowledge",
+        "generate_and_critique": "candidates",
+        "write_answer": "score",
+    },
+    "instruct_rag": {"retrieve": "passages", "read_rationale": "useful_documents"},
+}
+
+
+@pytest.mark.parametrize("graph", STEPS)
+def test_streams_show_each_step(server: Server, graph: str) -> None:
+    context = {"mode": "always"} if graph.startswith("self") else {}
+    context |= SEARCHING if "crag" in graph else {}
+    given = {"question": QUESTION}
+    seen = parts(server, new_thread(server), graph, ["updates", "custom"], given, context=context)
+    updates = {}
+    for event, data in seen:
+        if event == "updates":
+            updates |= data
+    for node, key in STEPS[graph].items():
+        assert updates[node][key] not in (None, [])
+    events = [data["event"] for event, data in seen if event == "custom"]
+    assert events[-1] == "answered"
+    if graph.startswith("self"):
+        candidate = updates["generate_and_critique"]["candidates"][0]
+        assert {"isrel", "issup", "isuse", "score"} <= set(candidate)
+        assert "candidate_scored" in events
+
+
+@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+def test_a_chat_streams_the_reply_alone(server: Server, graph: str) -> None:
+    thread = new_thread(server)
+    seen = parts(server, thread, graph, "messages-tuple", ASKED)
+    chunks = [data[0] for event, data in seen if event == "messages"]
+    reply = server.client.threads.get_state(thread)["values"]["messages"][-1]
+    assert "".join(chunk["content"] for chunk in chunks) == reply["content"] != ""
+    assert {chunk["id"] for chunk in chunks} == {reply["id"]}
+
+
+def test_the_agent_calls_its_tool_and_streams_its_own_words(server: Server) -> None:
+    thread = new_thread(server)
+    seen = parts(server, thread, "chat_agent", "messages-tuple", ASKED)
+    nodes = {data[1]["langgraph_node"] for event, data in seen if event == "messages"}
+    assert nodes == {"model", "tools"}
+    _, called, told, reply = server.client.threads.get_state(thread)["values"]["messages"]
+    assert called["tool_calls"][0]["args"] == {"question": QUESTION}
+    assert told["artifact"]["action"] in ("correct", "incorrect", "ambiguous")
+    assert told["content"] in reply["content"]
+    assert "Sources:" in reply["content"]
+
+
+def test_an_assistants_settings_hold(server: Server) -> None:
+    made = server.client.assistants.create(
+        "self_rag", context={"passages": 1, "mode": "always"}, name="one passage"
+    )
+    result = server.client.runs.wait(None, made["assistant_id"], input={"question": QUESTION})
+    assert len(result["passages"]) == 1
+    told = server.client.runs.wait(
+        None, "chat_agent", input=ASKED, context={**SEARCHING, "passages": 2}
+    )["messages"][2]
+    assert told["artifact"]["action"] == "incorrect"
+    assert len(told["artifact"]["passages"]) == 2
+
+
+def test_a_setting_out_of_bounds_is_told(server: Server) -> None:
+    with pytest.raises(Exception, match="passages"):
+        server.client.runs.wait(None, "crag", input={"question": QUESTION}, context={"passages": 0})
+
+
+def before(server: Server, thread: str, node: str) -> dict[str, Any]:
+    """The checkpoint of a thread at which ``node`` comes next."""
+    history = server.client.threads.get_history(thread, limit=50)
+    return next(state["checkpoint"] for state in history if state["next"] == [node])
+
+
+def test_a_fork_with_other_thresholds(server: Server) -> None:
+    thread = new_thread(server)
+    context = {"upper": 0.9999, "lower": -0.9999}
+    given = {"question": QUESTION}
+    first = server.client.runs.wait(thread, "crag", input=given, context=context)
+    assert first["action"] == "ambiguous"
+    fork = before(server, thread, "grade_documents")
+    second = server.client.runs.wait(thread, "crag", input=None, checkpoint=fork, context=SEARCHING)
+    assert second["action"] == "incorrect"
+    assert second["grades"] == first["grades"]
+    assert first["strips"]
+    assert not second["strips"]
+
+
+NODES = {
+    "self_rag": "generate_and_critique",
+    "crag": "grade_documents",
+    "self_crag": "grade_documents",
+    "instruct_rag": "write_rationale",
+}
+
+
+@pytest.mark.parametrize("graph", NODES)
+def test_a_fork_with_edited_documents(server: Server, graph: str) -> None:
+    thread = new_thread(server)
+    context = {"mode": "always"} if graph.startswith("self") else {}
+    server.client.runs.wait(thread, graph, input={"question": QUESTION}, context=context)
+    point = before(server, thread, NODES[graph])
+    text = "Tarnholm was founded by Ada Berg."
+    edited = [{"page_content": text, "metadata": {"title": "Tarnholm"}}]
+    values: dict[str, Any] = {"passages": edited}
+    if graph == "self_rag":
+        beams = server.client.threads.get_state(thread, point)["values"]["beams"]
+        values["beams"] = [{**beam, "retrieved": [0]} for beam in beams]
+    made = server.client.threads.update_state(thread, values, checkpoint=point, as_node="retrieve")
+    result = server.client.runs.wait(
+        thread, graph, input=None, checkpoint=made["checkpoint"], context=context
+    )
+    assert [passage["page_content"] for passage in result["passages"]] == [text]
+    assert result["answer"]
+    assert all("Lind" not in citation["text"] for citation in result["citations"])
+
+
+@pytest.mark.parametrize("graph", ["crag", "self_crag", "chat_agent"])
+@pytest.mark.parametrize("answer", ["yes", "no"])
+def test_a_search_waits_for_approval(server: Server, graph: str, answer: str) -> None:
+    thread = new_thread(server)
+    context = {**SEARCHING, "approve_search": True}
+    context |= {"mode": "always"} if graph == "self_crag" else {}
+    paused = server.client.runs.wait(thread, graph, input=ASKED, context=context)
+    assert paused["__interrupt__"][0]["value"]["ask"] == "search the web?"
+    assert server.client.threads.get(thread)["status"] == "interrupted"
+    done = server.client.runs.wait(thread, graph, command={"resume": answer}, context=context)
+    result = done["messages"][-2]["artifact"] if graph == "chat_agent" else done
+    assert bool(result["web_results"]) == (answer == "yes")
+    assert ("not approved" in result["web_failure"]) == (answer == "no")
+
+
+async def test_parallel_runs_do_not_mix(server: Server) -> None:
+    client = get_client(url=server.url)
+
+    async def run(town: str) -> Any:
+        text = f"{town} was founded by {town} Berg."
+        given = {
+            "question": f"Who founded {town}?",
+            "documents": [{"page_content": text, "metadata": {"title": town}}],
+        }
+        graph = "self_rag" if town < "T" else "crag"
+        return await client.runs.wait(None, graph, input=given)
+
+    towns = TOWNS * 3
+    for town, result in zip(towns, await asyncio.gather(*map(run, towns)), strict=True):
+        assert result["question"] == f"Who founded {town}?"
+        assert [p["metadata"]["title"] for p in result["passages"]] == [town]
+
+
+class Parent(TypedDict):
+    messages: Annotated[list[Any], add_messages]
+
+
+def test_a_remote_graph_as_a_subgraph(server: Server) -> None:
+    graph = StateGraph(Parent)
+    graph.add_node("answer", RemoteGraph("crag", url=server.url))
+    graph.add_edge(START, "answer")
+    graph.add_edge("answer", END)
+    result = graph.compile().invoke(ASKED)  # type: ignore[arg-type]
+    assert [message.type for message in result["messages"]] == ["human", "ai"]
+
+
+def test_nothing_blocked_the_event_loop(server: Server) -> None:
+    """The last test: the server's log of all the others."""
+    assert "BlockingError" not in server.log
+    assert "Blocking call" not in server.log

@@ -1,0 +1,57 @@
+"""Documents that arrive as JSON: from a client, and into a thread that somebody edits."""
+
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langgraph.checkpoint.memory import InMemorySaver
+
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
+from selfcorrect_rag.errors import NoDocument
+from tests.instruct_runs import echo
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
+from tests.test_crag import PagesWebSearch, WordEvaluator
+
+WIRED: Any = {"page_content": "Gold.", "metadata": {"title": "G"}, "id": "1", "type": "Document"}
+GOLD = Document("Gold.", metadata={"title": "G"}, id="1")
+
+
+def build(graph: str, **options: Any) -> Any:
+    def find(query: str) -> list[Document]:
+        return [Document("Noise.")]
+
+    match graph:
+        case "self_rag":
+            llm = ScriptedReflectionLLM(write=lambda p: segment("It is.", RELEVANT, FULL, USEFUL))
+            return create_self_rag(llm, find, **options)
+        case "crag":
+            return create_crag(echo(), find, WordEvaluator(), PagesWebSearch(), **options)
+        case _:
+            return create_instruct_rag(echo(), find, **options)
+
+
+GRAPHS = ["self_rag", "crag", "instruct_rag"]
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_callers_documents_as_json(graph: str) -> None:
+    as_json = build(graph).invoke({"question": "What is it?", "documents": [WIRED]})
+    assert as_json["passages"] == [GOLD]
+    assert as_json == build(graph).invoke({"question": "What is it?", "documents": [GOLD]})
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_documents_of_a_thread_edited_as_json(graph: str) -> None:
+    graph = build(graph, checkpointer=InMemorySaver(), interrupt_after=["retrieve"])
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    graph.invoke({"question": "What is it?"}, thread)
+    graph.update_state(thread, {"passages": [WIRED]})
+    result = graph.invoke(None, thread)
+    assert result["passages"] == [GOLD]
+    assert result["answer"]
+
+
+@pytest.mark.parametrize("wrong", ["text", {"text": "x"}, {"page_content": None}, 3])
+def test_what_is_no_document(wrong: Any) -> None:
+    with pytest.raises(NoDocument, match="document 1 is none: give a Document"):
+        build("crag").invoke({"question": "What is it?", "documents": [WIRED, wrong]})

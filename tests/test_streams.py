@@ -1,0 +1,152 @@
+"""What a chat sees while a run goes on: the answer, once, and nothing that only graders say."""
+
+from typing import Any, get_args
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableLambda
+
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
+from selfcorrect_rag.events import Event
+from selfcorrect_rag.models import ChatEvaluator
+from selfcorrect_rag.search import RetrieverWebSearch
+from tests.scripted import (
+    FULL,
+    RELEVANT,
+    USEFUL,
+    ScriptedReflectionLLM,
+    document,
+    passage_of,
+    segment,
+)
+
+ASKED: Any = {"messages": [HumanMessage("Who wrote Emma, and when?")]}
+ANSWER = "Jane Austen wrote it [1]."
+GOING = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
+
+
+def chat(text: str) -> FakeListChatModel:
+    """A chat model that streams by the character."""
+    return FakeListChatModel(responses=[text])
+
+
+def gossip(query: str) -> list[Document]:
+    """A retriever that asks a chat model on the way, as those that rewrite queries do."""
+    chat("LEAK of the retriever").invoke(query)
+    return [document("Emma"), document("Other")]
+
+
+def write(prompt: str) -> Any:
+    """Three segments from the passage Emma, worse ones from others."""
+    done = prompt.count("<paragraph>") - 1
+    text = f"Segment {done} from {passage_of(prompt)}."
+    certain = RELEVANT if passage_of(prompt) == "Emma" else {"[Relevant]": 0.6, "[Irrelevant]": 0.4}
+    if done == 2:
+        return segment(text, certain, FULL, USEFUL)
+    return segment(text, certain, FULL, next=GOING)
+
+
+def build(graph: str) -> Any:
+    evaluator = ChatEvaluator(chat("LEAK no"), together=1)
+    web = RetrieverWebSearch(gossip, "pages")
+    rewriter = chat("LEAK, keywords")
+    match graph:
+        case "self_rag":
+            return create_self_rag(ScriptedReflectionLLM(write=write), gossip)
+        case "crag":
+            return create_crag(chat(ANSWER), gossip, evaluator, web, rewriter=rewriter)
+        case "self_crag":
+            llm = ScriptedReflectionLLM(write=write)
+            return create_self_crag(llm, gossip, evaluator, web, rewriter=rewriter)
+        case _:
+            return create_instruct_rag(chat(ANSWER), gossip)
+
+
+def texts(stream: list[Any]) -> str:
+    """What a chat shows: chunks of one message joined; it must be one message."""
+    assert len({message.id for message, _ in stream}) == 1
+    return "".join(message.content for message, _ in stream)
+
+
+@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+async def test_a_chat_streams_the_answer_once_and_nothing_else(graph: str) -> None:
+    runnable = build(graph)
+    result = runnable.invoke(ASKED)
+    reply = result["messages"][-1].content
+    assert reply
+    streamed = list(runnable.stream(ASKED, stream_mode="messages"))
+    assert texts(streamed) == reply
+    assert len(streamed) > 1
+    again = [chunk async for chunk in runnable.astream(ASKED, stream_mode="messages")]
+    assert texts(again) == reply
+    values = list(runnable.stream(ASKED, stream_mode=["messages", "values"]))
+    last = [chunk for mode, chunk in values if mode == "values"][-1]["messages"][-1]
+    assert {message.id for mode, (message, *_) in _messages(values)} == {last.id}
+
+
+def _messages(seen: list[Any]) -> list[Any]:
+    return [(mode, chunk) for mode, chunk in seen if mode == "messages"]
+
+
+@pytest.mark.parametrize("graph", ["crag", "instruct_rag"])
+def test_tokens_stream_without_a_chat_too(graph: str) -> None:
+    asked = {"question": "Who wrote Emma?"}
+    stream = list(build(graph).stream(asked, stream_mode="messages"))
+    assert texts(stream) == ANSWER
+    assert len(stream) >= len(ANSWER)
+
+
+def test_segments_stream_when_every_beam_agrees_on_them() -> None:
+    seen = list(build("self_rag").stream(ASKED, stream_mode=["messages", "custom"]))
+    kinds = [
+        f"{chunk[0].content}" if mode == "messages" else chunk["event"]
+        for mode, chunk in seen
+        if mode == "messages" or chunk["event"] == "segment_chosen"
+    ]
+    chosen = [chunk for mode, chunk in seen if mode == "custom"]
+    chosen = [event for event in chosen if event["event"] == "segment_chosen"]
+    assert [event["settled"] for event in chosen] == [0, 1, 2]
+    assert [event["answer"].count("Segment") for event in chosen] == [1, 2, 3]
+    assert kinds == [
+        "segment_chosen",  # two beams with segments of their own
+        "segment_chosen",
+        "Segment 0 from Emma. [1]",
+        "segment_chosen",
+        " Segment 1 from Emma. [1]",
+        " Segment 2 from Emma. [1]",
+    ]
+
+
+def test_a_question_that_is_no_chat_streams_no_message() -> None:
+    asked = {"question": "Who wrote Emma?"}
+    assert not list(build("self_rag").stream(asked, stream_mode="messages"))
+
+
+def test_a_second_turn_has_a_message_of_its_own() -> None:
+    first = build("self_rag").invoke(ASKED)["messages"]
+    second = build("self_rag").invoke({"messages": [*first, HumanMessage("And Ulysses?")]})
+    assert len({message.id for message in second["messages"]}) == 4
+
+
+@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+def test_every_event_is_of_its_type(graph: str) -> None:
+    types = {
+        name: kind for kind in get_args(Event) for name in get_args(kind.__annotations__["event"])
+    }
+    events = list(build(graph).stream(ASKED, stream_mode="custom"))
+    assert events[-1]["event"] == "answered"
+    for event in events:
+        assert set(event) == set(types[event["event"]].__annotations__)
+
+
+def test_a_failed_search_says_why() -> None:
+    def down(query: str) -> list[Document]:
+        raise ConnectionError("no route")
+
+    web = RetrieverWebSearch(RunnableLambda(down), "pages")
+    graph = create_crag(chat(ANSWER), gossip, ChatEvaluator(chat("no")), web)
+    events = {e["event"]: e for e in graph.stream(ASKED, stream_mode="custom")}
+    assert events["web_search_failed"]["reason"] == "ConnectionError: no route"
+    assert events["web_search_failed"]["source"] == "pages"
