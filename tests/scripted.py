@@ -87,9 +87,12 @@ def document(title: str, text: str = "", **metadata: Any) -> Document:
 
 
 def timeless(result: Any) -> Any:
-    """A result without what no two runs have in common: the seconds of its steps."""
-    costs = {step: {**cost, "seconds": 0} for step, cost in result["costs"].items()}
-    return {**result, "costs": costs}
+    """A result, or what a stream gave, without the time that it took."""
+    if isinstance(result, dict):
+        return {k: 0 if k == "seconds" else timeless(v) for k, v in result.items()}
+    if isinstance(result, list | tuple):
+        return [timeless(value) for value in result]
+    return result
 
 
 def passage_of(prompt: str) -> str:

@@ -83,6 +83,7 @@ def test_what_is_no_model() -> None:
 
 
 def test_without_langchain_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "langchain", None)
+    for name in ("langchain", "langchain.chat_models"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtra, match=r"no importable .* pip install .*\[chat\]"):
         find_language_model("acme:talker-1")

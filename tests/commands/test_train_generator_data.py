@@ -101,7 +101,8 @@ def test_what_a_user_can_mend_is_one_line(
     options: list[str],
     message: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "langchain", None)
+    for name in ("langchain", "langchain.chat_models"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert main(command(*options)) == 2
     error = capsys.readouterr().err
     assert error.startswith("selfcorrect-rag: ")

@@ -143,7 +143,8 @@ def test_failed_rows_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: A
 def test_mistakes_are_one_line(
     options: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setitem(sys.modules, "langchain", None)
+    for name in ("langchain", "langchain.chat_models"):
+        monkeypatch.setitem(sys.modules, name, None)
     Path("bad.jsonl").write_text(json.dumps(ROWS[0]) + '\n{"question": "Q", "documents": []}\n')
     assert main([*command("out.jsonl"), *options]) == 2
     last = capsys.readouterr().err.splitlines()[-1]

@@ -302,7 +302,8 @@ def test_what_a_user_can_mend_is_one_line(
     options: list[str],
     message: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "langchain", None)
+    for name in ("langchain", "langchain.chat_models"):
+        monkeypatch.setitem(sys.modules, name, None)
     data(tmp_path / "rows.jsonl", 1)
     assert main(command(tmp_path, *options)) == 2
     error = capsys.readouterr().err
