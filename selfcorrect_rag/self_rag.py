@@ -16,6 +16,7 @@ from langgraph.types import Checkpointer
 
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.beam_select import beam_select
+from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_question import read_question
@@ -51,7 +52,8 @@ def create_self_rag(
         retriever: any LangChain retriever, or a function from a query to documents.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept; None keeps nothing.
-        cache: where nodes may cache results.
+        cache: where nodes that ask a model keep their results
+            (:func:`~selfcorrect_rag.nodes.cached.cached`); None keeps none.
         interrupt_before: nodes to pause before.
         interrupt_after: nodes to pause after.
         name: as shown in traces.
@@ -79,9 +81,13 @@ def create_self_rag(
         output_schema=SelfRAGOutput,
     )
     graph.add_node("read_question", read_question(blank_self_rag))
-    graph.add_node("decide_retrieval", decide_retrieval(llm, settings))
+    graph.add_node(
+        "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
+    )
     graph.add_node("retrieve", retrieve(retriever, settings))
-    graph.add_node("generate_and_critique", generate_and_critique(llm, settings))
+    graph.add_node(
+        "generate_and_critique", cached(generate_and_critique(llm, settings), cache, llm, settings)
+    )
     graph.add_node("beam_select", beam_select(settings))
     graph.add_node("write_answer", write_answer(settings))
 
