@@ -2,8 +2,8 @@
 
     python -m tests.durability.killing SAVER ADDRESS FOLDER RUN...
 
-Prints one line of JSON for each run, beside the same run left alone. Processes are forked from this one, which has imported
-everything and started nothing.
+Prints one line of JSON for each run, beside the same run left alone. Processes are forked
+from this one, which has imported everything and started nothing.
 """
 
 import asyncio
@@ -19,6 +19,8 @@ from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
@@ -69,8 +71,6 @@ def sync_run(saver: str, address: str, run: Run, calls: Calls, given: Any, confi
         if saver == "sqlite":
             checkpointer = stack.enter_context(SqliteSaver.from_conn_string(address))
         else:
-            from langgraph.checkpoint.postgres import PostgresSaver
-
             checkpointer = stack.enter_context(PostgresSaver.from_conn_string(address))
         checkpointer.setup()
         if saver == "sqlite":
@@ -87,8 +87,6 @@ async def async_run(
         if saver == "async-sqlite":
             opened: Any = AsyncSqliteSaver.from_conn_string(address)
         else:
-            from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-
             opened = AsyncPostgresSaver.from_conn_string(address)
         checkpointer = await stack.enter_async_context(opened)
         await checkpointer.setup()
