@@ -56,12 +56,12 @@ def main() -> None:
         print(json.dumps({"benchmark": "durability", **measured(savers)}))
 
 
-def measured(savers: dict[str, Any]) -> dict[str, Any]:
+def measured(savers: dict[str, Any], repeats: int = REPEATS) -> dict[str, Any]:
     """Milliseconds of a run without a checkpointer, and of each kind over that."""
     graphs = {name: _graph(saver) for name, saver in {"none": None, **savers}.items()}
     kinds = [("none", None), *itertools.product(savers, DURABILITIES)]
     times: dict[tuple[str, Any], list[float]] = {kind: [] for kind in kinds}
-    for repeat in range(WARM_UP + REPEATS):
+    for repeat in range(WARM_UP + repeats):
         for name, durability in kinds:
             config: Any = {"configurable": {"thread_id": f"{durability} {repeat}"}}
             started = time.perf_counter()

@@ -22,7 +22,8 @@ NAMES = {"self_rag", "crag", "self_crag", "instruct_rag"}
 
 
 def test_the_compose_file_holds_together() -> None:
-    compose: dict[str, Any] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
+    text = re.sub(r"\$\{(\w+)[^}]*\}", r"\1", COMPOSE.read_text(encoding="utf-8"))
+    compose: dict[str, Any] = yaml.safe_load(text)
     services = compose["services"]
     server = services["server"]
     assert set(services) == {"server", "postgres", "redis"}
@@ -35,7 +36,7 @@ def test_the_compose_file_holds_together() -> None:
     assert (database.hostname, queue.hostname) == ("postgres", "redis")
     assert database.username == own["POSTGRES_USER"]
     assert database.path == f"/{own['POSTGRES_DB']}"
-    assert own["POSTGRES_PASSWORD"] in given["DATABASE_URI"]
+    assert database.password == own["POSTGRES_PASSWORD"]
     assert (COMPOSE.parent / server["build"]["context"]).resolve() == ROOT
     assert (ROOT / server["build"]["dockerfile"]).exists()
     volumes = {volume.split(":")[0] for volume in services["postgres"]["volumes"]}
@@ -44,13 +45,12 @@ def test_the_compose_file_holds_together() -> None:
 
 
 def test_docker_reads_the_compose_file() -> None:
-    if shutil.which("docker") is None:
-        pytest.skip("there is no docker here")
-    command = ["docker", "compose", "-f", COMPOSE, "config", "--quiet"]
+    docker = shutil.which("docker")
+    if docker is None or subprocess.run([docker, "compose", "version"], check=False).returncode:
+        pytest.skip("there is no docker compose here")
+    command = [docker, "compose", "-f", COMPOSE, "config", "--quiet"]
     environment = {**os.environ, "POSTGRES_PASSWORD": "secret"}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if "unknown" in run.stderr and "compose" in run.stderr:
-        pytest.skip("this docker has no compose")
     assert run.returncode == 0, run.stderr
 
 
