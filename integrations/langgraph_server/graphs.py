@@ -1,8 +1,6 @@
-"""The graphs as a LangGraph server loads them: nano models and the demo corpus, no key, no GPU.
+"""The graphs on the nano models and the demo corpus: no key, no GPU."""
 
-The server keeps threads by itself and refuses a graph that has a checkpointer.
-"""
-
+import functools
 from typing import Any
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
@@ -31,9 +29,7 @@ def graphs(**kept: Any) -> dict[str, Any]:
     }
 
 
-def __getattr__(name: str) -> Any:
-    """A graph by its name, which is how the server asks for it."""
-    if name not in ("self_rag", "crag", "self_crag", "instruct_rag"):
-        raise AttributeError(name)
-    globals().update(graphs())
-    return globals()[name]
+@functools.cache
+def served() -> dict[str, Any]:
+    """All graphs, made once: the server runs the file that it loads them from for each of them."""
+    return graphs()

@@ -62,8 +62,8 @@ def test_image_and_development_server_have_the_same_graphs() -> None:
     configured = json.loads((FOLDER / "langgraph.json").read_text(encoding="utf-8"))["graphs"]
     assert set(served) == set(configured) == NAMES
     for name in NAMES:
-        assert served[name] == f"/deps/graphs.py:{name}"
-        assert configured[name]["path"] == f"./graphs.py:{name}"
+        assert served[name] == f"/deps/served.py:{name}"
+        assert configured[name]["path"] == f"./served.py:{name}"
         assert configured[name]["description"]
     for source in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE):
         assert all((ROOT / name).exists() for name in source.split()), source
