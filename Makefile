@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales bench bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm test-vllm wheel check-wheel clean
+.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales bench bench-graph bench-index bench-demo bench-durability bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm check-chat-ui test-vllm wheel check-wheel clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -46,8 +46,15 @@ bench: bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag b
 bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*
 
+bench-durability: $(VENV)/.dev  ## what keeping threads costs, by saver and durability
+	$(BIN)/python -m benchmarks.durability
+
 bench-vllm: $(VENV)-vllm/.dev  ## short and long form on vLLM, against the engine alone and the papers' procedure
 	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m benchmarks.vllm
+
+check-chat-ui: $(VENV)/.dev  ## a question in a real browser (node, npm, chromium, a network)
+	$(INSTALL) ".[demo,dev]" "langgraph-cli[inmem]" playwright
+	$(BIN)/python integrations/chat_ui/check.py
 
 wheel: $(VENV)/.dev
 	rm -rf dist && $(PIP) wheel --quiet --no-deps --wheel-dir dist .

@@ -17,6 +17,7 @@ from langgraph.types import Checkpointer
 
 from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.nodes.read_question import read_question
@@ -61,7 +62,8 @@ def create_crag(
             ``messages`` before them; None answers each as it is.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept; ``approve_search`` needs one.
-        cache: where nodes may cache results.
+        cache: where nodes that ask a model keep their results
+            (:func:`~selfcorrect_rag.nodes.cached.cached`); None keeps none.
         interrupt_before: nodes to pause before.
         interrupt_after: nodes to pause after.
         name: as shown in traces.
@@ -74,8 +76,8 @@ def create_crag(
     )
     graph.add_node("read_question", read_question(blank_crag))
     asked = add_follow_up(graph, follow_up)
-    add_correction(graph, retriever, evaluator, web_search, rewriter, settings)
-    graph.add_node("generate", generate(llm, settings))
+    add_correction(graph, retriever, evaluator, web_search, rewriter, settings, cache)
+    graph.add_node("generate", cached(generate(llm, settings), cache, llm, settings))
     graph.add_edge(START, "read_question")
     graph.add_edge(asked, "retrieve")
     graph.add_edge("recompose_knowledge", "generate")
@@ -96,17 +98,21 @@ def add_correction(
     web: WebSearch,
     rewriter: Runnable[Any, Any] | None,
     settings: CRAGSettings,
+    cache: BaseCache[Any] | None,
 ) -> None:
     """The nodes from a question to knowledge, which CRAG and Self-CRAG share.
 
     They begin at ``retrieve`` and end at ``recompose_knowledge``.
     """
     graph.add_node("retrieve", retrieve_documents(retriever, settings))
-    graph.add_node("grade_documents", grade_documents(evaluator, settings))
-    graph.add_node("refine_strips", refine_strips(evaluator, settings))
+    for name, step in (
+        ("grade_documents", grade_documents(evaluator, settings)),
+        ("refine_strips", refine_strips(evaluator, settings)),
+        ("select_web_strips", select_web_strips(evaluator, settings)),
+    ):
+        graph.add_node(name, cached(step, cache, evaluator, settings))
     graph.add_node("rewrite_query", rewrite_query(rewriter, settings))
     graph.add_node("web_search", search_the_web(web, settings))
-    graph.add_node("select_web_strips", select_web_strips(evaluator, settings))
     # It waits for whichever branches were taken.
     graph.add_node("recompose_knowledge", recompose_knowledge(settings), defer=True)
 

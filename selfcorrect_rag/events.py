@@ -156,6 +156,13 @@ class RationaleWritten(TypedDict):
     """How many it was shown."""
 
 
+class Cached(TypedDict):
+    """A node's result was kept from an earlier run: its own events do not come."""
+
+    event: Literal["cached"]
+    node: str
+
+
 class Stopped(TypedDict):
     """A limit on the cost of the run kept it from something."""
 
@@ -189,6 +196,7 @@ Event = (
     | DemonstrationsChosen
     | Dropped
     | RationaleWritten
+    | Cached
     | Stopped
     | Answered
 )

@@ -26,6 +26,7 @@ from selfcorrect_rag.instruct_state import (
     blank_instruct_rag,
 )
 from selfcorrect_rag.nodes.base import Update, current
+from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.read_rationale import read_rationale
@@ -62,7 +63,8 @@ def create_instruct_rag(
             ``messages`` before them; None answers each as it is.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept.
-        cache: where nodes may cache results.
+        cache: where nodes that ask a model keep their results
+            (:func:`~selfcorrect_rag.nodes.cached.cached`); None keeps none.
         interrupt_before: nodes to pause before.
         interrupt_after: nodes to pause after.
         name: as shown in traces.
@@ -91,7 +93,7 @@ def create_instruct_rag(
     graph.add_node(
         "choose_demonstrations", choose_demonstrations(demonstrations, embeddings, defaults)
     )
-    graph.add_node("write_rationale", write_rationale(llm, defaults))
+    graph.add_node("write_rationale", cached(write_rationale(llm, defaults), cache, llm, defaults))
     graph.add_node("read_rationale", read_rationale())
 
     graph.add_edge(START, "read_question")

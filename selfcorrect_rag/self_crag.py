@@ -21,6 +21,7 @@ from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.prompted_llm import reflecting
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.beam_select import beam_select
+from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_knowledge import read_knowledge
@@ -75,10 +76,13 @@ def create_self_crag(
     )
     graph.add_node("read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}))
     asked = add_follow_up(graph, follow_up)
-    graph.add_node("decide_retrieval", decide_retrieval(llm, settings))
-    add_correction(graph, retriever, evaluator, web_search, rewriter, settings)
+    graph.add_node(
+        "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
+    )
+    add_correction(graph, retriever, evaluator, web_search, rewriter, settings, cache)
     graph.add_node("read_knowledge", read_knowledge())
-    graph.add_node("generate_and_critique", generate_and_critique(llm, settings, "knowledge"))
+    candidates = generate_and_critique(llm, settings, "knowledge")
+    graph.add_node("generate_and_critique", cached(candidates, cache, llm, settings))
     graph.add_node("beam_select", beam_select(llm, settings, "knowledge"))
     graph.add_node("write_answer", write_answer(settings, "knowledge"))
 

@@ -18,6 +18,7 @@ from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.prompted_llm import reflecting
 from selfcorrect_rag.nodes.beam_select import beam_select
+from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_question import read_question
@@ -57,7 +58,8 @@ def create_self_rag(
             ``messages`` before them; None answers each as it is.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept; None keeps nothing.
-        cache: where nodes may cache results.
+        cache: where nodes that ask a model keep their results
+            (:func:`~selfcorrect_rag.nodes.cached.cached`); None keeps none.
         interrupt_before: nodes to pause before.
         interrupt_after: nodes to pause after.
         name: as shown in traces.
@@ -82,9 +84,13 @@ def create_self_rag(
     )
     graph.add_node("read_question", read_question(blank_self_rag))
     asked = add_follow_up(graph, follow_up)
-    graph.add_node("decide_retrieval", decide_retrieval(llm, settings))
+    graph.add_node(
+        "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
+    )
     graph.add_node("retrieve", retrieve(retriever, settings))
-    graph.add_node("generate_and_critique", generate_and_critique(llm, settings))
+    graph.add_node(
+        "generate_and_critique", cached(generate_and_critique(llm, settings), cache, llm, settings)
+    )
     graph.add_node("beam_select", beam_select(llm, settings))
     graph.add_node("write_answer", write_answer(settings))
 

@@ -38,6 +38,11 @@ class Settings(BaseModel):
         "answer itself.",
     )
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether something bounds what a question costs."""
+        return self.max_model_calls is not None or self.max_tokens is not None
+
     def merged(self, context: object) -> Self:
         """These settings with what a run's context sets on top.
 

@@ -1,0 +1,137 @@
+"""agent-chat-ui on the graphs: a chat in the browser, all on this machine.
+
+    python integrations/chat_ui/start.py [--graph self_rag] [--config FILE]
+
+Takes the user interface from the npm package create-agent-chat-app and builds it once (node 18 and
+npm, two minutes and 1 GB); then starts a LangGraph server in memory and the interface. Ctrl-C ends
+both.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlencode
+
+ROOT = Path(__file__).parents[2]
+PACKAGE, PNPM = "create-agent-chat-app@0.1.6", "pnpm@10"
+"""Plain npm refuses the interface's own dependencies."""
+CONFIG = ROOT / "integrations" / "langgraph_server" / "langgraph.json"
+START = 300
+"""Seconds that a server may take on a busy machine."""
+
+
+def built(folder: Path) -> Path:
+    """The folder of the built interface; made at the first call.
+
+    Raises:
+        SystemExit: node is not installed, or a step fails; the message says which.
+    """
+    app = folder / "app"
+    if (app / ".next" / "BUILD_ID").exists():
+        return app
+    if shutil.which("npm") is None:
+        raise SystemExit("npm is not installed: https://nodejs.org (18 or newer)")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    _run(["npm", "pack", PACKAGE], folder)
+    (archive,) = folder.glob("*.tgz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    (folder / "package" / "templates" / "nextjs").rename(app)
+    _without_remote_font(app / "src" / "app" / "layout.tsx")
+    _run(["npx", "--yes", PNPM, "install", "--ignore-scripts"], app)
+    _run(["npx", "--yes", PNPM, "exec", "next", "build"], app)
+    return app
+
+
+def _without_remote_font(layout: Path) -> None:
+    """Its font would be fetched from Google at every build."""
+    text = layout.read_text(encoding="utf-8")
+    text = re.sub(r'import \{ Inter \} from "next/font/google";\n', "", text)
+    text = re.sub(r"const inter = Inter\(\{.*?\}\);\n", "", text, flags=re.DOTALL)
+    layout.write_text(text.replace(" className={inter.className}", ""), encoding="utf-8")
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    print(f"{' '.join(command)} ...", flush=True)
+    run = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "NEXT_TELEMETRY_DISABLED": "1", "CI": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{(run.stdout + run.stderr)[-2000:]}")
+
+
+def started(
+    stack: ExitStack, command: Sequence[str], folder: Path, log: Path, address: str
+) -> None:
+    """Start a server that ends with ``stack``, and wait until it answers at ``address``.
+
+    Raises:
+        SystemExit: it ended, or did not answer in time; the message is the end of its log.
+    """
+    output = stack.enter_context(log.open("w"))
+    server = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, "LANGGRAPH_CLI_NO_ANALYTICS": "1", "NEXT_TELEMETRY_DISABLED": "1"},
+        stdout=output,
+        stderr=subprocess.STDOUT,
+    )
+    stack.callback(server.wait)
+    stack.callback(server.terminate)
+    deadline = time.monotonic() + START
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    raise SystemExit(f"no answer at {address}:\n{log.read_text()[-2000:]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--graph", default="self_rag", help="one of the configuration's")
+    parser.add_argument("--config", type=Path, default=CONFIG, help="a langgraph.json")
+    parser.add_argument("--port", type=int, default=3000, help="of the interface")
+    parser.add_argument("--server-port", type=int, default=2024, help="of the LangGraph server")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "chat_ui")
+    args = parser.parse_args()
+    folder = args.folder.resolve()
+    app = built(folder)
+    server = f"http://localhost:{args.server_port}"
+    page = f"http://localhost:{args.port}"
+    langgraph = [str(Path(sys.executable).with_name("langgraph")), "dev", "--no-browser"]
+    langgraph += ["--no-reload", "--port", str(args.server_port), "--config", str(args.config)]
+    interface = ["node", "node_modules/next/dist/bin/next", "start", "--port", str(args.port)]
+    try:
+        with ExitStack() as stack:
+            started(stack, langgraph, folder, folder / "server.log", f"{server}/ok")
+            started(stack, interface, app, folder / "interface.log", page)
+            chosen = urlencode({"apiUrl": server, "assistantId": args.graph})
+            print(f"ready: {page}/?{chosen}", flush=True)
+            while True:
+                time.sleep(3600)
+    except KeyboardInterrupt:
+        return
+
+
+if __name__ == "__main__":
+    main()

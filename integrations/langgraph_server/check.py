@@ -1,0 +1,67 @@
+"""Run every graph with its threads in Postgres and its nodes' results in Redis.
+
+    python integrations/langgraph_server/check.py [--postgres URL] [--redis URL]
+
+Servers that are not given are started from installed packages, and end with the check.
+"""
+
+import argparse
+from contextlib import ExitStack
+from typing import Any
+
+import redis
+from langgraph.cache.redis import RedisCache
+from langgraph.checkpoint.postgres import PostgresSaver
+from services import NotInstalled
+from services import postgres as postgres_of_our_own
+from services import redis as redis_of_our_own
+
+from graphs import graphs  # beside this file
+
+QUESTION = "Who wrote Middlemarch?"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--postgres", metavar="URL")
+    parser.add_argument("--redis", metavar="URL")
+    args = parser.parse_args()
+    with ExitStack() as stack:
+        try:
+            address = args.postgres or stack.enter_context(postgres_of_our_own())
+            url = args.redis or stack.enter_context(redis_of_our_own())
+        except NotInstalled as error:
+            raise SystemExit(f"{error}: install it, or give --postgres and --redis") from error
+        client = redis.Redis.from_url(url)
+        checkpointer = stack.enter_context(PostgresSaver.from_conn_string(address))
+        checkpointer.setup()
+        made = graphs(checkpointer=checkpointer, cache=RedisCache(client))
+        for name, graph in made.items():
+            first, second = (_asked(graph, f"{name} {turn}") for turn in range(2))
+            kept = len(list(graph.get_state_history(_config(f"{name} 0"))))
+            if first["answer"] != second["answer"] or "cached" in first["events"]:
+                raise SystemExit(f"{name}: the second run differs: {first} {second}")
+            cached = second["events"].count("cached")
+            print(f"{name}: {first['answer']} ({kept} checkpoints, {cached} results from Redis)")
+
+
+def _asked(graph: Any, thread: str) -> dict[str, Any]:
+    events, answer = [], ""
+    for mode, part in graph.stream(
+        {"question": QUESTION}, _config(thread), stream_mode=["custom", "values"]
+    ):
+        if mode == "custom":
+            events.append(part["event"])
+        else:
+            answer = part.get("answer", "")
+    return {"answer": answer, "events": events}
+
+
+def _config(thread: str) -> dict[str, Any]:
+    return {"configurable": {"thread_id": thread}}
+
+
+if __name__ == "__main__":
+    main()

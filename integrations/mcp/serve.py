@@ -1,0 +1,220 @@
+"""Serve the graphs as MCP tools, over stdio or streamable HTTP.
+
+    python integrations/mcp/serve.py [--http] [options of the generator, the index and the web]
+
+Without options it runs on the nano models and the demo corpus, offline. Ctrl-C ends it.
+"""
+
+import argparse
+import inspect
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+from mcp.server.fastmcp import FastMCP
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import BaseModel, Field
+
+from selfcorrect_rag.commands.correction import (
+    add_correction_options,
+    opened_evaluator,
+    opened_web,
+    thresholds_of,
+)
+from selfcorrect_rag.commands.demonstrations import (
+    add_demonstrations_option,
+    demonstrations_from,
+    with_default_mode,
+)
+from selfcorrect_rag.commands.engines import add_model_options, opened_model
+from selfcorrect_rag.commands.graphs import GRAPHS, Graph
+from selfcorrect_rag.commands.index import DEFAULT_INDEX
+from selfcorrect_rag.commands.show import place
+from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.nano import demo_index, generator_path, rationale_model_path
+from selfcorrect_rag.search.opening import find_embeddings, open_retriever
+from selfcorrect_rag.settings import CRAGSettings
+
+MOST_PASSAGES = 20
+"""What the index is asked for; the knob ``passages`` takes the best of them."""
+
+TOOLS = {
+    "self-rag": (
+        "Answer a question from the indexed documents with Self-RAG: it decides whether evidence "
+        "is needed, writes a candidate for each passage, and keeps what its passages support.",
+        ("passages", "threshold", "depth"),
+    ),
+    "crag": (
+        "Answer a question with Corrective RAG: retrieved documents are graded, and where they do "
+        "not do, the web is searched too.",
+        ("passages", "strips", "web_results"),
+    ),
+    "self-crag": (
+        "Answer a question with Self-RAG on passages that Corrective RAG has graded, refined and "
+        "completed from the web: the slowest of the tools, and the most careful.",
+        ("passages", "strips", "depth"),
+    ),
+    "instruct-rag": (
+        "Answer a question with InstructRAG: a rationale says which documents are of use, and "
+        "ends in the answer.",
+        ("passages",),
+    ),
+}
+"""What each graph's tool says of itself, and the knobs that it takes."""
+
+
+class Source(BaseModel):
+    """A text that the answer points at."""
+
+    number: int
+    title: str
+    source: str
+    text: str
+
+
+class Answer(BaseModel):
+    """What a tool gives."""
+
+    answer: str
+    cited_answer: str = Field(description="The answer with [n] where it points at a citation.")
+    citations: list[Source]
+    action: str | None = Field(None, description="CRAG's: correct, incorrect or ambiguous.")
+    rationale: str | None = Field(None, description="InstructRAG's: what led to the answer.")
+    notes: list[str] = Field(description="What a reader should know, such as a failed search.")
+
+
+def server(runnables: dict[str, Any], **options: Any) -> FastMCP:
+    """An MCP server with a tool for each graph.
+
+    ``runnables`` are graphs by the names of ``GRAPHS``; ``options`` are FastMCP's.
+    """
+    made = FastMCP("selfcorrect-rag", log_level="WARNING", **options)
+    for name, runnable in runnables.items():
+        description, knobs = TOOLS[name]
+        made.add_tool(
+            _tool(made, name, runnable, knobs),
+            name=name.replace("-", "_"),
+            description=description,
+            annotations=ToolAnnotations(readOnlyHint=True, openWorldHint="crag" in name),
+        )
+    return made
+
+
+def _tool(made: FastMCP, name: str, runnable: Any, knobs: tuple[str, ...]) -> Any:
+    """What answers a call: a function with the question and ``knobs`` as its parameters."""
+
+    async def answered(question: str, **given: Any) -> CallToolResult:
+        context, step, result = made.get_context(), 0, {}
+        given = {knob: value for knob, value in given.items() if value is not None}
+        modes = ["custom", "values"]
+        async for mode, part in runnable.astream(
+            {"question": question}, context=given, stream_mode=modes
+        ):
+            if mode == "values":
+                result = part
+                continue
+            step += 1
+            await context.report_progress(step, message=_line(part))
+        return _result(result)
+
+    asked = Annotated[str, Field(description="The question, which must stand alone.")]
+    parameters = {"question": _parameter("question", asked)}
+    for knob in knobs:
+        field = GRAPHS[name].settings.model_fields[knob]
+        meaning = Field(description=f"{field.description} The server's default where left out.")
+        bounded = Annotated[(field.annotation, *field.metadata)]  # type: ignore[valid-type]
+        parameters[knob] = _parameter(knob, Annotated[bounded | None, meaning], None)
+    # The SDK reads a tool's inputs off its signature.
+    answered.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        list(parameters.values()), return_annotation=Annotated[CallToolResult, Answer]
+    )
+    return answered
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _line(event: dict[str, Any]) -> str:
+    """An event as a line of progress: what happened, and the most telling of its data."""
+    said = event["event"].replace("_", " ")
+    for key in ("query", "action", "reason", "text", "answer"):
+        if event.get(key):
+            return f"{said}: {event[key]}"
+    return str(said)
+
+
+def _result(result: dict[str, Any]) -> CallToolResult:
+    answer = Answer(
+        answer=result["answer"],
+        cited_answer=result.get("cited_answer", result["answer"]),
+        citations=[Source.model_validate(citation) for citation in result["citations"]],
+        action=result.get("action"),
+        rationale=result.get("rationale"),
+        notes=result["notes"],
+    )
+    cited = [f"[{c.number}] {place(c.title, c.source)}" for c in answer.citations]
+    parts = [answer.rationale or "", answer.cited_answer, "\n".join(cited), "\n".join(answer.notes)]
+    return CallToolResult(
+        content=[TextContent(type="text", text="\n\n".join(part for part in parts if part))],
+        structuredContent=answer.model_dump(),
+    )
+
+
+def opened(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
+    """The graphs that the options describe; ``stack`` closes their models."""
+    demo = args.index is None and not DEFAULT_INDEX.exists()
+    if demo:
+        retriever = demo_index().as_retriever(MOST_PASSAGES)
+    else:
+        found = None if args.embeddings is None else find_embeddings(args.embeddings)
+        retriever = open_retriever(args.index or DEFAULT_INDEX, MOST_PASSAGES, found)
+    evaluator = opened_evaluator(args.evaluator)
+    thresholds_of(evaluator, CRAGSettings())
+    web = opened_web(args.web, MOST_PASSAGES, demo=demo)
+    shown = demonstrations_from(args.demonstrations_from)
+    nano = args.model is None and args.engine != "server"
+    llm = stack.enter_context(opened_model(args, generator_path()))
+    rationale_model = (
+        stack.enter_context(opened_model(args, rationale_model_path())) if nano else llm
+    )
+
+    def made(graph: Graph) -> Any:
+        settings: Any = graph.settings()
+        if isinstance(settings, InstructRAGSettings):
+            settings = with_default_mode(settings, nano=nano, demonstrations=shown)
+            return graph.create(rationale_model, retriever, shown, settings=settings)
+        parts = (evaluator, web) if isinstance(settings, CRAGSettings) else ()
+        return graph.create(llm, retriever, *parts, settings=settings)
+
+    return {name: made(GRAPHS[name]) for name in TOOLS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--http", action="store_true", help="streamable HTTP instead of stdio")
+    parser.add_argument("--host", default="127.0.0.1", help="where --http listens")
+    parser.add_argument("--port", type=int, default=8900)
+    parser.add_argument("--index", type=Path, metavar="DIR", help="as of `selfcorrect-rag ask`")
+    parser.add_argument("--embeddings", metavar="MODULE:ATTRIBUTE")
+    add_model_options(parser)
+    add_correction_options(parser)
+    add_demonstrations_option(parser)
+    args = parser.parse_args()
+    try:
+        args.check(args)
+        with ExitStack() as stack:
+            made = server(opened(args, stack), host=args.host, port=args.port)
+            made.run("streamable-http" if args.http else "stdio")
+    except SelfCorrectError as error:
+        raise SystemExit(f"{error}") from error
+    except KeyboardInterrupt:
+        return
+
+
+if __name__ == "__main__":
+    main()

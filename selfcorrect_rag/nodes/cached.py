@@ -1,0 +1,122 @@
+"""A node that asks a model, with its results in a cache of LangGraph's.
+
+LangGraph's own cache policy sees a node's input but not the settings of the run, so that a run
+with another threshold would get the old one's result.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.language_models import BaseChatModel, BaseLLM
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableBinding, ensure_config
+from langgraph.cache.base import BaseCache, FullKey
+
+from selfcorrect_rag.costs import known_tokens, total
+from selfcorrect_rag.events import Cached
+from selfcorrect_rag.models.t5_evaluator import T5Evaluator
+from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.settings import Settings
+
+NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
+"""LangGraph's own for nodes, so that ``graph.clear_cache()`` empties it."""
+
+
+def cached(
+    node: Node[Any], cache: BaseCache[Any] | None, model: object, settings: Settings
+) -> Node[Any]:
+    """The node; with a cache, one whose result is taken from there if it has been given before.
+
+    Results are the same where the model, all settings of the run and the state are, ``messages``
+    aside, and what was spent where nothing limits it. Models are told apart as LangChain's own
+    caches do, evaluators by name and thresholds; a model that has no such identity shares nothing
+    with other graphs. A result that was found is announced by the event ``cached``, and not by
+    those of the node. Errors are never kept.
+
+    Args:
+        node: one that is a function of state and settings, but for what ``model`` makes of them.
+        cache: where results are kept, without end; None keeps none.
+        model: what the node asks.
+        settings: the factory's.
+    """
+    if cache is None:
+        return node
+    store, identity = cache, _identity(model)
+
+    def key(state: Mapping[str, Any]) -> FullKey:
+        rest = {name: value for name, value in state.items() if name not in ("messages", "costs")}
+        run_settings = current(settings)
+        spent = _spent(state) if run_settings.is_limited else None
+        parts = [identity, run_settings.model_dump(mode="json"), _asked(state), spent, rest]
+        text = json.dumps(parts, default=_plain, sort_keys=True)
+        return (*NAMESPACE, _name()), hashlib.sha256(text.encode()).hexdigest()
+
+    def run(state: Mapping[str, Any]) -> Update:
+        place = key(state)
+        if (found := store.get([place]).get(place)) is not None:
+            return _found(found)
+        update = node.invoke(state)
+        store.set({place: (_kept(update), None)})
+        return update
+
+    async def arun(state: Mapping[str, Any]) -> Update:
+        place = key(state)
+        if (found := (await store.aget([place])).get(place)) is not None:
+            return _found(found)
+        update = await node.ainvoke(state)
+        await store.aset({place: (_kept(update), None)})
+        return update
+
+    return Node(run, arun)
+
+
+def _spent(state: Mapping[str, Any]) -> tuple[int, int]:
+    """What a limit is held against."""
+    return total(state["costs"])["model_calls"], known_tokens(state["costs"])
+
+
+def _name() -> str:
+    return str(ensure_config()["metadata"]["langgraph_node"])
+
+
+def _asked(state: Mapping[str, Any]) -> bool:
+    """Whether the run began with messages, which a node then answers with one."""
+    messages = state.get("messages") or []
+    return bool(messages) and isinstance(messages[-1], HumanMessage)
+
+
+def _found(update: Update) -> Update:
+    emit(Cached(event="cached", node=_name()))
+    return update
+
+
+def _kept(update: Update) -> Update:
+    """An update for other runs, which cost them nothing: under the id of this run's reply, theirs
+    would replace it."""
+    update = {name: value for name, value in update.items() if name != "costs"}
+    if "messages" not in update:
+        return update
+    replies = [message.model_copy(update={"id": None}) for message in update["messages"]]
+    return {**update, "messages": replies}
+
+
+def _identity(model: object) -> str:
+    if isinstance(model, RunnableBinding):
+        return f"{_identity(model.bound)} {model.kwargs}"
+    if isinstance(model, BaseChatModel):
+        return model._get_llm_string()
+    if isinstance(model, BaseLLM):
+        return json.dumps(model.asdict(), default=repr, sort_keys=True)
+    if isinstance(model, T5Evaluator):
+        return f"{model.name} {model.thresholds}"
+    return uuid.uuid4().hex
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Document):
+        return [value.id, value.page_content, value.metadata]
+    return repr(value)

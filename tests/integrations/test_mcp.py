@@ -1,0 +1,202 @@
+"""The MCP server with real clients, over stdio and streamable HTTP, on the nano models."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_docs import BLOCK, ROOT
+
+pytest.importorskip("mcp")
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolResult
+
+SERVE = ROOT / "integrations" / "mcp" / "serve.py"
+README = (SERVE.parent / "README.md").read_text(encoding="utf-8")
+PORT = 8900
+QUESTION = "Who wrote Middlemarch?"
+START = 180
+"""Seconds that a server may take on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the servers run, so that the demo index is made once."""
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = (folder / "log").open("w")
+    command = [sys.executable, str(SERVE), "--http", "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+    deadline = time.monotonic() + START
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        assert process.poll() is None, (folder / "log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    yield f"http://127.0.0.1:{port}/mcp"
+    process.terminate()
+    process.wait()
+
+
+@asynccontextmanager
+async def over_http(url: str) -> AsyncIterator[ClientSession]:
+    async with (
+        streamable_http_client(url) as (read, write, _),
+        ClientSession(read, write) as session,
+    ):
+        await session.initialize()
+        yield session
+
+
+async def test_the_tools_and_their_knobs(url: str) -> None:
+    async with over_http(url) as session:
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+    assert set(tools) == {"self_rag", "crag", "self_crag", "instruct_rag"}
+    for name, knobs in {
+        "self_rag": {"passages", "threshold", "depth"},
+        "crag": {"passages", "strips", "web_results"},
+        "self_crag": {"passages", "strips", "depth"},
+        "instruct_rag": {"passages"},
+    }.items():
+        schema = tools[name].inputSchema
+        assert schema["required"] == ["question"]
+        assert set(schema["properties"]) == {"question", *knobs}
+        number, nothing = schema["properties"]["passages"]["anyOf"]
+        assert (number["minimum"], number["maximum"], nothing["type"]) == (1, 100, "null")
+        assert set(tools[name].outputSchema["properties"]) >= {"answer", "citations", "notes"}  # type: ignore[index]
+        for knob in knobs:
+            assert f"`{knob}`" in README
+
+
+async def test_every_tool_answers_with_citations_and_progress(url: str) -> None:
+    async with over_http(url) as session:
+        for tool, expected in {
+            "self_rag": "retrieved",
+            "crag": "graded: correct",
+            "self_crag": "graded: correct",
+            "instruct_rag": "rationale written",
+        }.items():
+            heard: list[tuple[float, str | None]] = []
+
+            async def hear(progress: float, total: float | None, message: str | None) -> None:
+                heard.append((progress, message))  # noqa: B023  it is called before the next turn
+
+            result = await session.call_tool(
+                tool, {"question": QUESTION, "passages": 5}, progress_callback=hear
+            )
+            text, structured = result.content[0].text, result.structuredContent  # type: ignore[union-attr]
+            assert not result.isError, text
+            assert structured is not None
+            assert "Eliot" in structured["answer"] or tool == "instruct_rag"
+            first = structured["citations"][0]
+            assert first["text"]
+            assert structured["cited_answer"] in text
+            assert f"[{first['number']}] {first['title']}" in text
+            assert [step for step, _ in heard] == list(range(1, len(heard) + 1))
+            assert any(str(message).startswith(expected) for _, message in heard), heard
+            assert (structured["action"] == "correct") == ("crag" in tool)
+            assert bool(structured["rationale"]) == (tool == "instruct_rag")
+
+
+async def test_knobs_reach_the_run_and_calls_run_side_by_side(url: str) -> None:
+    heard: dict[int, list[str | None]] = {2: [], 3: []}
+    async with over_http(url) as session:
+
+        async def ask(passages: int) -> CallToolResult:
+            async def hear(progress: float, total: float | None, message: str | None) -> None:
+                heard[passages].append(message)
+
+            given = {"question": QUESTION, "passages": passages, "depth": 1}
+            return await session.call_tool("self_rag", given, progress_callback=hear)
+
+        never, *_ = await asyncio.gather(
+            session.call_tool("self_rag", {"question": QUESTION, "threshold": 1.0}), ask(2), ask(3)
+        )
+    assert never.structuredContent["citations"] == []  # type: ignore[index]
+    for passages, messages in heard.items():
+        assert sum(str(m).startswith("candidate scored") for m in messages) == passages
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"question": "  "}, "the question is empty"),
+        ({"question": QUESTION, "passages": 0}, "greater than or equal to 1"),
+        ({}, "Field required"),
+    ],
+)
+async def test_errors_can_be_read(url: str, given: dict[str, Any], said: str) -> None:
+    async with over_http(url) as session:
+        result = await session.call_tool("self_rag", given)
+    assert result.isError
+    assert said in result.content[0].text  # type: ignore[union-attr]
+    assert "Traceback" not in result.content[0].text  # type: ignore[union-attr]
+
+
+async def test_langchain_takes_the_tools_as_the_readme_says(url: str) -> None:
+    pytest.importorskip("langchain_mcp_adapters")
+    (block,) = BLOCK.findall(README)
+    assert f":{PORT}/mcp" in block
+    source = block.replace(f"http://127.0.0.1:{PORT}/mcp", url)
+    names: dict[str, Any] = {}
+    body = "\n    ".join(source.splitlines())
+    exec(compile(f"async def shown():\n    {body}\n    return tools", "README.md", "exec"), names)
+    tools = {tool.name: tool for tool in await names["shown"]()}
+    call = {"name": "self_rag", "args": {"question": QUESTION}, "id": "1", "type": "tool_call"}
+    message = await tools["self_rag"].ainvoke(call)
+    assert "[1]" in json.dumps(message.content)
+    assert "Eliot" in message.artifact["structured_content"]["answer"]
+
+
+async def test_stdio_as_the_readme_says(folder: Path, url: str) -> None:
+    # After the server of the other tests: the demo index is there by now.
+    configured = json.loads(README.split("```json\n")[1].split("```")[0])
+    given = configured["mcpServers"]["selfcorrect-rag"]
+    assert given["command"] == "python"
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=[str(ROOT / given["args"][0])],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    async with (
+        stdio_client(parameters) as (read, write),
+        ClientSession(read, write) as session,
+    ):
+        await session.initialize()
+        result = await session.call_tool("self_rag", {"question": QUESTION})
+    assert "Eliot" in result.content[0].text  # type: ignore[union-attr]
+
+
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, SERVE, "--index", tmp_path / "none"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=START,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "holds no index" in run.stderr
+    assert "Traceback" not in run.stderr

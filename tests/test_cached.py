@@ -1,0 +1,194 @@
+"""Results of nodes kept in a cache: hits, misses, and what must never be taken from there."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import HumanMessage
+from langgraph.cache.base import BaseCache
+from langgraph.cache.memory import InMemoryCache
+from langgraph.cache.sqlite import SqliteCache
+from langgraph.checkpoint.memory import InMemorySaver
+
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
+from selfcorrect_rag.costs import total
+from selfcorrect_rag.state import Segment
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+from tests.test_crag import PagesWebSearch, WordEvaluator
+
+PASSAGES = [document("Gold"), document("Vague")]
+QUESTION: Any = {"question": "Who wrote it?"}
+
+
+class CountingChatModel(FakeListChatModel):
+    """Counts its calls over all copies."""
+
+    asked: list[str] = []  # noqa: RUF012  a pydantic field: each model has its own
+    responses: list[str] = ["George Eliot [1]."]  # noqa: RUF012
+
+    def _call(self, messages: Any, *args: Any, **kwargs: Any) -> str:
+        self.asked.append(messages[-1].content)
+        return super()._call(messages, *args, **kwargs)
+
+
+def write(prompt: str) -> Segment:
+    return segment("an answer", RELEVANT, FULL, USEFUL)
+
+
+def retriever(query: str) -> list[Document]:
+    return PASSAGES
+
+
+def uncosted(result: dict[str, Any]) -> dict[str, Any]:
+    """All but what it cost, which is less where results were kept."""
+    return {name: value for name, value in result.items() if name != "costs"}
+
+
+def test_self_rag_asks_the_model_once() -> None:
+    llm = ScriptedReflectionLLM(write=write)
+    graph = create_self_rag(llm, retriever, cache=InMemoryCache())
+    first = uncosted(graph.invoke(QUESTION))
+    assert len(llm.calls) == 2
+    assert uncosted(graph.invoke(QUESTION)) == first
+    assert len(llm.calls) == 2
+    graph.invoke({"question": "Another?"})
+    assert len(llm.calls) == 4
+
+
+async def test_sync_and_async_share_results() -> None:
+    llm = ScriptedReflectionLLM(write=write)
+    graph = create_self_rag(llm, retriever, cache=InMemoryCache())
+    first = uncosted(await graph.ainvoke(QUESTION))
+    assert uncosted(graph.invoke(QUESTION)) == first
+    again = await graph.ainvoke(QUESTION)
+    assert uncosted(again) == first
+    assert total(again["costs"])["model_calls"] == 0
+    assert len(llm.calls) == 2
+
+
+def test_a_run_with_other_settings_asks_again() -> None:
+    llm = ScriptedReflectionLLM(write=write, retrieval=0.4)
+    graph = create_self_rag(llm, retriever, cache=InMemoryCache())
+    retrieved = [
+        graph.invoke(QUESTION, context={"threshold": threshold})["retrieval"]["retrieve"]  # type: ignore[arg-type]
+        for threshold in (0.2, 0.5, 0.2)
+    ]
+    assert retrieved == [True, False, True]
+    assert len(llm.calls) == 4  # the third run is the first one's
+
+
+def test_other_passages_are_judged_anew() -> None:
+    llm = ScriptedReflectionLLM(write=write)
+    found = [document("Gold", "Once.")]
+    graph = create_self_rag(llm, lambda query: list(found), cache=InMemoryCache())
+    graph.invoke(QUESTION)
+    found[:] = [document("Gold", "Twice.")]
+    assert graph.invoke(QUESTION)["passages"][0].page_content == "Twice."
+    assert len(llm.calls) == 3  # the decision is the same, the candidates are not
+
+
+def test_self_crag_scores_nothing_twice() -> None:
+    llm, evaluator, web = ScriptedReflectionLLM(write=write), WordEvaluator(), PagesWebSearch()
+    vague = [document("Vague")]
+    graph = create_self_crag(llm, lambda query: vague, evaluator, web, cache=InMemoryCache())
+    first = uncosted(graph.invoke(QUESTION))
+    before = (len(llm.calls), len(evaluator.calls))
+    assert before == (2, 3)  # documents, their strips, and those of the web
+    assert uncosted(graph.invoke(QUESTION)) == first
+    assert (len(llm.calls), len(evaluator.calls)) == before
+    assert len(web.queries) == 2  # the world is asked each time
+
+
+def test_a_search_is_approved_each_time() -> None:
+    graph = create_crag(
+        CountingChatModel(),
+        lambda query: [],
+        WordEvaluator(),
+        PagesWebSearch(),
+        cache=InMemoryCache(),
+        checkpointer=InMemorySaver(),
+    )
+    context: Any = {"approve_search": True}
+    for thread in "12":
+        config: Any = {"configurable": {"thread_id": thread}}
+        assert "__interrupt__" in graph.invoke(QUESTION, config, context=context)
+
+
+def test_a_failure_is_not_kept() -> None:
+    class Failing(WordEvaluator):
+        def score(self, question: str, passages: Any) -> list[float]:
+            if not self.calls:
+                self.calls.append([])
+                raise RuntimeError("once")
+            return super().score(question, passages)
+
+    graph = create_crag(
+        CountingChatModel(), retriever, Failing(), PagesWebSearch(), cache=InMemoryCache()
+    )
+    with pytest.raises(RuntimeError, match="once"):
+        graph.invoke(QUESTION)
+    assert graph.invoke(QUESTION)["action"] == "correct"
+
+
+@pytest.mark.parametrize("kind", ["instruct_rag", "crag"])
+def test_the_same_question_twice_in_a_thread_has_two_replies(kind: str) -> None:
+    llm = CountingChatModel(responses=["George Eliot."])
+    kept: dict[str, Any] = {"cache": InMemoryCache(), "checkpointer": InMemorySaver()}
+    graph: Any
+    if kind == "crag":
+        graph = create_crag(llm, retriever, WordEvaluator(), PagesWebSearch(), **kept)
+    else:
+        graph = create_instruct_rag(llm, retriever, **kept)
+    config: Any = {"configurable": {"thread_id": "1"}}
+    for _ in range(2):
+        result = graph.invoke({"messages": [HumanMessage("Who?")]}, config)
+    assert [m.type for m in result["messages"]] == ["human", "ai", "human", "ai"]
+    assert len({m.id for m in result["messages"]}) == 4
+    assert len(llm.asked) == 1
+    other: Any = {"configurable": {"thread_id": "2"}}
+    assert not graph.invoke({"question": "Who?"}, other).get("messages")  # nor is one made up
+
+
+def test_models_are_told_apart() -> None:
+    cache: BaseCache[Any] = InMemoryCache()
+    answers = [
+        create_instruct_rag(CountingChatModel(responses=[text]), retriever, cache=cache).invoke(
+            QUESTION
+        )["answer"]
+        for text in ("Eliot.", "Austen.")
+    ]
+    assert answers == ["Eliot.", "Austen."]
+    bound = CountingChatModel(responses=["Eliot."])
+    for stop in ("a", "b", "a"):
+        create_instruct_rag(bound.bind(stop=[stop]), retriever, cache=cache).invoke(QUESTION)
+    assert len(bound.asked) == 2
+
+
+@pytest.mark.parametrize("store", [lambda p: InMemoryCache(), lambda p: SqliteCache(path=str(p))])
+def test_a_hit_is_announced_and_the_cache_can_be_cleared(
+    store: Callable[[Path], BaseCache[Any]], tmp_path: Path
+) -> None:
+    llm = CountingChatModel()
+    graph = create_instruct_rag(llm, retriever, cache=store(tmp_path / "cache.sqlite"))
+
+    def events() -> list[str]:
+        return [part["event"] for part in graph.stream(QUESTION, stream_mode="custom")]
+
+    assert events() == ["retrieved", "rationale_written", "answered"]
+    assert events() == ["retrieved", "cached", "answered"]
+    graph.clear_cache()
+    assert events() == ["retrieved", "rationale_written", "answered"]
+    assert len(llm.asked) == 2
+
+
+def test_another_model_object_of_the_same_name_finds_what_was_kept(tmp_path: Path) -> None:
+    asked = []
+    for _ in range(2):
+        llm = CountingChatModel()
+        cache: BaseCache[Any] = SqliteCache(path=str(tmp_path / "cache.sqlite"))
+        create_instruct_rag(llm, retriever, cache=cache).invoke(QUESTION)
+        asked.append(len(llm.asked))
+    assert asked == [1, 0]
