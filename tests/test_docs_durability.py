@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.durability import measured
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
+from selfcorrect_rag.costs import total
 from selfcorrect_rag.nodes import base
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 from tests.test_crag import PagesWebSearch, WordEvaluator
@@ -31,7 +32,8 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         exec(compile(block, "durability.md", "exec"), names)
     assert names["result"]["answer"] == names["resumed"]["answer"] == "George Eliot."
     assert len(names["states"]) == 8  # the input, six nodes and the end
-    assert names["first"] == names["second"]
+    assert names["first"]["candidates"] == names["second"]["candidates"]
+    assert total(names["second"]["costs"])["model_calls"] == 0
     assert len(llm.calls) == 2 + 2  # the thread and its resumption, and the two runs with a cache
 
 

@@ -8,7 +8,6 @@ Without options it runs on the nano models and the demo corpus, offline. Ctrl-C 
 import argparse
 import inspect
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated, Any
 
 from mcp.server.fastmcp import FastMCP
@@ -17,9 +16,9 @@ from pydantic import BaseModel, Field
 
 from selfcorrect_rag.commands.correction import (
     add_correction_options,
+    check_thresholds,
     opened_evaluator,
     opened_web,
-    thresholds_of,
 )
 from selfcorrect_rag.commands.demonstrations import (
     add_demonstrations_option,
@@ -28,12 +27,11 @@ from selfcorrect_rag.commands.demonstrations import (
 )
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS, Graph
-from selfcorrect_rag.commands.index import DEFAULT_INDEX
+from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
 from selfcorrect_rag.commands.show import place
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.nano import demo_index, generator_path, rationale_model_path
-from selfcorrect_rag.search.opening import find_embeddings, open_retriever
+from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.settings import CRAGSettings
 
 MOST_PASSAGES = 20
@@ -165,15 +163,10 @@ def _result(result: dict[str, Any]) -> CallToolResult:
 
 def opened(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
     """The graphs that the options describe; ``stack`` closes their models."""
-    demo = args.index is None and not DEFAULT_INDEX.exists()
-    if demo:
-        retriever = demo_index().as_retriever(MOST_PASSAGES)
-    else:
-        found = None if args.embeddings is None else find_embeddings(args.embeddings)
-        retriever = open_retriever(args.index or DEFAULT_INDEX, MOST_PASSAGES, found)
+    retriever, _ = opened_retriever(args, MOST_PASSAGES)
     evaluator = opened_evaluator(args.evaluator)
-    thresholds_of(evaluator, CRAGSettings())
-    web = opened_web(args.web, MOST_PASSAGES, demo=demo)
+    check_thresholds(evaluator, CRAGSettings())
+    web = opened_web(args.web, MOST_PASSAGES, demo=reads_demo(args))
     shown = demonstrations_from(args.demonstrations_from)
     nano = args.model is None and args.engine != "server"
     llm = stack.enter_context(opened_model(args, generator_path()))
@@ -199,8 +192,7 @@ def main() -> None:
     parser.add_argument("--http", action="store_true", help="streamable HTTP instead of stdio")
     parser.add_argument("--host", default="127.0.0.1", help="where --http listens")
     parser.add_argument("--port", type=int, default=8900)
-    parser.add_argument("--index", type=Path, metavar="DIR", help="as of `selfcorrect-rag ask`")
-    parser.add_argument("--embeddings", metavar="MODULE:ATTRIBUTE")
+    add_index_options(parser)
     add_model_options(parser)
     add_correction_options(parser)
     add_demonstrations_option(parser)
