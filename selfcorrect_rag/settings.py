@@ -102,7 +102,9 @@ class SelfRAGSettings(Settings):
         ge=1,
         le=4096,
         description="Most tokens of a segment (the paper: 100; 50 for closed sets; 200 for bios).",
-        json_schema_extra=on_nodes("generate_and_critique", "write_answer"),
+        json_schema_extra=on_nodes(
+            "decide_retrieval", "generate_and_critique", "beam_select", "write_answer"
+        ),
     )
     weight_isrel: float = Field(
         default=1.0,

@@ -35,7 +35,7 @@ def test_the_commands_run(
     monkeypatch.chdir(tmp_path)
     found = RunnableLambda(lambda query: [Document("It is by George Eliot.")])
     commands_of = "selfcorrect_rag.commands"
-    monkeypatch.setattr(f"{commands_of}.ask._retriever", lambda *args, **demo: (found, "a list"))
+    monkeypatch.setattr(f"{commands_of}.ask.opened_retriever", lambda *args: (found, "a list"))
     web = RetrieverWebSearch(found, "a list")
     monkeypatch.setattr(f"{commands_of}.correction.demo_web", lambda: web)
     row = {"question": "Who?", "positives": ["He did."], "negatives": ["Nobody."]}

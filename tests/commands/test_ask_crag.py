@@ -113,7 +113,9 @@ def test_the_demo_corpus_has_a_web_of_its_own(
 ) -> None:
     web = PagesWebSearch()
     monkeypatch.setattr("selfcorrect_rag.commands.correction.demo_web", lambda: web)
-    monkeypatch.setattr("selfcorrect_rag.commands.ask.demo_index", lambda: BM25Index("index"))
+    monkeypatch.setattr(
+        "selfcorrect_rag.commands.retrieving.demo_index", lambda: BM25Index("index")
+    )
     asked = ["ask", "What is Grauhafen?", "--graph", "crag", "--passages", "1"]
     assert answered(capsys, *asked)["web_source"] == "pages"
     assert answered(capsys, *asked, "--web", "none")["web_failure"]
