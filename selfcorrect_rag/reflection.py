@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypedDict
+
+from typing_extensions import TypedDict
 
 
 class Group(StrEnum):
