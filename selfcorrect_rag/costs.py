@@ -1,7 +1,9 @@
 """What a question costs: model calls, tokens and seconds, by step. Pure Python."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
+
+from typing_extensions import TypedDict
 
 Limit = Literal["max_model_calls", "max_tokens"]
 """The settings that bound what a question costs."""

@@ -3,7 +3,9 @@
 ``graph.stream(..., stream_mode="custom")`` gives them in the order in which things happen.
 """
 
-from typing import Literal, TypedDict
+from typing import Literal
+
+from typing_extensions import TypedDict
 
 from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.instruct_state import Mode

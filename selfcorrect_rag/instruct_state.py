@@ -1,11 +1,12 @@
 """What flows through InstructRAG: TypedDicts of JSON values, Documents and messages."""
 
-from typing import Annotated, Any, Literal, Required, TypedDict
+from typing import Annotated, Any, Literal, Required
 
 from langchain_core.documents import Document
 from langchain_core.messages import AnyMessage
 from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
+from typing_extensions import TypedDict
 
 from selfcorrect_rag.costs import CostedOutput, blank_costs
 from selfcorrect_rag.documents import Documents

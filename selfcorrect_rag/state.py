@@ -1,11 +1,12 @@
 """What flows through the graphs: TypedDicts of JSON values, Documents and messages."""
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from langchain_core.documents import Document
 from langchain_core.messages import AnyMessage
 from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
+from typing_extensions import TypedDict  # pydantic, which makes the schemas, asks for it on 3.11
 
 from selfcorrect_rag.costs import CostedOutput, Usage, blank_costs
 from selfcorrect_rag.documents import Documents

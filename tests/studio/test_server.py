@@ -47,6 +47,9 @@ def test_schemas_show_every_knob(server: Server, graph: str) -> None:
     assert knobs == SETTINGS[graph].model_json_schema()["properties"]
     assert all(knob["x_oap_ui_config"]["description"] for knob in knobs.values())
     assert "messages" in schemas["input_schema"]["properties"]
+    if graph != "chat_agent":
+        assert {"question", "documents"} <= set(schemas["input_schema"]["properties"])
+        assert {"passages", "citations", "notes"} <= set(schemas["output_schema"]["properties"])
     nodes = {
         n["id"] for n in server.client.assistants.get_graph(assistant["assistant_id"])["nodes"]
     }
@@ -243,3 +246,4 @@ def test_nothing_blocked_the_event_loop(server: Server) -> None:
     """The last test: the server's log of all the others."""
     assert "BlockingError" not in server.log
     assert "Blocking call" not in server.log
+    assert "Failed to get" not in server.log
