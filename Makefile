@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales bench bench-graph bench-index bench-demo bench-durability bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm check-chat-ui test-vllm wheel check-wheel clean
+.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic bench bench-graph bench-index bench-demo bench-durability bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm check-chat-ui test-vllm wheel check-wheel clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -40,6 +40,9 @@ nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators D
 
 nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano generator
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_rationales --out build/rationales
+
+nano-critic: $(VENV)/.demo  ## train a nano critic, from the nano generator; its weights are not shipped yet
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_critic --out build/critic
 
 bench: bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag bench-prompted  ## one line of JSON each
 

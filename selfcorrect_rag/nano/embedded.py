@@ -8,7 +8,6 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.models.transformers_chat import TransformersChat
 from selfcorrect_rag.nano.chat_model import NanoChatModel
 from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
 
@@ -39,16 +38,6 @@ def load_rationale_model(**options: Any) -> TransformersReflectionLLM:
 def load_chat_model() -> NanoChatModel:
     """A rule that plays the chat model of an agent: it asks its tool and repeats the answer."""
     return NanoChatModel()
-
-
-def critic_path() -> Path:
-    """The folder of the shipped critic."""
-    return Path(__file__).parent / "critic"
-
-
-def load_critic(**options: Any) -> TransformersChat:
-    """The nano critic, a chat model that answers the paper's critique prompts, and questions."""
-    return TransformersChat.from_pretrained(critic_path(), **options)
 
 
 def demo_passages() -> Iterator[Document]:

@@ -1,6 +1,6 @@
 """What prompts give and reflection tokens give, on names and wordings never trained on.
 
-    python -m selfcorrect_rag.nano.evaluate_critic [--model DIR] [--cases 300]
+    python -m selfcorrect_rag.nano.evaluate_critic --model DIR [--cases 300]
 
 The nano critic labels what a rule has labelled, by the paper's prompts. Then both answer the same
 questions through Self-RAG, from one gold passage and four that mislead: the nano generator with its
@@ -24,7 +24,7 @@ from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.transformers_chat import TransformersChat
 from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.embedded import critic_path, load_generator
+from selfcorrect_rag.nano.embedded import load_generator
 from selfcorrect_rag.nano.judgements import WRITING, judgements
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.self_rag import create_self_rag
@@ -99,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", type=Path, default=critic_path())
+    parser.add_argument("--model", type=Path, required=True, help="as train_critic made it")
     parser.add_argument("--cases", type=int, default=300)
     args = parser.parse_args()
     critic = TransformersChat.from_pretrained(args.model)
