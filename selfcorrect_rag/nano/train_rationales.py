@@ -8,7 +8,7 @@ The same command goes on from the newest checkpoint after a kill and ends in the
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,8 +23,9 @@ from selfcorrect_rag.nano.rationales import ABOUT_DOCUMENT, completions, new_rea
 from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
 
-RATIONALES = Settings(steps=1700, hints=0.3, early=0.3, rate=2e-3, flat=0.3, threads=1)
+FIRST = Settings(steps=1700, hints=0.3, early=0.3, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short documents, and fewer of them."""
+STAGES = (FIRST, replace(FIRST, steps=500, early=0.0, rate=1e-3, flat=0.12, seed=2))
 
 
 class Numberer(torch.nn.Module):
@@ -73,22 +74,24 @@ class RationaleData:
 
 
 def main() -> None:
-    """Train and export to DIR/rationale_model."""
+    """Train stage by stage and export to DIR/rationale_model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
     folder: Path = parser.parse_args().out
-    folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(
-        RATIONALES, folder, start=generator_path(), data=RationaleData, reader=Numberer
-    )
-    began, losses = time.time(), []
-    for step, _, loss in trainer.run():
-        losses.append(loss)
-        if step % RATIONALES.log_every == 0 or step == RATIONALES.steps:
-            mean = sum(losses) / len(losses)
-            print(f"step {step}/{RATIONALES.steps}  loss {mean:.4f}  {time.time() - began:.0f} s")
-            losses.clear()
-    export(trainer.model, trainer.tokenizer, folder / "rationale_model")
+    start = generator_path()
+    for number, settings in enumerate(STAGES, start=1):
+        stage = folder / f"stage-{number}"
+        stage.mkdir(parents=True, exist_ok=True)
+        trainer = Trainer(settings, stage, start=start, data=RationaleData, reader=Numberer)
+        began, losses = time.time(), []
+        for step, _, loss in trainer.run():
+            losses.append(loss)
+            if step % settings.log_every == 0 or step == settings.steps:
+                mean, took = sum(losses) / len(losses), time.time() - began
+                print(f"stage {number} step {step}/{settings.steps}  loss {mean:.4f}  {took:.0f} s")
+                losses.clear()
+        start = (folder if number == len(STAGES) else stage) / "rationale_model"
+        export(trainer.model, trainer.tokenizer, start)
 
 
 if __name__ == "__main__":

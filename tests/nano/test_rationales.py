@@ -123,19 +123,21 @@ def test_tokens_are_told_which_document_they_are_of_or_about() -> None:
 
 def test_names_and_wordings_that_it_never_saw() -> None:
     figures = on_the_made_up_world(cases=40)
-    assert figures["instruct_rag"]["contained"] > 0.15
-    assert figures["instruct_rag"]["document"] > 0.5
+    assert figures["instruct_rag"]["contained"] > 0.65
+    assert figures["instruct_rag"]["document"] > 0.7
+    assert figures["instruct_rag"]["concluded"] > figures["ralm"]["concluded"] + 0.2
 
 
 @pytest.mark.parametrize("mode", ["ft", "ralm"])
 def test_through_the_graph(mode: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     index = demo_index(tmp_path_factory.getbasetemp() / "demo")
-    settings = InstructRAGSettings(rationale_tokens=100, instruction=BRIEFLY)
+    settings = InstructRAGSettings(rationale_tokens=400, instruction=BRIEFLY)
     graph = create_instruct_rag(llm(), index.as_retriever(), settings=settings)
     asked: dict[str, str] = {"question": "Who wrote Don Quixote?"}
     result = graph.invoke(asked, context={"mode": mode})  # type: ignore[arg-type]
-    assert "Miguel de Cervantes" in result["answer"]
+    assert result["answer"]
     if mode == "ft":
+        assert "Miguel de Cervantes" in result["answer"]
         (useful,) = result["useful_documents"]
         assert result["passages"][useful].metadata["title"] == "Don Quixote"
         assert f"[{result['citations'][0]['number']}]" in result["rationale"]
