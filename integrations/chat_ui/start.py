@@ -119,11 +119,18 @@ def main() -> None:
     server = f"http://localhost:{args.server_port}"
     page = f"http://localhost:{args.port}"
     langgraph = [str(Path(sys.executable).with_name("langgraph")), "dev", "--no-browser"]
-    langgraph += ["--no-reload", "--port", str(args.server_port), "--config", str(args.config)]
+    langgraph += ["--no-reload", "--port", str(args.server_port), "--config", args.config.name]
     interface = ["node", "node_modules/next/dist/bin/next", "start", "--port", str(args.port)]
     try:
         with ExitStack() as stack:
-            started(stack, langgraph, folder, folder / "server.log", f"{server}/ok")
+            # The server reads the paths of a configuration from where it is started.
+            started(
+                stack,
+                langgraph,
+                args.config.resolve().parent,
+                folder / "server.log",
+                f"{server}/ok",
+            )
             started(stack, interface, app, folder / "interface.log", page)
             chosen = urlencode({"apiUrl": server, "assistantId": args.graph})
             print(f"ready: {page}/?{chosen}", flush=True)
