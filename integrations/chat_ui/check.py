@@ -5,7 +5,6 @@ python integrations/chat_ui/check.py [--chromium PATH] [options of start.py]
 
 import argparse
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +52,7 @@ def main() -> None:
         answer = next(line for line in text.splitlines() if "[1]" in line)
         print(f"answered: {answer} ({args.screenshot})")
     finally:
-        chat.send_signal(signal.SIGINT)
+        chat.terminate()
         chat.wait(timeout=60)
 
 

@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -114,6 +115,8 @@ def main() -> None:
     parser.add_argument("--server-port", type=int, default=2024, help="of the LangGraph server")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "chat_ui")
     args = parser.parse_args()
+    # A job of a shell has no Ctrl-C: whatever ends it should end its servers too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = args.folder.resolve()
     app = built(folder)
     server = f"http://localhost:{args.server_port}"
