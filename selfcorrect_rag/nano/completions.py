@@ -1,13 +1,17 @@
 """Prompts that begin alike and their completions, as one row with a branch for each."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.nano.batches import Encoded
+from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate, packed
+from selfcorrect_rag.nano.train import Settings
+from selfcorrect_rag.nano.world import World
 
 
 class Piece(NamedTuple):
@@ -72,3 +76,30 @@ def _of(pieces: Sequence[Piece], between: int, offsets: Sequence[tuple[int, int]
     """The piece in which each token ends, where ``between`` characters stand between pieces."""
     ends = list(accumulate(len(piece.text) + between for piece in pieces))
     return [pieces[bisect_left(ends, stop)] for _, stop in offsets]
+
+
+class Lessons(ABC):
+    """The batch of any step of a run, from rows that are drawn without end."""
+
+    name: str
+    """With the run's seed, what the rows follow from."""
+
+    def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.settings, self.tokenizer = settings, tokenizer
+
+    @abstractmethod
+    def rows(self, world: World, early: bool) -> list[Encoded]:
+        """A few rows; ``early`` ones are easy."""
+
+    def batch(self, step: int) -> Batch:
+        """The batch of ``step``, counted from 0."""
+        return collate(self._chunk(step // CHUNK)[step % CHUNK])
+
+    @lru_cache(maxsize=1)  # noqa: B019  (one chunk, one run alive at a time)
+    def _chunk(self, number: int) -> list[list[Encoded]]:
+        world = World(f"{self.name}/{self.settings.seed}/{number}")
+        early = number * CHUNK < self.settings.early * self.settings.steps
+        rows: list[Encoded] = []
+        while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.tokens:
+            rows += self.rows(world, early)
+        return packed(rows, self.settings.tokens, world.random)[:CHUNK]

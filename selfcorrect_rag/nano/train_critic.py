@@ -11,8 +11,6 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -20,8 +18,8 @@ from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.asking_prompts import writing_prompt
 from selfcorrect_rag.critic_prompts import ASPECTS
-from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate, packed
-from selfcorrect_rag.nano.completions import Completion, Piece, encode
+from selfcorrect_rag.nano.batches import Encoded
+from selfcorrect_rag.nano.completions import Completion, Lessons, Piece, encode
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements
 from selfcorrect_rag.nano.tokenizer import BOS, EOS, PAD
@@ -33,38 +31,23 @@ CRITIC = Settings(steps=1000, hints=0.0, early=0.15, rate=2e-3, flat=0.3, thread
 """The first share reads short passages."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
+TOGETHER = 6
+"""Made-up questions whose judgements share rows."""
 ROW = 2048
 """Most tokens of a row: a table's instructions and demonstrations, and what is asked under them."""
 
 
-@dataclass(frozen=True)
-class CriticBatches:
-    """The batch of any step: a table a row, with what is asked under it as branches."""
+class CriticLessons(Lessons):
+    """A table a row, with what is asked under it as branches."""
 
-    settings: Settings
-    tokenizer: PreTrainedTokenizerFast
+    name = "critic"
 
-    def __hash__(self) -> int:
-        return hash(self.settings)
-
-    def batch(self, step: int) -> Batch:
-        """The batch of ``step``, counted from 0."""
-        return collate(self._chunk(step // CHUNK)[step % CHUNK])
-
-    @lru_cache(maxsize=1)  # noqa: B019  (one chunk, one stream alive at a time)
-    def _chunk(self, number: int) -> list[list[Encoded]]:
-        world = World(f"critic/{self.settings.seed}/{number}")
-        early = number * CHUNK < self.settings.early * self.settings.steps
+    def rows(self, world: World, early: bool) -> list[Encoded]:
         asked: dict[str, list[Completion]] = defaultdict(list)
-        rows: list[Encoded] = []
-        while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.tokens:
+        for _ in range(TOGETHER):
             for made in judgements(world, 1 if early else world.choice((1, 3, 5))):
                 asked[made.aspect].append(_completion(made))
-            for texts in asked.values():
-                if len(texts) >= 12:
-                    rows += _rows(self.tokenizer, texts)
-                    texts.clear()
-        return packed(rows, self.settings.tokens, world.random)[:CHUNK]
+        return [row for texts in asked.values() for row in _rows(self.tokenizer, texts)]
 
 
 def _completion(made: Labelled) -> Completion:
@@ -91,7 +74,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
     folder: Path = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(CRITIC, folder, start=generator_path(), data=CriticBatches)
+    trainer = Trainer(CRITIC, folder, start=generator_path(), data=CriticLessons)
     began, losses = time.time(), []
     for step, _, loss in trainer.run():
         losses.append(loss)

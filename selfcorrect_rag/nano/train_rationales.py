@@ -8,16 +8,14 @@ The same command goes on from the newest checkpoint after a kill and ends in the
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.nano.batches import CHUNK, Batch, Encoded, collate, packed
-from selfcorrect_rag.nano.completions import encode
+from selfcorrect_rag.nano.batches import Encoded
+from selfcorrect_rag.nano.completions import Lessons, encode
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.rationales import ABOUT_DOCUMENT, completions, new_reading
 from selfcorrect_rag.nano.train import Settings, Trainer, export
@@ -45,32 +43,16 @@ class Numberer(torch.nn.Module):
         return torch.stack(losses).sum()
 
 
-@dataclass(frozen=True)
-class RationaleData:
-    """The batch of any step: documents, with all questions on them as branches."""
+class RationaleLessons(Lessons):
+    """Documents, with all questions on them as branches."""
 
-    settings: Settings
-    tokenizer: PreTrainedTokenizerFast
+    name = "rationales"
 
-    def __hash__(self) -> int:
-        return hash(self.settings)
-
-    def batch(self, step: int) -> Batch:
-        """The batch of ``step``, counted from 0."""
-        return collate(self._chunk(step // CHUNK)[step % CHUNK])
-
-    @lru_cache(maxsize=1)  # noqa: B019  (one chunk, one stream alive at a time)
-    def _chunk(self, number: int) -> list[list[Encoded]]:
-        world = World(f"rationales/{self.settings.seed}/{number}")
-        early = number * CHUNK < self.settings.early * self.settings.steps
-        rows: list[Encoded] = []
-        while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.tokens:
-            count = world.choice((1, 2, 3)) if early else world.choice((2, 3, 4, 5, 5))
-            reading = new_reading(world, count, most=1 if early else world.choice((1, 3, 5)))
-            made = encode(self.tokenizer, completions(world, reading))
-            if len(made) <= self.settings.tokens // 2:
-                rows.append(made)
-        return packed(rows, self.settings.tokens, world.random)[:CHUNK]
+    def rows(self, world: World, early: bool) -> list[Encoded]:
+        count = world.choice((1, 2, 3)) if early else world.choice((2, 3, 4, 5, 5))
+        reading = new_reading(world, count, most=1 if early else world.choice((1, 3, 5)))
+        made = encode(self.tokenizer, completions(world, reading))
+        return [made] if len(made) <= self.settings.tokens // 2 else []
 
 
 def main() -> None:
@@ -82,7 +64,7 @@ def main() -> None:
     for number, settings in enumerate(STAGES, start=1):
         stage = folder / f"stage-{number}"
         stage.mkdir(parents=True, exist_ok=True)
-        trainer = Trainer(settings, stage, start=start, data=RationaleData, reader=Numberer)
+        trainer = Trainer(settings, stage, start=start, data=RationaleLessons, reader=Numberer)
         began, losses = time.time(), []
         for step, _, loss in trainer.run():
             losses.append(loss)

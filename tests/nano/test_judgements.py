@@ -6,7 +6,7 @@ from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.judgements import WRITING, judgements
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train_critic import CRITIC, CriticBatches, chat_tokenizer
+from selfcorrect_rag.nano.train_critic import CRITIC, CriticLessons, chat_tokenizer
 from selfcorrect_rag.nano.world import World
 
 
@@ -38,7 +38,7 @@ def test_a_supported_answer_stands_in_its_evidence() -> None:
 
 def test_only_labels_and_answers_are_learned() -> None:
     tokenizer = load_tokenizer(generator_path())
-    batch = CriticBatches(CRITIC, tokenizer).batch(CRITIC.steps - 1)
+    batch = CriticLessons(CRITIC, tokenizer).batch(CRITIC.steps - 1)
     learned = batch.ids[batch.weights > 0]
     share = len(learned) / int((batch.ids > 0).sum())
     assert 0 < share < 0.3
