@@ -25,6 +25,9 @@ class Labelled(NamedTuple):
     instance: Instance
     label: str
     """As the aspect's table spells it."""
+    answer: str | None = None
+    """The words of the evidence that answer the question; empty where none do, None where that is
+    not asked."""
 
 
 def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[Labelled]:
@@ -35,8 +38,9 @@ def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[L
     asked = Instance(question)
     yield Labelled("retrieval", asked, "[Yes]")
     yield Labelled("retrieval", Instance(chore), "[No]")
-    yield Labelled(WRITING, asked._replace(evidence=case.gold.text), case.answer)
-    yield Labelled(WRITING, asked._replace(evidence=case.distractor().text), NOT_SAID)
+    given = asked._replace(evidence=case.gold.text)
+    yield Labelled(WRITING, given, case.answer, case.evidence)
+    yield Labelled(WRITING, asked._replace(evidence=case.distractor().text), NOT_SAID, "")
     yield Labelled(WRITING, Instance(chore), reply)
     yield from _relevance(world, case, asked)
     yield from _groundness(world, case, asked)
@@ -45,23 +49,25 @@ def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[L
 
 
 def _relevance(world: World, case: Case, asked: Instance) -> Iterator[Labelled]:
-    yield Labelled("relevance", asked._replace(evidence=case.gold.text), "[Relevant]")
+    given = asked._replace(evidence=case.gold.text)
+    yield Labelled("relevance", given, "[Relevant]", case.evidence)
     unhelpful = (case.missing, case.other, case.similar, case.stranger)
     wrong = world.random.choices(unhelpful, (6, 3, 3, 1))[0]()
-    yield Labelled("relevance", asked._replace(evidence=wrong.text), "[Irrelevant]")
+    yield Labelled("relevance", asked._replace(evidence=wrong.text), "[Irrelevant]", "")
 
 
 def _groundness(world: World, case: Case, asked: Instance) -> Iterator[Labelled]:
     given = asked._replace(evidence=case.gold.text)
-    yield Labelled("groundness", given._replace(segment=case.answer), "[Fully supported]")
-    none = "[No support / Contradictory]"
-    yield Labelled("groundness", given._replace(segment=case.wrong_answer()), none)
+    right = given._replace(segment=case.answer)
+    yield Labelled("groundness", right, "[Fully supported]", case.evidence)
+    none, wrong = "[No support / Contradictory]", given._replace(segment=case.wrong_answer())
+    yield Labelled("groundness", wrong, none, case.evidence)
     if world.chance(0.5):
-        beside = given._replace(segment=case.answer, evidence=case.distractor().text)
-        yield Labelled("groundness", beside, none)
+        beside = right._replace(evidence=case.distractor().text)
+        yield Labelled("groundness", beside, none, "")
     else:
         partly = given._replace(segment=f"{case.answer} {_beside(world, case)}")
-        yield Labelled("groundness", partly, "[Partially supported]")
+        yield Labelled("groundness", partly, "[Partially supported]", case.evidence)
 
 
 def _more(world: World, case: Case, asked: Instance, reply: str) -> Iterator[Labelled]:

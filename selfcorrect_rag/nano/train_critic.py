@@ -8,6 +8,7 @@ The same command goes on from the newest checkpoint after a kill and ends in the
 
 import argparse
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
-CRITIC = Settings(steps=1000, hints=0.0, early=0.15, rate=2e-3, flat=0.3, threads=1)
+CRITIC = Settings(steps=1300, hints=0.3, early=0.15, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short passages."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
@@ -57,7 +58,24 @@ def _completion(made: Labelled) -> Completion:
         text = "".join(f"{message.text}\n" for message in messages)
     else:
         text = f"{ASPECTS[made.aspect].prompt(made.instance)}\n"
-    return Completion([Piece(text)], [Piece(made.label)])
+    return Completion(_told(text, made), [Piece(made.label)])
+
+
+def _told(prompt: str, made: Labelled) -> list[Piece]:
+    """A prompt whose evidence is told which of its words answer the question."""
+    if made.answer is None:
+        return [Piece(prompt)]
+    evidence = made.instance.evidence.splitlines()[-1]
+    start = prompt.rindex(evidence)
+    stop = start + len(evidence)
+    pieces, last = [Piece(prompt[:start])], start
+    if made.answer:
+        for found in re.finditer(rf"(?<!\w){re.escape(made.answer)}(?!\w)", prompt[:stop], re.I):
+            if found.start() >= start:
+                pieces.append(Piece(prompt[last : found.start()], hint=0.0))
+                pieces.append(Piece(found[0], hint=1.0))
+                last = found.end()
+    return [*pieces, Piece(prompt[last:stop], hint=0.0), Piece(prompt[stop:])]
 
 
 def _rows(tokenizer: PreTrainedTokenizerFast, texts: Sequence[Completion]) -> list[Encoded]:
@@ -80,7 +98,8 @@ def main() -> None:
         losses.append(loss)
         if step % CRITIC.log_every == 0 or step == CRITIC.steps:
             mean = sum(losses) / len(losses)
-            print(f"step {step}/{CRITIC.steps}  loss {mean:.4f}  {time.time() - began:.0f} s")
+            took = time.time() - began
+            print(f"step {step}/{CRITIC.steps}  loss {mean:.4f}  {took:.0f} s", flush=True)
             losses.clear()
     export(trainer.model, chat_tokenizer(trainer.tokenizer), folder / "critic")
 

@@ -1,0 +1,87 @@
+"""Trains the nano base from nothing: a language model that reads, as Llama 2 is before Self-RAG.
+
+    OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_base --out DIR
+
+It never sees a reflection token: critic and generator are fine-tuned from it. The same command goes
+on from the newest checkpoint after a kill and ends in the same weights.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from selfcorrect_rag.nano.batches import Encoded, Weights, encode
+from selfcorrect_rag.nano.completions import Lessons
+from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture, Row, row
+from selfcorrect_rag.nano.train import Settings, Trainer, export
+from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.reflection import (
+    CONTINUE,
+    END_PARAGRAPH,
+    GROUP_OF,
+    NO_SUPPORT,
+    PARAGRAPH,
+    PARTIALLY_SUPPORTED,
+)
+
+BASE = Settings(steps=2400, threads=1)
+COPIED = 0.15
+"""Weight of a passage's text in the first steps, which teach copying."""
+LONGEST = 640
+"""Rows with more tokens than this are left out."""
+
+
+class Reading(Lessons):
+    """Passages with questions on them and right answers, and tasks that want no passage."""
+
+    name = "base"
+
+    def rows(self, world: World, early: bool) -> list[Encoded]:
+        mixture: Mixture = EARLY if early else MAIN
+        made = encode(self.tokenizer, [_plain(row(world, mixture)) for _ in range(256)], Weights())
+        return [
+            self._weighted(one, COPIED if early else 0.0) for one in made if len(one) <= LONGEST
+        ]
+
+    def _weighted(self, made: Encoded, copied: float) -> Encoded:
+        """What is written counts 1, a passage ``copied``, and the prompt nothing."""
+        opens, closes = self.tokenizer.convert_tokens_to_ids([PARAGRAPH, END_PARAGRAPH])
+        inside = False
+        for position, token in enumerate(made.ids):
+            inside = (inside or token == opens) and token != closes
+            written = made.branch[position] and token != closes
+            made.weights[position] = copied if inside else float(written)
+        return made
+
+
+def _plain(made: Row) -> Row:
+    """A row without reflection tokens and without wrong answers."""
+    right = [b for b in made.branches if NO_SUPPORT not in b and PARTIALLY_SUPPORTED not in b]
+    return Row(_stripped(made.text), tuple(map(_stripped, right)), made.answer)
+
+
+def _stripped(text: str) -> str:
+    for token in GROUP_OF:
+        text = text.replace(token, " " if token == CONTINUE else "")
+    return text
+
+
+def main() -> None:
+    """Train and export to DIR/base."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
+    folder: Path = parser.parse_args().out
+    folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(BASE, folder, data=Reading)
+    began, losses = time.time(), []
+    for step, _, loss in trainer.run():
+        losses.append(loss)
+        if step % BASE.log_every == 0 or step == BASE.steps:
+            mean, took = sum(losses) / len(losses), time.time() - began
+            print(f"step {step}/{BASE.steps}  loss {mean:.4f}  {took:.0f} s", flush=True)
+            losses.clear()
+    export(trainer.model, trainer.tokenizer, folder / "base")
+
+
+if __name__ == "__main__":
+    main()
