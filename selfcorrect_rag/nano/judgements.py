@@ -1,7 +1,7 @@
 """Self-RAG's critiques in the made-up world: what is judged, and what a rule that knows it says.
 
-The rule is the teacher of the nano critic, in the place that GPT-4 has in the paper (section
-3.2.1). It answers the paper's own prompts, tables 8 to 12.
+The rule is the teacher of the nano critic (see ``teacher.py``), in place of the paper's GPT-4
+(section 3.2.1).
 """
 
 from collections.abc import Iterator

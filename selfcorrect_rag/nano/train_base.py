@@ -45,7 +45,8 @@ class Reading(Lessons):
 
     def _weighted(self, made: Encoded, copied: float) -> Encoded:
         """What is written counts 1, a passage ``copied``, and the prompt nothing."""
-        opens, closes = self.tokenizer.convert_tokens_to_ids([PARAGRAPH, END_PARAGRAPH])
+        vocabulary = self.tokenizer.get_vocab()
+        opens, closes = vocabulary[PARAGRAPH], vocabulary[END_PARAGRAPH]
         inside = False
         for position, token in enumerate(made.ids):
             inside = (inside or token == opens) and token != closes

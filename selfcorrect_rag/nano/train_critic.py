@@ -1,5 +1,5 @@
-"""Trains the nano critic, from the nano generator: it answers the prompts of tables 8 to 12, and
-questions, as a chat model would.
+"""Trains the nano critic on a teacher's labels. It answers as a fine-tuned critic does, and the
+prompts of tables 8 to 12, and questions, as a chat model would.
 
     OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_critic --out DIR
 
@@ -12,6 +12,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -19,53 +20,85 @@ from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.asking_prompts import writing_prompt
 from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.models.critic import critic_prompt
 from selfcorrect_rag.nano.batches import Encoded
 from selfcorrect_rag.nano.completions import Completion, Lessons, Piece, encode
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements
+from selfcorrect_rag.nano.teacher import labelled_by_teacher
 from selfcorrect_rag.nano.tokenizer import BOS, EOS, PAD
 from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
+from selfcorrect_rag.training.critic_data import critic_asked
 
-CRITIC = Settings(steps=1300, hints=0.3, early=0.15, rate=2e-3, flat=0.3, threads=1)
+CRITIC = Settings(steps=1500, hints=0.3, early=0.15, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short passages."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
-TOGETHER = 6
+CASES = 4000
+"""Made-up questions that the teacher judges."""
+TOGETHER = 16
 """Made-up questions whose judgements share rows."""
 ROW = 2048
 """Most tokens of a row: a table's instructions and demonstrations, and what is asked under them."""
 
 
 class CriticLessons(Lessons):
-    """A table a row, with what is asked under it as branches."""
+    """One aspect a row, with what is asked under its instructions as branches: half of the rows as
+    a chat model is asked, by the paper's tables, and half as a fine-tuned critic is."""
 
     name = "critic"
 
+    def __init__(
+        self,
+        settings: Settings,
+        tokenizer: PreTrainedTokenizerFast,
+        cases: Sequence[Sequence[Labelled]],
+    ) -> None:
+        """``cases``: what is asked about one made-up question each."""
+        super().__init__(settings, tokenizer)
+        self._cases = cases
+
     def rows(self, world: World, early: bool) -> list[Encoded]:
-        asked: dict[str, list[Completion]] = defaultdict(list)
-        for _ in range(TOGETHER):
-            for made in judgements(world, 1 if early else world.choice((1, 3, 5))):
-                asked[made.aspect].append(_completion(made))
+        asked: dict[tuple[str, bool], list[Completion]] = defaultdict(list)
+        easy = len(self._cases) // 4
+        for case in world.random.sample(self._cases[:easy] if early else self._cases, TOGETHER):
+            for made in case:
+                is_chat = made.aspect == WRITING or world.chance(0.5)
+                asked[made.aspect, is_chat].append(_completion(made, is_chat))
         return [row for texts in asked.values() for row in _rows(self.tokenizer, texts)]
 
 
-def _completion(made: Labelled) -> Completion:
-    """A judgement, or an answer, as a chat model is asked for it."""
+def critic_cases(count: int, seed: int) -> list[list[Labelled]]:
+    """What the rule is asked about ``count`` made-up questions; passages of the first quarter are
+    short."""
+    world = World(f"critic/{seed}")
+    return [
+        list(judgements(world, 1 if number < count // 4 else world.choice((1, 3, 5))))
+        for number in range(count)
+    ]
+
+
+def _completion(made: Labelled, is_chat: bool) -> Completion:
+    """A judgement, or an answer, as it is asked for."""
     if made.aspect == WRITING:
         messages = writing_prompt(made.instance, sentence=False)
         text = "".join(f"{message.text}\n" for message in messages)
-    else:
-        text = f"{ASPECTS[made.aspect].prompt(made.instance)}\n"
-    return Completion(_told(text, made), [Piece(made.label)])
+        return Completion(_told(text, made), [Piece(made.label)])
+    aspect = ASPECTS[made.aspect]
+    if is_chat:
+        text = f"{aspect.prompt(made.instance)}\n"
+        return Completion(_told(text, made), [Piece(made.label)])
+    text = critic_prompt(critic_asked(aspect, made.instance))
+    return Completion(_told(text, made), [Piece(aspect.choices[made.label])])
 
 
 def _told(prompt: str, made: Labelled) -> list[Piece]:
     """A prompt whose evidence is told which of its words answer the question."""
     if made.answer is None:
         return [Piece(prompt)]
-    evidence = made.instance.evidence.splitlines()[-1]
+    evidence = made.instance.evidence.splitlines()[-1]  # a passage's last line is its text
     start = prompt.rindex(evidence)
     stop = start + len(evidence)
     pieces, last = [Piece(prompt[:start])], start
@@ -87,18 +120,26 @@ def _rows(tokenizer: PreTrainedTokenizerFast, texts: Sequence[Completion]) -> li
 
 
 def main() -> None:
-    """Train and export to DIR/critic."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Have the cases labelled, train, and export to DIR/critic."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
-    folder: Path = parser.parse_args().out
+    parser.add_argument("--start", type=Path, default=generator_path(), help="what to begin from")
+    args = parser.parse_args()
+    folder: Path = args.out
     folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(CRITIC, folder, start=generator_path(), data=CriticLessons)
+    cases = critic_cases(CASES, CRITIC.seed)
+    labels = iter(labelled_by_teacher([made for case in cases for made in case], folder / "labels"))
+    cases = [[next(labels) for _ in case] for case in cases]
+    print(f"the teacher has judged {sum(map(len, cases)):,} times", flush=True)
+    data = partial(CriticLessons, cases=cases)
+    trainer = Trainer(CRITIC, folder, start=args.start, data=data)
     began, losses = time.time(), []
     for step, _, loss in trainer.run():
         losses.append(loss)
         if step % CRITIC.log_every == 0 or step == CRITIC.steps:
-            mean = sum(losses) / len(losses)
-            took = time.time() - began
+            mean, took = sum(losses) / len(losses), time.time() - began
             print(f"step {step}/{CRITIC.steps}  loss {mean:.4f}  {took:.0f} s", flush=True)
             losses.clear()
     export(trainer.model, chat_tokenizer(trainer.tokenizer), folder / "critic")

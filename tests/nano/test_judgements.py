@@ -1,20 +1,27 @@
-"""The nano critic's lessons: a rule's judgements, in the paper's prompts."""
+"""The nano critic's lessons: a rule's judgements, asked for in the paper's prompts."""
 
 from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
 
 from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.models.critic import critic_prompt
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.judgements import WRITING, judgements
+from selfcorrect_rag.nano.teacher import Teacher, labelled_by_teacher
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train_critic import CRITIC, CriticLessons, chat_tokenizer
+from selfcorrect_rag.nano.train_critic import CRITIC, CriticLessons, chat_tokenizer, critic_cases
 from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.training.critic_data import critic_asked
 
 
 def test_labels_are_those_of_the_tables_and_all_of_them_come() -> None:
     world = World("judged")
     given: Counter[tuple[str, str]] = Counter()
     for _ in range(30):
-        for aspect, instance, label in judgements(world, 3):
+        for aspect, instance, label, _ in judgements(world, 3):
             if aspect == WRITING:
                 assert label.strip()
                 continue
@@ -30,19 +37,47 @@ def test_labels_are_those_of_the_tables_and_all_of_them_come() -> None:
 def test_a_supported_answer_stands_in_its_evidence() -> None:
     world = World("supported")
     for _ in range(30):
-        by_label = {label: i for a, i, label in judgements(world, 3) if a == "groundness"}
+        made = [one for one in judgements(world, 3) if one.aspect == "groundness"]
+        by_label = {one.label: one.instance for one in made}
         full, none = by_label["[Fully supported]"], by_label["[No support / Contradictory]"]
         assert full.evidence
         assert full.segment != none.segment or full.evidence != none.evidence
 
 
-def test_only_labels_and_answers_are_learned() -> None:
+def test_the_teacher_is_asked_once_and_labels_as_the_rule_does(tmp_path: Path) -> None:
+    made = [one for case in critic_cases(12, seed=3) for one in case]
+    asked: list[str] = []
+    labelled = labelled_by_teacher(made, tmp_path, lambda: asked.append("once"))
+    assert labelled == made
+    judged = {(one.aspect, one.instance) for one in made if one.aspect != WRITING}
+    assert len(asked) == len(judged)
+    assert labelled_by_teacher(made, tmp_path, lambda: pytest.fail("asked again")) == made
+    with pytest.raises(KeyError):
+        Teacher(answers={}).invoke("What is not of its world?")
+
+
+def test_only_labels_and_answers_are_learned_and_the_evidence_is_told_where() -> None:
     tokenizer = load_tokenizer(generator_path())
-    batch = CriticLessons(CRITIC, tokenizer).batch(CRITIC.steps - 1)
+    lessons = CriticLessons(CRITIC, tokenizer, critic_cases(64, seed=3))
+    batch = lessons.batch(CRITIC.steps - 1)
     learned = batch.ids[batch.weights > 0]
     share = len(learned) / int((batch.ids > 0).sum())
     assert 0 < share < 0.3
     assert (learned == tokenizer.eos_token_id).sum() == batch.branch.amax(1).sum()
+    told = torch.cat([lessons.batch(step).hints.flatten() for step in range(64)])
+    assert (told == 1).sum() > 100
+    assert (told == 0).sum() > (told == 1).sum()
+
+
+def test_half_of_the_lessons_are_a_fine_tuned_critics() -> None:
+    tokenizer = load_tokenizer(generator_path())
+    cases = critic_cases(64, seed=3)
+    rows = CriticLessons(CRITIC, tokenizer, cases).rows(World("either"), early=False)
+    text = "\n".join(tokenizer.decode(row.ids) for row in rows)
+    asked = critic_asked(ASPECTS["relevance"], cases[0][0].instance._replace(evidence="x"))
+    opening, *_ = critic_prompt(asked).split(" and possibly")
+    assert opening in text, "as Critic asks"
+    assert "Explanation: The evidence only discusses" in text, "the tables' demonstrations"
 
 
 def test_reflection_tokens_are_text_to_a_chat_model() -> None:
