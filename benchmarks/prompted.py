@@ -1,12 +1,14 @@
 """Self-RAG by prompts, against the LangGraph tutorial's scheme, with the same model and questions.
 
-    python -m benchmarks.prompted [--limits N ...]
+    python -m benchmarks.prompted [--limits N ...] [--made-up N]
 
 Both get the nano generator as a chat model (:mod:`benchmarks.nano_chat` says what it can do), the
 demo corpus, five documents a question. The tutorial's scheme (:mod:`benchmarks.tutorial`) grades
 each document by a call, then the answer by two, and loops at most three times. All 160 questions of
 the demo corpus: facts, some of which the corpus lacks; misleading ones, whose answer it lacks; and
-ones that need no document. Ends in one line of JSON, figures a question:
+ones that need no document. With ``--made-up N`` in their place N questions of fact about the nano
+models' world, of names and wordings never trained on, each with one gold passage and four that
+mislead. Ends in one line of JSON, figures a question:
 
 calls, tokens       asked of the model; tokens by the generator's tokenizer, all prompts included
 seconds             of the run here, one question after another: the model is tiny and local, so
@@ -24,13 +26,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable, RunnableLambda
+
 from benchmarks.nano_chat import NanoChat
 from benchmarks.popqa import wilson
 from benchmarks.tutorial import create_tutorial
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.nano import demo_index, demo_questions, load_generator
-from selfcorrect_rag.nano.evaluate import contains
+from selfcorrect_rag.nano.cases import new_case
+from selfcorrect_rag.nano.evaluate import SENTENCES, contains
+from selfcorrect_rag.nano.world import World
 
 KINDS = ("fact", "misleading", "no_retrieval")
 
@@ -39,11 +46,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--limits", type=int, nargs="*", default=[8, 4, 2, 1])
     parser.add_argument("--every", type=int, default=1, help="only every Nth question")
+    parser.add_argument("--made-up", type=int, metavar="N", help="questions of the made-up world")
     args = parser.parse_args()
-    rows = demo_questions()[:: args.every]
     chat = NanoChat(llm=load_generator())
     with tempfile.TemporaryDirectory() as folder:
-        retriever = demo_index(Path(folder)).as_retriever(5)
+        if args.made_up:
+            rows, retriever = _made_up(args.made_up)
+        else:
+            rows = demo_questions()[:: args.every]
+            retriever = demo_index(Path(folder)).as_retriever(5)
         self_rag = create_self_rag(PromptedReflectionLLM(chat), retriever)
         tutorial = create_tutorial(chat, retriever)
 
@@ -62,6 +73,28 @@ def main() -> None:
     calls = report["self_rag"]["calls"] / report["tutorial"]["calls"]
     figures = {"questions": len(rows), "calls_over_tutorial": round(calls, 3), **report}
     print(json.dumps({"benchmark": "prompted", **figures}))
+
+
+def _made_up(count: int) -> tuple[list[dict[str, Any]], Runnable[str, list[Document]]]:
+    """Questions of fact in the form of the demo's, and what finds a question's own passages; for a
+    rewritten question, those of the question before it."""
+    world = World("prompted", held_out=True)
+    rows, found = [], {}
+    for _ in range(count):
+        case = new_case(world, SENTENCES, held_out=True)
+        passages = [case.gold, *(case.distractor() for _ in range(4))]
+        world.random.shuffle(passages)
+        found[case.question] = [
+            Document(" ".join(p.sentences), metadata={"title": p.title}) for p in passages
+        ]
+        rows.append({"question": case.question, "answers": [case.target], "kind": "fact"})
+    latest: list[Document] = []
+
+    def retrieve(query: str) -> list[Document]:
+        latest[:] = found.get(query, latest)
+        return list(latest)
+
+    return rows, RunnableLambda(retrieve)
 
 
 def _measured(

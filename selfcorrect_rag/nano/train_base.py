@@ -13,12 +13,11 @@ from pathlib import Path
 from selfcorrect_rag.nano.batches import Encoded, Weights, encode
 from selfcorrect_rag.nano.completions import Lessons
 from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture, Row, row
+from selfcorrect_rag.nano.outputs import without_tokens
 from selfcorrect_rag.nano.train import Settings, Trainer, export
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
-    CONTINUE,
     END_PARAGRAPH,
-    GROUP_OF,
     NO_SUPPORT,
     PARAGRAPH,
     PARTIALLY_SUPPORTED,
@@ -58,13 +57,7 @@ class Reading(Lessons):
 def _plain(made: Row) -> Row:
     """A row without reflection tokens and without wrong answers."""
     right = [b for b in made.branches if NO_SUPPORT not in b and PARTIALLY_SUPPORTED not in b]
-    return Row(_stripped(made.text), tuple(map(_stripped, right)), made.answer)
-
-
-def _stripped(text: str) -> str:
-    for token in GROUP_OF:
-        text = text.replace(token, " " if token == CONTINUE else "")
-    return text
+    return Row(without_tokens(made.text), tuple(map(without_tokens, right)), made.answer)
 
 
 def main() -> None:

@@ -1,0 +1,53 @@
+"""What the nano generator's data begins as: instructions with outputs, and the pages of an index.
+
+Neither has a reflection token. Most outputs are right; some are wrong, and some questions have no
+page with an answer, so that a critic and a retriever have something to tell apart.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from langchain_core.documents import Document
+
+from selfcorrect_rag.nano.examples import EOS, MAIN, Row, prompt, row
+from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.reflection import CONTINUE, END_PARAGRAPH, GROUP_OF, PARAGRAPH
+from selfcorrect_rag.training.generator_rows import GeneratorRow
+
+WRONG = 0.3
+"""Share of outputs that are wrong, where a wrong one is at hand."""
+NAME = "made_up"
+"""Of the data set."""
+_PAGE = re.compile(f"{re.escape(PARAGRAPH)}(.*?)\n(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL)
+_BEFORE, _AFTER = prompt("\0").split("\0")
+
+
+class Output(NamedTuple):
+    """An instruction with its output, and pages for the index."""
+
+    row: GeneratorRow
+    pages: list[Document]
+
+
+def outputs(count: int, seed: int) -> Iterator[Output]:
+    """``count`` of them, always the same."""
+    world = World(f"outputs/{seed}")
+    for number in range(count):
+        yield _output(world, row(world, MAIN), number)
+
+
+def _output(world: World, made: Row, number: int) -> Output:
+    right, *wrong = made.branches
+    whole = made.text + (world.choice(wrong) if wrong and world.chance(WRONG) else right)
+    instruction, rest = whole.removeprefix(_BEFORE).split(_AFTER, 1)
+    pages = [Document(text, metadata={"title": title}) for title, text in _PAGE.findall(rest)]
+    text = " ".join(without_tokens(_PAGE.sub(" ", rest)).removesuffix(EOS).split())
+    return Output(GeneratorRow(instruction, text, "", f"{NAME}_{number}", NAME), pages)
+
+
+def without_tokens(text: str) -> str:
+    """A row's text as it was before there were reflection tokens."""
+    for token in GROUP_OF:
+        text = text.replace(token, " " if token == CONTINUE else "")
+    return text
