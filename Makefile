@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic bench bench-graph bench-index bench-demo bench-durability bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm check-chat-ui test-vllm wheel check-wheel clean
+.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-pipeline bench bench-graph bench-index bench-demo bench-durability bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm check-chat-ui test-vllm wheel check-wheel clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -41,8 +41,14 @@ nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators D
 nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano generator
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_rationales --out build/rationales
 
-nano-critic: $(VENV)/.demo  ## train a nano critic, from the nano generator; its weights are not shipped yet
+nano-critic: $(VENV)/.train  ## train the nano critic on a teacher's labels, from the nano generator
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_critic --out build/critic
+
+nano-pipeline: $(VENV)/.train  ## a generator as the paper makes one: base, critic, data by Algorithm 3; hours, not what ships
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_base --out build/pipeline/base
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_critic --start build/pipeline/base/base --out build/pipeline/critic
+	$(BIN)/python -m selfcorrect_rag.nano.train_generator --base build/pipeline/base/base --critic build/pipeline/critic/critic --out build/pipeline/generator
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate --model build/pipeline/generator/generator
 
 bench: bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag bench-prompted  ## one line of JSON each
 

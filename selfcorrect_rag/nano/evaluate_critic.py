@@ -1,10 +1,11 @@
 """What prompts give and reflection tokens give, on names and wordings never trained on.
 
-    python -m selfcorrect_rag.nano.evaluate_critic --model DIR [--cases 300]
+    python -m selfcorrect_rag.nano.evaluate_critic [--model DIR] [--cases 300]
 
-The nano critic labels what a rule has labelled, by the paper's prompts. Then both answer the same
-questions through Self-RAG, from one gold passage and four that mislead: the nano generator with its
-own reflection tokens, and the critic asked by prompts. Ends in one line of JSON.
+The nano critic labels what a rule has labelled, as a fine-tuned critic, and of a few as a chat
+model by the paper's longer prompts. Then both answer the same questions through Self-RAG, from one
+gold passage and four that mislead: the nano generator with its own reflection tokens, and the
+critic asked by prompts. Ends in one line of JSON.
 """
 
 import argparse
@@ -19,37 +20,57 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.models.choices import Chooser
+from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.models.drafts import form
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.transformers_chat import TransformersChat
 from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.embedded import load_generator
-from selfcorrect_rag.nano.judgements import WRITING, judgements
+from selfcorrect_rag.nano.embedded import critic_path, load_generator
+from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.state import SelfRAGOutput
+from selfcorrect_rag.training.critic_data import critic_asked
 
 SENTENCES = 4
 """About how many sentences a passage has beside its lead."""
+CHAT = 6
+"""One in so many is asked of the chat model too, whose prompts are long."""
 KNOBS = {"mode": "always", "depth": 1, "segment_tokens": 60}
 
 
-def labels(critic: TransformersChat, cases: int) -> dict[str, dict[str, float]]:
-    """The share of the rule's labels that the critic gives, by aspect and label."""
+def judged(cases: int) -> list[Labelled]:
+    """What the rule says about ``cases`` questions of names and wordings never trained on."""
     world = World("critic", held_out=True)
+    made = [j for _ in range(cases) for j in judgements(world, SENTENCES, held_out=True)]
+    return [one for one in made if one.aspect != WRITING]
+
+
+def as_critic(folder: Path, made: Sequence[Labelled]) -> list[str | None]:
+    """The labels of a fine-tuned critic, asked as Algorithm 3 asks it."""
+    asked = [critic_asked(ASPECTS[one.aspect], one.instance) for one in made]
+    tokens = Critic.from_pretrained(folder).judge(asked)
+    names = {a: {t: label for label, t in x.choices.items()} for a, x in ASPECTS.items()}
+    return [names[one.aspect][token] for one, token in zip(made, tokens, strict=True)]
+
+
+def as_chat_model(critic: TransformersChat, made: Sequence[Labelled]) -> list[str | None]:
+    """Its labels as a chat model, asked in the words of tables 8 to 12."""
     chooser = Chooser(critic, max_concurrency=1)
-    given: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    for _ in range(cases):
-        made = [j for j in judgements(world, SENTENCES, held_out=True) if j.aspect != WRITING]
-        answers = chooser.choose([form([ASPECTS[j.aspect]], j.instance) for j in made])
-        for judged, answer in zip(made, answers, strict=True):
-            choice = answer.choices[0]
-            right = choice is not None and choice.label == judged.label
-            given[judged.aspect][judged.label].append(right)
+    answers = chooser.choose([form([ASPECTS[one.aspect]], one.instance) for one in made])
+    return [choice.label if choice else None for (choice, *_), *_ in answers]
+
+
+def agreement(made: Sequence[Labelled], given: Sequence[str | None]) -> dict[str, dict[str, float]]:
+    """The share of the rule's labels that were given, by aspect, all together and by label."""
+    right: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for one, label in zip(made, given, strict=True):
+        for name in ("all", one.label):
+            right[one.aspect][name].append(label == one.label)
     return {
-        aspect: {label: round(fmean(right), 3) for label, right in by_label.items()}
-        for aspect, by_label in given.items()
+        aspect: {label: round(fmean(of_label), 3) for label, of_label in by_label.items()}
+        for aspect, by_label in right.items()
     }
 
 
@@ -99,11 +120,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True, help="as train_critic made it")
+    parser.add_argument("--model", type=Path, default=critic_path(), help="as train_critic made it")
     parser.add_argument("--cases", type=int, default=300)
     args = parser.parse_args()
-    critic = TransformersChat.from_pretrained(args.model)
-    found: dict[str, Any] = {"cases": args.cases, "labels": labels(critic, args.cases)}
+    critic, made = TransformersChat.from_pretrained(args.model), judged(args.cases)
+    few = made[: len(made) // CHAT]
+    found: dict[str, Any] = {
+        "cases": args.cases,
+        "as_critic": agreement(made, as_critic(args.model, made)),
+        "as_chat_model": agreement(few, as_chat_model(critic, few)),
+    }
+    print(json.dumps(found), flush=True)
     print(json.dumps({**found, **answers(critic, args.cases)}))
 
 

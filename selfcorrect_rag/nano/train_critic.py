@@ -32,12 +32,14 @@ from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.critic_data import critic_asked
 
-CRITIC = Settings(steps=1500, hints=0.3, early=0.15, rate=2e-3, flat=0.3, threads=1)
+CRITIC = Settings(steps=1600, hints=0.3, early=0.15, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short passages."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
 CASES = 4000
 """Made-up questions that the teacher judges."""
+LABEL = 4.0
+"""Weight of a label in the loss; a word of an answer has 1."""
 TOGETHER = 16
 """Made-up questions whose judgements share rows."""
 ROW = 2048
@@ -88,10 +90,11 @@ def _completion(made: Labelled, is_chat: bool) -> Completion:
         return Completion(_told(text, made), [Piece(made.label)])
     aspect = ASPECTS[made.aspect]
     if is_chat:
-        text = f"{aspect.prompt(made.instance)}\n"
-        return Completion(_told(text, made), [Piece(made.label)])
-    text = critic_prompt(critic_asked(aspect, made.instance))
-    return Completion(_told(text, made), [Piece(aspect.choices[made.label])])
+        text, label = f"{aspect.prompt(made.instance)}\n", made.label
+    else:
+        text = critic_prompt(critic_asked(aspect, made.instance))
+        label = aspect.choices[made.label]
+    return Completion(_told(text, made), [Piece(label, LABEL)])
 
 
 def _told(prompt: str, made: Labelled) -> list[Piece]:
