@@ -56,7 +56,6 @@ bench-vllm: $(VENV)-vllm/.dev  ## short and long form on vLLM, against the engin
 	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m benchmarks.vllm
 
 check-chat-ui: $(VENV)/.dev  ## a question in a real browser (node, npm, chromium, a network)
-	$(INSTALL) ".[demo,dev]" "langgraph-cli[inmem]" playwright
 	$(BIN)/python integrations/chat_ui/check.py
 
 wheel: $(VENV)/.dev
