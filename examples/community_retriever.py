@@ -2,9 +2,9 @@
 
 python examples/community_retriever.py FOLDER "question"
 
-langchain-community is archived: its retrievers still plug in, and nobody mends them any more. In new
-code take `selfcorrect_rag.search.BM25Index` in place of this one (examples/own_documents.py shows an
-index), and the package of its own that a vector store has, such as langchain-chroma.
+langchain-community is archived: its retrievers still plug in, and nobody mends them any more. In
+new code take `selfcorrect_rag.search.BM25Index` in place of this one (examples/own_documents.py
+has an index), and where there is one, a package of the vector store's own, like langchain-chroma.
 """
 
 import sys

@@ -2,8 +2,8 @@
 
     python integrations/langgraph_server/check.py [--postgres URL] [--redis URL]
 
-Servers that are not given are started from installed packages, and end with the check. The models are
-those that the server would open.
+Servers that are not given are started from installed packages, and end with the check. The
+models are those that the server would open.
 """
 
 import argparse
