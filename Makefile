@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-pipeline bench bench-graph bench-index bench-demo bench-durability bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm check-chat-ui test-vllm wheel check-wheel clean
+.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-pipeline bench bench-graph bench-index bench-demo bench-durability bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -61,8 +61,10 @@ bench-durability: $(VENV)/.dev  ## what keeping threads costs, by saver and dura
 bench-vllm: $(VENV)-vllm/.dev  ## short and long form on vLLM, against the engine alone and the papers' procedure
 	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m benchmarks.vllm
 
+notebook: $(VENV)/.dev  ## run the notebook, and store what it prints and plots
+	$(BIN)/python -m tests.notebooks examples/thresholds_and_weights.ipynb
+
 check-chat-ui: $(VENV)/.dev  ## a question in a real browser (node, npm, chromium, a network)
-	$(INSTALL) ".[demo,dev]" "langgraph-cli[inmem]" playwright
 	$(BIN)/python integrations/chat_ui/check.py
 
 wheel: $(VENV)/.dev
@@ -73,6 +75,9 @@ check-wheel: wheel  ## the wheel installs and imports without extras
 	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
 	cd $(VENV)-wheel && bin/python -c "import selfcorrect_rag; print(selfcorrect_rag.create_self_rag)"
 	cd $(VENV)-wheel && bin/selfcorrect-rag --version
+
+check-studio: wheel  ## the wheel, installed outside of this folder, starts Studio's server and answers
+	$(PYTHON) tests/studio/installed.py dist/*.whl --constraint constraints.txt
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (once, a minute or two)"

@@ -106,3 +106,20 @@ async def test_self_rag_on_vllm_server(
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [QUESTION, "  George Eliot wrote it. [1]"]
     assert sum("(demo corpus)" in line for line in lines) == 2
+
+
+def test_community_retriever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    notes = tmp_path / "notes"
+    (notes / "naturalists").mkdir(parents=True)
+    passages = {passage.metadata["title"]: passage.page_content for passage in demo_passages()}
+    folders = {"Jane Austen": "", "George Eliot": "", "Charles Darwin": "naturalists"}
+    for name, folder in folders.items():
+        (notes / folder / f"{name}.txt").write_text(f"{passages[name]}\n\n\n", encoding="utf-8")
+    (notes / "George Eliot.csv").write_text(QUESTION, encoding="utf-8")
+    module = example("community_retriever")
+    found = module.paragraphs(notes)
+    assert {d.metadata["title"]: d.page_content for d in found} == {n: passages[n] for n in folders}
+    module.main(str(notes), QUESTION)
+    written, cited = capsys.readouterr().out.splitlines()
+    assert written == "Middlemarch was written by George Eliot. [1]"
+    assert cited == f"[1] George Eliot ({notes / 'George Eliot.txt'})"

@@ -1,10 +1,10 @@
 """agent-chat-ui on the graphs: a chat in the browser, all on this machine.
 
-    python integrations/chat_ui/start.py [--graph self_rag] [--config FILE]
+    python integrations/chat_ui/start.py [--graph self_rag] [options of `selfcorrect-rag studio`]
 
 Takes the user interface from the npm package create-agent-chat-app and builds it once (node 18 and
-npm, two minutes and 1 GB); then starts a LangGraph server in memory and the interface. Ctrl-C ends
-both.
+npm, two minutes and 1 GB); then starts the server of `selfcorrect-rag studio` and the interface.
+Ctrl-C ends both.
 """
 
 import argparse
@@ -26,7 +26,6 @@ from urllib.parse import urlencode
 ROOT = Path(__file__).parents[2]
 PACKAGE, PNPM = "create-agent-chat-app@0.1.6", "pnpm@10"
 """Plain npm refuses the interface's own dependencies."""
-CONFIG = ROOT / "integrations" / "langgraph_server" / "langgraph.json"
 START = 300
 """Seconds that a server may take on a busy machine."""
 
@@ -80,7 +79,7 @@ def _run(command: Sequence[str], folder: Path) -> None:
 def started(
     stack: ExitStack, command: Sequence[str], folder: Path, log: Path, address: str
 ) -> None:
-    """Start a server that ends with ``stack``, and wait until it answers at ``address``.
+    """Start a server in ``folder`` that ends with ``stack``; wait until ``address`` answers.
 
     Raises:
         SystemExit: it ended, or did not answer in time; the message is the end of its log.
@@ -89,7 +88,7 @@ def started(
     server = subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, "LANGGRAPH_CLI_NO_ANALYTICS": "1", "NEXT_TELEMETRY_DISABLED": "1"},
+        env={**os.environ, "NEXT_TELEMETRY_DISABLED": "1"},
         stdout=output,
         stderr=subprocess.STDOUT,
     )
@@ -109,31 +108,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--graph", default="self_rag", help="one of the configuration's")
-    parser.add_argument("--config", type=Path, default=CONFIG, help="a langgraph.json")
+    parser.add_argument("--graph", default="self_rag", help="one of the server's")
     parser.add_argument("--port", type=int, default=3000, help="of the interface")
     parser.add_argument("--server-port", type=int, default=2024, help="of the LangGraph server")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "chat_ui")
-    args = parser.parse_args()
+    args, further = parser.parse_known_args()
     # A job of a shell has no Ctrl-C: whatever ends it should end its servers too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = args.folder.resolve()
     app = built(folder)
     server = f"http://localhost:{args.server_port}"
     page = f"http://localhost:{args.port}"
-    langgraph = [str(Path(sys.executable).with_name("langgraph")), "dev", "--no-browser"]
-    langgraph += ["--no-reload", "--port", str(args.server_port), "--config", args.config.name]
+    studio = [sys.executable, "-m", "selfcorrect_rag.cli", "studio", "--no-browser"]
+    studio += ["--port", str(args.server_port), *further]
     interface = ["node", "node_modules/next/dist/bin/next", "start", "--port", str(args.port)]
     try:
         with ExitStack() as stack:
-            # The server reads the paths of a configuration from where it is started.
-            started(
-                stack,
-                langgraph,
-                args.config.resolve().parent,
-                folder / "server.log",
-                f"{server}/ok",
-            )
+            started(stack, studio, Path.cwd(), folder / "server.log", f"{server}/ok")
             started(stack, interface, app, folder / "interface.log", page)
             chosen = urlencode({"apiUrl": server, "assistantId": args.graph})
             print(f"ready: {page}/?{chosen}", flush=True)

@@ -2,7 +2,8 @@
 
     python integrations/langgraph_server/check.py [--postgres URL] [--redis URL]
 
-Servers that are not given are started from installed packages, and end with the check.
+Servers that are not given are started from installed packages, and end with the check. The
+models are those that the server would open.
 """
 
 import argparse
@@ -16,7 +17,10 @@ from services import NotInstalled
 from services import postgres as postgres_of_our_own
 from services import redis as redis_of_our_own
 
-from graphs import graphs  # beside this file
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.studio.options import from_environment
+from selfcorrect_rag.studio.parts import Parts
 
 QUESTION = "Who wrote Middlemarch?"
 
@@ -37,14 +41,29 @@ def main() -> None:
         client = redis.Redis.from_url(url)
         checkpointer = stack.enter_context(PostgresSaver.from_conn_string(address))
         checkpointer.setup()
-        made = graphs(checkpointer=checkpointer, cache=RedisCache(client))
-        for name, graph in made.items():
+        for name, graph in _graphs(checkpointer=checkpointer, cache=RedisCache(client)).items():
             first, second = (_asked(graph, f"{name} {turn}") for turn in range(2))
             kept = len(list(graph.get_state_history(_config(f"{name} 0"))))
             if first["answer"] != second["answer"] or "cached" in first["events"]:
                 raise SystemExit(f"{name}: the second run differs: {first} {second}")
             cached = second["events"].count("cached")
             print(f"{name}: {first['answer']} ({kept} checkpoints, {cached} results from Redis)")
+
+
+def _graphs(**kept: Any) -> dict[str, Any]:
+    """The served graphs again: those that a server loads keep nothing, because it does."""
+    parts = Parts(from_environment())
+    found = (parts.llm, parts.retriever)
+    corrected = (*found, parts.evaluator, parts.web)
+    settings = InstructRAGSettings(mode="ft")
+    return {
+        "self_rag": create_self_rag(*found, **kept),
+        "crag": create_crag(*corrected, **kept),
+        "self_crag": create_self_crag(*corrected, **kept),
+        "instruct_rag": create_instruct_rag(
+            parts.rationale_llm, parts.retriever, settings=settings, **kept
+        ),
+    }
 
 
 def _asked(graph: Any, thread: str) -> dict[str, Any]:

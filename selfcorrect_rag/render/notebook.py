@@ -1,7 +1,7 @@
 """A run in a notebook."""
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from selfcorrect_rag.render.page import run_page
 from selfcorrect_rag.render.reading import Result
@@ -14,7 +14,7 @@ _BASE = "about:srcdoc"
 class RunPage:
     """A page that a notebook shows in a frame of its own: neither's style reaches the other."""
 
-    html: str
+    html: str = field(repr=False)
     height: int
     """Of the frame, in CSS pixels."""
 

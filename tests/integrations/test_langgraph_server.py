@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from integrations.langgraph_server.services import NotInstalled, postgres, redis
+from selfcorrect_rag.commands.studio import CONFIG
 from tests.test_docs import BLOCK, ROOT
 
 FOLDER = ROOT / "integrations" / "langgraph_server"
@@ -42,6 +44,8 @@ def test_the_compose_file_holds_together() -> None:
     volumes = {volume.split(":")[0] for volume in services["postgres"]["volumes"]}
     assert volumes == set(compose["volumes"])
     assert all(port.startswith("127.0.0.1:") for port in server["ports"])
+    (models,) = server["env_file"]
+    assert models == {"path": "models.env", "required": False}
 
 
 def test_docker_reads_the_compose_file() -> None:
@@ -54,19 +58,26 @@ def test_docker_reads_the_compose_file() -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_image_and_development_server_have_the_same_graphs() -> None:
-    dockerfile = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
-    found = re.search(r"LANGSERVE_GRAPHS='(.*)'", dockerfile)
+def test_the_image_has_the_graphs_of_studio() -> None:
+    """The same modules that tests/studio loads into a real server, and their index's folder."""
+    dockerfile = (FOLDER / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")
+    found = re.search(r"^ENV LANGSERVE_GRAPHS='(.*)'$", dockerfile, re.MULTILINE)
     assert found
-    served = json.loads(found[1])
-    configured = json.loads((FOLDER / "langgraph.json").read_text(encoding="utf-8"))["graphs"]
-    assert set(served) == set(configured) == NAMES
-    for name in NAMES:
-        assert served[name] == f"/deps/served.py:{name}"
-        assert configured[name]["path"] == f"./served.py:{name}"
-        assert configured[name]["description"]
+    configured = json.loads(CONFIG.read_text(encoding="utf-8"))["graphs"]
+    assert json.loads(found[1]) == {name: graph["path"] for name, graph in configured.items()}
     for source in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE):
         assert all((ROOT / name).exists() for name in source.split()), source
+    (folder,) = re.findall(r"^WORKDIR (\S+)$", dockerfile, re.MULTILINE)
+    assert dockerfile.index(f"WORKDIR {folder}") < dockerfile.index("demo_index()")
+
+
+def test_the_image_installs_what_its_graphs_import() -> None:
+    dockerfile = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
+    found = re.search(r'"/deps/selfcorrect-rag\[(.*)\]"', dockerfile)
+    assert found
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(found[1].split(","))
+    assert {"demo", "agents"} <= extras <= set(project["optional-dependencies"])
 
 
 def test_the_graphs_on_postgres_and_redis(tmp_path: Path) -> None:

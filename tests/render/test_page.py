@@ -263,6 +263,7 @@ def _contrast(one: str, other: str) -> float:
 
 def test_a_notebook_shows_it_in_a_frame_of_its_own() -> None:
     shown = show_run(result_of(HOSTILE, "https://example.org/"), height=300)
+    assert repr(shown) == "RunPage(height=300)", "a notebook keeps that too, beside the page"
     frame = Page(shown._repr_html_())
     ((tag, given),) = frame.elements
     assert tag == "iframe"
