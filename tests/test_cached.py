@@ -16,8 +16,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.costs import total
 from selfcorrect_rag.state import Segment
+from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
-from tests.test_crag import PagesWebSearch, WordEvaluator
 
 PASSAGES = [document("Gold"), document("Vague")]
 QUESTION: Any = {"question": "Who wrote it?"}

@@ -14,11 +14,11 @@ from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.costs import total
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.nano import load_generator
+from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.crag_runs import document as text_document
+from tests.prompted_runs import NOVEL, PASSAGES, QUESTION, hard, is_writing, reader
 from tests.providers import LOGPROBS, REFUSES, Provider
 from tests.test_costs import counts
-from tests.test_crag import PagesWebSearch, WordEvaluator
-from tests.test_crag import document as text_document
-from tests.test_prompted_llm import NOVEL, PASSAGES, QUESTION, hard, is_writing, reader
 
 ASKED: Any = {"question": QUESTION}
 
