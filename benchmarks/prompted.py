@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.nano_chat import NanoChat
+from benchmarks.nano_chat import GeneratorChat
 from benchmarks.popqa import wilson
 from benchmarks.tutorial import create_tutorial
 from selfcorrect_rag import create_self_rag
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="only every Nth question")
     args = parser.parse_args()
     rows = demo_questions()[:: args.every]
-    chat = NanoChat(llm=load_generator())
+    chat = GeneratorChat(llm=load_generator())
     with tempfile.TemporaryDirectory() as folder:
         retriever = demo_index(Path(folder)).as_retriever(5)
         self_rag = create_self_rag(PromptedReflectionLLM(chat), retriever)
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _measured(
-    chat: NanoChat, rows: list[dict[str, Any]], answer: Callable[[str], str]
+    chat: GeneratorChat, rows: list[dict[str, Any]], answer: Callable[[str], str]
 ) -> dict[str, Any]:
     """Figures of a scheme, a question."""
     calls: dict[str, list[int]] = {kind: [] for kind in KINDS}

@@ -8,7 +8,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.runnables import RunnableLambda
 
 from benchmarks import tutorial
-from benchmarks.nano_chat import NanoChat
+from benchmarks.nano_chat import GeneratorChat
 from benchmarks.tutorial import create_tutorial
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.costs import total
@@ -132,7 +132,7 @@ def test_calls_of_the_tutorials_scheme(says: dict[str, str], calls: int, answer:
 
 
 def test_the_simulated_model_serves_both_schemes() -> None:
-    chat = NanoChat(llm=load_generator())
+    chat = GeneratorChat(llm=load_generator())
     retriever = RunnableLambda(lambda query: [NOVEL, PASSAGES[0]])
     assert "Austen" in create_tutorial(chat, retriever).invoke(ASKED)["answer"]
     spent = chat.spent()
