@@ -2,7 +2,7 @@
 
     python -m benchmarks.prompted [--limits N ...] [--made-up N]
 
-Both get the nano generator as a chat model (:mod:`benchmarks.nano_chat` says what it can do), the
+Both get the nano generator as a chat model (:mod:`benchmarks.generator_chat` says what it can do), the
 demo corpus, five documents a question. The tutorial's scheme (:mod:`benchmarks.tutorial`) grades
 each document by a call, then the answer by two, and loops at most three times. All 160 questions of
 the demo corpus: facts, some of which the corpus lacks; misleading ones, whose answer it lacks; and
@@ -29,7 +29,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
 
-from benchmarks.nano_chat import NanoChat
+from benchmarks.generator_chat import GeneratorChat
 from benchmarks.popqa import wilson
 from benchmarks.tutorial import create_tutorial
 from selfcorrect_rag import create_self_rag
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="only every Nth question")
     parser.add_argument("--made-up", type=int, metavar="N", help="questions of the made-up world")
     args = parser.parse_args()
-    chat = NanoChat(llm=load_generator())
+    chat = GeneratorChat(llm=load_generator())
     with tempfile.TemporaryDirectory() as folder:
         if args.made_up:
             rows, retriever = _made_up(args.made_up)
@@ -98,7 +98,7 @@ def _made_up(count: int) -> tuple[list[dict[str, Any]], Runnable[str, list[Docum
 
 
 def _measured(
-    chat: NanoChat, rows: list[dict[str, Any]], answer: Callable[[str], str]
+    chat: GeneratorChat, rows: list[dict[str, Any]], answer: Callable[[str], str]
 ) -> dict[str, Any]:
     """Figures of a scheme, a question."""
     calls: dict[str, list[int]] = {kind: [] for kind in KINDS}

@@ -15,6 +15,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
+from selfcorrect_rag.crag_state import CRAGInput, CRAGOutput, CRAGState, blank_crag
 from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.cached import cached
@@ -28,7 +29,6 @@ from selfcorrect_rag.nodes.rewrite_query import rewrite_query
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state import CRAGInput, CRAGOutput, CRAGState, blank_crag
 
 CRAG = CompiledStateGraph[CRAGState, CRAGSettings, CRAGInput, CRAGOutput]
 

@@ -8,8 +8,8 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.crag_state import Grade
 from selfcorrect_rag.instruct_state import Mode
-from selfcorrect_rag.state import Grade
 from selfcorrect_rag.thresholds import Action
 
 

@@ -186,7 +186,10 @@ def path_score(
     gave it, so that neither length nor a segment without critique (``[Continue to Use
     Evidence]``) moves the score, and ISUSE, given once, counts once and whole. ``sum`` adds the
     segment scores: longer paths win. ``product`` multiplies them, as the official code does; it
-    is only meaningful while all are positive. With one segment the three are equal.
+    is only meaningful while all are positive. With one segment the three are equal, with none 0.
+
+    Raises:
+        ValueError: ``rule`` is none of the three.
     """
     if not segments:
         return 0.0

@@ -16,6 +16,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
 from selfcorrect_rag.crag import add_correction
+from selfcorrect_rag.crag_state import CRAGInput, SelfCRAGOutput, SelfCRAGState, blank_crag
 from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.prompted_llm import reflecting
@@ -29,13 +30,7 @@ from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import SelfCRAGSettings
-from selfcorrect_rag.state import (
-    CRAGInput,
-    SelfCRAGOutput,
-    SelfCRAGState,
-    blank_crag,
-    blank_self_rag,
-)
+from selfcorrect_rag.state import blank_self_rag
 
 SelfCRAG = CompiledStateGraph[SelfCRAGState, SelfCRAGSettings, CRAGInput, SelfCRAGOutput]
 

@@ -14,9 +14,10 @@ HARD_CONSTRAINTS = tuple(
 )
 
 
-def on_nodes(*nodes: str) -> dict[str, Any]:
-    """Tells LangGraph Studio which nodes a knob belongs to."""
-    return {"langgraph_nodes": list(nodes)}
+def knob(default: Any, description: str, *nodes: str, ge: Any = None, le: Any = None) -> Any:
+    """A field of settings, shown by LangGraph Studio on these nodes, or on none in particular."""
+    on_nodes: Any = {"langgraph_nodes": list(nodes)} if nodes else None
+    return Field(default, description=description, json_schema_extra=on_nodes, ge=ge, le=le)
 
 
 class Settings(BaseModel):
@@ -24,18 +25,17 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=add_controls)
 
-    max_model_calls: int | None = Field(
-        default=None,
+    max_model_calls: int | None = knob(
+        None,
+        "Most model calls for a question; the best answer that they allow is given.",
         ge=1,
         le=100_000,
-        description="Most model calls for a question; the best answer that they allow is given.",
     )
-    max_tokens: int | None = Field(
-        default=None,
+    max_tokens: int | None = knob(
+        None,
+        "Tokens read and written for a question after which no step begins but the answer itself.",
         ge=1,
         le=100_000_000,
-        description="Tokens read and written for a question after which no step begins but the "
-        "answer itself.",
     )
 
     @property
@@ -63,110 +63,96 @@ class Settings(BaseModel):
 class SelfRAGSettings(Settings):
     """Self-RAG's inference-time knobs; defaults are those of section 4.3 where it gives one."""
 
-    mode: Literal["adaptive", "always", "never"] = Field(
-        default="adaptive",
-        description="When to retrieve: when the model wants to, always, or never.",
-        json_schema_extra=on_nodes("decide_retrieval", "generate_and_critique"),
+    mode: Literal["adaptive", "always", "never"] = knob(
+        "adaptive",
+        "When to retrieve: when the model wants to, always, or never.",
+        "decide_retrieval",
+        "generate_and_critique",
     )
-    threshold: float | None = Field(
-        default=0.2,
+    threshold: float | None = knob(
+        0.2,
+        "Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; null "
+        "retrieves when the model's own choice is [Retrieval].",
+        "decide_retrieval",
+        "generate_and_critique",
         ge=0,
         le=1,
-        description="Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; "
-        "null retrieves when the model's own choice is [Retrieval].",
-        json_schema_extra=on_nodes("decide_retrieval", "generate_and_critique"),
     )
-    passages: int = Field(
-        default=5,
+    passages: int = knob(
+        5,
+        "Passages read at each segment (the paper: 5, for open questions 10).",
+        "retrieve",
         ge=1,
         le=100,
-        description="Passages read at each segment (the paper: 5, for open questions 10).",
-        json_schema_extra=on_nodes("retrieve"),
     )
-    beam_width: int = Field(
-        default=2,
-        ge=1,
-        le=32,
-        description="Partial answers kept after each segment.",
-        json_schema_extra=on_nodes("beam_select"),
+    beam_width: int = knob(
+        2, "Partial answers kept after each segment.", "beam_select", ge=1, le=32
     )
-    depth: int = Field(
-        default=7,
-        ge=1,
-        le=64,
-        description="Most segments of an answer; 1 is the paper's short form.",
-        json_schema_extra=on_nodes("beam_select"),
+    depth: int = knob(
+        7, "Most segments of an answer; 1 is the paper's short form.", "beam_select", ge=1, le=64
     )
-    segment_tokens: int = Field(
-        default=100,
+    segment_tokens: int = knob(
+        100,
+        "Most tokens of a segment (the paper: 100; 50 for closed sets; 200 for bios).",
+        "decide_retrieval",
+        "generate_and_critique",
+        "beam_select",
+        "write_answer",
         ge=1,
         le=4096,
-        description="Most tokens of a segment (the paper: 100; 50 for closed sets; 200 for bios).",
-        json_schema_extra=on_nodes(
-            "decide_retrieval", "generate_and_critique", "beam_select", "write_answer"
-        ),
     )
-    weight_isrel: float = Field(
-        default=1.0,
+    weight_isrel: float = knob(
+        1.0, "Weight of the passage being relevant.", "generate_and_critique", ge=0, le=100
+    )
+    weight_issup: float = knob(
+        1.0,
+        "Weight of the segment being supported by its passage.",
+        "generate_and_critique",
         ge=0,
         le=100,
-        description="Weight of the passage being relevant.",
-        json_schema_extra=on_nodes("generate_and_critique"),
     )
-    weight_issup: float = Field(
-        default=1.0,
+    weight_isuse: float = knob(
+        0.5, "Weight of the answer being useful.", "generate_and_critique", ge=0, le=100
+    )
+    weight_sequence: float = knob(
+        1.0,
+        "Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
+        "generate_and_critique",
         ge=0,
         le=100,
-        description="Weight of the segment being supported by its passage.",
-        json_schema_extra=on_nodes("generate_and_critique"),
     )
-    weight_isuse: float = Field(
-        default=0.5,
-        ge=0,
-        le=100,
-        description="Weight of the answer being useful.",
-        json_schema_extra=on_nodes("generate_and_critique"),
+    path_rule: Literal["mean", "sum", "product"] = knob(
+        "mean",
+        "How segment scores make a path's score; product is the official code's.",
+        "generate_and_critique",
     )
-    weight_sequence: float = Field(
-        default=1.0,
-        ge=0,
-        le=100,
-        description="Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
-        json_schema_extra=on_nodes("generate_and_critique"),
+    hard_constraints: tuple[str, ...] = knob(
+        (),
+        "Critique tokens that drop a candidate, e.g. [No support / Contradictory].",
+        "generate_and_critique",
     )
-    path_rule: Literal["mean", "sum", "product"] = Field(
-        default="mean",
-        description="How segment scores make a path's score; product is the official code's.",
-        json_schema_extra=on_nodes("generate_and_critique"),
-    )
-    hard_constraints: tuple[str, ...] = Field(
-        default=(),
-        description="Critique tokens that drop a candidate, e.g. [No support / Contradictory].",
-        json_schema_extra=on_nodes("generate_and_critique"),
-    )
-    prune_below: float | None = Field(
-        default=None,
+    prune_below: float | None = knob(
+        None,
+        "Drop a passage whose ISREL score is below this before its segment is decoded; the best"
+        " passage always stays.",
+        "generate_and_critique",
         ge=0,
         le=1,
-        description="Drop a passage whose ISREL score is below this before its segment is "
-        "decoded; the best passage always stays.",
-        json_schema_extra=on_nodes("generate_and_critique"),
     )
-    closed_set: bool = Field(
-        default=False,
-        description="Sum scores by answer and choose the best answer, with depth 1.",
-        json_schema_extra=on_nodes("beam_select"),
+    closed_set: bool = knob(
+        False, "Sum scores by answer and choose the best answer, with depth 1.", "beam_select"
     )
-    options: tuple[str, ...] = Field(
-        default=(),
-        description="The answers allowed in a closed set; implies closed_set.",
-        json_schema_extra=on_nodes("beam_select", "write_answer"),
+    options: tuple[str, ...] = knob(
+        (),
+        "The answers allowed in a closed set; implies closed_set.",
+        "beam_select",
+        "write_answer",
     )
-    instruction: str | None = Field(
-        default=None,
-        description="Task instruction put before the question (the paper's are in "
-        "prompts.TASK_INSTRUCTIONS).",
-        json_schema_extra=on_nodes("decide_retrieval", "generate_and_critique"),
+    instruction: str | None = knob(
+        None,
+        "Task instruction put before the question (the paper's are in prompts.TASK_INSTRUCTIONS).",
+        "decide_retrieval",
+        "generate_and_critique",
     )
 
     def model_post_init(self, context: Any, /) -> None:
@@ -191,84 +177,71 @@ class SelfRAGSettings(Settings):
 class CRAGSettings(Settings):
     """CRAG's knobs; defaults are those of appendix B.2 where it gives one."""
 
-    passages: int = Field(
-        default=10,
+    passages: int = knob(
+        10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100
+    )
+    upper: float | None = knob(
+        None,
+        "Correct when a document scores above this; null takes the evaluator's own.",
+        "grade_documents",
+        ge=-1,
+        le=1,
+    )
+    lower: float | None = knob(
+        None,
+        "Incorrect when all score below this; null takes the evaluator's own.",
+        "grade_documents",
+        ge=-1,
+        le=1,
+    )
+    without_action: Literal["none", "correct", "incorrect", "ambiguous"] = knob(
+        "none",
+        "Leave an action out, as in Table 2: correct and incorrect become ambiguous; without "
+        "ambiguous the upper threshold alone decides.",
+        "grade_documents",
+    )
+    decomposition: Literal["sentences", "windows", "passage"] = knob(
+        "sentences",
+        "What a strip is: a few sentences, fifty words, or the whole document.",
+        "refine_strips",
+        "select_web_strips",
+    )
+    strips: int = knob(
+        5,
+        "Most strips kept of all retrieved documents, and as many of the web's.",
+        "refine_strips",
+        "select_web_strips",
         ge=1,
         le=100,
-        description="Documents retrieved and graded (section 4.2: generally 10).",
-        json_schema_extra=on_nodes("retrieve"),
     )
-    upper: float | None = Field(
-        default=None,
+    strip_threshold: float = knob(
+        -0.5,
+        "Strips that score no higher are dropped.",
+        "refine_strips",
+        "select_web_strips",
         ge=-1,
         le=1,
-        description="Correct when a document scores above this; null takes the evaluator's own.",
-        json_schema_extra=on_nodes("grade_documents"),
     )
-    lower: float | None = Field(
-        default=None,
-        ge=-1,
-        le=1,
-        description="Incorrect when all score below this; null takes the evaluator's own.",
-        json_schema_extra=on_nodes("grade_documents"),
+    refine: bool = knob(
+        True, "Refine documents into strips (off: Table 3, without refinement).", "refine_strips"
     )
-    without_action: Literal["none", "correct", "incorrect", "ambiguous"] = Field(
-        default="none",
-        description="Leave an action out, as in Table 2: correct and incorrect become ambiguous; "
-        "without ambiguous the upper threshold alone decides.",
-        json_schema_extra=on_nodes("grade_documents"),
+    rewrite: bool = knob(
+        True,
+        "Rewrite the question into keywords (off: Table 3, without rewriting).",
+        "rewrite_query",
     )
-    decomposition: Literal["sentences", "windows", "passage"] = Field(
-        default="sentences",
-        description="What a strip is: a few sentences, fifty words, or the whole document.",
-        json_schema_extra=on_nodes("refine_strips", "select_web_strips"),
+    select: bool = knob(
+        True,
+        "Select among what the web gave (off: Table 3, without selection).",
+        "select_web_strips",
     )
-    strips: int = Field(
-        default=5,
-        ge=1,
-        le=100,
-        description="Most strips kept of all retrieved documents, and as many of the web's.",
-        json_schema_extra=on_nodes("refine_strips", "select_web_strips"),
+    web_results: int = knob(5, "Pages taken from a web search.", "web_search", ge=1, le=50)
+    approve_search: bool = knob(
+        False,
+        "Pause before a web search until a person says yes, no, or another query.",
+        "web_search",
     )
-    strip_threshold: float = Field(
-        default=-0.5,
-        ge=-1,
-        le=1,
-        description="Strips that score no higher are dropped.",
-        json_schema_extra=on_nodes("refine_strips", "select_web_strips"),
-    )
-    refine: bool = Field(
-        default=True,
-        description="Refine documents into strips (off: Table 3, without refinement).",
-        json_schema_extra=on_nodes("refine_strips"),
-    )
-    rewrite: bool = Field(
-        default=True,
-        description="Rewrite the question into keywords (off: Table 3, without rewriting).",
-        json_schema_extra=on_nodes("rewrite_query"),
-    )
-    select: bool = Field(
-        default=True,
-        description="Select among what the web gave (off: Table 3, without selection).",
-        json_schema_extra=on_nodes("select_web_strips"),
-    )
-    web_results: int = Field(
-        default=5,
-        ge=1,
-        le=50,
-        description="Pages taken from a web search.",
-        json_schema_extra=on_nodes("web_search"),
-    )
-    approve_search: bool = Field(
-        default=False,
-        description="Pause before a web search until a person says yes, no, or another query.",
-        json_schema_extra=on_nodes("web_search"),
-    )
-    instruction: str | None = Field(
-        default=None,
-        description="Task instruction put before the question.",
-        json_schema_extra=on_nodes("generate"),
-    )
+    instruction: str | None = knob(None, "Task instruction put before the question.", "generate")
 
     def thresholds(self, own: Thresholds) -> Thresholds:
         """Those of a run, where ``own`` are the evaluator's.
@@ -285,17 +258,14 @@ class CRAGSettings(Settings):
 class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
     """The knobs of both, and how CRAG's knowledge becomes Self-RAG's passages."""
 
-    passages: int = Field(
-        default=10,
-        ge=1,
-        le=100,
-        description="Documents retrieved and graded (section 4.2: generally 10).",
-        json_schema_extra=on_nodes("retrieve"),
+    passages: int = knob(
+        10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100
     )
-    contexts: Literal["action", "all"] = Field(
-        default="action",
-        description="What Self-RAG reads: the knowledge that the action asks for, document by "
-        "document, or, as the official code does, internal, external and combined knowledge of "
-        "every question as three passages.",
-        json_schema_extra=on_nodes("grade_documents", "recompose_knowledge"),
+    contexts: Literal["action", "all"] = knob(
+        "action",
+        "What Self-RAG reads: the knowledge that the action asks for, document by document, or,"
+        " as the official code does, internal, external and combined knowledge of every "
+        "question as three passages.",
+        "grade_documents",
+        "recompose_knowledge",
     )

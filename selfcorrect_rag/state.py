@@ -1,4 +1,4 @@
-"""What flows through the graphs: TypedDicts of JSON values, Documents and messages."""
+"""What flows through all graphs and Self-RAG: TypedDicts of JSON values, Documents, messages."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,6 @@ from typing_extensions import TypedDict  # pydantic, which makes the schemas, as
 from selfcorrect_rag.costs import CostedOutput, Usage, blank_costs
 from selfcorrect_rag.documents import Documents
 from selfcorrect_rag.reflection import Reflection
-from selfcorrect_rag.thresholds import Action
 
 Step = Literal["retrieve", "continue", "none"]
 """How a segment begins: with a new passage, with the passage of the segment before, without."""
@@ -111,7 +110,7 @@ class Citation(TypedDict):
     number: int
     """As printed in the answer, from 1."""
     passage: int
-    """Index into ``passages``."""
+    """Index into ``passages``; of CRAG and Self-CRAG, into ``knowledge``."""
     title: str
     source: str
     text: str
@@ -119,27 +118,39 @@ class Citation(TypedDict):
     """Which segments of the answer were generated from it."""
 
 
-class SelfRAGInput(TypedDict, total=False):
+class Input(TypedDict, total=False):
     """Give ``question``, or ``messages`` whose last human message is the question."""
 
     question: str
     messages: Annotated[list[AnyMessage], add_messages]
     documents: Annotated[list[Document], EphemeralValue]
-    """Passages fixed by the caller for this turn: nothing is retrieved."""
+    """Documents fixed by the caller for this turn, best first: nothing is retrieved."""
 
 
-class SelfRAGOutput(CostedOutput, total=False):
-    """The answer, and everything that led to it."""
+class Output(CostedOutput, total=False):
+    """What every graph says."""
 
     question: str
+    """What was answered: a follow-up question stands alone here, where it was rewritten."""
     asked: str
-    """In the user's own words; where they were a follow-up, ``question`` may stand alone."""
+    """The question in the user's own words."""
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
-    """Plain text."""
-    cited_answer: str
-    """The same with ``[n]`` after each segment that was generated from a passage."""
+    """Plain text, without citation marks."""
     citations: list[Citation]
+    notes: list[str]
+    """What a reader should know: fallbacks taken, limits met, prompts shortened."""
+
+
+class SelfRAGInput(Input, total=False):
+    """Give ``question``, or ``messages`` whose last human message is the question."""
+
+
+class SelfRAGOutput(Output, total=False):
+    """The answer, and everything that led to it."""
+
+    cited_answer: str
+    """The answer with ``[n]`` after each segment that was generated from a passage."""
     candidates: list[Candidate]
     """Every candidate of every step."""
     passages: Documents
@@ -151,8 +162,6 @@ class SelfRAGOutput(CostedOutput, total=False):
     """Path score of the answer."""
     constraints_met: bool
     """False where every candidate broke a hard constraint and the best of them was given."""
-    notes: list[str]
-    """What a reader should know: fallbacks taken, limits met, prompts shortened."""
     usage: Usage
 
 
@@ -188,114 +197,5 @@ def blank_self_rag() -> dict[str, Any]:
             pruned=0,
             tokens_saved=0,
         ),
-        **blank_costs(),
-    }
-
-
-class Grade(TypedDict):
-    """The evaluator's opinion of one retrieved document."""
-
-    document: int
-    """Index into ``passages``."""
-    title: str
-    score: float
-    """In [-1, 1]."""
-
-
-class Strip(TypedDict):
-    """A few sentences of a document, and whether they became knowledge."""
-
-    document: int
-    """Index into the documents that it was cut from: ``passages``, or ``web_results``."""
-    text: str
-    score: float
-    """In [-1, 1]."""
-    kept: bool
-
-
-class CRAGInput(TypedDict, total=False):
-    """Give ``question``, or ``messages`` whose last human message is the question."""
-
-    question: str
-    messages: Annotated[list[AnyMessage], add_messages]
-    documents: Annotated[list[Document], EphemeralValue]
-    """Documents fixed by the caller for this turn: nothing is retrieved, all are graded."""
-
-
-class Correction(TypedDict, total=False):
-    """What CRAG made of a retrieval, on the way to an answer."""
-
-    passages: Documents
-    """What was retrieved or given."""
-    grades: list[Grade]
-    action: Action | None
-    """None where no evidence was wanted, or a limit on the cost left no call for grading."""
-    thresholds: dict[Literal["upper", "lower"], float]
-    """Scores that the action was chosen by; empty where there is none."""
-    strips: list[Strip]
-    """Of the retrieved documents, in the order of the text."""
-    web_query: str
-    """What the web was searched for; empty where it was not."""
-    web_source: str
-    """Who answered, such as Tavily or a local corpus that stands in for the web."""
-    web_results: Documents
-    web_strips: list[Strip]
-    web_failure: str
-    """Why a search gave nothing; empty where it did, or where there was none."""
-    knowledge: Documents
-    """What the answer is written from: internal first, then external."""
-
-
-class CRAGOutput(Correction, CostedOutput, total=False):
-    """The answer, and everything that led to it."""
-
-    question: str
-    asked: str
-    messages: Annotated[list[AnyMessage], add_messages]
-    answer: str
-    """Plain text, without citation marks."""
-    cited_answer: str
-    """The same with ``[n]`` where the model, or we, point at knowledge."""
-    citations: list[Citation]
-    """``passage`` is an index into ``knowledge``."""
-    notes: list[str]
-    """What a reader should know: fallbacks taken, searches that failed."""
-
-
-class CRAGState(CRAGInput, CRAGOutput, total=False):
-    """The whole state, with what only the nodes need."""
-
-    fixed: bool
-    """The caller gave the documents."""
-    branches: list[Literal["refine", "search"]]
-    """What the action, or the settings, ask for."""
-
-
-class SelfCRAGOutput(SelfRAGOutput, CRAGOutput, total=False):
-    """Both graphs' outputs; candidates and citations point into ``knowledge``."""
-
-
-class SelfCRAGState(SelfRAGState, CRAGState, total=False):
-    """The whole state of Self-CRAG."""
-
-
-def blank_crag() -> dict[str, Any]:
-    """A turn of CRAG before anything has happened."""
-    return {
-        "answer": "",
-        "cited_answer": "",
-        "citations": [],
-        "grades": [],
-        "action": None,
-        "thresholds": {},
-        "branches": [],
-        "strips": [],
-        "web_query": "",
-        "web_source": "",
-        "web_results": [],
-        "web_strips": [],
-        "web_failure": "",
-        "knowledge": [],
-        "notes": [],
         **blank_costs(),
     }

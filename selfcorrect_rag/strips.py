@@ -9,8 +9,8 @@ from typing import Literal
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.crag_state import Strip
 from selfcorrect_rag.search.chunking import sentences
-from selfcorrect_rag.state import Strip
 
 Decomposition = Literal["sentences", "windows", "passage"]
 SENTENCES = 3

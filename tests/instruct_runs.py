@@ -5,11 +5,10 @@ from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.instruct_state import Demonstration
-from tests.scripted import document
+from tests.scripted import document, echo
 
 QUESTION = "Who wrote Middlemarch?"
 TITLES = ["Middlemarch", "Eliot Park", "Emma"]
@@ -37,11 +36,6 @@ class Words(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         return [self.embed_query(text) for text in texts]
-
-
-def echo() -> RunnableLambda[Any, Any]:
-    """A model that answers with what it was given."""
-    return RunnableLambda(lambda messages: messages[-1].content)
 
 
 def documents(titles: Sequence[str] = TITLES) -> list[Document]:

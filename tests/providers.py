@@ -1,8 +1,11 @@
 """Scripted chat models in the shapes that providers' answers have."""
 
+import asyncio
 import math
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -51,7 +54,7 @@ def content(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
 class Provider(BaseChatModel):
     """Answers a prompt by a function of its text, and remembers prompts and options.
 
-    The function gives text, tokens with probabilities, or an error to raise.
+    The function gives text, tokens with probabilities, a message, or an error to raise.
     """
 
     answer: Callable[[str], Any]
@@ -89,6 +92,8 @@ class Provider(BaseChatModel):
         given = self.answer(prompt)
         if isinstance(given, Exception):
             raise given
+        if isinstance(given, AIMessage):
+            return given
         if isinstance(given, str):
             given = [(given, 1.0)] if given else []
         text = "".join(piece[0] for piece in given)
@@ -105,6 +110,46 @@ class Provider(BaseChatModel):
     def _arguments(self, text: str) -> dict[str, Any]:
         labels = [line.rsplit(": ", 1)[-1] for line in text.splitlines()]
         return {f"label_{number}": label for number, label in enumerate(labels, start=1)}
+
+
+def saying(text: str) -> Provider:
+    """A model that gives this answer to whatever it is asked."""
+    return Provider(answer=lambda prompt: text)
+
+
+class Slow(Provider):
+    """One that takes its time, and knows how many calls it had at once."""
+
+    seconds: float = 0.02
+    _busy: int = PrivateAttr(default=0)
+    _busiest: int = PrivateAttr(default=0)
+
+    @property
+    def busiest(self) -> int:
+        return self._busiest
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._busy += 1
+            self._busiest = max(self._busiest, self._busy)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy -= 1
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        with self._counted():
+            time.sleep(self.seconds)
+            return super()._generate(messages, *args, **kwargs)
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> ChatResult:
+        with self._counted():
+            await asyncio.sleep(self.seconds)
+            return super()._generate(messages, *args, **kwargs)
 
 
 class ToolCaller(Provider):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.runnables import RunnableLambda
 from pydantic import PrivateAttr
 
 from selfcorrect_rag.models import ReflectionLLM
@@ -84,6 +85,11 @@ class ScriptedReflectionLLM(ReflectionLLM):
 
 def document(title: str, text: str = "", **metadata: Any) -> Document:
     return Document(text or f"About {title}.", metadata={"title": title, **metadata}, id=title)
+
+
+def echo() -> RunnableLambda[Any, Any]:
+    """A model that answers with what it was given."""
+    return RunnableLambda(lambda messages: messages[-1].content)
 
 
 def timeless(result: Any) -> Any:

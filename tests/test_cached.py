@@ -16,8 +16,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.costs import total
 from selfcorrect_rag.state import Segment
+from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
-from tests.test_crag import PagesWebSearch, WordEvaluator
 
 PASSAGES = [document("Gold"), document("Vague")]
 QUESTION: Any = {"question": "Who wrote it?"}
@@ -44,7 +44,7 @@ def retriever(query: str) -> list[Document]:
 
 def uncosted(result: dict[str, Any]) -> dict[str, Any]:
     """All but what it cost, which is less where results were kept."""
-    return {name: value for name, value in result.items() if name != "costs"}
+    return {name: value for name, value in result.items() if name not in ("costs", "usage")}
 
 
 def test_self_rag_asks_the_model_once() -> None:
@@ -56,6 +56,25 @@ def test_self_rag_asks_the_model_once() -> None:
     assert len(llm.calls) == 2
     graph.invoke({"question": "Another?"})
     assert len(llm.calls) == 4
+
+
+def test_a_result_that_was_found_costs_no_call() -> None:
+    llm = ScriptedReflectionLLM(write=write)
+    found = [document("Gold", "Once.")]
+    graph = create_self_rag(llm, lambda query: list(found), cache=InMemoryCache())
+
+    def calls() -> tuple[int, int, dict[str, int]]:
+        result = graph.invoke(QUESTION)
+        usage = result["usage"]
+        costs = {step: cost["model_calls"] for step, cost in result["costs"].items()}
+        assert sum(costs.values()) == usage["model_calls"]
+        assert usage["prompt_tokens"] == 7 * usage["prompts"]
+        return usage["prompts"], usage["retrievals"], {s: n for s, n in costs.items() if n}
+
+    assert calls() == (2, 1, {"decide_retrieval": 1, "generate_and_critique": 1})
+    assert calls() == (0, 1, {})
+    found[:] = [document("Gold", "Twice.")]
+    assert calls() == (1, 1, {"generate_and_critique": 1}), "the decision was found"
 
 
 async def test_sync_and_async_share_results() -> None:

@@ -1,18 +1,14 @@
 """A chat model as evaluator: the paper's prompts, answers in any format, hostile passages."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.fake import FakeListLLM
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.graph import START, StateGraph
-from pydantic import PrivateAttr
 
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.models import ChatEvaluator
@@ -24,28 +20,6 @@ from tests.providers import LOGPROBS, REFUSES, VLLM, Provider, Refused
 
 QUESTION = "Who wrote Emma?"
 PASSAGES = ["Emma is by Jane Austen.", "Emma is a town.", "Austen wrote Emma in 1815."]
-
-
-class ScriptedChat(BaseChatModel):
-    """Answers a prompt by a function of its text, and remembers all prompts."""
-
-    answer: Callable[[str], Any]
-    _prompts: list[str] = PrivateAttr(default_factory=list)
-
-    @property
-    def prompts(self) -> list[str]:
-        return sorted(self._prompts, key=len, reverse=True)
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted-chat"
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        (message,) = messages
-        self._prompts.append(str(message.content))
-        return ChatResult(
-            generations=[ChatGeneration(message=AIMessage(self.answer(str(message.content))))]
-        )
 
 
 def judge(prompt: str) -> str:
@@ -67,7 +41,7 @@ def stubborn(prompt: str) -> str:
 
 
 def test_all_passages_go_into_one_call() -> None:
-    llm = ScriptedChat(answer=judge)
+    llm = Provider(answer=judge)
     evaluator = ChatEvaluator(llm)
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
     assert llm.prompts == [prompt_for_several("few_shot", QUESTION, PASSAGES)]
@@ -75,7 +49,7 @@ def test_all_passages_go_into_one_call() -> None:
 
 
 def test_many_passages_go_into_several_calls() -> None:
-    llm = ScriptedChat(answer=judge)
+    llm = Provider(answer=judge)
     evaluator = ChatEvaluator(llm, together=4)
     passages = [f"{'Austen' if i % 3 else 'No one'} wrote {i}." for i in range(9)]
     assert evaluator.score(QUESTION, passages) == [1 if i % 3 else -1 for i in range(9)]
@@ -93,11 +67,11 @@ def test_many_passages_go_into_several_calls() -> None:
         "[3] yes\n[1] yes\n[2] no",
         "| 1 | yes |\n| 2 | no |\n| 3 | yes |",
         "Document 2 names a town.\n2. Yes?\nIt has 1 mention. No.\n\n1: yes\n2: no\n3: yes",
-        [{"type": "text", "text": "1: yes\n2: no\n3: yes"}],
+        AIMessage([{"type": "text", "text": "1: yes\n2: no\n3: yes"}]),
     ],
 )
 def test_answers_in_the_format(answer: Any) -> None:
-    evaluator = ChatEvaluator(ScriptedChat(answer=lambda prompt: answer))
+    evaluator = ChatEvaluator(Provider(answer=lambda prompt: answer))
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
     assert evaluator.counts == ChatCounts(calls=1, hard=3)
 
@@ -116,7 +90,7 @@ def test_answers_in_the_format(answer: Any) -> None:
     ],
 )
 def test_answers_out_of_the_format_are_asked_for_one_by_one(answer: str) -> None:
-    llm = ScriptedChat(answer=lambda p: answer if "number=" in p else judge(p))
+    llm = Provider(answer=lambda p: answer if "number=" in p else judge(p))
     evaluator = ChatEvaluator(llm, prompt="direct")
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
     assert evaluator.counts == ChatCounts(calls=4, fallbacks=1, hard=3)
@@ -126,7 +100,7 @@ def test_answers_out_of_the_format_are_asked_for_one_by_one(answer: str) -> None
 
 
 def test_one_at_a_time_is_the_papers_procedure() -> None:
-    llm = ScriptedChat(answer=judge)
+    llm = Provider(answer=judge)
     evaluator = ChatEvaluator(llm, together=1)
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
     assert evaluator.counts == ChatCounts(calls=3, hard=3)
@@ -134,7 +108,7 @@ def test_one_at_a_time_is_the_papers_procedure() -> None:
 
 
 def test_nothing_to_ask_is_no_call() -> None:
-    llm = ScriptedChat(answer=judge)
+    llm = Provider(answer=judge)
     evaluator = ChatEvaluator(llm)
     assert evaluator.score(QUESTION, []) == []
     assert evaluator.score(QUESTION, ["", " \n"]) == [-1, -1]
@@ -170,7 +144,7 @@ def test_verdicts(answer: str, direct: bool | None, thought: bool | None) -> Non
 
 
 def test_what_cannot_be_read_is_counted_and_leaves_the_action_ambiguous() -> None:
-    evaluator = ChatEvaluator(ScriptedChat(answer=lambda p: "Perhaps."))
+    evaluator = ChatEvaluator(Provider(answer=lambda p: "Perhaps."))
     scores = evaluator.score(QUESTION, PASSAGES)
     assert scores == [0, 0, 0]
     assert evaluator.counts == ChatCounts(calls=4, fallbacks=1, unreadable=3)
@@ -253,8 +227,8 @@ def test_crag_says_that_scores_are_hard() -> None:
 
 def test_own_thresholds() -> None:
     own = Thresholds(upper=0.3, lower=0.1)
-    assert ChatEvaluator(ScriptedChat(answer=judge), thresholds=own).thresholds == own
-    assert ChatEvaluator(ScriptedChat(answer=judge)).thresholds == Thresholds(0.5, -0.5)
+    assert ChatEvaluator(Provider(answer=judge), thresholds=own).thresholds == own
+    assert ChatEvaluator(Provider(answer=judge)).thresholds == Thresholds(0.5, -0.5)
 
 
 # Prompts
@@ -318,7 +292,7 @@ def test_no_passage_opens_or_closes_a_slot(kind: Any, hostile: str) -> None:
 
 async def test_async_asks_and_gives_the_same() -> None:
     for answer in (judge, stubborn):
-        now, later = ScriptedChat(answer=answer), ScriptedChat(answer=answer)
+        now, later = Provider(answer=answer), Provider(answer=answer)
         one, other = ChatEvaluator(now), ChatEvaluator(later)
         assert one.score(QUESTION, PASSAGES) == await other.ascore(QUESTION, PASSAGES)
         assert now.prompts == later.prompts
@@ -326,7 +300,7 @@ async def test_async_asks_and_gives_the_same() -> None:
 
 
 async def test_many_at_once_do_not_mix() -> None:
-    evaluator = ChatEvaluator(ScriptedChat(answer=stubborn), prompt="direct")
+    evaluator = ChatEvaluator(Provider(answer=stubborn), prompt="direct")
     asked = [[f"{'Austen' if (i + j) % 3 else 'No one'} {i}" for j in range(3)] for i in range(64)]
     given = await asyncio.gather(*(evaluator.ascore(QUESTION, passages) for passages in asked))
     assert given == [[1 if (i + j) % 3 else -1 for j in range(3)] for i in range(64)]
@@ -343,7 +317,7 @@ async def test_errors_of_the_model_pass_through() -> None:
     def broken(prompt: str) -> str:
         raise TimeoutError("slow model")
 
-    evaluator = ChatEvaluator(ScriptedChat(answer=broken))
+    evaluator = ChatEvaluator(Provider(answer=broken))
     with pytest.raises(TimeoutError, match="slow model"):
         evaluator.score(QUESTION, PASSAGES)
     with pytest.raises(TimeoutError, match="slow model"):
@@ -351,7 +325,7 @@ async def test_errors_of_the_model_pass_through() -> None:
 
 
 async def test_grading_stays_out_of_token_streams() -> None:
-    llm = ScriptedChat(answer=judge)
+    llm = Provider(answer=judge)
     evaluator = ChatEvaluator(llm)
 
     def grade(state: dict[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from selfcorrect_rag import (
     create_self_crag,
     create_self_rag,
 )
-from tests.instruct_runs import DEMONSTRATIONS, echo
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
-from tests.test_crag import PagesWebSearch, WordEvaluator
+from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.instruct_runs import DEMONSTRATIONS
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, echo, segment
 
 READ: dict[str, set[str]] = defaultdict(set)
 """Knob to the nodes that read it."""

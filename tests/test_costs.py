@@ -5,15 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, RetryPolicy
-from pydantic import PrivateAttr
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.costs import costs_together, known_tokens, total
@@ -22,7 +18,10 @@ from selfcorrect_rag.prompts import Prompt
 from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.state import Segment
 from tests.conftest import talkative
+from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator
+from tests.crag_runs import document as text_document
 from tests.instruct_runs import DEMONSTRATIONS, RATIONALE, documents
+from tests.providers import Provider, saying
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -32,34 +31,10 @@ from tests.scripted import (
     segment,
     timeless,
 )
-from tests.test_crag import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator
-from tests.test_crag import document as text_document
 
 QUESTION: Any = {"question": "Who wrote Emma?"}
-READ, WROTE = 11, 3
+READ, WROTE = 10, 1
 """Tokens that the chat model tells of each call."""
-
-
-class Counting(BaseChatModel):
-    """A chat model that gives its answers in turn and tells its tokens; it can fail first."""
-
-    answers: list[str]
-    failures: int = 0
-    _calls: int = PrivateAttr(default=0)
-
-    @property
-    def _llm_type(self) -> str:
-        return "counting"
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        self._calls += 1
-        if self._calls <= self.failures:
-            raise ConnectionError("busy")
-        text = self.answers[(self._calls - 1) % len(self.answers)]
-        told: Any = {"input_tokens": READ, "output_tokens": WROTE, "total_tokens": READ + WROTE}
-        return ChatResult(
-            generations=[ChatGeneration(message=AIMessage(text, usage_metadata=told))]
-        )
 
 
 class ByRequest(ScriptedReflectionLLM):
@@ -147,7 +122,7 @@ def test_requests_to_a_provider_are_counted_one_by_one() -> None:
 
 
 def test_a_retriever_that_asks_a_model_is_counted() -> None:
-    model = Counting(answers=["Emma"])
+    model = saying("Emma")
     retriever = model | RunnableLambda(lambda message: [document(message.content)])
     graph = create_self_rag(ScriptedReflectionLLM(write=write), retriever)
     assert counts(both(graph, context={"depth": 1}))["retrieve"] == (1, READ, WROTE)
@@ -157,7 +132,7 @@ def test_a_retriever_that_asks_a_model_is_counted() -> None:
 
 
 def test_each_step_of_crag() -> None:
-    llm, rewriter = Counting(answers=["Jane Austen."]), Counting(answers=["Emma, author"])
+    llm, rewriter = saying("Jane Austen."), saying("Emma, author")
     result = both(crag(AMBIGUOUS, llm, rewriter=rewriter))
     # The evaluator is no LangChain model: one call for a batch, and nobody tells its tokens.
     assert counts(result) == {
@@ -174,21 +149,21 @@ def test_each_step_of_crag() -> None:
 
 
 def test_what_an_action_leaves_out_costs_nothing() -> None:
-    result = both(crag(CORRECT, Counting(answers=["Jane Austen."]), rewriter=Counting(answers=[])))
+    result = both(crag(CORRECT, saying("Jane Austen."), rewriter=saying("")))
     assert list(counts(result)) == ["grade_documents", "refine_strips", "generate"]
     assert "web_search" not in result["costs"]
-    nothing = both(crag([], Counting(answers=["Jane Austen."])))
+    nothing = both(crag([], saying("Jane Austen.")))
     assert list(counts(nothing)) == ["select_web_strips", "generate"]
 
 
 def test_a_chat_model_that_grades_is_counted_by_its_calls() -> None:
-    judge = Counting(answers=["1: yes\n2: no"])
+    judge = saying("1: yes\n2: no")
     evaluator = ChatEvaluator(judge)
-    result = both(crag(CORRECT, Counting(answers=["Jane Austen."]), evaluator))
+    result = both(crag(CORRECT, saying("Jane Austen."), evaluator))
     assert counts(result)["grade_documents"] == (1, READ, WROTE)
     assert counts(result)["refine_strips"] == (1, READ, WROTE)
-    one_by_one = ChatEvaluator(Counting(answers=["yes"]), together=1)
-    result = both(crag(CORRECT, Counting(answers=["Jane Austen."]), one_by_one))
+    one_by_one = ChatEvaluator(saying("yes"), together=1)
+    result = both(crag(CORRECT, saying("Jane Austen."), one_by_one))
     assert counts(result)["grade_documents"] == (2, 2 * READ, 2 * WROTE)
 
 
@@ -198,10 +173,11 @@ def test_tokens_that_nobody_told_are_not_guessed() -> None:
 
 
 def test_a_call_that_fails_is_a_call() -> None:
-    rewriter = Counting(answers=["Emma"], failures=99)
-    result = both(crag(INCORRECT, Counting(answers=["Jane Austen."]), rewriter=rewriter))
+    rewriter = Provider(answer=lambda prompt: ConnectionError("busy"))
+    result = both(crag(INCORRECT, saying("Jane Austen."), rewriter=rewriter))
     assert counts(result)["rewrite_query"] == (1, 0, 0)
-    patient = Counting(answers=["Jane Austen."], failures=2).with_retry(
+    answers: list[Any] = [ConnectionError("busy"), ConnectionError("busy"), "Jane Austen."]
+    patient = Provider(answer=lambda prompt: answers.pop(0)).with_retry(
         stop_after_attempt=3, wait_exponential_jitter=False
     )
     result = crag(CORRECT, patient).invoke(QUESTION)
@@ -235,8 +211,8 @@ def test_each_step_of_self_crag() -> None:
 @pytest.mark.parametrize(
     ("llm", "expected"),
     [
-        (Counting(answers=[RATIONALE]), (1, READ, WROTE)),
-        (Counting(answers=[RATIONALE]).bind(stop=["\n\n"]), (1, READ, WROTE)),
+        (saying(RATIONALE), (1, READ, WROTE)),
+        (saying(RATIONALE).bind(stop=["\n\n"]), (1, READ, WROTE)),
         (ScriptedReflectionLLM(write=write), (1, 7, 10)),
         (ScriptedReflectionLLM(write=write).with_retry(), (1, 7, 10)),
         (FakeListLLM(responses=[RATIONALE]), (1, None, None)),
@@ -271,7 +247,7 @@ def test_a_turn_of_a_thread_begins_with_nothing() -> None:
 
 
 def test_a_pause_counts_what_ran_before_it_once() -> None:
-    llm = Counting(answers=["Jane Austen."])
+    llm = saying("Jane Austen.")
     graph = crag(AMBIGUOUS, llm, checkpointer=InMemorySaver())
     thread: Any = {"configurable": {"thread_id": "1"}}
     graph.invoke(QUESTION, thread, context={"approve_search": True})

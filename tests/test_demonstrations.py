@@ -7,8 +7,8 @@ import pytest
 from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.errors import BadDemonstrations
 from selfcorrect_rag.instruct_state import Demonstration
-from tests.instruct_runs import DEMONSTRATIONS, QUESTION, Words, documents, echo, run
-from tests.scripted import timeless
+from tests.instruct_runs import DEMONSTRATIONS, QUESTION, Words, documents, run
+from tests.scripted import echo, timeless
 
 
 def shown(**context: Any) -> list[str]:

@@ -96,7 +96,7 @@ def test_the_python_of_the_docs_on_instruct_rag_runs() -> None:
 def test_the_python_of_the_docs_on_cost_runs(capsys: pytest.CaptureFixture[str]) -> None:
     from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-    from tests.test_crag import PagesWebSearch, WordEvaluator, document
+    from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 
     (block,) = BLOCK.findall((ROOT / "docs" / "cost.md").read_text(encoding="utf-8"))
     names: dict[str, object] = {

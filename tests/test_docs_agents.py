@@ -4,7 +4,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from tests.agents.scripted import ScriptedAgentModel, reflecting
-from tests.test_crag import PagesWebSearch, WordEvaluator, document
+from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.test_docs import BLOCK, ROOT
 
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ import pytest
 
 from selfcorrect_rag.cli import main
 from tests.test_docs import BLOCK, ROOT
+from tests.training.critic_runs import data
 from tests.training.teacher import quick
 from tests.training.test_critic import encoder_decoder
-from tests.training.test_critic_data import data
 
 PAGE = (ROOT / "docs" / "critic.md").read_text(encoding="utf-8")
 

@@ -9,8 +9,8 @@ from benchmarks.durability import measured
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.costs import total
 from selfcorrect_rag.nodes import base
+from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
-from tests.test_crag import PagesWebSearch, WordEvaluator
 from tests.test_docs import BLOCK, ROOT
 
 PAGE = (ROOT / "docs" / "durability.md").read_text(encoding="utf-8")

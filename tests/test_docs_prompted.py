@@ -11,10 +11,10 @@ from langchain_core.runnables import RunnableLambda
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.models import PromptedReflectionLLM, choices
 from selfcorrect_rag.search import RetrieverWebSearch
+from tests.prompted_runs import NOVEL, SEQUEL, TOWN, generate, opinion, reader
 from tests.providers import LOGPROBS, VLLM, Provider
 from tests.test_docs import BLOCK, ROOT
 from tests.test_docs_critic import SHELL
-from tests.test_prompted_llm import NOVEL, SEQUEL, TOWN, generate, opinion, reader
 
 PAGE = (ROOT / "docs" / "prompted.md").read_text(encoding="utf-8")
 gpt = Provider(answer=opinion, **LOGPROBS)

@@ -10,8 +10,8 @@ from selfcorrect_rag.cli import main
 from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.nano.embedded import demo_passages
 from selfcorrect_rag.search import BM25Index
+from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.render.pages import Page
-from tests.test_crag import PagesWebSearch, WordEvaluator
 from tests.test_docs import BLOCK, ROOT
 from tests.test_docs_critic import SHELL
 

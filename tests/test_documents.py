@@ -8,9 +8,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
 from selfcorrect_rag.errors import NoDocument
-from tests.instruct_runs import echo
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment, timeless
-from tests.test_crag import PagesWebSearch, WordEvaluator
+from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, echo, segment, timeless
 
 WIRED: Any = {"page_content": "Gold.", "metadata": {"title": "G"}, "id": "1", "type": "Document"}
 GOLD = Document("Gold.", metadata={"title": "G"}, id="1")

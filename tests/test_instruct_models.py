@@ -11,8 +11,8 @@ from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.instruct_prompts import inference_prompt
 from selfcorrect_rag.instruct_state import Demonstration
 from tests.conftest import talkative
-from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, documents, echo, run
-from tests.scripted import ScriptedReflectionLLM, segment
+from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, documents, run
+from tests.scripted import ScriptedReflectionLLM, echo, segment
 
 # The context
 

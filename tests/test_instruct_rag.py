@@ -15,8 +15,8 @@ from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.instruct_prompts import INSTRUCTION
 from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
 from tests.conftest import talkative
-from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, TITLES, documents, echo, run
-from tests.scripted import timeless
+from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, TITLES, documents, run
+from tests.scripted import echo, timeless
 
 # Modes
 

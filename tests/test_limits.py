@@ -11,11 +11,12 @@ from selfcorrect_rag.costs import known_tokens, total
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, SelfRAGSettings
-from tests.instruct_runs import documents, echo
-from tests.scripted import ScriptedReflectionLLM, timeless
-from tests.test_costs import QUESTION, ByRequest, Counting, both, counts, crag, self_rag, write
-from tests.test_crag import AMBIGUOUS, CORRECT, PagesWebSearch, WordEvaluator
-from tests.test_crag import document as text_document
+from tests.crag_runs import AMBIGUOUS, CORRECT, PagesWebSearch, WordEvaluator
+from tests.crag_runs import document as text_document
+from tests.instruct_runs import documents
+from tests.providers import saying
+from tests.scripted import ScriptedReflectionLLM, echo, timeless
+from tests.test_costs import QUESTION, READ, WROTE, ByRequest, both, counts, crag, self_rag, write
 
 KINDS = [ScriptedReflectionLLM, ByRequest]
 
@@ -143,7 +144,7 @@ def test_what_may_be_written_is_held_against_the_tokens() -> None:
     ],
 )
 def test_an_answer_of_crag_within_calls(most: int, steps: list[str]) -> None:
-    graph = crag(AMBIGUOUS, Counting(answers=["Jane Austen."]), rewriter=Counting(answers=["Emma"]))
+    graph = crag(AMBIGUOUS, saying("Jane Austen."), rewriter=saying("Emma"))
     result = both(graph, context={"max_model_calls": most})
     assert result["answer"] == "Jane Austen."
     assert sorted(counts(result)) == sorted(steps)
@@ -165,7 +166,7 @@ def test_what_crag_cannot_grade_is_knowledge_as_it_is() -> None:
 
 def test_a_chat_model_that_would_take_too_many_calls_is_not_asked() -> None:
     def graph() -> Any:
-        evaluator = ChatEvaluator(Counting(answers=["yes"]), together=1)
+        evaluator = ChatEvaluator(saying("yes"), together=1)
         return crag(CORRECT, echo_chat(), evaluator)
 
     # 2 documents, their 2 strips, and the answer.
@@ -175,9 +176,9 @@ def test_a_chat_model_that_would_take_too_many_calls_is_not_asked() -> None:
 
 
 def test_an_answer_of_crag_within_tokens() -> None:
-    graph = crag(AMBIGUOUS, Counting(answers=["Austen."]), rewriter=Counting(answers=["Emma"]))
-    result = both(graph, context={"max_tokens": 14})
-    # Grading tells no tokens, rewriting 14: nothing begins after it but the answer.
+    graph = crag(AMBIGUOUS, saying("Austen."), rewriter=saying("Emma"))
+    result = both(graph, context={"max_tokens": READ + WROTE})
+    # Grading tells no tokens, rewriting does: nothing begins after it but the answer.
     assert sorted(counts(result)) == ["generate", "grade_documents", "rewrite_query"]
     assert (result["answer"], result["stopped"]) == ("Austen.", "max_tokens")
 

@@ -8,17 +8,17 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.runnables import RunnableLambda
 
 from benchmarks import tutorial
-from benchmarks.nano_chat import NanoChat
+from benchmarks.nano_chat import GeneratorChat
 from benchmarks.tutorial import create_tutorial
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.costs import total
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.nano import load_generator
+from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.crag_runs import document as text_document
+from tests.prompted_runs import NOVEL, PASSAGES, QUESTION, hard, is_writing, reader
 from tests.providers import LOGPROBS, REFUSES, Provider
 from tests.test_costs import counts
-from tests.test_crag import PagesWebSearch, WordEvaluator
-from tests.test_crag import document as text_document
-from tests.test_prompted_llm import NOVEL, PASSAGES, QUESTION, hard, is_writing, reader
 
 ASKED: Any = {"question": QUESTION}
 
@@ -132,7 +132,7 @@ def test_calls_of_the_tutorials_scheme(says: dict[str, str], calls: int, answer:
 
 
 def test_the_simulated_model_serves_both_schemes() -> None:
-    chat = NanoChat(llm=load_generator())
+    chat = GeneratorChat(llm=load_generator())
     retriever = RunnableLambda(lambda query: [NOVEL, PASSAGES[0]])
     assert "Austen" in create_tutorial(chat, retriever).invoke(ASKED)["answer"]
     spent = chat.spent()

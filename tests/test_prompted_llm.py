@@ -1,120 +1,34 @@
-"""Self-RAG over chat models: what is asked, what is counted, and the whole graph."""
+"""Segments and critiques by chat models: what is asked, what is counted, what it costs."""
 
 import asyncio
-import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
-from langchain_core.language_models.fake import FakeListLLM
-from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag import SelfRAGSettings, create_self_crag, create_self_rag
+from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.asking_prompts import END, asked, joined_prompt, together_prompt
 from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.commands.show import console, show_candidates
-from selfcorrect_rag.critic_prompts import ISREL, ISSUP, ISUSE, RETRIEVE, RETRIEVE_MORE
-from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.models import PromptedReflectionLLM, RetrievalEvaluator
+from selfcorrect_rag.critic_prompts import ISREL, ISSUP, ISUSE, RETRIEVE
+from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.models.forms import ABSENT
 from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import Group, critique, critique_score, retrieval_probability
-from selfcorrect_rag.search import RetrieverWebSearch
-from selfcorrect_rag.state import Segment
-from tests.providers import LOGPROBS, REFUSES, VLLM, Provider, RateLimited, Refused, ToolCaller
+from tests.prompted_runs import (
+    NOVEL,
+    PASSAGES,
+    QUESTION,
+    SEQUEL,
+    TOWN,
+    generate,
+    hard,
+    is_writing,
+    last_case,
+    prompts,
+    reader,
+    rule,
+)
+from tests.providers import LOGPROBS, REFUSES, VLLM, Provider, Slow, ToolCaller
 from tests.scripted import document
-
-QUESTION = "Who wrote Emma?"
-NOVEL = document("Emma (novel)", "Emma is a novel by Jane Austen.")
-TOWN = document("Emma (town)", "Emma is a town in the hills.")
-SEQUEL = document("Emma again", "Some say that Austen wrote a sequel of Emma.")
-PASSAGES = [TOWN, NOVEL, SEQUEL]
-
-
-def prompts(*passages: Document, question: str = QUESTION) -> list[Prompt]:
-    step = "retrieve" if passages else "none"
-    return [
-        segment_prompt(question, [], passages, step, i)  # type: ignore[arg-type]
-        for i in range(max(len(passages), 1))
-    ]
-
-
-def last_case(prompt: str) -> str:
-    return prompt.rsplit("\n\n##\n", 1)[1]
-
-
-def rule(prompt: str) -> str:
-    """What stands before the case: of a joined prompt, how to answer it."""
-    return prompt.rsplit("\n\n##\n", 2)[1]
-
-
-def is_writing(prompt: str) -> bool:
-    return prompt.startswith("Answer the question.")
-
-
-def soft(label: str, p: float, **others: float) -> list[Any]:
-    return [(label, p, dict(others))]
-
-
-def reader(prompt: str) -> list[Any]:
-    """A model with opinions: Austen answers, towns do not."""
-    if is_writing(prompt):
-        said = re.search(r"by ([\w ]+)\.|that (\w+) wrote", prompt)
-        return [(said[1] or said[2] if said else "Nobody knows.", 0.5), (".", 0.125)]
-    case = last_case(prompt)
-    if "Need retrieval?" in case:
-        return [("[", 1.0), ("Yes", 0.75, {"No": 0.25}), ("]", 1.0)]
-    if "Evidence 1:" in case:
-        relevant = ["Austen" in piece for piece in case.split("Evidence ")[1:]]
-        pieces: list[Any] = []
-        for i, yes in enumerate(relevant, start=1):
-            p = 0.9 if yes else 0.2
-            pieces += [
-                (f"{i}:", 1.0),
-                (" [", 1.0),
-                ("Relevant", p, {"Ir": 1 - p}) if yes else ("Ir", 1 - p, {"Relevant": p}),
-                ("]" if yes else "relevant]", 1.0),
-                ("\n", 1.0),
-            ]
-        return pieces
-    if case.endswith("Rating:"):
-        return soft("[Relevant]", 0.9)
-    full = "novel by Jane Austen" in case
-    support = "[Fully supported]" if full else "[Partially supported]"
-    utility = [("5", 0.5, {"4": 0.25, "1": 0.25})]
-    if "Score" not in rule(prompt) and "Score:" not in case:
-        return utility
-    score = [("[", 1.0), (support[1:5], 0.75, {"No": 0.25}), (support[5:], 1.0)]
-    return [("Score:", 1.0), (" ", 1.0), *score, ("\nPerceived utility: ", 1.0), *utility]
-
-
-def opinion(prompt: str) -> list[Any]:
-    """The same of Middlemarch, and of passages where yes or no is asked for."""
-    if is_writing(prompt):
-        return [("George Eliot", 0.5), (".", 0.5)]
-    if prompt.startswith("Refer to the documents"):
-        return [("George Eliot [1].", 1.0)]
-    if prompt.startswith("Given a question, does"):
-        asked = prompt[prompt.rindex("Question:") :]
-        numbers = re.findall(r'<document number="(\d+)"', asked)
-        lines = [[(f"\n{n}:", 1.0), (" yes", 0.75, {" no": 0.25})] for n in numbers]
-        return [piece for line in lines for piece in line] or [("yes", 0.75, {"no": 0.25})]
-    case = last_case(prompt)
-    if numbers := re.findall(r"^Evidence (\d+):", case, re.MULTILINE):
-        lines = [[(f"{n}: ", 1.0), ("[Rel", 0.9, {"[Ir": 0.1}), ("evant]\n", 1.0)] for n in numbers]
-        return [piece for line in lines for piece in line]
-    return reader(prompt)
-
-
-def hard(answers: Callable[[str], list[Any]]) -> Callable[[str], str]:
-    """The same opinions as text alone."""
-    return lambda prompt: "".join(piece[0] for piece in answers(prompt))
-
-
-def generate(llm: PromptedReflectionLLM, *passages: Document, **options: Any) -> list[Segment]:
-    return llm.generate_segments(prompts(*passages), **options)
-
 
 # Segments, as models with reflection tokens give them
 
@@ -262,22 +176,11 @@ def test_what_is_constant_comes_first() -> None:
 
 
 def test_candidates_run_side_by_side_within_a_bound() -> None:
-    running = most = 0
-
-    class Slow(Provider):
-        async def _agenerate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            await asyncio.sleep(0.005)
-            running -= 1
-            kwargs.pop("run_manager", None)
-            return self._generate(messages, **kwargs)
-
     passages = [document(f"Novel {i}", "A novel by Jane Austen.") for i in range(8)]
-    llm = PromptedReflectionLLM(Slow(answer=reader, **VLLM), candidates=8, max_concurrency=4)
+    model = Slow(answer=reader, seconds=0.005, **VLLM)
+    llm = PromptedReflectionLLM(model, candidates=8, max_concurrency=4)
     segments = asyncio.run(llm.agenerate_segments(prompts(*passages)))
-    assert most == 4
+    assert model.busiest == 4
     assert {s["text"] for s in segments} == {"Jane Austen."}
 
 
@@ -356,184 +259,3 @@ def test_reading_a_prompt() -> None:
     assert without == (given._replace(evidence=""), "none")
     text = Prompt(parts=(Part("<paragraph>x</paragraph>", "untrusted"),))
     assert asked(text) == (Instance("<paragraph>x</paragraph>"), "none")
-
-
-# Malformed critiques and errors
-
-
-@pytest.mark.parametrize("answer", ["", "[Maybe]", "I cannot say. " * 50, "Score: \nRating:"])
-def test_malformed_critiques_are_absent_and_no_praise(answer: str) -> None:
-    def model(prompt: str) -> str:
-        return "Jane Austen." if is_writing(prompt) else answer
-
-    llm = PromptedReflectionLLM(Provider(answer=model))
-    result = create_self_rag(llm, lambda query: PASSAGES).invoke({"question": QUESTION})
-    assert result["answer"] == "Jane Austen."
-    assert result["retrieval"]["retrieve"]
-    assert result["retrieval"]["probability"] is None
-    assert any("did not say whether it needs evidence" in note for note in result["notes"])
-    written = [c for c in result["candidates"] if c["text"]]
-    assert len(written) == 2
-    for candidate in written:
-        assert [candidate[k] for k in ("isrel", "issup", "isuse")] == [None] * 3  # type: ignore[literal-required]
-        assert candidate["score"] == 0.0
-    assert llm.counts.retried == llm.counts.forms == 4
-    assert llm.counts.absent == 1 + 3 + 2 * 2
-
-
-def test_errors_of_critiques_are_absent_critiques() -> None:
-    def model(prompt: str) -> Any:
-        return "Jane Austen." if is_writing(prompt) else RateLimited()
-
-    llm = PromptedReflectionLLM(Provider(answer=model))
-    (segment,) = generate(llm, NOVEL)
-    assert (segment["text"], segment["reflections"]) == ("Jane Austen.", [])
-    assert llm.counts.failed == 2
-
-
-async def test_no_answer_at_all_is_a_clear_error() -> None:
-    def model(prompt: str) -> Any:
-        return RateLimited() if is_writing(prompt) else reader(prompt)
-
-    graph = create_self_rag(Provider(answer=model, **LOGPROBS), lambda query: [NOVEL])
-    said = r"the model gave no answer \(RateLimited: slow down\)"
-    with pytest.raises(EngineFailed, match=said):
-        graph.invoke({"question": QUESTION})
-    with pytest.raises(EngineFailed, match=said):
-        await graph.ainvoke({"question": QUESTION})
-
-
-def test_one_answer_is_enough() -> None:
-    def model(prompt: str) -> Any:
-        return RateLimited() if is_writing(prompt) and "sequel" in prompt else reader(prompt)
-
-    result = create_self_rag(Provider(answer=model, **LOGPROBS), lambda query: PASSAGES).invoke(
-        {"question": QUESTION}
-    )
-    assert result["answer"] == "Jane Austen."
-    assert [c["dropped"] for c in result["candidates"]] == ["pruned by ISREL", None, "no text"]
-
-
-def test_options_that_are_refused_are_left_out_from_then_on() -> None:
-    class Picky(Provider):
-        def _message(self, messages: Any, options: dict[str, Any]) -> Any:
-            message = super()._message(messages, options)
-            if "max_tokens" in options:
-                raise Refused("max_tokens is not supported")
-            return message
-
-    model = Picky(answer=hard(reader))
-    llm = PromptedReflectionLLM(model)
-    (first,) = generate(llm, NOVEL)
-    (second,) = generate(llm, NOVEL)
-    assert first["text"] == second["text"] == "Jane Austen."
-    assert second["requests"] == 3
-
-
-def test_an_answer_cut_at_its_limit_says_so() -> None:
-    class Cut(Provider):
-        def _message(self, messages: Any, options: dict[str, Any]) -> Any:
-            message = super()._message(messages, options)
-            assert options.get("max_tokens") != 100
-            message.response_metadata["finish_reason"] = "length"
-            return message
-
-    llm = PromptedReflectionLLM(Cut(answer=reader, **VLLM), thinking_tokens=500)
-    result = create_self_rag(llm, lambda query: [NOVEL]).invoke({"question": QUESTION})
-    assert "the last segment was cut at its limit of 100 tokens" in result["notes"]
-    assert llm.invoke(QUESTION, stop=["knows"]) == "Nobody"
-
-
-# The graph
-
-
-@pytest.mark.parametrize(
-    ("model", "is_hard"),
-    [
-        (Provider(answer=reader, **LOGPROBS), False),
-        (Provider(answer=reader, **VLLM), False),
-        (ToolCaller(answer=hard(reader), **REFUSES), True),
-        (Provider(answer=hard(reader)), True),
-        (Provider(answer=reader, **LOGPROBS).with_retry(), False),
-    ],
-)
-async def test_the_whole_graph_over_a_plain_chat_model(
-    model: Any, is_hard: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    graph = create_self_rag(model, lambda query: PASSAGES)
-    given = {"question": QUESTION}
-    result = graph.invoke(given)
-    assert result["answer"] == "Jane Austen."
-    assert result["cited_answer"] == "Jane Austen. [1]"
-    assert [c["title"] for c in result["citations"]] == ["Emma (novel)"]
-    prompted = "the model has no reflection tokens: prompts asked for what they say"
-    labels = "its provider gave no probabilities: critiques are hard labels"
-    assert result["notes"] == [prompted, labels] if is_hard else [prompted]
-    pruned, best, other = result["candidates"]
-    assert pruned["dropped"] == "pruned by ISREL"
-    assert best["chosen"]
-    assert best["hard"] == (["ISREL", "ISSUP", "ISUSE"] if is_hard else [])
-    assert (best["sequence_probability"] is None) == is_hard
-    if is_hard:
-        assert best["score"] == 1 + 1 + 0.5
-        assert other["score"] == 1 + 0.5 + 0.5
-    else:
-        assert best["isrel"] == pytest.approx(0.9)
-        assert best["score"] == pytest.approx(0.25 + 0.9 + 0.75 + 0.5 * 0.375)
-        assert result["retrieval"]["probability"] == pytest.approx(0.75)
-    # The decision, ISREL of all, two answers, their critiques: far below a call a passage.
-    assert graph.invoke(given)["candidates"] == result["candidates"]
-    again = await graph.ainvoke(given)
-    assert again["candidates"] == result["candidates"]
-    assert again["answer"] == result["answer"]
-    show_candidates(console(), result["candidates"], "P")
-    shown = capsys.readouterr().out
-    assert ("1.00 h" in shown) == is_hard
-
-
-def test_thresholds_and_weights_work_unchanged() -> None:
-    model = Provider(answer=reader, **VLLM)
-    graph = create_self_rag(model, lambda query: PASSAGES, settings=SelfRAGSettings(threshold=0.8))
-    result = graph.invoke({"question": QUESTION})
-    assert not result["retrieval"]["retrieve"]
-    assert (result["answer"], result["citations"]) == ("Nobody knows..", [])
-    (candidate,) = result["candidates"]
-    assert (candidate["isrel"], candidate["issup"]) == (None, None)
-    assert candidate["isuse"] == pytest.approx(0.375)
-    strict = {"hard_constraints": ("[Fully supported]",), "mode": "always"}
-    result = graph.invoke({"question": QUESTION}, context=strict)
-    assert result["answer"] == "Austen."
-
-
-def test_critiques_and_candidates_stay_out_of_token_streams() -> None:
-    graph = create_self_rag(Provider(answer=reader, **VLLM), lambda query: PASSAGES)
-    assert list(graph.stream({"question": QUESTION}, stream_mode="messages")) == []
-
-
-class Approving(RetrievalEvaluator):
-    def score(self, question: str, passages: Any) -> list[float]:
-        return [1.0] * len(passages)
-
-
-def test_self_crag_takes_a_chat_model_too() -> None:
-    web = RetrieverWebSearch(RunnableLambda(lambda query: [NOVEL]), "a corpus")
-    graph = create_self_crag(
-        Provider(answer=reader, **VLLM), lambda query: [NOVEL], Approving(), web
-    )
-    result = graph.invoke({"question": QUESTION})
-    assert result["answer"] == "Jane Austen."
-    assert "prompts asked for what they say" in result["notes"][-1]
-
-
-def test_what_is_no_model_is_refused() -> None:
-    for wrong in (RunnableLambda(str), "gpt-4o", None):
-        with pytest.raises(TypeError, match="neither a ReflectionLLM"):
-            create_self_rag(wrong, lambda query: [])  # type: ignore[arg-type]
-    create_self_rag(FakeListLLM(responses=["x"]), lambda query: [])
-
-
-def test_plain_text_costs_one_call() -> None:
-    model = Provider(answer=reader, **VLLM)
-    assert PromptedReflectionLLM(model).invoke(QUESTION) == "Nobody knows.."
-    assert len(model.calls) == 1
-    assert RETRIEVE_MORE.verdict == "Rating:"

@@ -10,6 +10,7 @@ from selfcorrect_rag import create_self_crag
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
 from selfcorrect_rag.settings import SelfCRAGSettings
 from selfcorrect_rag.state import Segment
+from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator, document
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -18,14 +19,6 @@ from tests.scripted import (
     passage_of,
     segment,
     timeless,
-)
-from tests.test_crag import (
-    AMBIGUOUS,
-    CORRECT,
-    INCORRECT,
-    PagesWebSearch,
-    WordEvaluator,
-    document,
 )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 
-from selfcorrect_rag.state import Strip
+from selfcorrect_rag.crag_state import Strip
 from selfcorrect_rag.strips import Decomposition, decompose, keep, recompose
 
 

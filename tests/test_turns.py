@@ -10,6 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.search import WebSearch
+from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import (
     FULL,
     NONE,
@@ -21,7 +22,6 @@ from tests.scripted import (
     segment,
     timeless,
 )
-from tests.test_crag import PagesWebSearch, WordEvaluator
 
 BUSY, OTHER, QUIET = "Busy question?", "Other question?", "Quiet question?"
 

@@ -13,6 +13,7 @@ from selfcorrect_rag.commands import (
     train_rationales,
 )
 from selfcorrect_rag.commands.training_options import (
+    add_files,
     add_running,
     add_settings,
     running_from,
@@ -33,12 +34,10 @@ def add_parser(subparsers: Any) -> None:
         description="Fine-tune a T5 (or any sequence classifier) to grade passages from -1 to 1. "
         "The same command goes on after a kill.",
     )
-    evaluator.add_argument(
-        "--data",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help='JSONL rows {"question": ..., "positives": [...], "negatives": [...]}',
+    add_files(
+        evaluator,
+        'JSONL rows {"question": ..., "positives": [...], "negatives": [...]}',
+        folder=True,
     )
     evaluator.add_argument(
         "--corpus",
@@ -46,7 +45,6 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help='JSONL rows {"text": ...} to look for hard negatives in; all positives by default',
     )
-    evaluator.add_argument("--out", type=Path, required=True, metavar="DIR")
     add_settings(evaluator, EvaluatorSettings, counts=("batch", "longest"))
     add_running(evaluator)
     evaluator.set_defaults(run=run_evaluator)

@@ -4,10 +4,11 @@ import argparse
 import dataclasses
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.commands.training_options import (
+    add_calls,
+    add_files,
     add_running,
     add_settings,
     count,
@@ -37,15 +38,12 @@ def add_parsers(kinds: Any) -> None:
         "paper's words. The same command goes on after a kill, asks for what is new in the data "
         "and tries again the calls that failed; the exit code is 1 where some are left.",
     )
-    data.add_argument(
-        "--data",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help='JSONL rows {"instruction": ..., "output": ...}, and where there are: input, '
-        "evidence, preceding_sentences, target_output",
+    add_files(
+        data,
+        'JSONL rows {"instruction": ..., "output": ...}, and where there are: input, evidence, '
+        "preceding_sentences, target_output",
+        out="labels, in JSONL",
     )
-    data.add_argument("--out", type=Path, required=True, metavar="FILE", help="labels, in JSONL")
     data.add_argument(
         "--model",
         required=True,
@@ -63,17 +61,8 @@ def add_parsers(kinds: Any) -> None:
     data.add_argument(
         "--sample", type=count, metavar="N", help="most requests an aspect; all by default"
     )
-    data.add_argument(
-        "--concurrency",
-        type=count,
-        default=8,
-        metavar="N",
-        help="most calls at a time; default: %(default)s",
-    )
     add_settings(data, CriticDataSettings, counts=("max_tokens", "attempts"))
-    data.add_argument(
-        "--estimate", action="store_true", help="say what it would cost, and call nothing"
-    )
+    add_calls(data)
     data.set_defaults(run=run_critic_data)
     critic = kinds.add_parser(
         "critic",
@@ -81,10 +70,7 @@ def add_parsers(kinds: Any) -> None:
         description="Fine-tune a causal language model or a T5 to give reflection tokens. The same "
         "command goes on after a kill.",
     )
-    critic.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="what critic-data wrote"
-    )
-    critic.add_argument("--out", type=Path, required=True, metavar="DIR")
+    add_files(critic, "what critic-data wrote", folder=True)
     add_settings(critic, CriticSettings, counts=("batch", "longest"))
     add_running(critic)
     critic.set_defaults(run=run_critic)

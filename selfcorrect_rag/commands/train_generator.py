@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.commands.training_options import (
+    add_files,
     add_presets,
     add_running,
     preset_from,
@@ -27,14 +28,11 @@ def add_parsers(kinds: Any) -> None:
         description="Fine-tune a causal language model to retrieve, write and criticise. The same "
         "command goes on after a kill.",
     )
-    made.add_argument(
-        "--data",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help='JSONL or JSON rows {"instruction": ..., "output": ...}, and where there is: input',
+    add_files(
+        made,
+        'JSONL or JSON rows {"instruction": ..., "output": ...}, and where there is: input',
+        folder=True,
     )
-    made.add_argument("--out", type=Path, required=True, metavar="DIR")
     add_presets(made, generator.PRESETS, counts=("batch", "longest"))
     add_running(made)
     made.set_defaults(run=run_generator)
@@ -44,10 +42,7 @@ def add_parsers(kinds: Any) -> None:
         description="Fine-tune a causal language model to answer with rationales. The same command "
         "goes on after a kill.",
     )
-    taught.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="what rationales wrote"
-    )
-    taught.add_argument("--out", type=Path, required=True, metavar="DIR")
+    add_files(taught, "what rationales wrote", folder=True)
     add_presets(taught, instruct.PRESETS, counts=("batch", "longest"))
     add_running(taught)
     taught.set_defaults(run=run_instruct)

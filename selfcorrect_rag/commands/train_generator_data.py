@@ -9,8 +9,14 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.commands.training_options import add_settings, count, settings_from
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.commands.training_options import (
+    add_calls,
+    add_files,
+    add_settings,
+    count,
+    refuse_own_data,
+    settings_from,
+)
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.models.opening import find_language_model
@@ -35,15 +41,11 @@ def add_parser(kinds: Any) -> None:
         "same command goes on after a kill and tries again what failed; the exit code is 1 where "
         "rows are left out because of that.",
     )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help='JSONL rows {"instruction": ..., "output": ...}, with or without input, id, '
-        "dataset_name",
+    add_files(
+        parser,
+        'JSONL rows {"instruction": ..., "output": ...}, with or without input, id, dataset_name',
+        out="the same, JSONL",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the same, JSONL")
     parser.add_argument(
         "--critic",
         required=True,
@@ -75,23 +77,13 @@ def add_parser(kinds: Any) -> None:
         help="cases in a forward pass of a critic; default: %(default)s",
     )
     parser.add_argument("--device", help="of a critic; the best one here by default")
-    parser.add_argument(
-        "--concurrency",
-        type=count,
-        default=8,
-        metavar="N",
-        help="most calls of a language model or searches at a time; default: %(default)s",
-    )
-    parser.add_argument(
-        "--estimate", action="store_true", help="say what it would cost, and call nothing"
-    )
+    add_calls(parser, "calls of a language model or searches")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Show what it costs, make the rows, and print a report."""
-    if args.out.exists() and args.out.samefile(args.data):
-        raise BadTrainingData(f"{args.out} is the data: give --out another place")
+    refuse_own_data(args)
     settings = settings_from(args, GeneratorDataSettings)
     print(json.dumps(dataclasses.asdict(settings)), flush=True)
     rows = read_generator_rows(args.data)

@@ -7,8 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
-from selfcorrect_rag.commands.training_options import count, settings_from
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.commands.training_options import (
+    add_calls,
+    add_files,
+    count,
+    refuse_own_data,
+    settings_from,
+)
 from selfcorrect_rag.models.opening import find_language_model
 from selfcorrect_rag.training.journal import FAILURES, run_folder
 from selfcorrect_rag.training.rationale_prompts import DATASETS, Order, RationaleSettings
@@ -26,15 +31,12 @@ def add_parser(kinds: Any) -> None:
         "goes on after a kill and tries again what failed; the exit code is 1 where rows are left "
         "without a rationale.",
     )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help='JSON or JSONL rows {"question": ..., "answers": [...], "documents": [...]}, '
-        "documents best first; the official files too",
+    add_files(
+        parser,
+        'JSON or JSONL rows {"question": ..., "answers": [...], "documents": [...]}, documents '
+        "best first; the official files too",
+        out="JSONL",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL")
     by = parser.add_mutually_exclusive_group(required=True)
     by.add_argument(
         "--model",
@@ -61,16 +63,7 @@ def add_parser(kinds: Any) -> None:
         action="store_true",
         help="leave out rows whose rationale does not contain the answer",
     )
-    parser.add_argument(
-        "--concurrency",
-        type=count,
-        default=8,
-        metavar="N",
-        help="most calls at a time; default: %(default)s",
-    )
-    parser.add_argument(
-        "--estimate", action="store_true", help="say what it would cost, and call nothing"
-    )
+    add_calls(parser)
     parser.set_defaults(run=run)
 
 
@@ -106,8 +99,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Synthesise, or only estimate, and print a report."""
-    if args.out.exists() and args.out.samefile(args.data):
-        raise BadTrainingData(f"{args.out} is the data: give --out another place")
+    refuse_own_data(args)
     rows = read_samples(args.data, answered=args.with_answers or not args.model)
     settings = settings_from(args, RationaleSettings)
     if not args.model:

@@ -3,11 +3,36 @@
 import argparse
 import dataclasses
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.training.fine_tuning import Running
 
 Settings = TypeVar("Settings")
+
+
+def add_files(
+    parser: argparse.ArgumentParser, data: str, *, out: str | None = None, folder: bool = False
+) -> None:
+    """Add ``--data`` and ``--out``, each with its help; ``out`` is a file or a ``folder``."""
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help=data)
+    kind = "DIR" if folder else "FILE"
+    parser.add_argument("--out", type=Path, required=True, metavar=kind, help=out)
+
+
+def add_calls(parser: argparse.ArgumentParser, calls: str = "calls") -> None:
+    """Add what bounds the ``calls`` of a model, and what makes none."""
+    parser.add_argument(
+        "--concurrency",
+        type=count,
+        default=8,
+        metavar="N",
+        help=f"most {calls} at a time; default: %(default)s",
+    )
+    parser.add_argument(
+        "--estimate", action="store_true", help="say what it would cost, and call nothing"
+    )
 
 
 def add_settings(
@@ -51,6 +76,16 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpointing", action="store_true", help="less memory for activations, more time"
     )
+
+
+def refuse_own_data(args: argparse.Namespace) -> None:
+    """Let no output overwrite the data that it is made from.
+
+    Raises:
+        BadTrainingData: ``--out`` is ``--data``.
+    """
+    if args.out.exists() and args.out.samefile(args.data):
+        raise BadTrainingData(f"{args.out} is the data: give --out another place")
 
 
 def settings_from(args: argparse.Namespace, kind: type[Settings]) -> Settings:

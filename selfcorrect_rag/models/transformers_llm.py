@@ -86,7 +86,12 @@ class TransformersReflectionLLM(ReflectionLLM):
         name: str = "model",
         **options: Any,
     ) -> Self:
-        """Wrap a model that is already loaded; it stays on its device."""
+        """Wrap a model that is already loaded; it stays on its device.
+
+        Raises:
+            NotAReflectionModel: its vocabulary lacks reflection tokens, or is smaller than their
+                ids.
+        """
         if not isinstance(tokenizer, ControlledTokenizer):
             tokenizer = ControlledTokenizer(tokenizer)
         largest = max(tokenizer.control_ids.values())

@@ -53,7 +53,13 @@ class VLLMReflectionLLM(EngineReflectionLLM):
     _numbers: Any = PrivateAttr(default_factory=itertools.count)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Start the engine: seconds for a small model, minutes for a large one."""
+        """Start the engine: seconds for a small model, minutes for a large one.
+
+        Raises:
+            MissingExtra: vllm or transformers is not installed.
+            NotAReflectionModel: the vocabulary lacks reflection tokens.
+            ModelNotFound: no checkpoint is there, or vLLM cannot run it.
+        """
         set_environment()
         require("vllm", "vllm")
         transformers = require("transformers", "local")

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from selfcorrect_rag.nano.names import SCRIPTS, capitalise, is_held_out, lists
 from selfcorrect_rag.nano.quantities import Quantities
 
+PARTICLES = "de ,van ,von ,van der ,de la ,al-,O',Mc,bin ,da ,di ,Le ,ter ,Abu "
+COMPANIES = "Corporation,Company,Inc.,Group,& Co.,Motors,Press,& Sons,Books"
+
 
 class World(Quantities):
     """A stream of names and values: `draw("person")`, `draw("river")`, `draw("film_genre")`."""
@@ -50,27 +53,7 @@ class World(Quantities):
             )
             first = f"{first} {self.choice(middle)}"
         elif roll < 0.28:
-            last = (
-                self.choice(
-                    (
-                        "de ",
-                        "van ",
-                        "von ",
-                        "van der ",
-                        "de la ",
-                        "al-",
-                        "O'",
-                        "Mc",
-                        "bin ",
-                        "da ",
-                        "di ",
-                        "Le ",
-                        "ter ",
-                        "Abu ",
-                    )
-                )
-                + last
-            )
+            last = self.choice(PARTICLES.split(",")) + last
         elif roll < 0.33:
             last = f"{last}-{self._surname()}"
         elif roll < 0.36:
@@ -199,17 +182,7 @@ class World(Quantities):
 
     def _company(self) -> str:
         coin = self._surname()
-        ending = (
-            "Corporation",
-            "Company",
-            "Inc.",
-            "Group",
-            "& Co.",
-            "Motors",
-            "Press",
-            "& Sons",
-            "Books",
-        )
+        ending = COMPANIES.split(",")
         return self.choice((coin, f"{coin} {self.choice(ending)}", f"{coin} & {self._surname()}"))
 
     def _label(self) -> str:

@@ -24,6 +24,8 @@ from selfcorrect_rag.settings import Settings
 
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
 """LangGraph's own for nodes, so that ``graph.clear_cache()`` empties it."""
+SPENT = ("costs", "usage")
+"""What a run has cost so far: no result depends on it, unless settings limit it."""
 
 
 def cached(
@@ -35,7 +37,8 @@ def cached(
     aside, and what was spent where nothing limits it. Models are told apart as LangChain's own
     caches do, evaluators by name and thresholds; a model that has no such identity shares nothing
     with other graphs. A result that was found is announced by the event ``cached``, and not by
-    those of the node. Errors are never kept.
+    those of the node; it adds no call and no tokens to what the run has cost. Errors are never
+    kept.
 
     Args:
         node: one that is a function of state and settings, but for what ``model`` makes of them.
@@ -48,7 +51,7 @@ def cached(
     store, identity = cache, _identity(model)
 
     def key(state: Mapping[str, Any]) -> FullKey:
-        rest = {name: value for name, value in state.items() if name not in ("messages", "costs")}
+        rest = {name: value for name, value in state.items() if name not in ("messages", *SPENT)}
         run_settings = current(settings)
         spent = _spent(state) if run_settings.is_limited else None
         parts = [identity, run_settings.model_dump(mode="json"), _asked(state), spent, rest]
@@ -95,9 +98,9 @@ def _found(update: Update) -> Update:
 
 
 def _kept(update: Update) -> Update:
-    """An update for other runs, which cost them nothing: under the id of this run's reply, theirs
+    """An update for other runs, which costs them nothing: under the id of this run's reply, theirs
     would replace it."""
-    update = {name: value for name, value in update.items() if name != "costs"}
+    update = {name: value for name, value in update.items() if name not in SPENT}
     if "messages" not in update:
         return update
     replies = [message.model_copy(update={"id": None}) for message in update["messages"]]

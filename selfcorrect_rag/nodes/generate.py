@@ -7,6 +7,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
@@ -15,7 +16,7 @@ from selfcorrect_rag.nodes.reply import reply
 from selfcorrect_rag.nodes.tally import counted_config
 from selfcorrect_rag.prompts import Prompt, as_text, knowledge_prompt, question_text, segment_prompt
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state import Citation, CRAGState
+from selfcorrect_rag.state import Citation
 
 MARK = re.compile(r"\s*\[(\d{1,3})\]")
 """How a model points at knowledge."""

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.crag_state import CRAGState, Grade
 from selfcorrect_rag.events import Graded
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
-from selfcorrect_rag.state import CRAGState, Grade
 from selfcorrect_rag.thresholds import Action, Thresholds
 
 BRANCHES: dict[Action, list[str]] = {

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.events import KnowledgeRecomposed
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
-from selfcorrect_rag.state import CRAGState
 from selfcorrect_rag.strips import recompose
 
 

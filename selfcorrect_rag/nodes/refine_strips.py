@@ -6,13 +6,13 @@ from typing import Any, Literal, NamedTuple
 from langchain_core.documents import Document
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.crag_state import CRAGState, Strip
 from selfcorrect_rag.events import StripsKept
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state import CRAGState, Strip
 from selfcorrect_rag.strips import Decomposition, decompose, keep
 
 Cut = tuple[list[int], list[str]]

@@ -6,12 +6,12 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
+from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state import CRAGState
 
 State = CRAGState | InstructRAGState
 RetrievesOnce = CRAGSettings | InstructRAGSettings

@@ -7,12 +7,12 @@ from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.events import QueryRewritten
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.prompts import as_text, rewrite_prompt
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state import CRAGState
 
 LONGEST = 200
 """Characters of a query; a model that writes more has not rewritten."""

@@ -6,11 +6,11 @@ from langchain_core.documents import Document
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
+from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state import CRAGState
 
 REFUSED = "the search was not approved"
 

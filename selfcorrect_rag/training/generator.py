@@ -11,23 +11,19 @@ from selfcorrect_rag.models.critic import load_language_model
 from selfcorrect_rag.models.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import GROUP_OF, PARAGRAPH, TOKENS
-from selfcorrect_rag.training.batches import packed, padded, row_counts
+from selfcorrect_rag.training.answering import AnsweringSettings, tune_answering
+from selfcorrect_rag.training.batches import Examples, row_counts
 from selfcorrect_rag.training.confusion import agreement_of
 from selfcorrect_rag.training.fine_tuning import (
-    FineTuning,
     Running,
-    adapted,
-    attend_fast,
-    bind,
     export,
-    fine_tune,
     loading_dtype,
     prepare,
     write_report,
 )
 from selfcorrect_rag.training.generator_examples import generator_examples
 from selfcorrect_rag.training.generator_rows import GeneratorRow
-from selfcorrect_rag.training.held_out import Read, is_held_out, read_tokens
+from selfcorrect_rag.training.held_out import Read, read_tokens
 from selfcorrect_rag.training.vocabulary import add_control_tokens
 
 if TYPE_CHECKING:
@@ -35,15 +31,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GeneratorSettings(FineTuning):
+class GeneratorSettings(AnsweringSettings):
     """What decides the generator; defaults are the paper's 7B (B.1)."""
 
     model: str = "meta-llama/Llama-2-7b-hf"
-    packing: bool = True
-    """Rows of a forward pass stand in one sequence without padding, and see nothing of each other.
-    The steps are the same; off for models that take no positions."""
-    held_out: float = 0.02
-    """Share of the questions that the report is on, and that are not trained on; in [0, 1)."""
 
 
 PRESETS: Mapping[str, GeneratorSettings] = {
@@ -106,23 +97,20 @@ def train_generator(
         raise BadTrainingData(f"{settings.model} has an encoder: a generator is a decoder alone")
     added = add_control_tokens(model, tokenizer)
     controlled = ControlledTokenizer(tokenizer)
-    kept = [row for row in rows if not is_held_out(row.question, settings.held_out)]
-    held_out = [row for row in rows if is_held_out(row.question, settings.held_out)]
-    train = generator_examples(kept, controlled, settings.longest)
-    test = generator_examples(held_out, controlled, settings.longest)
-    if not train.examples:
-        raise BadTrainingData(f"no row of the {len(rows)} is left to train on")
-    bind(out, settings)
-    is_flash = attend_fast(model, settings)
-    collate = packed(flash_attention=is_flash) if settings.packing else padded
     ids = controlled.control_ids
-    model = adapted(model, settings, "CAUSAL_LM", tokens=ids.values())
-    trainer = fine_tune(model, train.examples, collate, out, settings, running)
+
+    def encode(some: Sequence[GeneratorRow]) -> Examples:
+        return generator_examples(some, controlled, settings.longest)
+
+    trainer, train, test = tune_answering(
+        model, rows, encode, out, settings, running, tokens=ids.values()
+    )
     groups = [[ids[token] for token in tokens] for tokens in TOKENS.values()]
+    read = read_tokens(trainer, test.examples, groups)
     report = {
         "rows": row_counts(train, test),
         "tokens": {"read": train.read, "learned": train.learned, "added": added},
-        "held_out": held_out_report(read_tokens(trainer, test.examples, groups), controlled),
+        "held_out": held_out_report(read, controlled),
     }
     export(trainer, tokenizer, out / "generator")
     write_report(out, report)

@@ -80,8 +80,7 @@ def _row(row: Any, place: str) -> GeneratorRow:
 def segments(output: str, language: str) -> list[str]:
     """The sentences of an output, which together are the output (A.2).
 
-    A sentence of one word, such as the number in a list, goes with the one after it. Split by
-    sentencex.
+    A sentence of one word, such as the number in a list, goes with the one after it.
 
     Args:
         output: not blank.
@@ -89,6 +88,8 @@ def segments(output: str, language: str) -> list[str]:
     """
     whole: list[str] = []
     begun, start = "", 0
+    # Strips and chunks are cut by a rule of ours, which needs no package at inference: a cut after
+    # "Dr." costs them little. Here each cut becomes a segment, and the generator learns to make it.
     # Half a surrogate pair, which JSON may hold, is a letter more to Python and an error to Rust.
     readable = output.encode(errors="replace").decode()
     for found in require("sentencex", "train").segment(language, readable):

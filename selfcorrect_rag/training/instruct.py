@@ -6,23 +6,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.critic import load_language_model
-from selfcorrect_rag.training.batches import packed, padded, row_counts
+from selfcorrect_rag.training.answering import AnsweringSettings, tune_answering
+from selfcorrect_rag.training.batches import Examples, row_counts
 from selfcorrect_rag.training.fine_tuning import (
-    FineTuning,
     Running,
     Schedule,
-    adapted,
-    attend_fast,
-    bind,
     export,
-    fine_tune,
     loading_dtype,
     prepare,
     write_report,
 )
-from selfcorrect_rag.training.held_out import is_held_out, read_tokens
+from selfcorrect_rag.training.held_out import read_tokens
 from selfcorrect_rag.training.instruct_rows import (
     InstructRow,
     InstructTokenizer,
@@ -35,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class InstructSettings(FineTuning):
+class InstructSettings(AnsweringSettings):
     """What decides the model; defaults are InstructRAG's (appendix B, training details)."""
 
     model: str = "meta-llama/Meta-Llama-3-8B-Instruct"
@@ -43,12 +38,8 @@ class InstructSettings(FineTuning):
     rate: float = 2.5e-5
     schedule: Schedule = "cosine"
     longest: int = 4096
-    packing: bool = True
-    """See :class:`~selfcorrect_rag.training.generator.GeneratorSettings`."""
     order: Order = "best_last"
     """Where the best document of each row stands, as its rationale was written."""
-    held_out: float = 0.02
-    """Share of the questions that the report is on, and that are not trained on; in [0, 1)."""
 
 
 PRESETS: Mapping[str, InstructSettings] = {"8b": InstructSettings()}
@@ -92,17 +83,11 @@ def train_instruct(
     model: Any
     model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
     words = InstructTokenizer(tokenizer)
-    kept = [row for row in rows if not is_held_out(row.question, settings.held_out)]
-    held_out = [row for row in rows if is_held_out(row.question, settings.held_out)]
-    train = instruct_examples(kept, words, settings.longest, settings.order)
-    test = instruct_examples(held_out, words, settings.longest, settings.order)
-    if not train.examples:
-        raise BadTrainingData(f"no row of the {len(rows)} is left to train on")
-    bind(out, settings)
-    is_flash = attend_fast(model, settings)
-    collate = packed(flash_attention=is_flash) if settings.packing else padded
-    model = adapted(model, settings, "CAUSAL_LM")
-    trainer = fine_tune(model, train.examples, collate, out, settings, running)
+
+    def encode(some: Sequence[InstructRow]) -> Examples:
+        return instruct_examples(some, words, settings.longest, settings.order)
+
+    trainer, train, test = tune_answering(model, rows, encode, out, settings, running)
     read = read_tokens(trainer, test.examples, groups=[])
     report = {
         "rows": row_counts(train, test),

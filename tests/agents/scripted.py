@@ -10,9 +10,9 @@ from langchain_core.runnables import RunnableLambda
 from pydantic import PrivateAttr
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
+from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import (
     FULL,
-    NONE,
     RELEVANT,
     USEFUL,
     ScriptedReflectionLLM,
@@ -20,7 +20,6 @@ from tests.scripted import (
     passage_of,
     segment,
 )
-from tests.test_crag import PagesWebSearch, WordEvaluator
 
 PARTLY = {"[Partially supported]": 0.8, "[Fully supported]": 0.2}
 
@@ -121,5 +120,3 @@ def instruct_rag(rationale: str = RATIONALE, **options: Any) -> Any:
 
 
 GRAPHS: Sequence[Callable[..., Any]] = (self_rag, crag, self_crag, instruct_rag)
-
-__all__ = ["FULL", "GRAPHS", "NONE", "PARTLY"]

@@ -18,7 +18,6 @@ from selfcorrect_rag.agents.grounding import REFUSAL
 from selfcorrect_rag.errors import MissingExtra, NoQuestion
 from tests.agents.scripted import (
     GRAPHS,
-    NONE,
     PARTLY,
     ScriptedAgentModel,
     asking,
@@ -29,6 +28,7 @@ from tests.agents.scripted import (
 )
 from tests.scripted import (
     FULL,
+    NONE,
     RELEVANT,
     USEFUL,
     ScriptedReflectionLLM,

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.agents import missing_support
-from tests.agents.scripted import FULL, NONE, PARTLY, crag, instruct_rag, self_crag, self_rag
+from tests.agents.scripted import PARTLY, crag, instruct_rag, self_crag, self_rag
+from tests.scripted import FULL, NONE
 
 
 def asked(graph: Any, **context: Any) -> Any:

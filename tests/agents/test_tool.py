@@ -19,16 +19,9 @@ import selfcorrect_rag
 from selfcorrect_rag import as_tool, create_crag
 from selfcorrect_rag.errors import CallsMixed
 from selfcorrect_rag.models import ChatEvaluator
-from tests.agents.scripted import (
-    asking,
-    crag,
-    instruct_rag,
-    self_crag,
-    self_rag,
-    tool_messages,
-)
-from tests.scripted import document
-from tests.test_crag import PagesWebSearch, WordEvaluator, echo
+from tests.agents.scripted import asking, crag, instruct_rag, self_crag, self_rag, tool_messages
+from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.scripted import document, echo
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
 

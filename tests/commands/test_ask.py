@@ -11,8 +11,8 @@ import pytest
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.settings import SelfRAGSettings
+from tests.prompted_runs import hard, opinion
 from tests.providers import LOGPROBS, REFUSES, Provider
-from tests.test_prompted_llm import hard, opinion
 
 QUESTION = "Who wrote Middlemarch?"
 

@@ -15,7 +15,7 @@ from selfcorrect_rag.cli import main
 from selfcorrect_rag.commands.correction import opened_web
 from selfcorrect_rag.commands.graphs import CORRECTING, SETTINGS
 from selfcorrect_rag.search import BM25Index, TavilyWebSearch
-from tests.test_crag import PagesWebSearch, WordEvaluator, document
+from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.tiny_evaluators import bert, bert_tokenizer
 
 PLACES = {"Tarnholm": "gold", "Vinter": "vague", "Grauhafen": "noise"}

@@ -9,8 +9,8 @@ from langchain_core.documents import Document
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.commands.graphs import GRAPHS
 from selfcorrect_rag.search import BM25Index
+from tests.crag_runs import WordEvaluator
 from tests.render.pages import Page
-from tests.test_crag import WordEvaluator
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from selfcorrect_rag.cli import main
 from selfcorrect_rag.commands.calibrate import _held_out
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.thresholds import Judged, Thresholds
+from tests.crag_runs import WordEvaluator
 from tests.providers import LOGPROBS, REFUSES, Provider
-from tests.test_crag import WordEvaluator
 from tests.tiny_evaluators import bert, bert_tokenizer
 
 ROWS = [

@@ -13,8 +13,8 @@ from selfcorrect_rag.commands.show_crag import DROPPED_SHOWN, show_crag, show_se
 from selfcorrect_rag.search import RetrieverWebSearch, WebSearch
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
+from tests.crag_runs import PagesWebSearch, WordEvaluator, document, run
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, segment
-from tests.test_crag import PagesWebSearch, WordEvaluator, document, run
 
 Show = Callable[[Console, dict[str, Any], float, str], None]
 THRESHOLDS = {"thresholds": {"upper": 0.5, "lower": -0.5}}

@@ -21,8 +21,8 @@ from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_
 from selfcorrect_rag.training.generator_rows import order_faults, read_generator_rows
 from tests.search.stand_ins import WordHash
 from tests.test_docs import BLOCK, ROOT
+from tests.training.generator_runs import ROWS, opinionated
 from tests.training.teacher import Teacher, steady
-from tests.training.test_generator_data import ROWS, opinionated
 
 PAGE = (ROOT / "docs" / "generator-data.md").read_text(encoding="utf-8")
 SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)

@@ -18,9 +18,9 @@ from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, 
 from selfcorrect_rag.prompts import Prompt
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
 from selfcorrect_rag.state import Segment
+from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator
 from tests.instruct_runs import DEMONSTRATIONS, RATIONALE, Words
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
-from tests.test_crag import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator
 
 
 class Calls:

@@ -18,20 +18,13 @@ from selfcorrect_rag import (
 )
 from selfcorrect_rag.render.route import route_of
 from selfcorrect_rag.state import Segment
-from tests.instruct_runs import DEMONSTRATIONS, documents, echo
+from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator, document
+from tests.instruct_runs import DEMONSTRATIONS, documents
 from tests.render.conftest import Run, streamed
 from tests.render.pages import HOSTILE, Page, rationale_of, result_of
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, echo, segment
 from tests.scripted import document as titled
 from tests.test_beam import AGAIN, ENOUGH, KEEP, two_segments
-from tests.test_crag import (
-    AMBIGUOUS,
-    CORRECT,
-    INCORRECT,
-    PagesWebSearch,
-    WordEvaluator,
-    document,
-)
 
 QUESTION = {"question": "Who wrote Emma?"}
 A, B = titled("A"), titled("B")

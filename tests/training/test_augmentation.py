@@ -1,114 +1,31 @@
 """Algorithm 3, worked by hand: what is asked, what is chosen, and what is written."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.reflection import TOKENS
-from selfcorrect_rag.training.augmentation import (
-    Case,
-    Decisions,
-    Find,
-    Judge,
-    Label,
-    Passage,
-    augment,
-    choose,
-)
-from selfcorrect_rag.training.generator_rows import (
-    GeneratorRow,
-    order_faults,
-    tokens_and_texts,
-)
+from selfcorrect_rag.training.augmentation import Case, Judge, Label, Passage, choose
+from selfcorrect_rag.training.generator_rows import GeneratorRow, order_faults, tokens_and_texts
 from selfcorrect_rag.training.labelling import MALFORMED
-
-FULL, PART, NO = "[Fully supported]", "[Partially supported]", "[No support / Contradictory]"
-REL, IRR = "[Relevant]", "[Irrelevant]"
-YES, NONE, GO_ON = "[Retrieval]", "[No Retrieval]", "[Continue to Use Evidence]"
-
-
-def passage(name: str) -> Passage:
-    return Passage(f"id {name}", name, f"text {name}", 0.5)
-
-
-class World:
-    """A critic by rule and a retriever by table; both write down what they are asked."""
-
-    def __init__(
-        self,
-        label: Callable[[Case], str | Label],
-        found: Callable[[str], Sequence[str]] = lambda query: (),
-    ) -> None:
-        self._label, self._found = label, found
-        self.batches: list[Judge | Find] = []
-
-    def decide(self, *rows: GeneratorRow, passages: int = 10, seed: int = 0) -> list[Decisions]:
-        steps = augment(rows, passages=passages, language="en", seed=seed)
-        answers: list[Any] | None = None
-        try:
-            while True:
-                wanted = steps.send(answers) if answers is not None else next(steps)
-                self.batches.append(wanted)
-                if isinstance(wanted, Judge):
-                    answers = [self._as_label(self._label(case)) for case in wanted.cases]
-                else:
-                    answers = [[passage(n) for n in self._found(q)] for q in wanted.queries]
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-    @staticmethod
-    def _as_label(given: str | Label) -> Label:
-        return Label(given) if isinstance(given, str) else given
-
-    def cases(self, aspect: str) -> list[Case]:
-        judged = [case for step in self.batches if isinstance(step, Judge) for case in step.cases]
-        return [case for case in judged if case.aspect == aspect]
-
-    @property
-    def queries(self) -> list[str]:
-        return [q for step in self.batches if isinstance(step, Find) for q in step.queries]
-
-
-def rule(
-    retrieval: str = YES,
-    more: dict[str, str] | str = YES,
-    passages: dict[str, tuple[str, str]] | None = None,
-    utility: str = "[Utility:5]",
-) -> Callable[[Case], str]:
-    """Labels by the first word of the sentence, and by the title of the passage."""
-
-    def label(case: Case) -> str:
-        sentence = case.instance.segment.split()[0]
-        title = case.instance.evidence.split("\n")[0]
-        match case.aspect:
-            case "retrieval":
-                return retrieval
-            case "utility":
-                return utility
-            case "multi_retrieval":
-                return more if isinstance(more, str) else more[sentence]
-            case "relevance":
-                return (passages or {})[title][0]
-        return (passages or {})[title][1]
-
-    return label
-
-
-def output(one: Decisions) -> str:
-    assert one.augmented is not None, one.failure
-    return one.augmented.output
-
-
-def shown(name: str) -> str:
-    return f"[Retrieval]<paragraph>{name}\ntext {name}</paragraph>"
-
-
-ONE = GeneratorRow("Who?", "It was her.", id="1", dataset_name="nq")
+from tests.training.augmentation_world import (
+    FULL,
+    GO_ON,
+    IRR,
+    NO,
+    NONE,
+    ONE,
+    PART,
+    REL,
+    YES,
+    World,
+    output,
+    rule,
+    shown,
+)
 
 
 def test_a_row_that_needs_no_retrieval_is_left_whole_and_never_searched_for() -> None:

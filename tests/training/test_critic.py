@@ -21,8 +21,8 @@ from selfcorrect_rag.training.fine_tuning import Running
 from selfcorrect_rag.training.pairs import Part, part_of
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.tiny_evaluators import t5_config, t5_tokenizer
+from tests.training.critic_runs import instances
 from tests.training.teacher import quick
-from tests.training.test_critic_data import instances
 
 TOY = CriticSettings(model="toy", epochs=4, rate=3e-3, batch=8, together=8, longest=160, seed=1)
 

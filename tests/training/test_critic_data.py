@@ -1,11 +1,5 @@
-"""Critic data: what is asked about which row, what rows come out, and a kill in the middle."""
+"""Critic data: what is asked about which row, and what rows come out."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +7,6 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.cli import main
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.reflection import GROUP_OF
@@ -25,34 +18,9 @@ from selfcorrect_rag.training.critic_data import (
     read_instances,
     token_counts,
 )
-from tests.training.teacher import Teacher, asked_about, label, quick
-
-ROOT = Path(__file__).parents[2]
-SETTINGS = CriticDataSettings("teacher")
-
-
-def write(path: Path, *rows: object) -> Path:
-    path.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
-    return path
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def instances(number: int) -> list[Instance]:
-    """Some without evidence, some without preceding sentences."""
-    return [
-        Instance(
-            f"Who wrote book {i}?",
-            output=f"It is old. She wrote it in {i}.",
-            preceding_sentences="It is old." if i % 3 else "",
-            segment=f"She wrote it in {i}.",
-            evidence=f"Book {i}\nBook {i} is hers." if i % 2 else "",
-        )
-        for i in range(number)
-    ]
-
+from tests.training.critic_runs import SETTINGS, instances, write
+from tests.training.scripted import lines
+from tests.training.teacher import quick
 
 # What is asked
 
@@ -244,133 +212,3 @@ def test_a_file_is_of_one_model(tmp_path: Path) -> None:
     critic_labelling(instances(2), out, SETTINGS).run(quick)
     with pytest.raises(BadTrainingData, match="other settings"):
         critic_labelling(instances(2), out, CriticDataSettings("another"))
-
-
-# The command
-
-
-def data(path: Path, number: int) -> Path:
-    keys = {"segment": "target_output"}
-    rows = [
-        {keys.get(key, key): text for key, text in instance._asdict().items() if text}
-        for instance in instances(number)
-    ]
-    return write(path, *rows)
-
-
-def command(tmp_path: Path, *options: str, model: str = "quick") -> list[str]:
-    files = ["--data", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "out.jsonl")]
-    named = ["--model", f"tests.training.teacher:{model}"]
-    return ["train", "critic-data", *files, *named, *options]
-
-
-def test_the_command_shows_the_cost_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data(tmp_path / "rows.jsonl", 5)
-    assert main(command(tmp_path, "--estimate")) == 0
-    settings, cost = capsys.readouterr().out.splitlines()
-    assert json.loads(settings)["max_tokens"] == 200
-    assert cost.startswith("16 calls: about ")
-    assert "at most 3,200 out" in cost
-    assert not (tmp_path / "out.jsonl").exists()
-    assert main(command(tmp_path)) == 0
-    _, again, *report, where = capsys.readouterr().out.splitlines()
-    assert again == cost
-    assert json.loads("\n".join(report))["outcomes"]["ISREL"]["labelled"] > 0
-    assert where == f"the labels are in {tmp_path}/out.jsonl, what failed in " + str(
-        tmp_path / "out.jsonl.run/failures.jsonl"
-    )
-    assert main(command(tmp_path, "--estimate")) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("0 calls")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--model", "tests.training.teacher:missing"], "no importable module:attribute"),
-        (["--model", "nowhere:quick"], "no importable module:attribute"),
-        (["--model", "gpt"], "no importable module:attribute"),
-        (["--model", "tests.training.teacher:LABELS"], "is dict, not a LangChain model"),
-        (["--data", "missing.jsonl"], "cannot read"),
-    ],
-)
-def test_what_a_user_can_mend_is_one_line(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    options: list[str],
-    message: str,
-) -> None:
-    for name in ("langchain", "langchain.chat_models"):
-        monkeypatch.setitem(sys.modules, name, None)
-    data(tmp_path / "rows.jsonl", 1)
-    assert main(command(tmp_path, *options)) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("selfcorrect-rag: ")
-    assert error.count("\n") == 1
-    assert message in error
-
-
-@pytest.mark.parametrize("option", ["--sample", "--concurrency", "--attempts", "--max-tokens"])
-def test_numbers_are_counts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
-    with pytest.raises(SystemExit):
-        main(command(tmp_path, option, "0"))
-    assert f"{option}: 0 is less than 1" in capsys.readouterr().err
-
-
-def test_what_is_worth_repeating_is_exit_code_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(self: Teacher, messages: Any) -> None:
-        raise ConnectionError("no route")
-
-    data(tmp_path / "rows.jsonl", 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(Teacher, "_result", broken)
-        patch.setattr("selfcorrect_rag.training.labelling.TRIES", 1)
-        assert main(command(tmp_path)) == 1
-    assert '"failed": 1' in capsys.readouterr().out
-    assert main(command(tmp_path)) == 0
-    assert '"failed": 1' not in capsys.readouterr().out
-
-
-def test_a_killed_command_goes_on_and_does_nothing_twice(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TEACHER_LOG": str(log)}
-    data(tmp_path / "rows.jsonl", 60)
-    out = tmp_path / "out.jsonl"
-    arguments = command(tmp_path, "--concurrency", "4", model="slow")
-    full = [sys.executable, "-m", "selfcorrect_rag.cli", *arguments]
-    with subprocess.Popen(full, env=environment, stdout=-3, stderr=-3) as process:
-        deadline = time.monotonic() + 300
-        while not out.exists() or out.read_bytes().count(b"\n") < 40:
-            assert process.poll() is None, "it ended before it was killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-    text = out.read_bytes()
-    labelled = {json.loads(line)["key"] for line in text.splitlines()[:-1]}
-    assert len(labelled) >= 39
-    with out.open("ab") as file:
-        file.write(text.splitlines()[0][:57])  # as if the kill had torn a row
-    before = log.read_text().splitlines()
-    log.unlink()
-    run = subprocess.run(full, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    asked_again = log.read_text().splitlines()
-    whole = critic_labelling(instances(60), tmp_path / "whole.jsonl", SETTINGS)
-    requests = {repr(asked_about(request.prompt)): request for request in whole.pending}
-    assert not [text for text in asked_again if requests[text].key in labelled]
-    whole.run(quick)
-    readable = Counter(
-        text for text in before + asked_again if "Explanation" in label(requests[text].prompt)
-    )
-    assert len(readable) == len(whole.labels.rows)
-    assert sum(count - 1 for count in readable.values()) <= 4, "what was in flight, at most"
-    assert out.read_bytes() == whole.out.read_bytes()
-    assert {row["key"] for row in lines(tmp_path / "out.jsonl.run/failures.jsonl")} == {
-        row["key"] for row in lines(whole.failures.path)
-    }

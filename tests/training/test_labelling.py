@@ -1,10 +1,8 @@
 """Labelling by a model: bounded, retried, counted, and never done twice."""
 
 import asyncio
-import json
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,8 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from selfcorrect_rag.errors import BadTrainingData, EngineFailed
 from selfcorrect_rag.training import labelling as module
 from selfcorrect_rag.training.labelling import Cost, Labelling, Report, Request
+from tests.providers import Slow
+from tests.training.scripted import Model, lines
 
 REQUESTS = [Request(f"{i}?", "even" if i % 2 == 0 else "odd", {"i": i}) for i in range(12)]
 
@@ -36,23 +36,6 @@ def make(out: Path, requests: list[Request] = REQUESTS, **options: Any) -> Label
     return Labelling(requests, read, out, {"model": "m"}, **options)
 
 
-class Model:
-    """Answers by a function of the prompt, and remembers what it was asked."""
-
-    def __init__(self, answer: Callable[[str], Any]) -> None:
-        self.asked: list[str] = []
-        self._answer = answer
-        self.runnable = RunnableLambda(self.now, self.later)
-
-    def now(self, prompt: str) -> Any:
-        self.asked.append(prompt)
-        return self._answer(prompt)
-
-    async def later(self, prompt: str) -> Any:
-        await asyncio.sleep(0)
-        return self.now(prompt)
-
-
 def square(prompt: str) -> AIMessage:
     tokens = {"input_tokens": 3, "output_tokens": 1, "total_tokens": 4}
     return AIMessage(str(int(prompt[:-1]) ** 2), usage_metadata=tokens)  # type: ignore[arg-type]
@@ -62,10 +45,6 @@ def run(labelling: Labelling, model: Model, way: str, **options: Any) -> Report:
     if way == "sync":
         return labelling.run(model.runnable, **options)
     return asyncio.run(labelling.arun(model.runnable, **options))
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 both = pytest.mark.parametrize("way", ["sync", "async"])
@@ -202,35 +181,10 @@ def test_a_model_that_is_gone_stops_the_run(tmp_path: Path, way: str) -> None:
 
 @both
 def test_concurrency_is_bounded_and_used(tmp_path: Path, way: str) -> None:
-    busy, most, lock = 0, 0, threading.Lock()
-
-    def enter() -> None:
-        nonlocal busy, most
-        with lock:
-            busy += 1
-            most = max(most, busy)
-
-    def leave() -> None:
-        nonlocal busy
-        with lock:
-            busy -= 1
-
-    def now(prompt: str) -> str:
-        enter()
-        time.sleep(0.01)
-        leave()
-        return "1"
-
-    async def later(prompt: str) -> str:
-        enter()
-        await asyncio.sleep(0.01)
-        leave()
-        return "1"
-
-    model = Model(str)
-    model.runnable = RunnableLambda(now, later)
+    slow, model = Slow(answer=lambda prompt: "1", seconds=0.01), Model()
+    model.runnable = slow
     run(make(tmp_path / "a.jsonl"), model, way, max_concurrency=3)
-    assert most == 3
+    assert slow.busiest == 3
 
 
 @both

@@ -1,19 +1,13 @@
 """Synthesis of rationales: by any model, resumable, and a report of what came out."""
 
-import asyncio
-import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.fake import FakeListLLM
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
-from pydantic import PrivateAttr
+from langchain_core.messages import AIMessage
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
 from selfcorrect_rag.training.journal import run_folder
@@ -29,6 +23,8 @@ from selfcorrect_rag.training.rationales import (
     synthesize_rationales,
 )
 from selfcorrect_rag.training.samples import Sample
+from tests.providers import Slow
+from tests.training.scripted import lines
 
 
 def sample(i: int) -> Sample:
@@ -49,71 +45,23 @@ def explain(prompt: str) -> str:
     return f"Document [1] says so: {answer}." if relevant else "No document says so."
 
 
-class Chat(BaseChatModel):
-    """Answers by a function of the prompt, and remembers what it was asked."""
-
-    answer: Callable[[str], Any] = explain
-    counts: bool = False
-    _prompts: list[str] = PrivateAttr(default_factory=list)
-    _busy: int = PrivateAttr(default=0)
-    _busiest: int = PrivateAttr(default=0)
-    _lock: Any = PrivateAttr(default_factory=threading.Lock)
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def _message(self, messages: list[BaseMessage]) -> ChatResult:
-        (message,) = messages
-        assert message.type == "human"
-        self._prompts.append(str(message.content))
-        answer = self.answer(str(message.content))
-        written = answer if isinstance(answer, AIMessage) else AIMessage(answer)
-        if self.counts:
-            written.usage_metadata = {"input_tokens": 70, "output_tokens": 9, "total_tokens": 79}
-        return ChatResult(generations=[ChatGeneration(message=written)])
-
-    def _enter(self) -> None:
-        with self._lock:
-            self._busy += 1
-            self._busiest = max(self._busy, self._busiest)
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._busy -= 1
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        self._enter()
-        try:
-            threading.Event().wait(0.01)
-            return self._message(messages)
-        finally:
-            self._leave()
-
-    async def _agenerate(
-        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
-    ) -> ChatResult:
-        self._enter()
-        try:
-            await asyncio.sleep(0.01)
-            return self._message(messages)
-        finally:
-            self._leave()
+def uncounted(prompt: str) -> AIMessage:
+    return AIMessage(explain(prompt))
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def chat(answer: Callable[[str], Any] = explain) -> Slow:
+    return Slow(answer=answer, seconds=0.01)
 
 
 # What is written
 
 
 def test_a_row_has_all_that_training_needs(tmp_path: Path) -> None:
-    llm, out = Chat(), tmp_path / "out.jsonl"
+    llm, out = chat(), tmp_path / "out.jsonl"
     report = synthesize_rationales(llm, ROWS, out)
-    rows = read(out)
+    rows = lines(out)
     assert [row["question"] for row in rows] == [sample.question for sample in ROWS]
-    assert sorted(llm._prompts) == sorted(prompt_for(row, RationaleSettings()) for row in ROWS)
+    assert sorted(llm.prompts) == sorted(prompt_for(row, RationaleSettings()) for row in ROWS)
     shown = ROWS[1].documents[::-1]
     assert rows[1] == {
         "question": "Where was P1 born?",
@@ -135,18 +83,18 @@ def test_a_row_has_all_that_training_needs(tmp_path: Path) -> None:
 
 def test_inconsistent_rationales_can_be_left_out(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    everything = synthesize_rationales(Chat(), ROWS, out)
-    llm = Chat()
+    everything = synthesize_rationales(chat(), ROWS, out)
+    llm = chat()
     report = synthesize_rationales(llm, ROWS, out, consistent_only=True)
-    assert llm._prompts == [], "the filter asks for nothing again"
-    assert [row["consistent"] for row in read(out)] == [True] * 8
+    assert llm.prompts == [], "the filter asks for nothing again"
+    assert [row["consistent"] for row in lines(out)] == [True] * 8
     assert (report.written, report.dropped) == (8, 4)
     assert report.consistent == everything.consistent
 
 
 def test_the_template(tmp_path: Path) -> None:
     report = write_template_rationales(ROWS, tmp_path / "out.jsonl")
-    rows = read(tmp_path / "out.jsonl")
+    rows = lines(tmp_path / "out.jsonl")
     assert "none of them contain" in rows[0]["rationale"]
     assert "only documents [1] contain" in rows[1]["rationale"], "the best document stands last"
     assert all(row["consistent"] for row in rows)
@@ -156,20 +104,20 @@ def test_the_template(tmp_path: Path) -> None:
 def test_without_answers_rows_need_none(tmp_path: Path) -> None:
     rows = [Sample("Who?", (), ROWS[0].documents), ROWS[1]]
     with pytest.raises(BadTrainingData, match="no answers: Who"):
-        synthesize_rationales(Chat(), rows, tmp_path / "a")
-    llm = Chat(answer=lambda prompt: "The city of C1.")
+        synthesize_rationales(chat(), rows, tmp_path / "a")
+    llm = chat(lambda prompt: "The city of C1.")
     settings = RationaleSettings(with_answers=False)
     report = synthesize_rationales(llm, rows, tmp_path / "b", settings)
-    assert not any("the city of C1; " in prompt for prompt in llm._prompts)
-    assert [row["consistent"] for row in read(tmp_path / "b")] == [None, True]
+    assert not any("the city of C1; " in prompt for prompt in llm.prompts)
+    assert [row["consistent"] for row in lines(tmp_path / "b")] == [None, True]
     assert report.consistent == 1.0
 
 
 def test_without_documents_training_still_reads_them(tmp_path: Path) -> None:
-    llm = Chat(answer=lambda prompt: "I know.")
+    llm = chat(lambda prompt: "I know.")
     synthesize_rationales(llm, ROWS[:1], tmp_path / "o", RationaleSettings(with_documents=False))
-    assert "Document [" not in llm._prompts[0]
-    assert "Document [2]" in read(tmp_path / "o")[0]["prompt"][0]["content"]
+    assert "Document [" not in llm.prompts[0]
+    assert "Document [2]" in lines(tmp_path / "o")[0]["prompt"][0]["content"]
 
 
 # Any model, sync and async
@@ -177,23 +125,23 @@ def test_without_documents_training_still_reads_them(tmp_path: Path) -> None:
 
 async def test_async_writes_the_same(tmp_path: Path) -> None:
     for concurrency in (1, 4):
-        now, later = Chat(), Chat()
+        now, later = chat(), chat()
         one, other = tmp_path / f"{concurrency}.now", tmp_path / f"{concurrency}.later"
         report = synthesize_rationales(now, ROWS, one, max_concurrency=concurrency)
         assert report == await asynthesize_rationales(
             later, ROWS, other, max_concurrency=concurrency
         )
         assert one.read_bytes() == other.read_bytes()
-        assert sorted(now._prompts) == sorted(later._prompts)
-        assert now._busiest == later._busiest == concurrency
+        assert sorted(now.prompts) == sorted(later.prompts)
+        assert now.busiest == later.busiest == concurrency
 
 
 def test_plain_llms_and_lists_of_blocks(tmp_path: Path) -> None:
     llm = FakeListLLM(responses=[" C0 \n"])
     synthesize_rationales(llm, ROWS[:1], tmp_path / "a")
-    assert read(tmp_path / "a")[0]["rationale"] == "C0"
-    chat = Chat(answer=lambda prompt: [{"type": "text", "text": "C0"}])
-    synthesize_rationales(chat, ROWS[:1], tmp_path / "b")
+    assert lines(tmp_path / "a")[0]["rationale"] == "C0"
+    blocks = AIMessage([{"type": "text", "text": "C0"}])
+    synthesize_rationales(chat(lambda prompt: blocks), ROWS[:1], tmp_path / "b")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -201,15 +149,15 @@ def test_plain_llms_and_lists_of_blocks(tmp_path: Path) -> None:
 
 
 def test_tokens_that_the_model_counts(tmp_path: Path) -> None:
-    report = synthesize_rationales(Chat(counts=True), ROWS, tmp_path / "out")
-    assert report.usage == Usage(12, 12 * 70, 12 * 9, estimated=False)
+    report = synthesize_rationales(chat(), ROWS, tmp_path / "out")
+    assert report.usage == Usage(12, 12 * 10, 12 * 1, estimated=False)
 
 
 def test_costs_are_estimated_before(tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = estimate_usage(ROWS + ROWS[:3], out)
     assert not list(tmp_path.iterdir()), "an estimate leaves nothing behind"
-    usage = synthesize_rationales(Chat(), ROWS, out).usage
+    usage = synthesize_rationales(chat(uncounted), ROWS, out).usage
     assert usage.calls == before.calls == 12, "a row that comes twice is asked about once"
     assert usage.prompt_tokens == before.prompt_tokens
     assert usage.estimated
@@ -221,35 +169,35 @@ def test_costs_are_estimated_before(tmp_path: Path) -> None:
 
 def test_nothing_is_done_twice(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    synthesize_rationales(Chat(), ROWS[:5], out)
-    llm = Chat()
+    synthesize_rationales(chat(), ROWS[:5], out)
+    llm = chat()
     report = synthesize_rationales(llm, [*ROWS, ROWS[7]], out)
-    assert len(llm._prompts) == 7
+    assert len(llm.prompts) == 7
     assert report.written == 13
     assert report.usage.calls == 12
-    assert read(out)[7] == read(out)[12]
+    assert lines(out)[7] == lines(out)[12]
     whole = tmp_path / "whole"
-    synthesize_rationales(Chat(), [*ROWS, ROWS[7]], whole)
+    synthesize_rationales(chat(), [*ROWS, ROWS[7]], whole)
     assert whole.read_bytes() == out.read_bytes()
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    synthesize_rationales(Chat(), ROWS[:2], out)
+    synthesize_rationales(chat(), ROWS[:2], out)
     for settings in (RationaleSettings(dataset="asqa"), RationaleSettings(model="other")):
         with pytest.raises(BadTrainingData, match=r"other settings \((dataset|model)\)"):
-            synthesize_rationales(Chat(), ROWS, out, settings)
+            synthesize_rationales(chat(), ROWS, out, settings)
 
 
 def test_two_runs_never_write_to_one_file(tmp_path: Path) -> None:
     def meddle(prompt: str) -> str:
         with pytest.raises(BadTrainingData, match="another run"):
-            synthesize_rationales(Chat(), ROWS, tmp_path / "out")
+            synthesize_rationales(chat(), ROWS, tmp_path / "out")
         return explain(prompt)
 
-    report = synthesize_rationales(Chat(answer=meddle), ROWS[:1], tmp_path / "out")
+    report = synthesize_rationales(chat(meddle), ROWS[:1], tmp_path / "out")
     assert report.written == 1
-    assert synthesize_rationales(Chat(), ROWS, tmp_path / "out").written == 12
+    assert synthesize_rationales(chat(), ROWS, tmp_path / "out").written == 12
 
 
 def test_failures_are_kept_and_tried_again(tmp_path: Path) -> None:
@@ -264,18 +212,18 @@ def test_failures_are_kept_and_tried_again(tmp_path: Path) -> None:
             return AIMessage("Document [", response_metadata={"finish_reason": "length"})
         return explain(prompt)
 
-    report = synthesize_rationales(Chat(answer=flaky), ROWS, out)
+    report = synthesize_rationales(chat(flaky), ROWS, out)
     assert (report.written, report.failed, report.usage.calls) == (9, 3, 12)
-    assert len(read(out)) == 9
-    reasons = {row["question"]: row["reason"] for row in read(failures)}
+    assert len(lines(out)) == 9
+    reasons = {row["question"]: row["reason"] for row in lines(failures)}
     assert reasons == {
         "Where was P2 born?": "TimeoutError: slow model",
         "Where was P4 born?": "ValueError: the model wrote nothing",
         "Where was P5 born?": "ValueError: the rationale was cut at the model's limit of tokens",
     }
-    llm = Chat()
+    llm = chat()
     report = synthesize_rationales(llm, ROWS, out)
-    assert len(llm._prompts) == 3
+    assert len(llm.prompts) == 3
     assert (report.written, report.failed, report.usage.calls) == (12, 0, 15)
     assert not failures.exists()
 
@@ -285,14 +233,14 @@ async def test_a_model_that_always_fails_is_given_up(tmp_path: Path) -> None:
         raise PermissionError("wrong\n  key")
 
     rows = [sample(i) for i in range(400)]
-    llm, other = Chat(answer=broken), Chat(answer=broken)
+    llm, other = chat(broken), chat(broken)
     with pytest.raises(SynthesisFailed, match=r"50 questions in a row .* wrong key"):
         synthesize_rationales(llm, rows, tmp_path / "now", max_concurrency=4)
     with pytest.raises(SynthesisFailed, match=r"50 questions in a row .* wrong key"):
         await asynthesize_rationales(other, rows, tmp_path / "later", max_concurrency=4)
-    for name, asked in (("now", llm._prompts), ("later", other._prompts)):
+    for name, asked in (("now", llm.prompts), ("later", other.prompts)):
         assert 50 <= len(asked) < 60
-        assert len(read(run_folder(tmp_path / name) / "failures.jsonl")) == len(asked)
+        assert len(lines(run_folder(tmp_path / name) / "failures.jsonl")) == len(asked)
 
 
 def test_failures_between_successes_are_borne(tmp_path: Path) -> None:
@@ -304,20 +252,20 @@ def test_failures_between_successes_are_borne(tmp_path: Path) -> None:
             raise TimeoutError
         return explain(prompt)
 
-    report = synthesize_rationales(Chat(answer=flaky), rows, tmp_path / "out", max_concurrency=2)
+    report = synthesize_rationales(chat(flaky), rows, tmp_path / "out", max_concurrency=2)
     assert (report.written, report.failed) == (60, 60)
 
 
 def test_a_torn_line_is_as_if_it_had_never_been(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    synthesize_rationales(Chat(), ROWS, out)
+    synthesize_rationales(chat(), ROWS, out)
     whole = out.read_bytes()
     journal = run_folder(out) / "rationales.jsonl"
     kept = journal.read_bytes().split(b"\n")[:6]
     journal.write_bytes(b"\n".join(kept) + b'\n{"key": "abc\xc3')
     out.unlink()
-    llm = Chat()
+    llm = chat()
     synthesize_rationales(llm, ROWS, out)
-    assert len(llm._prompts) == 6
+    assert len(llm.prompts) == 6
     assert out.read_bytes() == whole
-    assert len(read(journal)) == 12, "the torn line is gone"
+    assert len(lines(journal)) == 12, "the torn line is gone"

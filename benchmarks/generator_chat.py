@@ -40,7 +40,7 @@ Fields = Mapping[str, str]
 _FIELD = re.compile(r"^([A-Z][a-z]+(?: [a-z\d]+)?): (.*(?:\n  .*)*)", re.MULTILINE)
 
 
-class NanoChat(BaseChatModel):
+class GeneratorChat(BaseChatModel):
     """Counts its calls and tokens, by the generator's own tokenizer."""
 
     llm: ReflectionLLM
@@ -48,7 +48,7 @@ class NanoChat(BaseChatModel):
 
     @property
     def _llm_type(self) -> str:
-        return "nano-chat"
+        return "generator-chat"
 
     def spent(self) -> dict[str, int]:
         """Calls and tokens since the last time that this was asked."""

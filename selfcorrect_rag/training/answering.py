@@ -1,0 +1,66 @@
+"""What the fine-tunings of generator and INSTRUCTRAG-FT share: rows to learn and rows held out."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.training.batches import Examples, packed, padded
+from selfcorrect_rag.training.fine_tuning import (
+    FineTuning,
+    Running,
+    adapted,
+    attend_fast,
+    bind,
+    fine_tune,
+)
+from selfcorrect_rag.training.generator_rows import GeneratorRow
+from selfcorrect_rag.training.held_out import is_held_out
+from selfcorrect_rag.training.instruct_rows import InstructRow
+
+
+@dataclass(frozen=True)
+class AnsweringSettings(FineTuning):
+    """What decides a model that answers questions; defaults are Self-RAG's (B.1)."""
+
+    packing: bool = True
+    """Rows of a forward pass stand in one sequence without padding, and see nothing of each other.
+    The steps are the same; off for models that take no positions."""
+    held_out: float = 0.02
+    """Share of the questions that the report is on, and that are not trained on; in [0, 1)."""
+
+
+Row = TypeVar("Row", GeneratorRow, InstructRow)
+
+
+def tune_answering(
+    model: Any,
+    rows: Sequence[Row],
+    encode: Callable[[Sequence[Row]], Examples],
+    out: Path,
+    settings: AnsweringSettings,
+    running: Running,
+    *,
+    tokens: Collection[int] = (),
+) -> tuple[Any, Examples, Examples]:
+    """Train a causal ``model`` in place, or an adapter around it, on the rows not held out.
+
+    ``tokens`` are new ids, whose rows of embedding and head an adapter trains too.
+
+    Returns:
+        The Trainer (see :func:`~.fine_tuning.fine_tune`), what it learned, and what was held out.
+
+    Raises:
+        BadTrainingData: there is no row to train on.
+    """
+    train = encode([row for row in rows if not is_held_out(row.question, settings.held_out)])
+    held_out = encode([row for row in rows if is_held_out(row.question, settings.held_out)])
+    if not train.examples:
+        raise BadTrainingData(f"no row of the {len(rows)} is left to train on")
+    bind(out, settings)
+    is_flash = attend_fast(model, settings)
+    collate = packed(flash_attention=is_flash) if settings.packing else padded
+    model = adapted(model, settings, "CAUSAL_LM", tokens=tokens)
+    trainer = fine_tune(model, train.examples, collate, out, settings, running)
+    return trainer, train, held_out

@@ -1,0 +1,21 @@
+"""Forms to choose labels in, and the choice of a model."""
+
+from typing import Any
+
+from selfcorrect_rag.critic_prompts import ISREL, ISSUP, ISUSE
+from selfcorrect_rag.models.choices import Chooser
+from selfcorrect_rag.models.forms import Choice, Form, Slot
+
+RELEVANCE = Form("Rating:", (Slot(ISREL.labels),))
+SUPPORT = Form("Score:", (Slot(ISSUP.labels),))
+UTILITY = Form("Perceived utility:", (Slot(ISUSE.labels),))
+FULLY, PARTIALLY, NONE = ISSUP.labels.each
+RELEVANT, IRRELEVANT = ISREL.labels.each
+BOTH = Form("Both:", (Slot(ISSUP.labels, "Score"), Slot(ISUSE.labels, "Perceived utility")))
+
+
+def chosen(model: Any, form: Form, **options: Any) -> Choice:
+    (answer,) = Chooser(model, **options).choose([form])
+    (choice,) = answer.choices
+    assert choice is not None
+    return choice
