@@ -8,7 +8,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.runnables import RunnableLambda
 
 from benchmarks import tutorial
-from benchmarks.nano_chat import GeneratorChat
+from benchmarks.generator_chat import GeneratorChat
 from benchmarks.tutorial import create_tutorial
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.costs import total
