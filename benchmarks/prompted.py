@@ -6,9 +6,9 @@ Both get the nano generator as a chat model (:mod:`benchmarks.generator_chat` sa
 the demo corpus, five documents a question. The tutorial's scheme (:mod:`benchmarks.tutorial`)
 grades each document by a call, then the answer by two, and loops at most three times. All 160
 questions of the demo corpus: facts, some of which the corpus lacks; misleading ones, whose answer
-it lacks; and ones that need no document. With ``--made-up N`` in their place N questions of fact about the nano
-models' world, of names and wordings never trained on, each with one gold passage and four that
-mislead. Ends in one line of JSON, figures a question:
+it lacks; and ones that need no document. With ``--made-up N`` in their place N questions of fact
+about the nano models' world, of names and wordings never trained on, each with one gold passage and
+four that mislead. Ends in one line of JSON, figures a question:
 
 calls, tokens       asked of the model; tokens by the generator's tokenizer, all prompts included
 seconds             of the run here, one question after another: the model is tiny and local, so

@@ -253,6 +253,24 @@ def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: 
     tokenizer.save_pretrained(folder)
 
 
+def train_aloud(trainer: Trainer, name: str = "") -> None:
+    """Train to the end, and print a line every ``log_every`` steps."""
+    settings, began, start = trainer.settings, time.time(), trainer.step
+    tokens, losses = 0, list[float]()
+    for step, count, loss in trainer.run():
+        tokens += count
+        losses.append(loss)
+        if step % settings.log_every == 0 or step == settings.steps:
+            seconds = time.time() - began
+            print(
+                f"{name}step {step}/{settings.steps}  loss {sum(losses) / len(losses):.4f}  "
+                f"{tokens / 1e6:.2f} M tokens since step {start}  {tokens / seconds:.0f} tokens/s  "
+                f"{seconds:.0f} s",
+                flush=True,
+            )
+            losses.clear()
+
+
 def main() -> None:
     """Train and export to DIR/generator."""
     parser = argparse.ArgumentParser(
@@ -271,19 +289,7 @@ def main() -> None:
     trainer = Trainer(settings, folder)
     size = sum(p.numel() for p in trainer.model.parameters())
     print(json.dumps({**dataclasses.asdict(settings), "parameters": size}), flush=True)
-    began, tokens, losses, start = time.time(), 0, [], trainer.step
-    for step, count, loss in trainer.run():
-        tokens += count
-        losses.append(loss)
-        if step % settings.log_every == 0 or step == settings.steps:
-            seconds = time.time() - began
-            print(
-                f"step {step}/{settings.steps}  loss {sum(losses) / len(losses):.4f}  "
-                f"{tokens / 1e6:.2f} M tokens since step {start}  {tokens / seconds:.0f} tokens/s  "
-                f"{seconds:.0f} s",
-                flush=True,
-            )
-            losses.clear()
+    train_aloud(trainer)
     export(trainer.model, trainer.tokenizer, folder / "generator")
 
 

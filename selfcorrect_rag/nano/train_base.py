@@ -7,14 +7,13 @@ on from the newest checkpoint after a kill and ends in the same weights.
 """
 
 import argparse
-import time
 from pathlib import Path
 
 from selfcorrect_rag.nano.batches import Encoded, Weights, encode
 from selfcorrect_rag.nano.completions import Lessons
 from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture, Row, row
 from selfcorrect_rag.nano.outputs import without_tokens
-from selfcorrect_rag.nano.train import Settings, Trainer, export
+from selfcorrect_rag.nano.train import Settings, Trainer, export, train_aloud
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
     END_PARAGRAPH,
@@ -67,13 +66,7 @@ def main() -> None:
     folder: Path = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(BASE, folder, data=Reading)
-    began, losses = time.time(), []
-    for step, _, loss in trainer.run():
-        losses.append(loss)
-        if step % BASE.log_every == 0 or step == BASE.steps:
-            mean, took = sum(losses) / len(losses), time.time() - began
-            print(f"step {step}/{BASE.steps}  loss {mean:.4f}  {took:.0f} s", flush=True)
-            losses.clear()
+    train_aloud(trainer)
     export(trainer.model, trainer.tokenizer, folder / "base")
 
 

@@ -9,7 +9,6 @@ The same command goes on from the newest checkpoint after a kill and ends in the
 import argparse
 import json
 import re
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -27,7 +26,7 @@ from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements
 from selfcorrect_rag.nano.teacher import labelled_by_teacher
 from selfcorrect_rag.nano.tokenizer import BOS, EOS, PAD
-from selfcorrect_rag.nano.train import Settings, Trainer, export
+from selfcorrect_rag.nano.train import Settings, Trainer, export, train_aloud
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.critic_data import critic_asked
@@ -138,13 +137,7 @@ def main() -> None:
     print(f"the teacher has judged {sum(map(len, cases)):,} times", flush=True)
     data = partial(CriticLessons, cases=cases)
     trainer = Trainer(CRITIC, folder, start=args.start, data=data)
-    began, losses = time.time(), []
-    for step, _, loss in trainer.run():
-        losses.append(loss)
-        if step % CRITIC.log_every == 0 or step == CRITIC.steps:
-            mean, took = sum(losses) / len(losses), time.time() - began
-            print(f"step {step}/{CRITIC.steps}  loss {mean:.4f}  {took:.0f} s", flush=True)
-            losses.clear()
+    train_aloud(trainer)
     export(trainer.model, chat_tokenizer(trainer.tokenizer), folder / "critic")
 
 

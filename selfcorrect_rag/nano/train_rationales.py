@@ -6,7 +6,6 @@ The same command goes on from the newest checkpoint after a kill and ends in the
 """
 
 import argparse
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from selfcorrect_rag.nano.batches import Encoded
 from selfcorrect_rag.nano.completions import Lessons, encode
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.rationales import ABOUT_DOCUMENT, completions, new_reading
-from selfcorrect_rag.nano.train import Settings, Trainer, export
+from selfcorrect_rag.nano.train import Settings, Trainer, export, train_aloud
 from selfcorrect_rag.nano.world import World
 
 FIRST = Settings(steps=1700, hints=0.3, early=0.3, rate=2e-3, flat=0.3, threads=1)
@@ -65,13 +64,7 @@ def main() -> None:
         stage = folder / f"stage-{number}"
         stage.mkdir(parents=True, exist_ok=True)
         trainer = Trainer(settings, stage, start=start, data=RationaleLessons, reader=Numberer)
-        began, losses = time.time(), []
-        for step, _, loss in trainer.run():
-            losses.append(loss)
-            if step % settings.log_every == 0 or step == settings.steps:
-                mean, took = sum(losses) / len(losses), time.time() - began
-                print(f"stage {number} step {step}/{settings.steps}  loss {mean:.4f}  {took:.0f} s")
-                losses.clear()
+        train_aloud(trainer, f"stage {number} ")
         start = (folder if number == len(STAGES) else stage) / "rationale_model"
         export(trainer.model, trainer.tokenizer, start)
 
