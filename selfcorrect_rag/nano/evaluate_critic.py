@@ -1,6 +1,6 @@
 """What prompts give and reflection tokens give, on names and wordings never trained on.
 
-    python -m selfcorrect_rag.nano.evaluate_critic [--model DIR] [--cases 300]
+    python -m selfcorrect_rag.nano.evaluate_critic --model DIR [--cases 300]
 
 The nano critic labels what a rule has labelled, as a fine-tuned critic, and of a few as a chat
 model by the paper's longer prompts. Then both answer the same questions through Self-RAG, from one
@@ -26,7 +26,7 @@ from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.transformers_chat import TransformersChat
 from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.embedded import critic_path, load_generator
+from selfcorrect_rag.nano.embedded import load_generator
 from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.self_rag import create_self_rag
@@ -120,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", type=Path, default=critic_path(), help="as train_critic made it")
+    parser.add_argument("--model", type=Path, required=True, help="as train_critic made it")
     parser.add_argument("--cases", type=int, default=300)
     args = parser.parse_args()
     critic, made = TransformersChat.from_pretrained(args.model), judged(args.cases)

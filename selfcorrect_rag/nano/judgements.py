@@ -31,37 +31,40 @@ class Labelled(NamedTuple):
 
 
 def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[Labelled]:
-    """What can be asked about one made-up question, and about one task that wants no facts."""
+    """What can be asked about one made-up question, and about one task that wants no facts.
+
+    ISREL and ISSUP, which are hard to learn, are asked for more often than the rest.
+    """
     case = new_case(world, most, held_out)
     question = case.question if held_out else disguise(world, case.question)
     chore, reply = task(world, held_out)
     asked = Instance(question)
-    yield Labelled("retrieval", asked, "[Yes]")
-    yield Labelled("retrieval", Instance(chore), "[No]")
-    given = asked._replace(evidence=case.gold.text)
-    yield Labelled(WRITING, given, case.answer, case.evidence)
-    yield Labelled(WRITING, asked._replace(evidence=case.distractor().text), NOT_SAID, "")
-    yield Labelled(WRITING, Instance(chore), reply)
     yield from _relevance(world, case, asked)
     yield from _groundness(world, case, asked)
-    yield from _more(world, case, asked, reply)
-    yield from _utility(world, case, asked, Instance(chore, output=reply))
+    if world.chance(0.5):
+        yield Labelled("retrieval", asked, "[Yes]")
+        yield Labelled("retrieval", Instance(chore), "[No]")
+        yield from _utility(world, case, asked, Instance(chore, output=reply))
+    else:
+        yield from _more(world, case, asked, reply)
+        yield from _writing(world, case, asked, chore, reply)
 
 
 def _relevance(world: World, case: Case, asked: Instance) -> Iterator[Labelled]:
     given = asked._replace(evidence=case.gold.text)
     yield Labelled("relevance", given, "[Relevant]", case.evidence)
-    unhelpful = (case.missing, case.other, case.similar, case.stranger)
-    wrong = world.random.choices(unhelpful, (6, 3, 3, 1))[0]()
-    yield Labelled("relevance", asked._replace(evidence=wrong.text), "[Irrelevant]", "")
+    another = world.choice((case.other, case.similar))
+    for unhelpful in (case.missing(), another()):
+        yield Labelled("relevance", asked._replace(evidence=unhelpful.text), "[Irrelevant]", "")
 
 
 def _groundness(world: World, case: Case, asked: Instance) -> Iterator[Labelled]:
     given = asked._replace(evidence=case.gold.text)
     right = given._replace(segment=case.answer)
     yield Labelled("groundness", right, "[Fully supported]", case.evidence)
-    none, wrong = "[No support / Contradictory]", given._replace(segment=case.wrong_answer())
-    yield Labelled("groundness", wrong, none, case.evidence)
+    none = "[No support / Contradictory]"
+    for text in dict.fromkeys(case.wrong_answer() for _ in range(2)):
+        yield Labelled("groundness", given._replace(segment=text), none, case.evidence)
     if world.chance(0.5):
         beside = right._replace(evidence=case.distractor().text)
         yield Labelled("groundness", beside, none, "")
@@ -87,9 +90,18 @@ def _utility(world: World, case: Case, asked: Instance, chore: Instance) -> Iter
     other = new_case(world, case.most)
     yield Labelled("utility", asked._replace(output=other.answer), "2")
     yield Labelled("utility", asked._replace(output=NOT_SAID), "1")
+    padded = asked._replace(output=f"{case.answer} {_beside(world, case)}")
+    yield Labelled("utility", padded, "4")
+
+
+def _writing(
+    world: World, case: Case, asked: Instance, chore: str, reply: str
+) -> Iterator[Labelled]:
+    given = asked._replace(evidence=case.gold.text)
+    yield Labelled(WRITING, given, case.answer, case.evidence)
     if world.chance(0.5):
-        padded = asked._replace(output=f"{case.answer} {_beside(world, case)}")
-        yield Labelled("utility", padded, "4")
+        yield Labelled(WRITING, asked._replace(evidence=case.missing().text), NOT_SAID, "")
+        yield Labelled(WRITING, Instance(chore), reply)
 
 
 def _beside(world: World, case: Case) -> str:

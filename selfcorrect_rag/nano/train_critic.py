@@ -31,12 +31,14 @@ from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.critic_data import critic_asked
 
-CRITIC = Settings(steps=1600, hints=0.3, early=0.15, rate=2e-3, flat=0.3, threads=1)
+CRITIC = Settings(steps=2000, hints=0.5, early=0.2, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short passages."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
-CASES = 4000
+CASES = 6000
 """Made-up questions that the teacher judges."""
+CHAT = 0.4
+"""Share that is asked as of a chat model; those prompts are long."""
 LABEL = 4.0
 """Weight of a label in the loss; a word of an answer has 1."""
 TOGETHER = 16
@@ -46,8 +48,8 @@ ROW = 2048
 
 
 class CriticLessons(Lessons):
-    """One aspect a row, with what is asked under its instructions as branches: half of the rows as
-    a chat model is asked, by the paper's tables, and half as a fine-tuned critic is."""
+    """One aspect a row, with what is asked under its instructions as branches: some as a chat
+    model is asked, by the paper's tables, and some as a fine-tuned critic is."""
 
     name = "critic"
 
@@ -66,7 +68,7 @@ class CriticLessons(Lessons):
         easy = len(self._cases) // 4
         for case in world.random.sample(self._cases[:easy] if early else self._cases, TOGETHER):
             for made in case:
-                is_chat = made.aspect == WRITING or world.chance(0.5)
+                is_chat = made.aspect == WRITING or world.chance(CHAT)
                 asked[made.aspect, is_chat].append(_completion(made, is_chat))
         return [row for texts in asked.values() for row in _rows(self.tokenizer, texts)]
 
@@ -76,7 +78,7 @@ def critic_cases(count: int, seed: int) -> list[list[Labelled]]:
     short."""
     world = World(f"critic/{seed}")
     return [
-        list(judgements(world, 1 if number < count // 4 else world.choice((1, 3, 5))))
+        list(judgements(world, 1 if number < count // 4 else world.choice((1, 2, 4))))
         for number in range(count)
     ]
 
