@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.nano.chat_model import NanoChatModel
+from selfcorrect_rag.nano.rule_chat_model import RuleChatModel
 from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -35,9 +35,9 @@ def load_rationale_model(**options: Any) -> TransformersReflectionLLM:
     return TransformersReflectionLLM.from_pretrained(rationale_model_path(), **options)
 
 
-def load_chat_model() -> NanoChatModel:
+def load_chat_model() -> RuleChatModel:
     """A rule that plays the chat model of an agent: it asks its tool and repeats the answer."""
-    return NanoChatModel()
+    return RuleChatModel()
 
 
 def demo_passages() -> Iterator[Document]:

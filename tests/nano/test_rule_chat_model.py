@@ -8,7 +8,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag.nano import load_chat_model
-from selfcorrect_rag.nano.chat_model import NO_QUESTION, NO_TOOL
+from selfcorrect_rag.nano.rule_chat_model import NO_QUESTION, NO_TOOL
 
 
 @tool

@@ -19,7 +19,7 @@ NO_TOOL = "(a rule, not a language model) I can only ask a tool, and none is bou
 NO_QUESTION = "(a rule, not a language model) I was asked nothing."
 
 
-class NanoChatModel(BaseChatModel):
+class RuleChatModel(BaseChatModel):
     """A rule in the place of a chat model: it understands nothing and writes nothing of its own.
 
     It hands the user's last question, word for word, to the first tool that is bound, and then
