@@ -5,6 +5,7 @@ python integrations/chat_ui/check.py [--chromium PATH] [options of start.py]
 
 import argparse
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,13 @@ def ask(page: Page, address: str, screenshot: Path) -> str:
     return page.inner_text("body")
 
 
+def free_port() -> int:
+    """A port where nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -37,7 +45,9 @@ def main() -> None:
     parser.add_argument("--screenshot", type=Path, default=Path("build/chat_ui.png"))
     args, further = parser.parse_known_args()
     args.screenshot.parent.mkdir(parents=True, exist_ok=True)
-    chat = subprocess.Popen([sys.executable, START, *further], stdout=subprocess.PIPE, text=True)
+    ports = ["--port", str(free_port()), "--server-port", str(free_port())]
+    command = [sys.executable, START, *ports, *further]
+    chat = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         lines = iter(chat.stdout or [])
         address = next((x.split()[1] for x in lines if x.startswith("ready:")), None)
