@@ -1,5 +1,11 @@
 """Tiny models and tokenizers made here: no downloads, no network."""
 
+import os
+
+# Read when transformers is imported: a name that is no folder is not looked for on a hub, which
+# takes the better part of a minute to fail where there is no network.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 import pytest
 import torch
 from tokenizers import (
