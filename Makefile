@@ -41,7 +41,7 @@ nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators D
 nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano generator
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_rationales --out build/rationales
 
-nano-critic: $(VENV)/.train  ## train the nano critic on a teacher's labels, from the nano generator
+nano-critic: $(VENV)/.train  ## train a nano critic on a teacher's labels, from the nano generator: hours; its weights do not ship yet
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_critic --out build/critic
 
 nano-pipeline: $(VENV)/.train  ## a generator as the paper makes one: base, critic, data by Algorithm 3; hours, not what ships

@@ -82,11 +82,7 @@ def _made_up(count: int) -> tuple[list[dict[str, Any]], Runnable[str, list[Docum
     rows, found = [], {}
     for _ in range(count):
         case = new_case(world, SENTENCES, held_out=True)
-        passages = [case.gold, *(case.distractor() for _ in range(4))]
-        world.random.shuffle(passages)
-        found[case.question] = [
-            Document(" ".join(p.sentences), metadata={"title": p.title}) for p in passages
-        ]
+        found[case.question] = case.documents()
         rows.append({"question": case.question, "answers": [case.target], "kind": "fact"})
     latest: list[Document] = []
 

@@ -142,15 +142,21 @@ def _answers(row: Row, offsets: Sequence[tuple[int, int]]) -> list[float]:
     if row.answer is None:
         return [-1.0] * len(offsets)
     begin, end = row.text.rindex(PARAGRAPH) + len(PARAGRAPH), row.text.rindex(END_PARAGRAPH)
-    pattern = rf"(?<!\w){re.escape(row.answer)}(?!\w)"
-    found = list(re.finditer(pattern, row.text[begin:end], re.IGNORECASE)) if row.answer else []
-    spans = [(begin + match.start(), begin + match.end()) for match in found]
+    spans = spans_of(row.answer, row.text, begin, end)
     return [
         -1.0
         if start < begin or stop > end or start == stop
         else float(any(start < last and first < stop for first, last in spans))
         for start, stop in offsets
     ]
+
+
+def spans_of(answer: str, text: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """Where ``answer`` stands as whole words in ``text[begin:end]``, in any case; an empty one
+    nowhere."""
+    pattern = rf"(?<!\w){re.escape(answer)}(?!\w)"
+    found = re.finditer(pattern, text[begin:end], re.IGNORECASE) if answer else ()
+    return [(begin + match.start(), begin + match.end()) for match in found]
 
 
 def collate(rows: Sequence[Encoded]) -> Batch:

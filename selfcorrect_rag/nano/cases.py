@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from langchain_core.documents import Document
+
 from selfcorrect_rag.nano.language import (
     Entity,
     Passage,
@@ -87,6 +89,17 @@ class Case:
         return self.world.random.choices(
             (self.other, self.similar, self.stranger, self.missing), (2, 3, 1, 4)
         )[0]()
+
+    def documents(self, distractors: int = 4) -> list[Document]:
+        """The gold passage among ``distractors`` that do not answer, in random order."""
+        passages = [self.gold, *(self.distractor() for _ in range(distractors))]
+        self.world.random.shuffle(passages)
+        return [document(passage) for passage in passages]
+
+
+def document(passage: Passage) -> Document:
+    """A passage as a retriever gives it."""
+    return Document(" ".join(passage.sentences), metadata={"title": passage.title})
 
 
 def new_case(world: World, most: int, held_out: bool = False) -> Case:

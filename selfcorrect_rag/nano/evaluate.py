@@ -20,7 +20,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.nano.cases import Case, new_case
+from selfcorrect_rag.nano.cases import Case, document, new_case
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.examples import task
 from selfcorrect_rag.nano.language import Passage, answer
@@ -107,9 +107,7 @@ class Evaluation:
         graph = create_self_rag(self.llm, lambda query: [])
         chosen, first, best = [], [], []
         for case in self.cases:
-            passages = [case.gold, *(case.distractor() for _ in range(4))]
-            self.world.random.shuffle(passages)
-            asked: Any = {"question": case.question, "documents": [_document(p) for p in passages]}
+            asked: Any = {"question": case.question, "documents": case.documents()}
             context: Any = {"mode": "always", "depth": 1, "segment_tokens": TOKENS}
             result = graph.invoke(asked, context=context)
             right = [case.target in candidate["text"] for candidate in result["candidates"]]
@@ -131,7 +129,7 @@ class Evaluation:
 
     def _write(self, passages: Sequence[Passage]) -> list[Segment]:
         prompts = [
-            segment_prompt(question, [], [_document(passage)], "retrieve", 0)
+            segment_prompt(question, [], [document(passage)], "retrieve", 0)
             for question, passage in zip(self._questions(), passages, strict=True)
         ]
         return self.llm.generate_segments(prompts, max_tokens=TOKENS)
@@ -140,7 +138,7 @@ class Evaluation:
         """ISSUP scores of given answers to the gold passage."""
         prompts = []
         for case, text in said:
-            prompt = segment_prompt(case.question, [], [_document(case.gold)], "retrieve", 0)
+            prompt = segment_prompt(case.question, [], [document(case.gold)], "retrieve", 0)
             given = (Part(RELEVANT, "control"), Part(text, "untrusted"))
             prompts.append(Prompt(parts=(*prompt.parts, *given)))
         judged = self.llm.choose(prompts, Group.ISSUP)
@@ -191,10 +189,6 @@ def contains(text: str, answers: Iterable[str]) -> bool:
     return any(
         re.search(rf"(?<!\w){re.escape(answer.lower())}(?!\w)", text.lower()) for answer in answers
     )
-
-
-def _document(passage: Passage) -> Document:
-    return Document(" ".join(passage.sentences), metadata={"title": passage.title})
 
 
 def _isrel(segment: Segment) -> float:

@@ -84,9 +84,7 @@ def answers(critic: TransformersChat, cases: int) -> dict[str, float]:
     calls = []
     for _ in range(cases):
         case = new_case(world, SENTENCES, held_out=True)
-        passages = [case.gold, *(case.distractor() for _ in range(4))]
-        world.random.shuffle(passages)
-        documents = [Document(" ".join(p.sentences), metadata={"title": p.title}) for p in passages]
+        documents = case.documents()
         by_tokens = _result(tokens, case.question, documents)
         by_prompts = _result(prompted, case.question, documents)
         right["tokens"].append(case.target in by_tokens["answer"])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from langchain_core.documents import Document
 
 from selfcorrect_rag.instruct_prompts import inference_prompt
-from selfcorrect_rag.nano.cases import Case, new_case
+from selfcorrect_rag.nano.cases import Case, document, new_case
 from selfcorrect_rag.nano.completions import Completion, Piece
 from selfcorrect_rag.nano.language import Passage, ask, new_entity, passage
 from selfcorrect_rag.nano.world import World
@@ -60,10 +60,7 @@ class Reading:
     @property
     def documents(self) -> list[Document]:
         """The pages as a retriever gives them."""
-        return [
-            Document(" ".join(page.sentences), metadata={"title": page.title})
-            for page in self.pages
-        ]
+        return [document(page) for page in self.pages]
 
 
 def new_reading(world: World, count: int = 5, *, most: int = 4, held_out: bool = False) -> Reading:

@@ -2,8 +2,8 @@
 
     OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_base --out DIR
 
-It never sees a reflection token: critic and generator are fine-tuned from it. The same command goes
-on from the newest checkpoint after a kill and ends in the same weights.
+It never sees a reflection token: `make nano-pipeline` fine-tunes a critic and a generator from it.
+The same command goes on from the newest checkpoint after a kill and ends in the same weights.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from selfcorrect_rag.nano.batches import Encoded, Weights, encode
 from selfcorrect_rag.nano.completions import Lessons
-from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture, Row, row
+from selfcorrect_rag.nano.examples import EARLY, MAIN, Row, row
 from selfcorrect_rag.nano.outputs import without_tokens
 from selfcorrect_rag.nano.train import Settings, Trainer, export, train_aloud
 from selfcorrect_rag.nano.world import World
@@ -35,22 +35,23 @@ class Reading(Lessons):
     name = "base"
 
     def rows(self, world: World, early: bool) -> list[Encoded]:
-        mixture: Mixture = EARLY if early else MAIN
-        made = encode(self.tokenizer, [_plain(row(world, mixture)) for _ in range(256)], Weights())
-        return [
-            self._weighted(one, COPIED if early else 0.0) for one in made if len(one) <= LONGEST
-        ]
-
-    def _weighted(self, made: Encoded, copied: float) -> Encoded:
-        """What is written counts 1, a passage ``copied``, and the prompt nothing."""
+        plain = [_plain(row(world, EARLY if early else MAIN)) for _ in range(256)]
+        made = encode(self.tokenizer, plain, Weights())
         vocabulary = self.tokenizer.get_vocab()
-        opens, closes = vocabulary[PARAGRAPH], vocabulary[END_PARAGRAPH]
-        inside = False
-        for position, token in enumerate(made.ids):
-            inside = (inside or token == opens) and token != closes
-            written = made.branch[position] and token != closes
-            made.weights[position] = copied if inside else float(written)
-        return made
+        borders = vocabulary[PARAGRAPH], vocabulary[END_PARAGRAPH]
+        kept = [one for one in made if len(one) <= LONGEST]
+        for one in kept:
+            _weigh(one, COPIED if early else 0.0, *borders)
+        return kept
+
+
+def _weigh(made: Encoded, copied: float, opens: int, closes: int) -> None:
+    """What is written counts 1, a passage ``copied``, and the prompt nothing."""
+    inside = False
+    for position, token in enumerate(made.ids):
+        inside = (inside or token == opens) and token != closes
+        written = made.branch[position] and token != closes
+        made.weights[position] = copied if inside else float(written)
 
 
 def _plain(made: Row) -> Row:

@@ -8,7 +8,6 @@ The same command goes on from the newest checkpoint after a kill and ends in the
 
 import argparse
 import json
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -19,8 +18,9 @@ from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.asking_prompts import writing_prompt
 from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.critic import critic_prompt
-from selfcorrect_rag.nano.batches import Encoded
+from selfcorrect_rag.nano.batches import Encoded, spans_of
 from selfcorrect_rag.nano.completions import Completion, Lessons, Piece, encode
 from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements
@@ -106,12 +106,9 @@ def _told(prompt: str, made: Labelled) -> list[Piece]:
     start = prompt.rindex(evidence)
     stop = start + len(evidence)
     pieces, last = [Piece(prompt[:start])], start
-    if made.answer:
-        for found in re.finditer(rf"(?<!\w){re.escape(made.answer)}(?!\w)", prompt[:stop], re.I):
-            if found.start() >= start:
-                pieces.append(Piece(prompt[last : found.start()], hint=0.0))
-                pieces.append(Piece(found[0], hint=1.0))
-                last = found.end()
+    for begin, end in spans_of(made.answer, prompt, start, stop):
+        pieces += [Piece(prompt[last:begin], hint=0.0), Piece(prompt[begin:end], hint=1.0)]
+        last = end
     return [*pieces, Piece(prompt[last:stop], hint=0.0), Piece(prompt[stop:])]
 
 
@@ -134,9 +131,10 @@ def main() -> None:
     folder: Path = args.out
     folder.mkdir(parents=True, exist_ok=True)
     cases = critic_cases(CASES, CRITIC.seed)
-    labels = iter(labelled_by_teacher([made for case in cases for made in case], folder / "labels"))
+    every = [made for case in cases for made in case]
+    with require("tqdm", "train").tqdm(desc="labels", unit="") as bar:
+        labels = iter(labelled_by_teacher(every, folder / "labels", bar.update))
     cases = [[next(labels) for _ in case] for case in cases]
-    print(f"the teacher has judged {sum(map(len, cases)):,} times", flush=True)
     data = partial(CriticLessons, cases=cases)
     trainer = Trainer(CRITIC, folder, start=args.start, data=data)
     train_aloud(trainer)

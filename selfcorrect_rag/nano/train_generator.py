@@ -3,12 +3,12 @@ made-up world, Algorithm 3 with the nano critic and a Chroma index, fine-tuning 
 
     python -m selfcorrect_rag.nano.train_generator --base DIR --critic DIR --out DIR
 
-Each of the three steps is the entrypoint that users have, and goes on after a kill.
+Index, data and fine-tuning are by the functions that users have; each goes on after a kill.
 """
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from selfcorrect_rag.extras import require
@@ -16,9 +16,9 @@ from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.nano.outputs import outputs
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.training.fine_tuning import Running
-from selfcorrect_rag.training.generator import GeneratorSettings, train_generator
+from selfcorrect_rag.training.generator import PRESETS, train_generator
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
-from selfcorrect_rag.training.generator_rows import GeneratorRow, read_generator_rows
+from selfcorrect_rag.training.generator_rows import read_generator_rows
 
 ROWS = 8000
 PASSAGES = 3
@@ -41,12 +41,11 @@ def make_data(critic: Path, out: Path, rows: int = ROWS) -> Path:
         index.add(list(pages.values()))
     file = out / "generator-data.jsonl"
     settings = GeneratorDataSettings("the nano critic", "the made-up world", passages=PASSAGES)
-    todo: list[GeneratorRow] = [one.row for one in made]
-    with require("tqdm", "train").tqdm(total=len(todo), desc="rows", unit="") as bar:
+    with require("tqdm", "train").tqdm(total=len(made), desc="rows", unit="") as bar:
         report = make_generator_data(
             Critic.from_pretrained(critic, batch=16),
             index.as_retriever(PASSAGES),
-            todo,
+            [one.row for one in made],
             file,
             settings,
             on_rows=bar.update,
@@ -67,9 +66,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     data = read_generator_rows(make_data(args.critic, args.out, args.rows))
-    settings = GeneratorSettings(
-        model=str(args.base), epochs=3.0, rate=1e-3, batch=32, together=16, longest=640
-    )
+    settings = replace(PRESETS["nano"], model=str(args.base), rate=1e-3, batch=32)
     report = train_generator(data, args.out, settings, Running(save_steps=100))
     print(json.dumps(report, indent=2))
 

@@ -14,6 +14,7 @@ import pytest
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.training.critic_data import critic_labelling
+from tests.commands.mistakes import assert_said_in_one_line
 from tests.training.critic_runs import SETTINGS, data, instances
 from tests.training.scripted import lines
 from tests.training.teacher import Teacher, asked_about, label, quick
@@ -69,10 +70,7 @@ def test_what_a_user_can_mend_is_one_line(
         monkeypatch.setitem(sys.modules, name, None)
     data(tmp_path / "rows.jsonl", 1)
     assert main(command(tmp_path, *options)) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("selfcorrect-rag: ")
-    assert error.count("\n") == 1
-    assert message in error
+    assert_said_in_one_line(capsys, message)
 
 
 @pytest.mark.parametrize("option", ["--sample", "--concurrency", "--attempts", "--max-tokens"])

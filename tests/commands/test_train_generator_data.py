@@ -19,6 +19,7 @@ from selfcorrect_rag.nano.embedded import demo_passages
 from selfcorrect_rag.search import BM25Index, ChromaIndex
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_rows import order_faults, read_generator_rows
+from tests.commands.mistakes import assert_said_in_one_line
 from tests.search.stand_ins import WordHash
 from tests.test_docs import BLOCK, ROOT
 from tests.training.generator_runs import ROWS, opinionated
@@ -104,10 +105,7 @@ def test_what_a_user_can_mend_is_one_line(
     for name in ("langchain", "langchain.chat_models"):
         monkeypatch.setitem(sys.modules, name, None)
     assert main(command(*options)) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("selfcorrect-rag: ")
-    assert error.count("\n") == 1
-    assert message in error
+    assert_said_in_one_line(capsys, message)
 
 
 def test_what_is_worth_repeating_is_exit_code_1(

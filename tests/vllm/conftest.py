@@ -31,9 +31,7 @@ SERVER_START = 180
 
 def documents(case: Case, distractors: int = 2) -> list[Document]:
     """The case's gold passage among passages that mislead."""
-    passages = [case.gold, *(case.distractor() for _ in range(distractors))]
-    case.world.random.shuffle(passages)
-    return [Document(" ".join(p.sentences), metadata={"title": p.title}) for p in passages]
+    return case.documents(distractors)
 
 
 @pytest.fixture(scope="session")
