@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from selfcorrect_rag.nano.attention import Borders
 from selfcorrect_rag.nano.examples import Mixture, Row, row
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
@@ -83,7 +84,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows padded on the right, every field of shape (rows, tokens) and as in `Encoded`."""
+    """Rows padded on the right, every tensor of shape (rows, tokens) and as in `Encoded`."""
 
     ids: torch.Tensor
     weights: torch.Tensor
@@ -91,13 +92,8 @@ class Batch:
     branch: torch.Tensor
     hints: torch.Tensor
 
-    def mask(self) -> torch.Tensor:
-        """Who sees whom, (rows, 1, tokens, tokens), true where the second axis may look: back, at
-        what all branches share and at its own branch."""
-        length = self.ids.shape[1]
-        back = torch.ones(length, length, dtype=torch.bool).tril()
-        seen, looking = self.branch[:, None, :], self.branch[:, :, None]
-        return (back & ((seen == 0) | (seen == looking)))[:, None]
+    borders: list[Borders]
+    """Of each row, padding left out."""
 
 
 def encode(
@@ -175,7 +171,13 @@ def collate(rows: Sequence[Encoded]) -> Batch:
         pad("positions", torch.long),
         pad("branch", torch.long),
         pad("hints", torch.float32, -1),
+        [_borders(encoded.branch) for encoded in rows],
     )
+
+
+def _borders(branch: list[int]) -> Borders:
+    ends = [i for i in range(1, len(branch)) if branch[i] != branch[i - 1]]
+    return (*ends, len(branch))
 
 
 class Sized(Protocol):

@@ -21,6 +21,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.architecture import build
+from selfcorrect_rag.nano.attention import BY_BRANCH
 from selfcorrect_rag.nano.batches import Batch, Stream, Weights
 from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture
 from selfcorrect_rag.nano.tokenizer import load_tokenizer, train_tokenizer
@@ -157,7 +158,7 @@ def losses_of(
     with torch.autocast("cpu", torch.bfloat16):
         output = model.model(
             input_ids=batch.ids,
-            attention_mask=batch.mask(),
+            borders=batch.borders,
             position_ids=batch.positions,
             use_cache=False,
             output_hidden_states=True,
@@ -198,6 +199,7 @@ class Trainer:
                 len(self.tokenizer), settings.width, settings.layers, settings.heads, settings.inner
             )
         )
+        self.model.set_attn_implementation(BY_BRANCH)
         self.reader = reader(settings.width)
         self.optimisers = optimisers(self.model, self.reader, settings.rate)
         self.data = data(settings, self.tokenizer)

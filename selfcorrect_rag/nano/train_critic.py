@@ -31,7 +31,7 @@ from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.critic_data import critic_asked
 
-CRITIC = Settings(steps=5000, hints=0.5, early=0.2, rate=2e-3, flat=0.3, threads=1)
+CRITIC = Settings(steps=4000, hints=0.5, early=0.25, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short passages."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""

@@ -5,6 +5,7 @@ import torch
 
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.architecture import build
+from selfcorrect_rag.nano.attention import BY_BRANCH
 from selfcorrect_rag.nano.batches import Weights, collate, encode, token_weights
 from selfcorrect_rag.nano.examples import MAIN, Row, evidence, prompt, row
 from selfcorrect_rag.nano.tokenizer import SPECIAL_TOKENS, load_tokenizer
@@ -75,12 +76,14 @@ def test_a_branch_sees_what_it_follows_and_no_other_branch(tokenizer) -> None:
     world = World("branches")
     rows = [r for r in (row(world, MAIN) for _ in range(40)) if len(r.branches) > 1][:4]
     model = build(len(tokenizer)).eval()
+    model.set_attn_implementation(BY_BRANCH)
     encoded = encode(tokenizer, rows, Weights())
     batch = collate(encoded)
     with torch.no_grad():
         together = model.model(
-            input_ids=batch.ids, attention_mask=batch.mask(), position_ids=batch.positions
+            input_ids=batch.ids, position_ids=batch.positions, borders=batch.borders
         ).last_hidden_state
+        model.set_attn_implementation("sdpa")
         for states, of_row, made in zip(together, encoded, rows, strict=True):
             for number, branch in enumerate(made.branches, start=1):
                 ids = tokenizer(made.text + branch, return_tensors="pt")["input_ids"]
