@@ -10,7 +10,6 @@ from typing import Protocol, TypeVar
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.nano.attention import Borders
 from selfcorrect_rag.nano.examples import Mixture, Row, row
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
@@ -84,16 +83,13 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows padded on the right, every tensor of shape (rows, tokens) and as in `Encoded`."""
+    """Rows padded on the right, every field of shape (rows, tokens) and as in `Encoded`."""
 
     ids: torch.Tensor
     weights: torch.Tensor
     positions: torch.Tensor
     branch: torch.Tensor
     hints: torch.Tensor
-
-    borders: list[Borders]
-    """Of each row, padding left out."""
 
 
 def encode(
@@ -171,13 +167,7 @@ def collate(rows: Sequence[Encoded]) -> Batch:
         pad("positions", torch.long),
         pad("branch", torch.long),
         pad("hints", torch.float32, -1),
-        [_borders(encoded.branch) for encoded in rows],
     )
-
-
-def _borders(branch: list[int]) -> Borders:
-    ends = [i for i in range(1, len(branch)) if branch[i] != branch[i - 1]]
-    return (*ends, len(branch))
 
 
 class Sized(Protocol):

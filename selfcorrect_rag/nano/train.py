@@ -158,7 +158,7 @@ def losses_of(
     with torch.autocast("cpu", torch.bfloat16):
         output = model.model(
             input_ids=batch.ids,
-            borders=batch.borders,
+            branch=batch.branch,
             position_ids=batch.positions,
             use_cache=False,
             output_hidden_states=True,

@@ -11,7 +11,21 @@ from pathlib import Path
 
 from selfcorrect_rag.nano.batches import Encoded, Weights, encode
 from selfcorrect_rag.nano.completions import Lessons
-from selfcorrect_rag.nano.examples import EARLY, MAIN, Row, row
+from selfcorrect_rag.nano.examples import (
+    EARLY,
+    Mixture,
+    Row,
+    about,
+    answered,
+    choice,
+    claim,
+    mistaken,
+    no_retrieval,
+    row,
+    two_part,
+    unhelpful,
+    unstated,
+)
 from selfcorrect_rag.nano.outputs import without_tokens
 from selfcorrect_rag.nano.train import Settings, Trainer, export, train_aloud
 from selfcorrect_rag.nano.world import World
@@ -23,6 +37,21 @@ from selfcorrect_rag.reflection import (
 )
 
 BASE = Settings(steps=2400, threads=1)
+LATER = Mixture(
+    {
+        answered: 35,
+        unhelpful: 14,
+        unstated: 16,
+        mistaken: 6,
+        no_retrieval: 7,
+        claim: 14,
+        about: 3,
+        two_part: 2,
+        choice: 3,
+    },
+    most=6,
+)
+"""More statements to check than a generator sees: to call one true is to find support."""
 COPIED = 0.15
 """Weight of a passage's text in the first steps, which teach copying."""
 LONGEST = 640
@@ -35,7 +64,7 @@ class Reading(Lessons):
     name = "base"
 
     def rows(self, world: World, early: bool) -> list[Encoded]:
-        plain = [_plain(row(world, EARLY if early else MAIN)) for _ in range(256)]
+        plain = [_plain(row(world, EARLY if early else LATER)) for _ in range(256)]
         made = encode(self.tokenizer, plain, Weights())
         vocabulary = self.tokenizer.get_vocab()
         borders = vocabulary[PARAGRAPH], vocabulary[END_PARAGRAPH]

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.nano import attention, generator_path
 from selfcorrect_rag.nano.architecture import build
-from selfcorrect_rag.nano.attention import BY_BRANCH
 from selfcorrect_rag.nano.batches import Weights, collate, encode, token_weights
 from selfcorrect_rag.nano.examples import MAIN, Row, evidence, prompt, row
 from selfcorrect_rag.nano.tokenizer import SPECIAL_TOKENS, load_tokenizer
@@ -71,17 +70,21 @@ def test_real_rows_count_nothing_before_the_response_and_in_passages(tokenizer) 
             assert set(weights[start + 1 : end + 1]) == {0.0}
 
 
-def test_a_branch_sees_what_it_follows_and_no_other_branch(tokenizer) -> None:
+@pytest.mark.parametrize("short", [0, 10_000])
+def test_a_branch_sees_what_it_follows_and_no_other_branch(
+    tokenizer, monkeypatch: pytest.MonkeyPatch, short: int
+) -> None:
     """Every branch gets the hidden states that it has as a row of its own."""
+    monkeypatch.setattr(attention, "SHORT", short)
     world = World("branches")
     rows = [r for r in (row(world, MAIN) for _ in range(40)) if len(r.branches) > 1][:4]
     model = build(len(tokenizer)).eval()
-    model.set_attn_implementation(BY_BRANCH)
+    model.set_attn_implementation(attention.BY_BRANCH)
     encoded = encode(tokenizer, rows, Weights())
     batch = collate(encoded)
     with torch.no_grad():
         together = model.model(
-            input_ids=batch.ids, position_ids=batch.positions, borders=batch.borders
+            input_ids=batch.ids, position_ids=batch.positions, branch=batch.branch
         ).last_hidden_state
         model.set_attn_implementation("sdpa")
         for states, of_row, made in zip(together, encoded, rows, strict=True):
