@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-pipeline bench bench-graph bench-index bench-demo bench-durability bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-pipeline bench bench-graph bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -50,9 +50,9 @@ nano-pipeline: $(VENV)/.train  ## a generator as the paper makes one: base, crit
 	$(BIN)/python -m selfcorrect_rag.nano.train_generator --base build/pipeline/base/base --critic build/pipeline/critic/critic --out build/pipeline/generator
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate --model build/pipeline/generator/generator
 
-bench: bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag bench-prompted  ## one line of JSON each
+bench: bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted  ## one line of JSON each
 
-bench-graph bench-index bench-demo bench-popqa bench-grading bench-crag bench-prompted bench-transformers_7b: bench-%: $(VENV)/.demo
+bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*
 
 bench-durability: $(VENV)/.dev  ## what keeping threads costs, by saver and durability

@@ -30,7 +30,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
 
 from benchmarks.generator_chat import GeneratorChat
-from benchmarks.popqa import wilson
+from benchmarks.real_text import wilson
 from benchmarks.tutorial import create_tutorial
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
