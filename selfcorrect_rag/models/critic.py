@@ -1,5 +1,6 @@
 """Self-RAG's critic: a language model fine-tuned to answer with reflection tokens (3.2.1)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -42,7 +43,7 @@ def critic_prompt(asked: Asked) -> str:
     return f"### Instruction:\n{asked.instruction}\n\n### Input:\n{asked.input}\n\n### Response:"
 
 
-class Critic:
+class Critic(ABC):
     """Answers with one reflection token of those that it is asked for.
 
     The tokens are plain text to it, as in the official critic; its vocabulary stays as it was. It
@@ -50,22 +51,15 @@ class Critic:
     """
 
     def __init__(
-        self,
-        model: "PreTrainedModel",
-        tokenizer: "PreTrainedTokenizerBase",
-        *,
-        max_tokens: int = MAX_TOKENS,
-        batch: int = 8,
+        self, tokenizer: "PreTrainedTokenizerBase", limit: int, *, is_causal: bool = True
     ) -> None:
-        """Wrap a model that is already loaded; it stays on its device.
+        """Read the tokens as a tokenizer writes them.
 
         Args:
-            model: a causal language model, or one with an encoder and a decoder.
-            tokenizer: its own, with an end token; padding is set where it has none.
-            max_tokens: tokens at which a prompt is cut, its label counted; less where the model
-                can take no more. What is cut is before the prompt's last quarter, where the
-                evidence ends: instruction and output stay.
-            batch: prompts a forward pass.
+            tokenizer: the model's own, with an end token; padding is set where it has none.
+            limit: tokens at which a prompt is cut, its label counted. What is cut is before the
+                prompt's last quarter, where the evidence ends: instruction and output stay.
+            is_causal: whether the model has no encoder.
 
         Raises:
             ModelNotFound: the tokenizer has no end token, or writes two reflection tokens alike.
@@ -73,9 +67,7 @@ class Critic:
         if tokenizer.eos_token_id is None:
             raise ModelNotFound("a critic's tokenizer needs an end token (eos_token)")
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-        self.model: Any = model
-        self.tokenizer, self._batch = tokenizer, batch
-        self._is_causal = not model.config.is_encoder_decoder
+        self.tokenizer, self._is_causal = tokenizer, is_causal
         unknown = tokenizer.unk_token_id  # stands for plain text
         self._special = frozenset(i for i in tokenizer.all_special_ids if i != unknown)
         self._labels = {
@@ -86,35 +78,8 @@ class Critic:
             if len({tuple(ids) for ids in labels.values()}) < len(labels):
                 raise ModelNotFound(f"the tokenizer writes two tokens of {group} alike")
         self._longest = max(len(ids) for labels in self._labels.values() for ids in labels.values())
-        positions = getattr(model.config, "max_position_embeddings", None) or max_tokens
-        self.limit = min(max_tokens, positions) - self._longest
+        self.limit = limit - self._longest
         """Most tokens of a prompt."""
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name_or_path: str | Path,
-        *,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
-        **options: Any,
-    ) -> Self:
-        """Load a checkpoint from a folder or a model hub.
-
-        Args:
-            name_or_path: a folder or a hub name.
-            device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
-            dtype: bfloat16 on CUDA and float32 elsewhere by default.
-            options: further arguments of the class.
-
-        Raises:
-            MissingExtra: torch or transformers is not installed.
-            ModelNotFound: no checkpoint is there, or it cannot be read.
-        """
-        device = device or best_device(require("torch", "local"))
-        dtype = dtype or best_dtype(device)
-        model, tokenizer = load_language_model(name_or_path, dtype)
-        return cls(model.to(device), tokenizer, **options)
 
     def prompt_ids(self, asked: Asked) -> list[int]:
         """The ids of a prompt, however many; text of special tokens is left out of it."""
@@ -143,8 +108,75 @@ class Critic:
         given = {i: answer.token for batch in self.answers(asked) for i, answer in batch.items()}
         return [given[i] for i in range(len(asked))]
 
+    @abstractmethod
     def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
-        """The answers of one forward pass after another, by index in ``asked``, shortest first."""
+        """The answers of one batch after another, by index in ``asked``."""
+
+    def _choices(self, asked: Asked) -> dict[str, list[int]]:
+        labels = self._labels[asked.group]
+        return {token: labels[token] for token in asked.tokens or labels}
+
+    def _label_ids(self, token: str) -> list[int]:
+        ids: list[int] = self.tokenizer(token, add_special_tokens=False)["input_ids"]
+        return [*ids, self.tokenizer.eos_token_id]
+
+
+class TransformersCritic(Critic):
+    """A critic on transformers: a causal language model, or one with an encoder and a decoder."""
+
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        *,
+        max_tokens: int = MAX_TOKENS,
+        batch: int = 8,
+    ) -> None:
+        """Wrap a model that is already loaded; it stays on its device.
+
+        Args:
+            model: a causal language model, or one with an encoder and a decoder.
+            tokenizer: see :class:`Critic`.
+            max_tokens: tokens at which a prompt is cut; less where the model can take no more.
+            batch: prompts a forward pass.
+
+        Raises:
+            ModelNotFound: see :class:`Critic`.
+        """
+        positions = getattr(model.config, "max_position_embeddings", None) or max_tokens
+        is_causal = not model.config.is_encoder_decoder
+        super().__init__(tokenizer, min(max_tokens, positions), is_causal=is_causal)
+        self.model: Any = model
+        self._batch = batch
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Load a checkpoint from a folder or a model hub.
+
+        Args:
+            name_or_path: a folder or a hub name.
+            device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
+            dtype: bfloat16 on CUDA and float32 elsewhere by default.
+            options: further arguments of the class.
+
+        Raises:
+            MissingExtra: torch or transformers is not installed.
+            ModelNotFound: no checkpoint is there, or it cannot be read.
+        """
+        device = device or best_device(require("torch", "local"))
+        dtype = dtype or best_dtype(device)
+        model, tokenizer = load_language_model(name_or_path, dtype)
+        return cls(model.to(device), tokenizer, **options)
+
+    def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
+        """The answers of one forward pass after another, shortest prompts first."""
         prompts = [self.fitted(self.prompt_ids(one)) for one in asked]
         order = sorted(range(len(asked)), key=lambda i: len(prompts[i]))
         for start in range(0, len(order), self._batch):
@@ -152,10 +184,6 @@ class Critic:
             choices = [self._choices(asked[i]) for i in batch]
             decoded = self._decode([prompts[i] for i in batch], choices)
             yield dict(zip(batch, decoded, strict=True))
-
-    def _choices(self, asked: Asked) -> dict[str, list[int]]:
-        labels = self._labels[asked.group]
-        return {token: labels[token] for token in asked.tokens or labels}
 
     def _decode(
         self, prompts: list[list[int]], choices: list[dict[str, list[int]]]
@@ -201,10 +229,6 @@ class Critic:
             )
             answers.append(Answer(token, steps[:size].float().sum().exp().item()))
         return answers
-
-    def _label_ids(self, token: str) -> list[int]:
-        ids: list[int] = self.tokenizer(token, add_special_tokens=False)["input_ids"]
-        return [*ids, self.tokenizer.eos_token_id]
 
 
 def load_language_model(

@@ -83,13 +83,10 @@ class VLLMReflectionLLM(EngineReflectionLLM):
 
     async def _start(self) -> "AsyncLLM":
         from vllm import AsyncEngineArgs
-        from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        defaults: dict[str, Any] = {"disable_log_stats": True}
-        if current_platform.is_cpu():
-            defaults |= CPU_OPTIONS
-        arguments = AsyncEngineArgs(model=self.model, **{**defaults, **self.engine})
+        options = {"disable_log_stats": True, **cpu_options(), **self.engine}
+        arguments = AsyncEngineArgs(model=self.model, **options)
         return AsyncLLM.from_engine_args(arguments)
 
     @property
@@ -169,6 +166,13 @@ def _sampling_params(request: Request) -> "SamplingParams":
         allowed_token_ids=None if request.allowed_ids is None else list(request.allowed_ids),
         **request.sampling,
     )
+
+
+def cpu_options() -> dict[str, Any]:
+    """:data:`CPU_OPTIONS` on vLLM's CPU build; elsewhere, none."""
+    from vllm.platforms import current_platform
+
+    return CPU_OPTIONS if current_platform.is_cpu() else {}
 
 
 def set_environment() -> None:

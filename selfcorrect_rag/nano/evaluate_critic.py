@@ -1,6 +1,6 @@
 """What prompts give and reflection tokens give, on names and wordings never trained on.
 
-    python -m selfcorrect_rag.nano.evaluate_critic --model DIR [--cases 300]
+    python -m selfcorrect_rag.nano.evaluate_critic [--model DIR] [--cases 300]
 
 The nano critic labels what a rule has labelled, as a fine-tuned critic, and of a few as a chat
 model by the paper's longer prompts. Then both answer the same questions through Self-RAG, from one
@@ -20,13 +20,13 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.models.choices import Chooser
-from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.models.drafts import form
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.transformers_chat import TransformersChat
 from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.embedded import load_generator
+from selfcorrect_rag.nano.embedded import critic_path, load_generator
 from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.self_rag import create_self_rag
@@ -50,7 +50,7 @@ def judged(cases: int) -> list[Labelled]:
 def as_critic(folder: Path, made: Sequence[Labelled]) -> list[str | None]:
     """The labels of a fine-tuned critic, asked as Algorithm 3 asks it."""
     asked = [critic_asked(ASPECTS[one.aspect], one.instance) for one in made]
-    tokens = Critic.from_pretrained(folder).judge(asked)
+    tokens = TransformersCritic.from_pretrained(folder).judge(asked)
     names = {a: {t: label for label, t in x.choices.items()} for a, x in ASPECTS.items()}
     return [names[one.aspect][token] for one, token in zip(made, tokens, strict=True)]
 
@@ -118,7 +118,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True, help="as train_critic made it")
+    parser.add_argument(
+        "--model", type=Path, default=critic_path(), help="the nano critic, or yours"
+    )
     parser.add_argument("--cases", type=int, default=300)
     args = parser.parse_args()
     critic, made = TransformersChat.from_pretrained(args.model), judged(args.cases)

@@ -10,6 +10,7 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,10 @@ from selfcorrect_rag.training.critic_data import critic_asked
 
 CRITIC = Settings(steps=4000, hints=0.5, early=0.25, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short passages."""
+STAGES = (CRITIC, replace(CRITIC, steps=500, early=0.0, rate=1e-3, flat=0.12, seed=2))
+"""To judge, and then to answer."""
+JUDGED = 1.0, 0.25
+"""Share of the judgements that each stage learns; answers are learned in both."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
 CASES = 6000
@@ -58,18 +63,22 @@ class CriticLessons(Lessons):
         settings: Settings,
         tokenizer: PreTrainedTokenizerFast,
         cases: Sequence[Sequence[Labelled]],
+        judged: float = 1.0,
     ) -> None:
-        """``cases``: what is asked about one made-up question each."""
+        """``cases``: what is asked about one made-up question each; ``judged``: share of the
+        judgements among it that are learned."""
         super().__init__(settings, tokenizer)
-        self._cases = cases
+        self._cases, self._judged = cases, judged
 
     def rows(self, world: World, early: bool) -> list[Encoded]:
         asked: dict[tuple[str, bool], list[Completion]] = defaultdict(list)
         easy = len(self._cases) // 4
         for case in world.random.sample(self._cases[:easy] if early else self._cases, TOGETHER):
             for made in case:
-                is_chat = made.aspect == WRITING or world.chance(CHAT)
-                asked[made.aspect, is_chat].append(_completion(made, is_chat))
+                is_answer = made.aspect == WRITING
+                if is_answer or self._judged == 1 or world.chance(self._judged):
+                    is_chat = is_answer or world.chance(CHAT)
+                    asked[made.aspect, is_chat].append(_completion(made, is_chat))
         return [row for texts in asked.values() for row in _rows(self.tokenizer, texts)]
 
 
@@ -121,7 +130,7 @@ def _rows(tokenizer: PreTrainedTokenizerFast, texts: Sequence[Completion]) -> li
 
 
 def main() -> None:
-    """Have the cases labelled, train, and export to DIR/critic."""
+    """Have the cases labelled, train stage by stage, and export to DIR/critic."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -135,9 +144,15 @@ def main() -> None:
     with require("tqdm", "train").tqdm(desc="labels", unit="") as bar:
         labels = iter(labelled_by_teacher(every, folder / "labels", bar.update))
     cases = [[next(labels) for _ in case] for case in cases]
-    data = partial(CriticLessons, cases=cases)
-    trainer = Trainer(CRITIC, folder, start=args.start, data=data)
-    train_aloud(trainer)
+    start: Path = args.start
+    for number, (settings, judged) in enumerate(zip(STAGES, JUDGED, strict=True), start=1):
+        stage = folder / f"stage-{number}"
+        stage.mkdir(exist_ok=True)
+        data = partial(CriticLessons, cases=cases, judged=judged)
+        trainer = Trainer(settings, stage, start=start, data=data)
+        train_aloud(trainer, f"stage {number} ")
+        start = stage / "critic"
+        export(trainer.model, trainer.tokenizer, start)
     export(trainer.model, chat_tokenizer(trainer.tokenizer), folder / "critic")
 
 

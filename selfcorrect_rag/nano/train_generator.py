@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.nano.outputs import outputs
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.training.fine_tuning import Running
@@ -43,7 +43,7 @@ def make_data(critic: Path, out: Path, rows: int = ROWS) -> Path:
     settings = GeneratorDataSettings("the nano critic", "the made-up world", passages=PASSAGES)
     with require("tqdm", "train").tqdm(total=len(made), desc="rows", unit="") as bar:
         report = make_generator_data(
-            Critic.from_pretrained(critic, batch=16),
+            TransformersCritic.from_pretrained(critic, batch=16),
             index.as_retriever(PASSAGES),
             [one.row for one in made],
             file,

@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.critic import MAX_TOKENS, Critic, load_language_model
+from selfcorrect_rag.models.critic import (
+    MAX_TOKENS,
+    Critic,
+    TransformersCritic,
+    load_language_model,
+)
 from selfcorrect_rag.training.confusion import agreement_of
 from selfcorrect_rag.training.critic_data import CriticRow
 from selfcorrect_rag.training.fine_tuning import (
@@ -80,7 +85,7 @@ def train_critic(
     model: Any
     model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
     bind(out, settings)
-    critic = Critic(model, tokenizer, max_tokens=settings.longest)
+    critic = TransformersCritic(model, tokenizer, max_tokens=settings.longest)
     task = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
     trainer = fine_tune(
         adapted(model, settings, task),

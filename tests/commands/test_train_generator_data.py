@@ -94,6 +94,7 @@ def test_a_checkpoint_and_a_chroma_index(capsys: pytest.CaptureFixture[str]) -> 
         (["--data", "missing.jsonl"], "cannot read"),
         (["--out", "rows.jsonl"], "is the data"),
         (["--embeddings", "nowhere:x"], "nowhere:x"),
+        (["--critic", "a/folder", "--engine", "vllm"], "selfcorrect-rag[vllm]"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(
@@ -102,7 +103,7 @@ def test_what_a_user_can_mend_is_one_line(
     options: list[str],
     message: str,
 ) -> None:
-    for name in ("langchain", "langchain.chat_models"):
+    for name in ("langchain", "langchain.chat_models", "vllm"):
         monkeypatch.setitem(sys.modules, name, None)
     assert main(command(*options)) == 2
     assert_said_in_one_line(capsys, message)

@@ -13,7 +13,7 @@ from transformers import T5ForConditionalGeneration, Trainer
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
-from selfcorrect_rag.models.critic import Asked, Critic, critic_prompt
+from selfcorrect_rag.models.critic import Asked, Critic, TransformersCritic, critic_prompt
 from selfcorrect_rag.reflection import TOKENS, Group
 from selfcorrect_rag.training.critic import CriticSettings, agreement, train_critic
 from selfcorrect_rag.training.critic_data import CriticDataSettings, CriticRow, critic_labelling
@@ -65,8 +65,12 @@ BASES = {
 each = pytest.mark.parametrize("kind", BASES)
 
 
+def loaded(run: Path, **options: Any) -> TransformersCritic:
+    return TransformersCritic.from_pretrained(run / "critic", device="cpu", **options)
+
+
 def made(kind: str, **options: Any) -> Critic:
-    return Critic(*BASES[kind][0](), **options)
+    return TransformersCritic(*BASES[kind][0](), **options)
 
 
 # Training
@@ -88,7 +92,9 @@ def test_it_learns_reports_and_loads(tmp_path: Path, kind: str) -> None:
     assert sum(counted) == report["rows"]["test"] == sum(r.part == "test" for r in rows)
     assert report["shortened"] == 0
     assert json.loads((tmp_path / "report.json").read_text()) == report
-    critic = Critic.from_pretrained(tmp_path / "critic", max_tokens=settings.longest, device="cpu")
+    critic = TransformersCritic.from_pretrained(
+        tmp_path / "critic", max_tokens=settings.longest, device="cpu"
+    )
     assert agreement(critic, [row for row in rows if row.part == "test"]) == test
 
 
@@ -112,7 +118,9 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     assert not (tmp_path / "cut" / "critic").exists()
     assert train_critic(ROWS, tmp_path / "cut", settings, often, base=causal()) == whole
     one, other = (
-        Critic.from_pretrained(tmp_path / name / "critic", device="cpu").model.state_dict()
+        TransformersCritic.from_pretrained(
+            tmp_path / name / "critic", device="cpu"
+        ).model.state_dict()
         for name in ("whole", "cut")
     )
     assert all(torch.equal(one[key], other[key]) for key in one)
@@ -124,7 +132,9 @@ def test_an_adapter_is_trained_and_merged(tmp_path: Path, kind: str) -> None:
     rows = [row for row in ROWS if row.asked.group in groups]
     settings = dataclasses.replace(TOY, epochs=1, lora=4)
     report = train_critic(rows, tmp_path, settings, base=base())
-    critic = Critic.from_pretrained(tmp_path / "critic", max_tokens=settings.longest, device="cpu")
+    critic = TransformersCritic.from_pretrained(
+        tmp_path / "critic", max_tokens=settings.longest, device="cpu"
+    )
     assert agreement(critic, [row for row in rows if row.part == "test"]) == report["test"]
     beside = PeftModel.from_pretrained(base()[0], tmp_path / "adapter").merge_and_unload()
     trained, begun = beside.state_dict(), base()[0].state_dict()
@@ -206,7 +216,7 @@ def test_a_tokenizer_that_writes_tokens_alike_is_refused() -> None:
     model, words = encoder_decoder()
     words.backend_tokenizer.normalizer = normalizers.Replace(Regex("Partially|Fully"), "E")
     with pytest.raises(ModelNotFound, match=r"ISSUP alike"):
-        Critic(model, words)
+        TransformersCritic(model, words)
 
 
 @each
@@ -269,7 +279,7 @@ def test_from_labels_to_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "ISSUP: the teacher's token, and how often the critic gave each" in printed
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert accuracy.split()[2] == f"{100 * report['test']['accuracy']['Retrieve']:.1f}"
-    critic = Critic.from_pretrained(tmp_path / "run" / "critic", device="cpu")
+    critic = loaded(tmp_path / "run")
     assert critic.judge([ASKED])[0] in TOKENS[Group.ISREL]
 
 
