@@ -47,24 +47,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "provider; prompts ask a chat model for what it has no reflection tokens for. Default: "
         "transformers.",
     )
-    group.add_argument(
-        "--device", help="transformers: cpu, cuda, cuda:1, mps; the best one here by default"
-    )
-    group.add_argument(
-        "--dtype",
-        choices=["auto", "float32", "bfloat16", "float16"],
-        help="transformers and vllm: type of the weights",
-    )
-    group.add_argument(
-        "--tensor-parallel", type=int, metavar="N", help="vllm: split the model over N GPUs"
-    )
-    group.add_argument(
-        "--engine-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="vllm: any other of its engine arguments, such as max_model_len=4096; repeatable",
-    )
+    add_hardware_options(group)
     group.add_argument(
         "--base-url",
         default="http://localhost:8000",
@@ -80,6 +63,29 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_hardware_options(parser: "argparse._ActionsContainer") -> None:
+    """Add what transformers and vLLM need to know of the machine; checked by
+    :func:`check_hardware`."""
+    parser.add_argument(
+        "--device", help="transformers: cpu, cuda, cuda:1, mps; the best one here by default"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=["auto", "float32", "bfloat16", "float16"],
+        help="transformers and vllm: type of the weights",
+    )
+    parser.add_argument(
+        "--tensor-parallel", type=int, metavar="N", help="vllm: split the model over N GPUs"
+    )
+    parser.add_argument(
+        "--engine-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="vllm: any other of its engine arguments, such as max_model_len=4096; repeatable",
+    )
+
+
 @contextmanager
 def opened_model(args: argparse.Namespace, default: Path) -> Iterator[Runnable[Any, Any]]:
     """The model that the options name, else that in the folder ``default``; closed at the end.
@@ -91,11 +97,9 @@ def opened_model(args: argparse.Namespace, default: Path) -> Iterator[Runnable[A
     """
     match args.engine:
         case "vllm":
-            # Its log goes to standard output, where the answer belongs.
-            os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-            os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+            quiet_vllm()
             model = args.model or str(default)
-            with VLLMReflectionLLM(model=model, engine=_engine_options(args)) as llm:
+            with VLLMReflectionLLM(model=model, engine=engine_options(args)) as llm:
                 yield llm
         case "server":
             key = os.environ.get(API_KEY)
@@ -121,22 +125,39 @@ def check_engine(args: argparse.Namespace) -> None:
         BadEngineOption: an option is not for the chosen engine, or is no NAME=VALUE; or a chat
             model has no name.
     """
+    check_hardware(args)
+    if args.tokenizer and args.engine != "server":
+        raise BadEngineOption("--tokenizer is for --engine server")
+    if args.engine == "chat" and not args.model:
+        raise BadEngineOption("--engine chat takes a --model, such as openai:gpt-4o-mini")
+
+
+def check_hardware(args: argparse.Namespace) -> None:
+    """Refuse what the engine does not take.
+
+    Raises:
+        BadEngineOption: an option is not for the chosen engine, or is no NAME=VALUE.
+    """
     takes = {
         "--device": (args.device, ("transformers",)),
         "--dtype": (args.dtype, ("transformers", "vllm")),
         "--tensor-parallel": (args.tensor_parallel, ("vllm",)),
         "--engine-option": (args.engine_option, ("vllm",)),
-        "--tokenizer": (args.tokenizer, ("server",)),
     }
     for option, (given, engines) in takes.items():
         if given and args.engine not in engines:
             raise BadEngineOption(f"{option} is for --engine {' or '.join(engines)}")
-    if args.engine == "chat" and not args.model:
-        raise BadEngineOption("--engine chat takes a --model, such as openai:gpt-4o-mini")
-    _engine_options(args)
+    engine_options(args)
 
 
-def _engine_options(args: argparse.Namespace) -> dict[str, Any]:
+def quiet_vllm() -> None:
+    """Keep vLLM's log out of standard output, where results belong; before it is imported."""
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+
+def engine_options(args: argparse.Namespace) -> dict[str, Any]:
+    """vLLM's own options among those that were given."""
     options: dict[str, Any] = {}
     if args.tensor_parallel:
         options["tensor_parallel_size"] = args.tensor_parallel

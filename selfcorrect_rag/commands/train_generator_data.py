@@ -4,11 +4,20 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.commands.engines import (
+    BadEngineOption,
+    add_hardware_options,
+    check_hardware,
+    engine_options,
+    quiet_vllm,
+)
 from selfcorrect_rag.commands.training_options import (
     add_calls,
     add_files,
@@ -82,11 +91,9 @@ def add_parser(kinds: Any) -> None:
         default="transformers",
         help="what runs a critic; default: %(default)s",
     )
-    parser.add_argument(
-        "--device", help="of a critic on transformers; the best one here by default"
-    )
+    add_hardware_options(parser)
     add_calls(parser, "calls of a language model or searches")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, check=_check)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -105,17 +112,20 @@ def run(args: argparse.Namespace) -> int:
         return 0
     embeddings = find_embeddings(args.embeddings) if args.embeddings else None
     retriever = open_retriever(args.index, settings.passages, embeddings)
-    critic = _critic(args, settings)
-    bar = require("tqdm", "train").tqdm(total=cost.rows, desc="rows", unit="", file=sys.stderr)
-    labels = 0
+    with (
+        _opened_critic(args, settings) as critic,
+        require("tqdm", "train").tqdm(
+            total=cost.rows, desc="rows", unit="", file=sys.stderr
+        ) as bar,
+    ):
+        labels = 0
 
-    def show(more: int) -> None:
-        nonlocal labels
-        labels += more
-        bar.set_postfix(labels=labels, refresh=False)
-        bar.update(0)
+        def show(more: int) -> None:
+            nonlocal labels
+            labels += more
+            bar.set_postfix(labels=labels, refresh=False)
+            bar.update(0)
 
-    with bar:
         report = make_generator_data(
             critic,
             retriever,
@@ -135,14 +145,30 @@ def run(args: argparse.Namespace) -> int:
     return int(report.failed > 0)
 
 
-def _critic(
+def _check(args: argparse.Namespace) -> None:
+    check_hardware(args)
+    if _is_language_model(args.critic) and args.engine == "vllm":
+        raise BadEngineOption(f"--engine vllm is for a critic, and {args.critic} is any model")
+
+
+@contextmanager
+def _opened_critic(
     args: argparse.Namespace, settings: GeneratorDataSettings
-) -> Critic | Runnable[Any, Any]:
-    if ":" in settings.critic and not Path(settings.critic).exists():
-        return find_language_model(
+) -> Iterator[Critic | Runnable[Any, Any]]:
+    batch = {"batch": args.batch} if args.batch else {}
+    if _is_language_model(settings.critic):
+        yield find_language_model(
             settings.critic, temperature=settings.temperature, max_tokens=settings.max_tokens
         )
-    options = {"batch": args.batch} if args.batch else {}
-    if args.engine == "vllm":
-        return VLLMCritic(settings.critic, **options)
-    return TransformersCritic.from_pretrained(settings.critic, device=args.device, **options)
+    elif args.engine == "vllm":
+        quiet_vllm()
+        with VLLMCritic(settings.critic, **batch, **engine_options(args)) as critic:
+            yield critic
+    else:
+        yield TransformersCritic.from_pretrained(
+            settings.critic, device=args.device, dtype=args.dtype, **batch
+        )
+
+
+def _is_language_model(name: str) -> bool:
+    return ":" in name and not Path(name).exists()

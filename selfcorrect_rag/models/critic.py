@@ -51,14 +51,14 @@ class Critic(ABC):
     """
 
     def __init__(
-        self, tokenizer: "PreTrainedTokenizerBase", limit: int, *, is_causal: bool = True
+        self, tokenizer: "PreTrainedTokenizerBase", max_tokens: int, *, is_causal: bool = True
     ) -> None:
         """Read the tokens as a tokenizer writes them.
 
         Args:
             tokenizer: the model's own, with an end token; padding is set where it has none.
-            limit: tokens at which a prompt is cut, its label counted. What is cut is before the
-                prompt's last quarter, where the evidence ends: instruction and output stay.
+            max_tokens: tokens at which a prompt is cut, its label counted. What is cut is before
+                the prompt's last quarter, where the evidence ends: instruction and output stay.
             is_causal: whether the model has no encoder.
 
         Raises:
@@ -78,8 +78,12 @@ class Critic(ABC):
             if len({tuple(ids) for ids in labels.values()}) < len(labels):
                 raise ModelNotFound(f"the tokenizer writes two tokens of {group} alike")
         self._longest = max(len(ids) for labels in self._labels.values() for ids in labels.values())
-        self.limit = limit - self._longest
-        """Most tokens of a prompt."""
+        self.max_tokens = max_tokens
+
+    @property
+    def limit(self) -> int:
+        """Most tokens of a prompt, at least four."""
+        return max(4, self.max_tokens - self._longest)
 
     def prompt_ids(self, asked: Asked) -> list[int]:
         """The ids of a prompt, however many; text of special tokens is left out of it."""

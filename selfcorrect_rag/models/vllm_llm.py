@@ -1,33 +1,19 @@
 """ReflectionLLM on vLLM in this process: continuous batching over all that is in flight."""
 
-import itertools
-import os
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PrivateAttr
 
-from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel
+from selfcorrect_rag.errors import ModelNotFound, NotAReflectionModel
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.background import BackgroundLoop, together
+from selfcorrect_rag.models.background import together
 from selfcorrect_rag.models.engine_llm import Completion, EngineReflectionLLM, Request
 from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.models.vllm_engine import VLLMEngine, require_vllm
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-CPU_OPTIONS = {
-    "dtype": "float32",
-    "block_size": 32,
-    "kv_cache_memory_bytes": 2 << 30,
-    "enforce_eager": True,
-}
-"""For vLLM's CPU build, whose defaults are blocks too long for the prefixes that candidates share,
-a cache of nine tenths of the memory, and a compiled model, which is slow to start."""
-CPU_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
-"""Where the user has set nothing: the engine and the graph need a core each, and compiling what
-gathers the log-probabilities takes longer than it saves."""
 
 
 class VLLMReflectionLLM(EngineReflectionLLM):
@@ -49,8 +35,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
     """The engine's own options: ``tensor_parallel_size``, ``dtype``, ``max_model_len``,
     ``gpu_memory_utilization`` and all others of vLLM's ``AsyncEngineArgs``."""
 
-    _engine: "AsyncLLM | None" = PrivateAttr(default=None)
-    _numbers: Any = PrivateAttr(default_factory=itertools.count)
+    _engine: VLLMEngine = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         """Start the engine: seconds for a small model, minutes for a large one.
@@ -60,8 +45,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
             NotAReflectionModel: the vocabulary lacks reflection tokens.
             ModelNotFound: no checkpoint is there, or vLLM cannot run it.
         """
-        set_environment()
-        require("vllm", "vllm")
+        require_vllm()
         transformers = require("transformers", "local")
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)
@@ -70,24 +54,9 @@ class VLLMReflectionLLM(EngineReflectionLLM):
             raise NotAReflectionModel(f"{self.model}: {error}") from error
         except (OSError, ValueError, KeyError) as error:
             raise ModelNotFound(f"cannot read a tokenizer from {self.model}: {error}") from error
-        self._loop = BackgroundLoop("vllm")
-        try:
-            engine = self._loop.run(self._start())
-        except BaseException as error:
-            self._loop.close()
-            if isinstance(error, Exception):
-                raise ModelNotFound(f"vLLM cannot run {self.model}: {error}") from error
-            raise
-        self._engine = engine
-        self._begin(controlled, engine.model_config.max_model_len)
-
-    async def _start(self) -> "AsyncLLM":
-        from vllm import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        options = {"disable_log_stats": True, **cpu_options(), **self.engine}
-        arguments = AsyncEngineArgs(model=self.model, **options)
-        return AsyncLLM.from_engine_args(arguments)
+        self._engine = VLLMEngine(self.model, self.engine)
+        self._loop = self._engine.loop
+        self._begin(controlled, self._engine.context_tokens)
 
     @property
     def _llm_type(self) -> str:
@@ -99,10 +68,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
 
     def close(self) -> None:
         """End the engine's processes and free its memory; running calls fail. May be repeated."""
-        super().close()
-        if self._engine is not None:
-            self._engine.shutdown()
-            self._engine = None
+        self._engine.close()
 
     async def _complete(
         self, prompts: Sequence[Sequence[int]], request: Request
@@ -115,7 +81,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
         return await together(self._one(prompt, params) for prompt in prompts)
 
     async def _one(self, prompt: Sequence[int], params: "SamplingParams") -> Completion:
-        (output,) = [output async for output in self._outputs(prompt, params)]
+        (output,) = [output async for output in self._engine.outputs(prompt, params)]
         (completion,) = output.outputs
         wanted = params.logprob_token_ids
         return Completion(
@@ -135,24 +101,8 @@ class VLLMReflectionLLM(EngineReflectionLLM):
         params = _sampling_params(request)
         params.output_kind = RequestOutputKind.DELTA
         async with self._places.take(1):
-            async for output in self._outputs(prompt, params):
+            async for output in self._engine.outputs(prompt, params):
                 yield output.outputs[0].text
-
-    async def _outputs(self, prompt: Sequence[int], params: "SamplingParams") -> AsyncIterator[Any]:
-        from vllm.inputs import tokens_input
-        from vllm.v1.engine.exceptions import EngineDeadError
-
-        assert self._engine is not None  # closing ends the loop that this runs on
-        name = f"selfcorrect-{next(self._numbers)}"
-        outputs = self._engine.generate(tokens_input(list(prompt)), params, name)
-        try:
-            async for output in outputs:
-                yield output
-        except EngineDeadError as error:
-            raise EngineFailed(
-                f"vLLM's engine for {self.model} has died ({error}); its log says why: close this "
-                "LLM and make a new one"
-            ) from error
 
 
 def _sampling_params(request: Request) -> "SamplingParams":
@@ -166,20 +116,3 @@ def _sampling_params(request: Request) -> "SamplingParams":
         allowed_token_ids=None if request.allowed_ids is None else list(request.allowed_ids),
         **request.sampling,
     )
-
-
-def cpu_options() -> dict[str, Any]:
-    """:data:`CPU_OPTIONS` on vLLM's CPU build; elsewhere, none."""
-    from vllm.platforms import current_platform
-
-    return CPU_OPTIONS if current_platform.is_cpu() else {}
-
-
-def set_environment() -> None:
-    """Set what vLLM's CPU build reads at import; elsewhere, nothing."""
-    from importlib.util import find_spec
-
-    torch = require("torch", "vllm")
-    if find_spec("vllm") and not torch.cuda.is_available():
-        for name, value in CPU_ENVIRONMENT.items():
-            os.environ.setdefault(name, value)

@@ -35,9 +35,8 @@ from selfcorrect_rag.training.critic_data import critic_asked
 CRITIC = Settings(steps=4000, hints=0.5, early=0.25, rate=2e-3, flat=0.3, threads=1)
 """The first share reads short passages."""
 STAGES = (CRITIC, replace(CRITIC, steps=500, early=0.0, rate=1e-3, flat=0.12, seed=2))
-"""To judge, and then to answer."""
 JUDGED = 1.0, 0.25
-"""Share of the judgements that each stage learns; answers are learned in both."""
+"""Share of the judgements that each stage learns; answers, which are rare, are learned in both."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
 CASES = 6000
@@ -76,9 +75,10 @@ class CriticLessons(Lessons):
         for case in world.random.sample(self._cases[:easy] if early else self._cases, TOGETHER):
             for made in case:
                 is_answer = made.aspect == WRITING
-                if is_answer or self._judged == 1 or world.chance(self._judged):
-                    is_chat = is_answer or world.chance(CHAT)
-                    asked[made.aspect, is_chat].append(_completion(made, is_chat))
+                if self._judged < 1 and not is_answer and not world.chance(self._judged):
+                    continue
+                is_chat = is_answer or world.chance(CHAT)
+                asked[made.aspect, is_chat].append(_completion(made, is_chat))
         return [row for texts in asked.values() for row in _rows(self.tokenizer, texts)]
 
 
@@ -151,9 +151,8 @@ def main() -> None:
         data = partial(CriticLessons, cases=cases, judged=judged)
         trainer = Trainer(settings, stage, start=start, data=data)
         train_aloud(trainer, f"stage {number} ")
-        start = stage / "critic"
-        export(trainer.model, trainer.tokenizer, start)
-    export(trainer.model, chat_tokenizer(trainer.tokenizer), folder / "critic")
+        start = (folder if number == len(STAGES) else stage) / "critic"
+        export(trainer.model, chat_tokenizer(trainer.tokenizer), start)
 
 
 def chat_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:

@@ -23,7 +23,7 @@ class CaseCritic(ABC):
     """Any critic, as Algorithm 3 asks it."""
 
     calls = 0
-    """Forward passes, or calls of a language model, so far."""
+    """Batches, or calls of a language model, so far."""
 
     @abstractmethod
     def judge(self, cases: Sequence[Case], kept: Path, done: Done) -> list[Label]:

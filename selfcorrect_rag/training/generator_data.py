@@ -119,7 +119,8 @@ def make_generator_data(
 
     Raises:
         BadTrainingData: ``out`` belongs to a run with other settings or to one still going on.
-        EngineFailed: the language model failed for many cases in a row; what came before is kept.
+        EngineFailed: the language model failed for many cases in a row, or the critic's engine has
+            died; what came before is kept.
         RetrievalFailed: the retriever raised; the same holds.
         MissingExtra: sentencex is not installed.
     """

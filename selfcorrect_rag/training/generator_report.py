@@ -37,7 +37,7 @@ class GeneratorDataReport:
     look_alikes: int
     """Control tokens in texts, each broken up by a zero-width space."""
     calls: int
-    """Forward passes of a critic, or calls of a language model, in this run."""
+    """Batches of a critic, or calls of a language model, in this run."""
     queries: int
     """In this run."""
 

@@ -6,9 +6,9 @@ import pytest
 
 from selfcorrect_rag.commands.engines import (
     BadEngineOption,
-    _engine_options,
     add_model_options,
     check_engine,
+    engine_options,
     opened_model,
 )
 from selfcorrect_rag.errors import SelfCorrectError
@@ -37,7 +37,7 @@ def test_the_engines_own_options_pass_through() -> None:
         "--engine-option",
         "quantization=awq",
     )
-    assert _engine_options(args) == {
+    assert engine_options(args) == {
         "tensor_parallel_size": 2,
         "dtype": "bfloat16",
         "max_model_len": 4096,

@@ -95,6 +95,8 @@ def test_a_checkpoint_and_a_chroma_index(capsys: pytest.CaptureFixture[str]) -> 
         (["--out", "rows.jsonl"], "is the data"),
         (["--embeddings", "nowhere:x"], "nowhere:x"),
         (["--critic", "a/folder", "--engine", "vllm"], "selfcorrect-rag[vllm]"),
+        (["--critic", "a/folder", "--engine-option", "max_model_len=9"], "is for --engine vllm"),
+        (["--engine", "vllm"], "is for a critic"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(

@@ -12,7 +12,13 @@ from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.judgements import WRITING, judgements
 from selfcorrect_rag.nano.teacher import Teacher, labelled_by_teacher
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train_critic import CRITIC, CriticLessons, chat_tokenizer, critic_cases
+from selfcorrect_rag.nano.train_critic import (
+    CRITIC,
+    LABEL,
+    CriticLessons,
+    chat_tokenizer,
+    critic_cases,
+)
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.training.critic_data import critic_asked
 
@@ -88,3 +94,18 @@ def test_reflection_tokens_are_text_to_a_chat_model() -> None:
     assert ids == tokenizer(f"{asked}\n")["input_ids"], "as it is trained"
     said = chat.decode(chat("[Fully supported]", add_special_tokens=False)["input_ids"])
     assert said.strip() == "[Fully supported]"
+
+
+def test_the_second_stage_learns_every_answer_and_few_judgements() -> None:
+    tokenizer = load_tokenizer(generator_path())
+    cases = critic_cases(64, seed=3)
+    written = []
+    for judged in (1.0, 0.25):
+        lessons = CriticLessons(CRITIC, tokenizer, cases, judged)
+        rows = [row for n in range(4) for row in lessons.rows(World(f"stage {n}"), early=False)]
+        labels = sum(row.weights.count(LABEL) > 0 and max(row.branch) for row in rows)
+        answers = sum(max(row.branch) for row in rows if LABEL not in row.weights)
+        written.append((labels, answers))
+    (all_labels, some_answers), (few_labels, other_answers) = written
+    assert 0.15 < few_labels / all_labels < 0.35
+    assert 0.5 < other_answers / some_answers < 2

@@ -6,7 +6,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
 
-from selfcorrect_rag.models.critic import Critic, TransformersCritic
+from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.nano import demo_questions
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_report import GeneratorDataReport
@@ -40,7 +40,7 @@ class Shelf:
         ]
 
 
-def opinionated(**options: Any) -> Critic:
+def opinionated(**options: Any) -> TransformersCritic:
     """Random weights, and every label somewhere."""
     words = byte_level_tokenizer()
     return TransformersCritic(random_model(len(words), 400), words, **options)

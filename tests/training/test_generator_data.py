@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.aspect import Instance
 from selfcorrect_rag.critic_prompts import ASPECTS
-from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.models.critic import Critic, TransformersCritic
 from selfcorrect_rag.nano import demo_index, demo_questions
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.training.critic_data import critic_asked
@@ -34,7 +34,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaIndex]:
 
 
 @pytest.fixture(scope="module")
-def critic() -> Critic:
+def critic() -> TransformersCritic:
     return opinionated()
 
 

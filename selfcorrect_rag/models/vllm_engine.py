@@ -1,0 +1,111 @@
+"""vLLM's asynchronous engine in this process, for callers in any thread."""
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from selfcorrect_rag.errors import EngineFailed, ModelNotFound
+from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.background import BackgroundLoop
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+CPU_OPTIONS = {
+    "dtype": "float32",
+    "block_size": 32,
+    "kv_cache_memory_bytes": 2 << 30,
+    "enforce_eager": True,
+}
+"""For vLLM's CPU build, whose defaults are blocks too long for the prefixes that candidates share,
+a cache of nine tenths of the memory, and a compiled model, which is slow to start."""
+CPU_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
+"""Where the user has set nothing: the engine and the graph need a core each, and compiling what
+gathers the log-probabilities takes longer than it saves."""
+
+
+class VLLMEngine:
+    """An engine in processes of its own, and the event loop that it is bound to."""
+
+    def __init__(self, model: str, options: Mapping[str, Any]) -> None:
+        """Start it: seconds for a small model, minutes for a large one.
+
+        Args:
+            model: a folder or a hub name.
+            options: of vLLM's ``AsyncEngineArgs``.
+
+        Raises:
+            MissingExtra: vllm is not installed.
+            ModelNotFound: no checkpoint is there, or vLLM cannot run it.
+        """
+        require_vllm()
+        self._model, self._numbers = model, itertools.count()
+        self.loop = BackgroundLoop("vllm")
+        try:
+            self._engine: AsyncLLM = self.loop.run(self._start(options))
+        except BaseException as error:
+            self.loop.close()
+            if isinstance(error, Exception):
+                reason = " ".join(str(error).split())
+                raise ModelNotFound(f"vLLM cannot run {model}: {reason}") from error
+            raise
+        self.context_tokens: int = self._engine.model_config.max_model_len
+
+    async def _start(self, options: Mapping[str, Any]) -> "AsyncLLM":
+        from vllm import AsyncEngineArgs
+        from vllm.platforms import current_platform
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        defaults: dict[str, Any] = {"disable_log_stats": True}
+        if current_platform.is_cpu():
+            defaults |= CPU_OPTIONS
+        arguments = AsyncEngineArgs(model=self._model, **{**defaults, **options})
+        return AsyncLLM.from_engine_args(arguments)
+
+    async def outputs(self, prompt: Sequence[int], params: "SamplingParams") -> AsyncIterator[Any]:
+        """What vLLM gives for one prompt of token ids, on the engine's loop.
+
+        Raises:
+            EngineFailed: the engine has died.
+        """
+        from vllm.inputs import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        name = f"selfcorrect-{next(self._numbers)}"
+        try:
+            async for output in self._engine.generate(tokens_input(list(prompt)), params, name):
+                yield output
+        except EngineDeadError as error:
+            raise EngineFailed(
+                f"vLLM's engine for {self._model} has died ({error}); its log says why: close what "
+                "runs on it and start anew"
+            ) from error
+
+    def close(self) -> None:
+        """End its processes and free its memory; running calls fail. May be repeated."""
+        self.loop.close()
+        self._engine.shutdown()
+
+
+def require_vllm() -> None:
+    """Import vLLM, in an environment that suits it.
+
+    Raises:
+        MissingExtra: vllm is not installed.
+    """
+    set_environment()
+    require("vllm", "vllm")
+
+
+def set_environment() -> None:
+    """Set what vLLM's CPU build reads at import; elsewhere, nothing."""
+    from importlib.util import find_spec
+
+    # Otherwise torch's question for a GPU initialises CUDA, and vLLM's processes cannot be forked.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    torch = require("torch", "vllm")
+    if find_spec("vllm") and not torch.cuda.is_available():
+        for name, value in CPU_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
