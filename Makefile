@@ -29,10 +29,11 @@ format: $(VENV)/.dev
 nano: $(VENV)/.demo  ## train the nano generator from nothing, about an hour on 2 cores
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train --out build/nano
 
-nano-report: $(VENV)/.demo  ## held-out figures of the nano generator, the evaluators and the rationale model
+nano-report: $(VENV)/.demo  ## held-out figures of the nano generator, the evaluators, the rationale model and the critic
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate_evaluators $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate_rationales $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate_critic
 
 nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators DATA=folder of real questions
 	$(BIN)/python -m selfcorrect_rag.nano.train_evaluators t5 --out build/evaluator
@@ -41,7 +42,7 @@ nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators D
 nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano generator
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_rationales --out build/rationales
 
-nano-critic: $(VENV)/.train  ## train a nano critic on a teacher's labels, from the nano generator: hours; its weights do not ship yet
+nano-critic: $(VENV)/.train  ## train the nano critic on a teacher's labels, from the nano generator: two hours of one core
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_critic --out build/critic
 
 nano-pipeline: $(VENV)/.train  ## a generator as the paper makes one: base, critic, data by Algorithm 3; hours, not what ships
@@ -50,7 +51,7 @@ nano-pipeline: $(VENV)/.train  ## a generator as the paper makes one: base, crit
 	$(BIN)/python -m selfcorrect_rag.nano.train_generator --base build/pipeline/base/base --critic build/pipeline/critic/critic --out build/pipeline/generator
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate --model build/pipeline/generator/generator
 
-bench: bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted  ## one line of JSON each
+bench: bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted  ## one line of JSON each; half an hour where the real data is
 
 bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*

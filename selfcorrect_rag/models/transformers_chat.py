@@ -110,23 +110,27 @@ class TransformersChat(BaseChatModel):
     def _told(self, written: Sequence[int], scores: Sequence[Any], top: int) -> list[Any]:
         """The tokens before the end, each with the likeliest ones in its place."""
         told = []
-        for token, row in zip(written, scores, strict=True):
+        for place, (token, row) in enumerate(zip(written, scores, strict=True)):
             if token == self._tokenizer.eos_token_id:
                 break
             probable = row[0].float().log_softmax(-1)
             values, ids = probable.topk(top)
             told.append(
                 {
-                    **self._token(token, probable[token]),
+                    **self._token(written[:place], token, probable[token]),
                     "top_logprobs": [
-                        self._token(i, value) for i, value in zip(ids, values, strict=True)
+                        self._token(written[:place], i, value)
+                        for i, value in zip(ids, values, strict=True)
                     ],
                 }
             )
         return told
 
-    def _token(self, token: Any, logprob: Any) -> dict[str, Any]:
-        # The text that it adds, which its decoding alone may lack, such as a space before it.
-        begun = self._tokenizer.decode([self._tokenizer.eos_token_id])
-        text = self._tokenizer.decode([self._tokenizer.eos_token_id, int(token)])
-        return {"token": text.removeprefix(begun), "logprob": float(logprob)}
+    def _token(self, before: Sequence[int], token: Any, logprob: Any) -> dict[str, Any]:
+        # The text that it adds there: decoded alone it may lack a space before it, or have one.
+        begun = [self._tokenizer.eos_token_id, *before]
+        text = self._tokenizer.decode([*begun, int(token)])
+        return {
+            "token": text.removeprefix(self._tokenizer.decode(begun)),
+            "logprob": float(logprob),
+        }

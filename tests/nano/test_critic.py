@@ -1,0 +1,91 @@
+"""The nano critic that ships: the paper's prompts, answered by a real model."""
+
+from collections import defaultdict
+from statistics import fmean
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.models.choices import Chooser
+from selfcorrect_rag.models.critic import TransformersCritic
+from selfcorrect_rag.models.drafts import form
+from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
+from selfcorrect_rag.models.transformers_chat import TransformersChat
+from selfcorrect_rag.nano import critic_path, load_critic
+from selfcorrect_rag.nano.cases import Case, new_case
+from selfcorrect_rag.nano.judgements import Labelled, judgements
+from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.training.critic_data import critic_asked
+
+CASES = 12
+FLOOR = {"retrieval": 0.8, "multi_retrieval": 0.7, "relevance": 0.7, "groundness": 0.6}
+"""Agreement with the rule that no lucky draw of so few cases falls under; the card has figures."""
+
+
+@pytest.fixture(scope="module")
+def critic() -> TransformersChat:
+    return load_critic()
+
+
+@pytest.fixture(scope="module")
+def judged() -> list[Labelled]:
+    world = World("critic test", held_out=True)
+    made = [one for _ in range(CASES) for one in judgements(world, 3, held_out=True)]
+    return [one for one in made if one.aspect in FLOOR]
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return new_case(World("asked of the critic"), 3)
+
+
+def agreement(judged: list[Labelled], given: list[str | None]) -> dict[str, float]:
+    right = defaultdict(list)
+    for one, label in zip(judged, given, strict=True):
+        right[one.aspect].append(label == one.label)
+    return {aspect: fmean(of_aspect) for aspect, of_aspect in right.items()}
+
+
+def test_it_answers_the_papers_prompts_as_a_chat_model(
+    critic: TransformersChat, judged: list[Labelled]
+) -> None:
+    chooser = Chooser(critic, max_concurrency=1)
+    answers = chooser.choose([form([ASPECTS[one.aspect]], one.instance) for one in judged])
+    choices = [answer.choices[0] for answer in answers]
+    assert chooser.way == "logprobs"
+    assert chooser.counts.absent == 0
+    assert not any(choice.is_hard for choice in choices if choice)
+    found = agreement(judged, [choice.label if choice else None for choice in choices])
+    assert all(found[aspect] >= floor for aspect, floor in FLOOR.items()), found
+
+
+def test_it_labels_as_a_fine_tuned_critic(judged: list[Labelled]) -> None:
+    labels = {a: {t: la for la, t in aspect.choices.items()} for a, aspect in ASPECTS.items()}
+    asked = [critic_asked(ASPECTS[one.aspect], one.instance) for one in judged]
+    tokens = TransformersCritic.from_pretrained(critic_path()).judge(asked)
+    found = agreement(
+        judged, [labels[one.aspect][token] for one, token in zip(judged, tokens, strict=True)]
+    )
+    assert all(found[aspect] >= floor for aspect, floor in FLOOR.items()), found
+
+
+def test_self_rag_runs_on_it_with_soft_scores(critic: TransformersChat, case: Case) -> None:
+    llm = PromptedReflectionLLM(critic, joined=False, max_concurrency=1)
+    passages = [case.gold, case.stranger()]
+    documents = [Document(" ".join(p.sentences), metadata={"title": p.title}) for p in passages]
+    graph = create_self_rag(llm, lambda query: documents)
+    context: Any = {"depth": 1, "segment_tokens": 60, "mode": "always"}
+    result = graph.invoke({"question": case.question}, context=context)
+    isrel = {c["passage"]: c["isrel"] for c in result["candidates"]}
+    assert not any(c.get("hard") for c in result["candidates"])
+    assert 0 < isrel[1] < isrel[0] < 1
+    assert result["answer"].strip()
+    assert llm.counts.absent == 0
+
+
+def test_it_is_small() -> None:
+    size = sum(file.stat().st_size for file in critic_path().iterdir())
+    assert size <= 9.5e6
