@@ -22,11 +22,13 @@ NAME = "tests.test_docs_prompted:gpt"
 
 
 def test_the_python_runs() -> None:
-    (block,) = BLOCK.findall(PAGE)
+    block, offline = BLOCK.findall(PAGE)
     passage = Document("Middlemarch is by George Eliot.", metadata={"title": "Middlemarch"})
     names: dict[str, object] = {"chat_model": gpt, "retriever": lambda query: [passage]}
     exec(compile(block, "prompted.md", "exec"), names)
     assert names["result"]["answer"] == "George Eliot."  # type: ignore[index]
+    exec(compile(offline, "prompted.md", "exec"), names)
+    assert isinstance(names["llm"], PromptedReflectionLLM)
 
 
 def test_the_commands_run(
