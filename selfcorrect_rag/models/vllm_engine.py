@@ -44,14 +44,15 @@ class VLLMEngine:
         self._model, self._numbers = model, itertools.count()
         self.loop = BackgroundLoop("vllm")
         try:
-            self._engine: AsyncLLM = self.loop.run(self._start(options))
+            engine = self.loop.run(self._start(options))
         except BaseException as error:
             self.loop.close()
             if isinstance(error, Exception):
                 reason = " ".join(str(error).split())
                 raise ModelNotFound(f"vLLM cannot run {model}: {reason}") from error
             raise
-        self.context_tokens: int = self._engine.model_config.max_model_len
+        self._engine: AsyncLLM | None = engine
+        self.context_tokens: int = engine.model_config.max_model_len
 
     async def _start(self, options: Mapping[str, Any]) -> "AsyncLLM":
         from vllm import AsyncEngineArgs
@@ -64,6 +65,11 @@ class VLLMEngine:
         arguments = AsyncEngineArgs(model=self._model, **{**defaults, **options})
         return AsyncLLM.from_engine_args(arguments)
 
+    @property
+    def unfinished(self) -> int:
+        """Prompts that it is at work on, or that wait in it."""
+        return self._engine.get_num_unfinished_requests() if self._engine else 0
+
     async def outputs(self, prompt: Sequence[int], params: "SamplingParams") -> AsyncIterator[Any]:
         """What vLLM gives for one prompt of token ids, on the engine's loop.
 
@@ -73,6 +79,7 @@ class VLLMEngine:
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError
 
+        assert self._engine is not None  # closing ends the loop that this runs on
         name = f"selfcorrect-{next(self._numbers)}"
         try:
             async for output in self._engine.generate(tokens_input(list(prompt)), params, name):
@@ -86,7 +93,9 @@ class VLLMEngine:
     def close(self) -> None:
         """End its processes and free its memory; running calls fail. May be repeated."""
         self.loop.close()
-        self._engine.shutdown()
+        if self._engine is not None:
+            self._engine.shutdown()
+            self._engine = None
 
 
 def require_vllm() -> None:

@@ -76,7 +76,7 @@ async def test_a_sync_call_works_where_a_loop_is_running(backend: ReflectionLLM)
 
 def left(llm: ReflectionLLM, running: Server) -> Callable[[], float]:
     if isinstance(llm, VLLMReflectionLLM):
-        return lambda: llm._engine.get_num_unfinished_requests()  # type: ignore[union-attr]
+        return lambda: llm._engine.unfinished
     return lambda: unfinished(running.url)
 
 
