@@ -50,28 +50,30 @@ class Watched(VLLMReflectionLLM):
     _answers: list[Any] = PrivateAttr(default_factory=list)
     _steps: int = PrivateAttr(default=0)
 
-    async def _start(self) -> Any:
-        engine = await super()._start()
-        core, receive = engine.engine_core, engine.engine_core.get_output_async
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        engine: Any = self._engine
+        core, receive = engine._engine.engine_core, engine._engine.engine_core.get_output_async
+        outputs = engine.outputs
 
         async def counted() -> Any:
-            outputs = await receive()
-            self._steps += bool(outputs.outputs)
-            return outputs
+            received = await receive()
+            self._steps += bool(received.outputs)
+            return received
 
-        core.get_output_async = counted
-        return engine
+        async def kept(prompt: Sequence[int], params: Any) -> AsyncIterator[Any]:
+            self._requests.append((list(prompt), params))
+            async for output in outputs(prompt, params):
+                yield output
+            self._answers.append(output)
 
-    async def _outputs(self, prompt: Sequence[int], params: Any) -> AsyncIterator[Any]:
-        self._requests.append((list(prompt), params))
-        async for output in super()._outputs(prompt, params):
-            yield output
-        self._answers.append(output)
+        core.get_output_async, engine.outputs = counted, kept
 
     def fresh(self) -> None:
         """Forget what was seen, here and in the engine's prefix cache."""
         self._requests, self._answers, self._steps = [], [], 0
-        self.on_loop(self._engine.reset_prefix_cache())  # type: ignore[union-attr]
+        engine: Any = self._engine
+        self.on_loop(engine._engine.reset_prefix_cache())
 
     def on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run something on the engine's own loop."""
@@ -83,7 +85,7 @@ class Watched(VLLMReflectionLLM):
 
     async def drain(self, prompt: Sequence[int], params: Any) -> None:
         """One request to its end."""
-        async for _ in self._outputs(prompt, params):
+        async for _ in self._engine.outputs(prompt, params):
             pass
 
 
