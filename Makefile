@@ -51,7 +51,7 @@ nano-pipeline: $(VENV)/.train  ## a generator as the paper makes one: base, crit
 	$(BIN)/python -m selfcorrect_rag.nano.train_generator --base build/pipeline/base/base --critic build/pipeline/critic/critic --out build/pipeline/generator
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate --model build/pipeline/generator/generator
 
-bench: bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted  ## one line of JSON each; half an hour where the real data is
+bench: bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted  ## one line of JSON each
 
 bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*

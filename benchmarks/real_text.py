@@ -4,14 +4,14 @@
         [--model DIR]
 
 A set is popqa (popqa_dev_741.jsonl), nq (nq_open_oracle_2655.jsonl.gz) or hotpotqa
-(hotpotqa_train100.json, without its questions of yes or no); all by default, which takes a quarter
-of an hour. The passages of all its questions are pooled and indexed
-into Chroma, and each question is asked with five of them. Prints progress, then a line of JSON for
-each set. ``accuracy``: a gold answer stands in the answer (lower-cased, as words).
-``accuracy_answer_retrieved``: the same over the questions for which a gold answer stands in one of
-the five passages. ``first_passage`` is plain RAG with the same model: what it wrote to the top
-passage, in place of the candidate that the critique chose; ``above_first`` is how much more often
-the chosen one is right. 95 % intervals are Wilson's, and of paired differences the normal one.
+(hotpotqa_train100.json, without its questions of yes or no); all by default. The passages of all
+its questions are pooled and indexed into Chroma, and each question is asked with five of them.
+Prints progress, then a line of JSON for each set. ``accuracy``: a gold answer stands in the answer
+(lower-cased, as words). ``accuracy_answer_retrieved``: the same over the questions for which a gold
+answer stands in one of the five passages. ``first_passage`` is plain RAG with the same model: what
+it wrote to the top passage, in place of the candidate that the critique chose; ``above_first`` is
+how much more often the chosen one is right. 95 % intervals are Wilson's, and of paired differences
+the normal one.
 """
 
 import argparse
