@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -180,9 +181,12 @@ class TransformersCritic(Critic):
         return cls(model.to(device), tokenizer, **options)
 
     def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
-        """The answers of one forward pass after another, shortest prompts first."""
+        """The answers of one batch after another, those under the same instructions together.
+
+        What the prompts of a batch begin with alike, such as instructions, is read once for all.
+        """
         prompts = [self.fitted(self.prompt_ids(one)) for one in asked]
-        order = sorted(range(len(asked)), key=lambda i: len(prompts[i]))
+        order = sorted(range(len(asked)), key=lambda i: (asked[i].instruction, len(prompts[i])))
         for start in range(0, len(order), self._batch):
             batch = order[start : start + self._batch]
             choices = [self._choices(asked[i]) for i in batch]
@@ -192,12 +196,9 @@ class TransformersCritic(Critic):
     def _decode(
         self, prompts: list[list[int]], choices: list[dict[str, list[int]]]
     ) -> list[Answer]:
-        inputs = self.tokenizer.pad(
-            {"input_ids": prompts},
-            padding_side="left" if self._is_causal else "right",
-            return_tensors="pt",
-        ).to(self.model.device)
+        inputs = self._inputs(prompts)
         begun = inputs["input_ids"].shape[1] if self._is_causal else 1
+        most = max(map(_telling, choices))
 
         def allowed(row: int, ids: "Tensor") -> list[int]:
             written = ids[begun:].tolist()
@@ -209,12 +210,11 @@ class TransformersCritic(Critic):
             }
             return sorted(following) or [self.tokenizer.eos_token_id]
 
-        self.model.train(False)
         made = self.model.generate(
             **inputs,
             do_sample=False,
             num_beams=1,
-            max_new_tokens=self._longest,
+            max_new_tokens=most,
             pad_token_id=self.tokenizer.pad_token_id,
             eos_token_id=self.tokenizer.eos_token_id,
             prefix_allowed_tokens_fn=allowed,
@@ -226,13 +226,50 @@ class TransformersCritic(Critic):
         )
         answers = []
         for ids, steps, labels in zip(made.sequences, logprobs, choices, strict=True):
+            written = ids[begun:].tolist()
             token, size = next(
-                (token, len(label))
+                (token, len(label[:most]))
                 for token, label in labels.items()
-                if ids[begun : begun + len(label)].tolist() == label
+                if written[: len(label)] == label[:most]
             )
             answers.append(Answer(token, steps[:size].float().sum().exp().item()))
         return answers
+
+    def _inputs(self, prompts: list[list[int]]) -> dict[str, Any]:
+        """Padded prompts, with what is already read of them where they begin alike."""
+        torch = require("torch", "local")
+        self.model.train(False)
+        pad, device = self.tokenizer.pad, self.model.device
+        if not self._is_causal:
+            whole = {"input_ids": prompts}
+            return dict(pad(whole, padding_side="right", return_tensors="pt").to(device))
+        several = len(prompts) > 1
+        alike = min(_alike(prompts), min(map(len, prompts)) - 1) if several else 0
+        rest = {"input_ids": [prompt[alike:] for prompt in prompts]}
+        inputs = dict(pad(rest, padding_side="left", return_tensors="pt").to(device))
+        if not alike:
+            return inputs
+        begun = torch.tensor([prompts[0][:alike]], device=device)
+        with torch.inference_mode():
+            read = self.model(input_ids=begun, use_cache=True, logits_to_keep=1).past_key_values
+        read.batch_repeat_interleave(len(prompts))
+        beside = begun.expand(len(prompts), -1)
+        for name, before in (("input_ids", beside), ("attention_mask", torch.ones_like(beside))):
+            inputs[name] = torch.cat([before, inputs[name]], dim=1)
+        return {**inputs, "past_key_values": read}
+
+
+def _alike(sequences: Sequence[list[int]]) -> int:
+    """How many tokens all of them begin with."""
+    first, last = min(sequences), max(sequences)  # in order, so those between begin so too
+    pairs = zip(first, last, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), len(first))
+
+
+def _telling(labels: dict[str, list[int]]) -> int:
+    """Most tokens of a label that are read before no other is possible."""
+    pairs = combinations(labels.values(), 2)
+    return max((_alike(pair) + 1 for pair in pairs), default=1)
 
 
 def load_language_model(

@@ -13,7 +13,7 @@ from transformers import T5ForConditionalGeneration, Trainer
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
-from selfcorrect_rag.models.critic import Asked, Critic, TransformersCritic, critic_prompt
+from selfcorrect_rag.models.critic import Answer, Asked, Critic, TransformersCritic, critic_prompt
 from selfcorrect_rag.reflection import TOKENS, Group
 from selfcorrect_rag.training.critic import CriticSettings, agreement, train_critic
 from selfcorrect_rag.training.critic_data import CriticDataSettings, CriticRow, critic_labelling
@@ -228,6 +228,33 @@ def test_it_writes_nothing_but_a_token_of_the_group(kind: str) -> None:
         assert token in TOKENS[one.group]
     assert given == [token for one in asked for token in critic.judge([one])], "batches are alike"
     assert critic.judge([]) == []
+
+
+@each
+def test_together_the_answers_are_those_of_one_at_a_time(kind: str) -> None:
+    asked = [row.asked for row in ROWS[:48]]
+    alone, batched = made(kind, batch=1), made(kind, batch=16)
+    for one, other in zip(_answers(alone, asked), _answers(batched, asked), strict=True):
+        assert one.token == other.token
+        assert one.probability == pytest.approx(other.probability, abs=1e-5)
+
+
+def test_instructions_are_read_once_a_pass_and_labels_as_far_as_they_differ() -> None:
+    critic, read = made("causal", batch=8), list[tuple[int, ...]]()
+    critic.model.register_forward_pre_hook(  # type: ignore[attr-defined]
+        lambda _, args, options: read.append(tuple(options["input_ids"].shape)), with_kwargs=True
+    )
+    long = "Which of these is it? " * 8
+    asked = [Asked(long, f"word {i}", Group.ISREL) for i in range(8)]
+    _answers(critic, asked)
+    (once, instructions), (rows, own) = read  # nothing follows: the labels differ at once
+    assert (once, rows) == (1, 8)
+    assert instructions > len(long) > 4 * own
+
+
+def _answers(critic: Critic, asked: list[Asked]) -> list[Answer]:
+    given = {i: answer for batch in critic.answers(asked) for i, answer in batch.items()}
+    return [given[i] for i in range(len(asked))]
 
 
 def test_no_text_becomes_a_special_token() -> None:
