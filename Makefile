@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+REAL := $(if $(DATA),--data $(DATA))
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
 .PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-pipeline bench bench-graph bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
@@ -26,13 +27,13 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-nano: $(VENV)/.demo  ## train the nano generator from nothing, about an hour on 2 cores
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train --out build/nano
+nano: $(VENV)/.demo  ## train the nano generator from nothing, an hour on 2 cores; with DATA=folder of real text on it too
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_by_rule --out build/nano $(REAL)
 
 nano-report: $(VENV)/.demo  ## held-out figures of the nano generator, the evaluators, the rationale model and the critic
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate_evaluators $(if $(DATA),--data $(DATA))
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate_rationales $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate $(REAL)
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate_evaluators $(REAL)
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate_rationales $(REAL)
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate_critic
 
 nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators DATA=folder of real questions
@@ -45,11 +46,30 @@ nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano
 nano-critic: $(VENV)/.train  ## train the nano critic on a teacher's labels, from the nano generator: two hours of one core
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_critic --out build/critic
 
-nano-pipeline: $(VENV)/.train  ## a generator as the paper makes one: base, critic, data by Algorithm 3; hours, not what ships
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_base --out build/pipeline/base
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_critic --start build/pipeline/base/base --out build/pipeline/critic
-	$(BIN)/python -m selfcorrect_rag.nano.train_generator --base build/pipeline/base/base --critic build/pipeline/critic/critic --out build/pipeline/generator
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate --model build/pipeline/generator/generator
+# The generator as the paper makes one: base, critic, data by Algorithm 3, fine-tuning. The critic
+# starts from the half-trained base, so that each of two cores has something to do.
+PIPELINE := build/pipeline
+TRAIN := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_
+
+nano-pipeline: $(VENV)/.train  ## make nano-pipeline DATA=folder of real text (or none)
+	$(MAKE) --jobs 2 $(PIPELINE)/generator/generator
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate_critic --labels --model $(PIPELINE)/critic/critic
+	$(BIN)/python -m selfcorrect_rag.nano.evaluate --model $(PIPELINE)/generator/generator $(REAL)
+
+$(PIPELINE)/base/half:
+	$(TRAIN)base --half --out $(PIPELINE)/base $(REAL)
+
+$(PIPELINE)/base/base: $(PIPELINE)/base/half
+	$(TRAIN)base --out $(PIPELINE)/base $(REAL)
+
+$(PIPELINE)/critic/critic: $(PIPELINE)/base/half
+	$(TRAIN)critic --labels --start $(PIPELINE)/base/half --out $(PIPELINE)/critic $(REAL)
+
+$(PIPELINE)/generator/generator-data.jsonl: $(PIPELINE)/critic/critic
+	$(TRAIN)generator --critic $(PIPELINE)/critic/critic --out $(PIPELINE)/generator $(REAL)
+
+$(PIPELINE)/generator/generator: $(PIPELINE)/generator/generator-data.jsonl $(PIPELINE)/base/base
+	$(TRAIN)generator --critic $(PIPELINE)/critic/critic --base $(PIPELINE)/base/base --out $(PIPELINE)/generator $(REAL)
 
 bench: bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted  ## one line of JSON each
 

@@ -3,8 +3,9 @@
     SELFCORRECT_DATA=../shared/data python -m benchmarks.real_text [SET ...] [--rows N]
         [--model DIR]
 
-A set is popqa (popqa_dev_741.jsonl), nq (nq_open_oracle_2655.jsonl.gz) or hotpotqa
-(hotpotqa_train100.json, without its questions of yes or no); all by default. The passages of all
+A set is popqa (popqa_dev_741.jsonl), nq (the one in five of nq_open_oracle_2655.jsonl.gz that no
+nano model learns from) or hotpotqa (hotpotqa_train100.json, without its questions of yes or no);
+all by default. The passages of all
 its questions are pooled and indexed into Chroma, and each question is asked with five of them.
 Prints progress, then a line of JSON for each set. ``accuracy``: a gold answer stands in the answer
 (lower-cased, as words). ``accuracy_answer_retrieved``: the same over the questions for which a gold
@@ -32,6 +33,7 @@ from selfcorrect_rag.commands.training_options import count
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.evaluate import contains
+from selfcorrect_rag.nano.real_text import is_held_out
 from selfcorrect_rag.search import ChromaIndex
 
 DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -63,6 +65,11 @@ def lines(text: str, passages: str) -> Iterator[Asked]:
         yield Asked(row["question"], row["answers"], found)
 
 
+def typed(text: str) -> Iterator[Asked]:
+    """Of questions that somebody typed, those kept for this."""
+    return (asked for asked in lines(text, "ctxs") if is_held_out(asked.question))
+
+
 def hotpotqa(text: str) -> Iterator[Asked]:
     """Without its questions of yes or no, words that stand in many an answer."""
     for row in json.loads(text):
@@ -74,7 +81,7 @@ def hotpotqa(text: str) -> Iterator[Asked]:
 
 SETS = {
     "popqa": ("popqa_dev_741.jsonl", partial(lines, passages="paragraphs")),
-    "nq": ("nq_open_oracle_2655.jsonl.gz", partial(lines, passages="ctxs")),
+    "nq": ("nq_open_oracle_2655.jsonl.gz", typed),
     "hotpotqa": ("hotpotqa_train100.json", hotpotqa),
 }
 

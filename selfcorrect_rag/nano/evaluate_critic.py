@@ -1,11 +1,12 @@
 """What prompts give and reflection tokens give, on names and wordings never trained on.
 
-    python -m selfcorrect_rag.nano.evaluate_critic [--model DIR] [--cases 300]
+    python -m selfcorrect_rag.nano.evaluate_critic [--model DIR] [--cases 300] [--labels]
 
 The nano critic labels what a rule has labelled, as a fine-tuned critic, and of a few as a chat
 model by the paper's longer prompts. Then both answer the same questions through Self-RAG, from one
 gold passage and four that mislead: the nano generator with its own reflection tokens, and the
-critic asked by prompts. Ends in one line of JSON.
+critic asked by prompts. Ends in one line of JSON. With ``--labels`` it is asked as a fine-tuned
+critic alone.
 """
 
 import argparse
@@ -122,15 +123,16 @@ def main() -> None:
         "--model", type=Path, default=critic_path(), help="the nano critic, or yours"
     )
     parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--labels", action="store_true", help="only as a fine-tuned critic")
     args = parser.parse_args()
-    critic, made = TransformersChat.from_pretrained(args.model), judged(args.cases)
-    few = made[: len(made) // CHAT]
-    found: dict[str, Any] = {
-        "cases": args.cases,
-        "as_critic": agreement(made, as_critic(args.model, made)),
-        "as_chat_model": agreement(few, as_chat_model(critic, few)),
-    }
+    made = judged(args.cases)
+    labels = agreement(made, as_critic(args.model, made))
+    found: dict[str, Any] = {"cases": args.cases, "as_critic": labels}
     print(json.dumps(found), flush=True)
+    if args.labels:
+        return
+    critic, few = TransformersChat.from_pretrained(args.model), made[: len(made) // CHAT]
+    found["as_chat_model"] = agreement(few, as_chat_model(critic, few))
     print(json.dumps({**found, **answers(critic, args.cases)}))
 
 

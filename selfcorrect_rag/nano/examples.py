@@ -65,12 +65,15 @@ def evidence(text: str) -> str:
 
 def disguise(world: World, question: str) -> str:
     """The question as people also type it."""
-    if world.chance(0.88):
+    if world.chance(0.7):
         return question
     bare = question.rstrip("?.")
     return world.choice(
         (
             bare,
+            bare[0].lower() + bare[1:],
+            bare.lower(),
+            question.lower(),
             f"Question: {question}",
             f"{question} Answer briefly.",
             f"Can you tell me: {question}",

@@ -4,17 +4,28 @@ The rule is the teacher of the nano critic (see ``teacher.py``), in place of the
 (section 3.2.1).
 """
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from selfcorrect_rag.aspect import Instance
 from selfcorrect_rag.nano.cases import Case, new_case
-from selfcorrect_rag.nano.examples import NOT_SAID, disguise, task
+from selfcorrect_rag.nano.examples import EOS, NOT_SAID, Row, disguise, task
 from selfcorrect_rag.nano.language import new_entity, passage
+from selfcorrect_rag.nano.outputs import PAGE, instruction_of
 from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_SUPPORT, TOKENS, Group
 
 WRITING = "writing"
 """In place of an aspect: the instance is a question, and the label an answer to it."""
+
+SEGMENT = re.compile(
+    rf"(?P<isrel>{'|'.join(map(re.escape, TOKENS[Group.ISREL]))})(?P<text>.*?)"
+    rf"(?P<issup>{'|'.join(map(re.escape, TOKENS[Group.ISSUP]))})?"
+    rf"\[Utility:(?P<utility>\d)\]{re.escape(EOS)}",
+    re.DOTALL,
+)
+"""A branch of one segment on one passage."""
 
 
 class Labelled(NamedTuple):
@@ -48,6 +59,29 @@ def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[L
     else:
         yield from _more(world, case, asked, reply)
         yield from _writing(world, case, asked, chore, reply)
+
+
+def judgements_of(made: Row) -> Iterator[Labelled]:
+    """What a row with one passage says of itself, where a token stands for a label."""
+    instruction, rest = instruction_of(made.text)
+    page = PAGE.search(rest)
+    asked = Instance(instruction)
+    segments = [found for branch in made.branches if (found := SEGMENT.fullmatch(branch))]
+    if page and segments:
+        given = asked._replace(evidence="\n".join(page.groups()))
+        yield Labelled("retrieval", asked, "[Yes]")
+        yield Labelled("relevance", given, segments[0]["isrel"], made.answer)
+        for found in segments:
+            text = found["text"]
+            more = (
+                "[Continue to Use Evidence]" if found["issup"] == FULLY_SUPPORTED else "[Retrieval]"
+            )
+            yield Labelled("multi_retrieval", given._replace(segment=text), more)
+            if found["issup"] != NO_SUPPORT:  # whether it is true, an output alone does not tell
+                yield Labelled("utility", asked._replace(output=text), found["utility"])
+            if found["issup"]:
+                judged = given._replace(segment=text)
+                yield Labelled("groundness", judged, found["issup"], made.answer)
 
 
 def _relevance(world: World, case: Case, asked: Instance) -> Iterator[Labelled]:

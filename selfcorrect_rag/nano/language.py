@@ -182,6 +182,8 @@ class Writer:
                 return entity.be
             case "his":
                 return its
+            case "he":
+                return it
             case "him":
                 return him
             case "it" | "its":

@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.nano.examples import EOS, MAIN, Row, prompt, row
+from selfcorrect_rag.nano.examples import EOS, MAIN, Mixture, Row, prompt, row
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTINUE, END_PARAGRAPH, GROUP_OF, PARAGRAPH
 from selfcorrect_rag.training.generator_rows import GeneratorRow
 
-WRONG = 0.3
+WRONG = 0.2
 """Share of outputs that are wrong, where a wrong one is at hand."""
 NAME = "made_up"
 """Of the data set."""
-_PAGE = re.compile(f"{re.escape(PARAGRAPH)}(.*?)\n(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL)
+PAGE = re.compile(f"{re.escape(PARAGRAPH)}(.*?)\n(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL)
 _BEFORE, _AFTER = prompt("\0").split("\0")
 
 
@@ -30,20 +30,26 @@ class Output(NamedTuple):
     pages: list[Document]
 
 
-def outputs(count: int, seed: int) -> Iterator[Output]:
+def outputs(count: int, seed: int, mixture: Mixture = MAIN) -> Iterator[Output]:
     """``count`` of them, always the same."""
     world = World(f"outputs/{seed}")
     for number in range(count):
-        yield _output(world, row(world, MAIN), number)
+        yield _output(world, row(world, mixture), number)
 
 
 def _output(world: World, made: Row, number: int) -> Output:
     right, *wrong = made.branches
     whole = made.text + (world.choice(wrong) if wrong and world.chance(WRONG) else right)
-    instruction, rest = whole.removeprefix(_BEFORE).split(_AFTER, 1)
-    pages = [Document(text, metadata={"title": title}) for title, text in _PAGE.findall(rest)]
-    text = " ".join(without_tokens(_PAGE.sub(" ", rest)).removesuffix(EOS).split())
+    instruction, rest = instruction_of(whole)
+    pages = [Document(text, metadata={"title": title}) for title, text in PAGE.findall(rest)]
+    text = " ".join(without_tokens(PAGE.sub(" ", rest)).removesuffix(EOS).split())
     return Output(GeneratorRow(instruction, text, "", f"{NAME}_{number}", NAME), pages)
+
+
+def instruction_of(text: str) -> tuple[str, str]:
+    """What a row's text asks, and what follows it."""
+    instruction, rest = text.removeprefix(_BEFORE).split(_AFTER, 1)
+    return instruction, rest
 
 
 def without_tokens(text: str) -> str:

@@ -6,7 +6,7 @@ name has the same pieces in a title, in a question and in parentheses, and can b
 Digits stand alone. Control tokens are single ids.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.nano.examples import EARLY, MAIN, row
+from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture, row
 from selfcorrect_rag.nano.names import lists
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
@@ -30,10 +30,10 @@ WORDS = Regex(
 )
 
 
-def _corpus(rows: int, seed: int) -> Iterator[str]:
+def _corpus(rows: int, seed: int, mixtures: Sequence[Mixture]) -> Iterator[str]:
     world = World(f"tokenizer/{seed}")
-    for mixture in (EARLY, MAIN):
-        for _ in range(rows // 2):
+    for mixture in mixtures:
+        for _ in range(rows // len(mixtures)):
             made = row(world, mixture)
             text = "".join((made.text, *made.branches))
             for token in SPECIAL_TOKENS:
@@ -43,7 +43,9 @@ def _corpus(rows: int, seed: int) -> Iterator[str]:
         yield from [" ".join(words)] * 20
 
 
-def train_tokenizer(vocabulary: int, rows: int, seed: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    vocabulary: int, rows: int, seed: int, mixtures: Sequence[Mixture] = (EARLY, MAIN)
+) -> PreTrainedTokenizerFast:
     """A tokenizer of `vocabulary` ids learned from `rows` training rows."""
     tokenizer = Tokenizer(models.BPE())
     joined = [
@@ -75,7 +77,7 @@ def train_tokenizer(vocabulary: int, rows: int, seed: int) -> PreTrainedTokenize
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
-    tokenizer.train_from_iterator(_corpus(rows, seed), trainer)
+    tokenizer.train_from_iterator(_corpus(rows, seed, mixtures), trainer)
     tokenizer.post_processor = TemplateProcessing(
         single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
     )

@@ -1,14 +1,11 @@
-"""Trains the nano generator from nothing, on two CPU cores, in under an hour.
+"""How the nano models are trained: settings, losses, and a trainer that goes on after a kill.
 
-    OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train --out DIR
-
-The same command goes on from the newest checkpoint after a kill and ends in the same weights:
-the rows of a step follow from the seed and the step alone.
+A run ends in the same weights, however often it was cut: the rows of a step follow from the seed
+and the step alone.
 """
 
-import argparse
+import copy
 import dataclasses
-import json
 import math
 import os
 import time
@@ -22,8 +19,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.architecture import build
 from selfcorrect_rag.nano.attention import BY_BRANCH
-from selfcorrect_rag.nano.batches import Batch, Stream, Weights
-from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture
+from selfcorrect_rag.nano.batches import Batch
 from selfcorrect_rag.nano.tokenizer import load_tokenizer, train_tokenizer
 
 
@@ -57,42 +53,11 @@ class Settings:
     log_every: int = 20
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of training with one mixture."""
-
-    name: str
-    mixture: Mixture
-    weights: Weights
-
-
-PHASES = (
-    Phase("early", EARLY, Weights(reflection=2.0, passage=0.15)),
-    Phase("main", MAIN, Weights(reflection=4.0)),
-)
-
-
 class Batches(Protocol):
     """What a run learns from."""
 
     def batch(self, step: int) -> Batch:
         """The batch of ``step``, counted from 0."""
-
-
-class Data:
-    """The batch of any step."""
-
-    def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.starts = (0, round(settings.steps * settings.early))
-        self.streams = [
-            Stream(tokenizer, p.mixture, p.weights, f"{settings.seed}/{p.name}", settings.tokens)
-            for p in PHASES
-        ]
-
-    def batch(self, step: int) -> Batch:
-        """The batch of `step`, counted from 0."""
-        phase = max(i for i, start in enumerate(self.starts) if start <= step)
-        return self.streams[phase].batch(step - self.starts[phase])
 
 
 def rate_at(settings: Settings, step: int) -> float:
@@ -179,8 +144,8 @@ class Trainer:
         settings: Settings,
         folder: Path,
         *,
+        data: Callable[[Settings, PreTrainedTokenizerFast], Batches],
         start: Path | None = None,
-        data: Callable[[Settings, PreTrainedTokenizerFast], Batches] = Data,
         reader: Callable[[int], Any] = Finder,
     ) -> None:
         """From nothing, or from the checkpoint at ``start`` and with its tokenizer."""
@@ -250,16 +215,16 @@ class Trainer:
 
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write the generator as it ships: half-precision weights and its tokenizer."""
-    model.half().save_pretrained(folder)  # type: ignore[no-untyped-call]
+    """Write a model as it ships: half-precision weights and its tokenizer."""
+    copy.deepcopy(model).half().save_pretrained(folder)  # type: ignore[no-untyped-call]
     tokenizer.save_pretrained(folder)
 
 
-def train_aloud(trainer: Trainer, name: str = "") -> None:
-    """Train to the end, and print a line every ``log_every`` steps."""
+def train_aloud(trainer: Trainer, name: str = "", until: int | None = None) -> None:
+    """Train to the end, or to a step, and print a line every ``log_every`` steps."""
     settings, began, start = trainer.settings, time.time(), trainer.step
     tokens, losses = 0, list[float]()
-    for step, count, loss in trainer.run():
+    for step, count, loss in trainer.run(until):
         tokens += count
         losses.append(loss)
         if step % settings.log_every == 0 or step == settings.steps:
@@ -271,29 +236,3 @@ def train_aloud(trainer: Trainer, name: str = "") -> None:
                 flush=True,
             )
             losses.clear()
-
-
-def main() -> None:
-    """Train and export to DIR/generator."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
-    for setting in dataclasses.fields(Settings):
-        kind = type(setting.default)
-        parser.add_argument(
-            f"--{setting.name.replace('_', '-')}", type=kind, default=setting.default
-        )
-    arguments = vars(parser.parse_args())
-    folder: Path = arguments.pop("out")
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = Settings(**arguments)
-    trainer = Trainer(settings, folder)
-    size = sum(p.numel() for p in trainer.model.parameters())
-    print(json.dumps({**dataclasses.asdict(settings), "parameters": size}), flush=True)
-    train_aloud(trainer)
-    export(trainer.model, trainer.tokenizer, folder / "generator")
-
-
-if __name__ == "__main__":
-    main()

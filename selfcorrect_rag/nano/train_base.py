@@ -2,12 +2,17 @@
 
     OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_base --out DIR
 
-It never sees a reflection token: `make nano-pipeline` fine-tunes a critic and a generator from it.
-The same command goes on from the newest checkpoint after a kill and ends in the same weights.
+It never sees a reflection token: `make nano-pipeline` fine-tunes a critic and a generator from it,
+the critic from what has been learned by half the time, so that both train beside each other. The
+same command goes on from the newest checkpoint after a kill and ends in the same weights.
 """
 
 import argparse
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.batches import Encoded, Weights, encode
 from selfcorrect_rag.nano.completions import Lessons
@@ -27,6 +32,8 @@ from selfcorrect_rag.nano.examples import (
     unstated,
 )
 from selfcorrect_rag.nano.outputs import without_tokens
+from selfcorrect_rag.nano.real_rows import with_real_text
+from selfcorrect_rag.nano.tokenizer import train_tokenizer
 from selfcorrect_rag.nano.train import Settings, Trainer, export, train_aloud
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
@@ -36,7 +43,9 @@ from selfcorrect_rag.reflection import (
     PARTIALLY_SUPPORTED,
 )
 
-BASE = Settings(steps=2400, threads=1)
+BASE = Settings(steps=3000, threads=1, vocabulary=6144)
+HALF = 1400
+"""Steps after which a critic can start from it."""
 LATER = Mixture(
     {
         answered: 35,
@@ -63,8 +72,15 @@ class Reading(Lessons):
 
     name = "base"
 
+    def __init__(
+        self, settings: Settings, tokenizer: PreTrainedTokenizerFast, mixtures: Sequence[Mixture]
+    ) -> None:
+        """``mixtures``: of the first steps, and of the others."""
+        super().__init__(settings, tokenizer)
+        self._mixtures = mixtures
+
     def rows(self, world: World, early: bool) -> list[Encoded]:
-        plain = [_plain(row(world, EARLY if early else LATER)) for _ in range(256)]
+        plain = [_plain(row(world, self._mixtures[not early])) for _ in range(256)]
         made = encode(self.tokenizer, plain, Weights())
         vocabulary = self.tokenizer.get_vocab()
         borders = vocabulary[PARAGRAPH], vocabulary[END_PARAGRAPH]
@@ -90,14 +106,27 @@ def _plain(made: Row) -> Row:
 
 
 def main() -> None:
-    """Train and export to DIR/base."""
+    """Train and export to DIR/half and DIR/base."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
-    folder: Path = parser.parse_args().out
+    parser.add_argument("--data", type=Path, help="folder of real text to learn from too")
+    parser.add_argument("--half", action="store_true", help="stop where a critic can start")
+    args = parser.parse_args()
+    folder: Path = args.out
     folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(BASE, folder, data=Reading)
-    train_aloud(trainer)
-    export(trainer.model, trainer.tokenizer, folder / "base")
+    mixtures = [EARLY, LATER]
+    if args.data:
+        mixtures = [with_real_text(mixture, args.data) for mixture in mixtures]
+    if not (folder / "tokenizer.json").exists():
+        made = train_tokenizer(BASE.vocabulary, BASE.tokenizer_rows, BASE.seed, mixtures)
+        made.save_pretrained(folder)
+    trainer = Trainer(BASE, folder, data=partial(Reading, mixtures=mixtures))
+    if trainer.step <= HALF:
+        train_aloud(trainer, until=HALF)
+        export(trainer.model, trainer.tokenizer, folder / "half")
+    if not args.half:
+        train_aloud(trainer)
+        export(trainer.model, trainer.tokenizer, folder / "base")
 
 
 if __name__ == "__main__":

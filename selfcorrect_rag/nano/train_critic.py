@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -24,7 +25,9 @@ from selfcorrect_rag.models.critic import critic_prompt
 from selfcorrect_rag.nano.batches import Encoded, spans_of
 from selfcorrect_rag.nano.completions import Completion, Lessons, Piece, encode
 from selfcorrect_rag.nano.embedded import generator_path
-from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements
+from selfcorrect_rag.nano.examples import MAIN, row
+from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements, judgements_of
+from selfcorrect_rag.nano.real_rows import with_real_text
 from selfcorrect_rag.nano.teacher import labelled_by_teacher
 from selfcorrect_rag.nano.tokenizer import BOS, EOS, PAD
 from selfcorrect_rag.nano.train import Settings, Trainer, export, train_aloud
@@ -32,23 +35,36 @@ from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.critic_data import critic_asked
 
-CRITIC = Settings(steps=4000, hints=0.5, early=0.25, rate=2e-3, flat=0.3, threads=1)
-"""The first share reads short passages."""
-STAGES = (CRITIC, replace(CRITIC, steps=500, early=0.0, rate=1e-3, flat=0.12, seed=2))
-JUDGED = 1.0, 0.25
-"""Share of the judgements that each stage learns; answers, which are rare, are learned in both."""
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
 CASES = 6000
-"""Made-up questions that the teacher judges."""
-CHAT = 0.4
-"""Share that is asked as of a chat model; those prompts are long."""
+"""Questions that the teacher judges."""
 LABEL = 4.0
 """Weight of a label in the loss; a word of an answer has 1."""
 TOGETHER = 16
 """Made-up questions whose judgements share rows."""
 ROW = 2048
 """Most tokens of a row: a table's instructions and demonstrations, and what is asked under them."""
+
+
+class Stage(NamedTuple):
+    """A part of a training. Of its judgements a share ``judged`` is learned, and of these a share
+    ``chat`` asked as of a chat model, in long prompts; answers are so asked alone."""
+
+    settings: Settings
+    judged: float = 1.0
+    chat: float = 0.4
+
+
+CRITIC = Settings(steps=4000, hints=0.5, early=0.25, rate=2e-3, flat=0.3, threads=1)
+"""The first share reads short passages."""
+STAGES = (
+    Stage(CRITIC),
+    Stage(replace(CRITIC, steps=500, early=0.0, rate=1e-3, flat=0.12, seed=2), judged=0.25),
+)
+"""Answers, which are rare, are learned in both."""
+LABELS = (Stage(replace(CRITIC, steps=1200, early=0.2), chat=0.0),)
+"""Of a critic that labels a generator's data, and is asked in no other way."""
 
 
 class CriticLessons(Lessons):
@@ -62,34 +78,41 @@ class CriticLessons(Lessons):
         settings: Settings,
         tokenizer: PreTrainedTokenizerFast,
         cases: Sequence[Sequence[Labelled]],
-        judged: float = 1.0,
+        stage: Stage,
     ) -> None:
-        """``cases``: what is asked about one made-up question each; ``judged``: share of the
-        judgements among it that are learned."""
+        """``cases``: what is asked about one question each."""
         super().__init__(settings, tokenizer)
-        self._cases, self._judged = cases, judged
+        self._cases, self._stage = cases, stage
 
     def rows(self, world: World, early: bool) -> list[Encoded]:
-        asked: dict[tuple[str, bool], list[Completion]] = defaultdict(list)
+        stage, asked = self._stage, defaultdict[tuple[str, bool], list[Completion]](list)
         easy = len(self._cases) // 4
         for case in world.random.sample(self._cases[:easy] if early else self._cases, TOGETHER):
             for made in case:
                 is_answer = made.aspect == WRITING
-                if self._judged < 1 and not is_answer and not world.chance(self._judged):
+                learned = stage.chat if is_answer else stage.judged
+                if not learned or (not is_answer and not world.chance(learned)):
                     continue
-                is_chat = is_answer or world.chance(CHAT)
+                is_chat = is_answer or world.chance(stage.chat)
                 asked[made.aspect, is_chat].append(_completion(made, is_chat))
         return [row for texts in asked.values() for row in _rows(self.tokenizer, texts)]
 
 
-def critic_cases(count: int, seed: int) -> list[list[Labelled]]:
-    """What the rule is asked about ``count`` made-up questions; passages of the first quarter are
-    short."""
+def critic_cases(count: int, seed: int, data: Path | None = None) -> list[list[Labelled]]:
+    """What the rule is asked about ``count`` questions; passages of the first quarter are short.
+
+    One question in three is of real text, where ``data`` has some.
+    """
     world = World(f"critic/{seed}")
-    return [
-        list(judgements(world, 1 if number < count // 4 else world.choice((1, 2, 4))))
-        for number in range(count)
-    ]
+    real = with_real_text(MAIN, data) if data else None
+    cases = []
+    for number in range(count):
+        most = 1 if number < count // 4 else world.choice((1, 2, 4))
+        if real and number % 3 == 0:
+            cases.append([made for _ in range(3) for made in judgements_of(row(world, real))])
+        else:
+            cases.append(list(judgements(world, most)))
+    return cases
 
 
 def _completion(made: Labelled, is_chat: bool) -> Completion:
@@ -136,22 +159,25 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
     parser.add_argument("--start", type=Path, default=generator_path(), help="what to begin from")
+    parser.add_argument("--data", type=Path, help="folder of real text to learn from too")
+    parser.add_argument("--labels", action="store_true", help="a critic that only labels: shorter")
     args = parser.parse_args()
     folder: Path = args.out
     folder.mkdir(parents=True, exist_ok=True)
-    cases = critic_cases(CASES, CRITIC.seed)
+    stages = LABELS if args.labels else STAGES
+    cases = critic_cases(CASES, CRITIC.seed, args.data)
     every = [made for case in cases for made in case]
     with require("tqdm", "train").tqdm(desc="labels", unit="") as bar:
         labels = iter(labelled_by_teacher(every, folder / "labels", bar.update))
     cases = [[next(labels) for _ in case] for case in cases]
     start: Path = args.start
-    for number, (settings, judged) in enumerate(zip(STAGES, JUDGED, strict=True), start=1):
-        stage = folder / f"stage-{number}"
-        stage.mkdir(exist_ok=True)
-        data = partial(CriticLessons, cases=cases, judged=judged)
-        trainer = Trainer(settings, stage, start=start, data=data)
+    for number, stage in enumerate(stages, start=1):
+        part = folder / f"stage-{number}"
+        part.mkdir(exist_ok=True)
+        data = partial(CriticLessons, cases=cases, stage=stage)
+        trainer = Trainer(stage.settings, part, start=start, data=data)
         train_aloud(trainer, f"stage {number} ")
-        start = (folder if number == len(STAGES) else stage) / "critic"
+        start = (folder if number == len(stages) else part) / "critic"
         export(trainer.model, chat_tokenizer(trainer.tokenizer), start)
 
 

@@ -15,6 +15,7 @@ from selfcorrect_rag.nano.tokenizer import load_tokenizer
 from selfcorrect_rag.nano.train_critic import (
     CRITIC,
     LABEL,
+    STAGES,
     CriticLessons,
     chat_tokenizer,
     critic_cases,
@@ -64,7 +65,7 @@ def test_the_teacher_is_asked_once_and_labels_as_the_rule_does(tmp_path: Path) -
 
 def test_only_labels_and_answers_are_learned_and_the_evidence_is_told_where() -> None:
     tokenizer = load_tokenizer(generator_path())
-    lessons = CriticLessons(CRITIC, tokenizer, critic_cases(64, seed=3))
+    lessons = CriticLessons(CRITIC, tokenizer, critic_cases(64, seed=3), STAGES[0])
     batch = lessons.batch(CRITIC.steps - 1)
     learned = batch.ids[batch.weights > 0]
     share = len(learned) / int((batch.ids > 0).sum())
@@ -78,7 +79,7 @@ def test_only_labels_and_answers_are_learned_and_the_evidence_is_told_where() ->
 def test_half_of_the_lessons_are_a_fine_tuned_critics() -> None:
     tokenizer = load_tokenizer(generator_path())
     cases = critic_cases(64, seed=3)
-    rows = CriticLessons(CRITIC, tokenizer, cases).rows(World("either"), early=False)
+    rows = CriticLessons(CRITIC, tokenizer, cases, STAGES[0]).rows(World("either"), early=False)
     text = "\n".join(tokenizer.decode(row.ids) for row in rows)
     asked = critic_asked(ASPECTS["relevance"], cases[0][0].instance._replace(evidence="x"))
     opening, *_ = critic_prompt(asked).split(" and possibly")
@@ -100,8 +101,8 @@ def test_the_second_stage_learns_every_answer_and_few_judgements() -> None:
     tokenizer = load_tokenizer(generator_path())
     cases = critic_cases(64, seed=3)
     written = []
-    for judged in (1.0, 0.25):
-        lessons = CriticLessons(CRITIC, tokenizer, cases, judged)
+    for stage in STAGES:
+        lessons = CriticLessons(stage.settings, tokenizer, cases, stage)
         rows = [row for n in range(4) for row in lessons.rows(World(f"stage {n}"), early=False)]
         labels = sum(row.weights.count(LABEL) > 0 and max(row.branch) for row in rows)
         answers = sum(max(row.branch) for row in rows if LABEL not in row.weights)

@@ -1,11 +1,17 @@
-"""Training the nano generator, at toy size: its rate, and runs that go on after a kill."""
+"""Training nano models, at toy size: the rate, runs that go on after a kill, and the commands."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
+from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.nano import train_base, train_by_rule
 from selfcorrect_rag.nano.train import Settings, Trainer, rate_at
+from selfcorrect_rag.nano.train_by_rule import Rows
 
 TOY = Settings(
     steps=10,
@@ -32,13 +38,13 @@ def test_the_rate_warms_up_stays_and_falls() -> None:
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_weights(tmp_path: Path) -> None:
-    whole = Trainer(TOY, tmp_path / "whole")
+    whole = Trainer(TOY, tmp_path / "whole", data=Rows)
     losses = [loss for _, _, loss in whole.run()]
-    cut = Trainer(TOY, tmp_path / "cut")
+    cut = Trainer(TOY, tmp_path / "cut", data=Rows)
     for step, _, _ in cut.run():
         if step == 7:  # killed two steps after the checkpoint of step 5
             break
-    resumed = Trainer(TOY, tmp_path / "cut")
+    resumed = Trainer(TOY, tmp_path / "cut", data=Rows)
     assert resumed.step == 5
     assert [loss for _, _, loss in resumed.run()] == losses[5:]
     for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
@@ -46,8 +52,44 @@ def test_a_run_that_was_stopped_ends_in_the_same_weights(tmp_path: Path) -> None
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
-    trainer = Trainer(TOY, tmp_path)
+    trainer = Trainer(TOY, tmp_path, data=Rows)
     list(trainer.run(until=1))
     trainer.save()
     with pytest.raises(SystemExit, match="other settings"):
-        Trainer(Settings(**{**TOY.__dict__, "rate": 0.1}), tmp_path)
+        Trainer(Settings(**{**TOY.__dict__, "rate": 0.1}), tmp_path, data=Rows)
+
+
+def run(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Path | str
+) -> None:
+    given = [text for name, value in options.items() for text in (f"--{name}", str(value)) if text]
+    monkeypatch.setattr(sys, "argv", [module.__name__, "--out", str(folder), *given])
+    module.main()
+
+
+def test_a_base_is_exported_at_half_time_too(
+    tmp_path: Path, real_text_by_hand: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_base, "BASE", replace(TOY, steps=4))
+    monkeypatch.setattr(train_base, "HALF", 2)
+    run(train_base, monkeypatch, tmp_path, data=real_text_by_hand, half="")
+    half, base = (tmp_path / name / "model.safetensors" for name in ("half", "base"))
+    begun = half.read_bytes()
+    assert not base.exists()
+    run(train_base, monkeypatch, tmp_path, data=real_text_by_hand)
+    assert half.read_bytes() == begun != base.read_bytes()
+
+
+def test_real_text_is_learned_in_a_second_stage(
+    tmp_path: Path, real_text_by_hand: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_by_rule, "FIRST", replace(TOY, steps=2))
+    monkeypatch.setattr(train_by_rule, "REAL", replace(TOY, steps=2, early=0.0))
+    run(train_by_rule, monkeypatch, tmp_path / "both", data=real_text_by_hand)
+    first = tmp_path / "both" / "stage-1" / "generator"
+    run(train_by_rule, monkeypatch, tmp_path / "on", data=real_text_by_hand, start=first)
+    one, other = (tmp_path / name / "generator" / "model.safetensors" for name in ("both", "on"))
+    assert one.read_bytes() == other.read_bytes() != (first / "model.safetensors").read_bytes()
+    TransformersReflectionLLM.from_pretrained(tmp_path / "on" / "generator")
+    with pytest.raises(SystemExit):
+        run(train_by_rule, monkeypatch, tmp_path / "none", start=first)

@@ -1,0 +1,95 @@
+"""Trains the nano generator by rule: its rows come with the right tokens, where the paper's come
+from a critic (see ``train_generator.py``).
+
+    OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_by_rule --out DIR [--data DIR]
+
+From nothing, on made-up text; then, with ``--data``, on real text too. The same command goes on
+from the newest checkpoint after a kill and ends in the same weights.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+from selfcorrect_rag.nano.batches import Batch, Stream, Weights
+from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture
+from selfcorrect_rag.nano.real_rows import with_real_text
+from selfcorrect_rag.nano.train import Settings, Trainer, export, train_aloud
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training with one mixture."""
+
+    name: str
+    mixture: Mixture
+    weights: Weights
+
+
+PHASES = (
+    Phase("early", EARLY, Weights(reflection=2.0, passage=0.15)),
+    Phase("main", MAIN, Weights(reflection=4.0)),
+)
+FIRST = Settings()
+REAL = Settings(steps=1600, early=0.0, rate=2e-3, threads=1, seed=2)
+"""Of the stage with real text; it has no early phase."""
+
+
+class Rows:
+    """The batch of any step."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tokenizer: PreTrainedTokenizerFast,
+        phases: Sequence[Phase] = PHASES,
+    ) -> None:
+        """``phases``: the early one and the main one."""
+        self._starts = (0, round(settings.steps * settings.early))
+        self._streams = [
+            Stream(tokenizer, p.mixture, p.weights, f"{settings.seed}/{p.name}", settings.tokens)
+            for p in phases
+        ]
+
+    def batch(self, step: int) -> Batch:
+        """The batch of `step`, counted from 0."""
+        phase = max(i for i, start in enumerate(self._starts) if start <= step)
+        return self._streams[phase].batch(step - self._starts[phase])
+
+
+def main() -> None:
+    """Train stage by stage, and export to DIR/generator."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
+    parser.add_argument("--start", type=Path, help="a generator in place of the first stage's")
+    parser.add_argument("--data", type=Path, help="folder of real text, for the second stage")
+    args = parser.parse_args()
+    folder: Path = args.out
+    stages: list[tuple[Settings, Sequence[Phase]]] = []
+    if not args.start:
+        stages.append((FIRST, PHASES))
+    if args.data:
+        real = [
+            replace(phase, mixture=with_real_text(phase.mixture, args.data)) for phase in PHASES
+        ]
+        stages.append((REAL, real))
+    if not stages:
+        parser.error("with --start, --data says what is to be learned")
+    start: Path | None = args.start
+    for number, (settings, phases) in enumerate(stages, start=1):
+        part = folder / f"stage-{number}"
+        part.mkdir(parents=True, exist_ok=True)
+        trainer = Trainer(settings, part, start=start, data=partial(Rows, phases=phases))
+        train_aloud(trainer, f"stage {number} ")
+        start = (folder if number == len(stages) else part) / "generator"
+        export(trainer.model, trainer.tokenizer, start)
+
+
+if __name__ == "__main__":
+    main()
