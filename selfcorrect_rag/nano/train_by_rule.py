@@ -3,7 +3,8 @@ from a critic (see ``train_generator.py``).
 
     OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_by_rule --out DIR [--data DIR]
 
-From nothing, on made-up text; then, with ``--data``, on real text too. The same command goes on
+From nothing, on made-up text; then, with ``--data``, on real text too, of which stage the weights
+before and after are averaged. The same command goes on
 from the newest checkpoint after a kill and ends in the same weights.
 """
 
@@ -13,7 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerFast
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.batches import Batch, Stream, Weights
 from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture
@@ -70,25 +72,37 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="a generator in place of the first stage's")
     parser.add_argument("--data", type=Path, help="folder of real text, for the second stage")
     args = parser.parse_args()
-    folder: Path = args.out
-    stages: list[tuple[Settings, Sequence[Phase]]] = []
-    if not args.start:
-        stages.append((FIRST, PHASES))
-    if args.data:
-        real = [
-            replace(phase, mixture=with_real_text(phase.mixture, args.data)) for phase in PHASES
-        ]
-        stages.append((REAL, real))
-    if not stages:
+    if args.start and not args.data:
         parser.error("with --start, --data says what is to be learned")
-    start: Path | None = args.start
-    for number, (settings, phases) in enumerate(stages, start=1):
-        part = folder / f"stage-{number}"
-        part.mkdir(parents=True, exist_ok=True)
-        trainer = Trainer(settings, part, start=start, data=partial(Rows, phases=phases))
-        train_aloud(trainer, f"stage {number} ")
-        start = (folder if number == len(stages) else part) / "generator"
+    start: Path = args.start or args.out / ("made-up" if args.data else "generator")
+    if not args.start:
+        trainer = _trained(FIRST, args.out / "stage-1", None, PHASES)
         export(trainer.model, trainer.tokenizer, start)
+    if args.data:
+        phases = [replace(p, mixture=with_real_text(p.mixture, args.data)) for p in PHASES]
+        trainer = _trained(REAL, args.out / "stage-2", start, phases)
+        export(midway(start, trainer.model), trainer.tokenizer, args.out / "generator")
+
+
+def _trained(
+    settings: Settings, folder: Path, start: Path | None, phases: Sequence[Phase]
+) -> Trainer:
+    folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(settings, folder, start=start, data=partial(Rows, phases=phases))
+    train_aloud(trainer, f"{folder.name} ")
+    return trainer
+
+
+def midway(start: Path, trained: LlamaForCausalLM) -> LlamaForCausalLM:
+    """The mean of the weights before and after a training, as they ship.
+
+    It keeps what either knows: the names of made-up text from before, real text from after.
+    """
+    model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32)
+    with torch.no_grad():
+        for before, after in zip(model.parameters(), trained.parameters(), strict=True):
+            before.lerp_(after.half().float(), 0.5)
+    return model
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import train_base, train_by_rule
@@ -80,16 +81,29 @@ def test_a_base_is_exported_at_half_time_too(
     assert half.read_bytes() == begun != base.read_bytes()
 
 
-def test_real_text_is_learned_in_a_second_stage(
+def test_real_text_is_learned_in_a_second_stage_and_half_of_it_kept(
     tmp_path: Path, real_text_by_hand: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train_by_rule, "FIRST", replace(TOY, steps=2))
     monkeypatch.setattr(train_by_rule, "REAL", replace(TOY, steps=2, early=0.0))
     run(train_by_rule, monkeypatch, tmp_path / "both", data=real_text_by_hand)
-    first = tmp_path / "both" / "stage-1" / "generator"
+    first = tmp_path / "both" / "made-up"
     run(train_by_rule, monkeypatch, tmp_path / "on", data=real_text_by_hand, start=first)
     one, other = (tmp_path / name / "generator" / "model.safetensors" for name in ("both", "on"))
-    assert one.read_bytes() == other.read_bytes() != (first / "model.safetensors").read_bytes()
-    TransformersReflectionLLM.from_pretrained(tmp_path / "on" / "generator")
+    assert one.read_bytes() == other.read_bytes()
+    weights = torch.load(tmp_path / "on" / "stage-2" / "checkpoint.pt", weights_only=True)["model"]
+    before, kept = load_file(first / "model.safetensors"), load_file(one)
+    for name, mean in kept.items():
+        expected = (before[name].float() + weights[name].half().float()) / 2
+        torch.testing.assert_close(mean, expected.half(), atol=2e-4, rtol=2e-3)
+        assert mean.ndim < 2 or not torch.equal(mean, before[name])
     with pytest.raises(SystemExit):
         run(train_by_rule, monkeypatch, tmp_path / "none", start=first)
+
+
+def test_without_real_text_there_is_one_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_by_rule, "FIRST", replace(TOY, steps=2))
+    run(train_by_rule, monkeypatch, tmp_path)
+    TransformersReflectionLLM.from_pretrained(tmp_path / "generator")
