@@ -46,24 +46,21 @@ nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano
 nano-critic: $(VENV)/.train  ## train the nano critic on a teacher's labels, from the nano generator: two hours of one core
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_critic --out build/critic
 
-# The generator as the paper makes one: base, critic, data by Algorithm 3, fine-tuning. The critic
-# starts from the half-trained base, so that each of two cores has something to do.
+# A generator as the paper makes one: base, critic, data by Algorithm 3, fine-tuning. Base and critic
+# train beside each other, a core each.
 PIPELINE := build/pipeline
 TRAIN := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_
 
-nano-pipeline: $(VENV)/.train  ## make nano-pipeline DATA=folder of real text (or none)
+nano-pipeline: $(VENV)/.train  ## a generator out of the paper's pipeline, not what ships: make nano-pipeline DATA=folder of real text, or without
 	$(MAKE) --jobs 2 $(PIPELINE)/generator/generator
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate_critic --labels --model $(PIPELINE)/critic/critic
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate --model $(PIPELINE)/generator/generator $(REAL)
 
-$(PIPELINE)/base/half:
-	$(TRAIN)base --half --out $(PIPELINE)/base $(REAL)
-
-$(PIPELINE)/base/base: $(PIPELINE)/base/half
+$(PIPELINE)/base/base:
 	$(TRAIN)base --out $(PIPELINE)/base $(REAL)
 
-$(PIPELINE)/critic/critic: $(PIPELINE)/base/half
-	$(TRAIN)critic --labels --start $(PIPELINE)/base/half --out $(PIPELINE)/critic $(REAL)
+$(PIPELINE)/critic/critic:
+	$(TRAIN)critic --labels --out $(PIPELINE)/critic $(REAL)
 
 $(PIPELINE)/generator/generator-data.jsonl: $(PIPELINE)/critic/critic
 	$(TRAIN)generator --critic $(PIPELINE)/critic/critic --out $(PIPELINE)/generator $(REAL)

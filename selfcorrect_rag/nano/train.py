@@ -220,11 +220,11 @@ def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: 
     tokenizer.save_pretrained(folder)
 
 
-def train_aloud(trainer: Trainer, name: str = "", until: int | None = None) -> None:
-    """Train to the end, or to a step, and print a line every ``log_every`` steps."""
+def train_aloud(trainer: Trainer, name: str = "") -> None:
+    """Train to the end, and print a line every ``log_every`` steps."""
     settings, began, start = trainer.settings, time.time(), trainer.step
     tokens, losses = 0, list[float]()
-    for step, count, loss in trainer.run(until):
+    for step, count, loss in trainer.run():
         tokens += count
         losses.append(loss)
         if step % settings.log_every == 0 or step == settings.steps:

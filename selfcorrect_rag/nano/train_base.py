@@ -2,9 +2,8 @@
 
     OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_base --out DIR
 
-It never sees a reflection token: `make nano-pipeline` fine-tunes a critic and a generator from it,
-the critic from what has been learned by half the time, so that both train beside each other. The
-same command goes on from the newest checkpoint after a kill and ends in the same weights.
+It never sees a reflection token: `make nano-pipeline` fine-tunes a generator from it. The same
+command goes on from the newest checkpoint after a kill and ends in the same weights.
 """
 
 import argparse
@@ -44,8 +43,6 @@ from selfcorrect_rag.reflection import (
 )
 
 BASE = Settings(steps=3000, threads=1, vocabulary=6144)
-HALF = 1400
-"""Steps after which a critic can start from it."""
 LATER = Mixture(
     {
         answered: 35,
@@ -106,11 +103,10 @@ def _plain(made: Row) -> Row:
 
 
 def main() -> None:
-    """Train and export to DIR/half and DIR/base."""
+    """Train and export to DIR/base."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
     parser.add_argument("--data", type=Path, help="folder of real text to learn from too")
-    parser.add_argument("--half", action="store_true", help="stop where a critic can start")
     args = parser.parse_args()
     folder: Path = args.out
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,12 +117,8 @@ def main() -> None:
         made = train_tokenizer(BASE.vocabulary, BASE.tokenizer_rows, BASE.seed, mixtures)
         made.save_pretrained(folder)
     trainer = Trainer(BASE, folder, data=partial(Reading, mixtures=mixtures))
-    if trainer.step <= HALF:
-        train_aloud(trainer, until=HALF)
-        export(trainer.model, trainer.tokenizer, folder / "half")
-    if not args.half:
-        train_aloud(trainer)
-        export(trainer.model, trainer.tokenizer, folder / "base")
+    train_aloud(trainer)
+    export(trainer.model, trainer.tokenizer, folder / "base")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.critic import critic_prompt
 from selfcorrect_rag.nano.batches import Encoded, spans_of
 from selfcorrect_rag.nano.completions import Completion, Lessons, Piece, encode
-from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.nano.embedded import critic_path, generator_path
 from selfcorrect_rag.nano.examples import MAIN, row
 from selfcorrect_rag.nano.judgements import WRITING, Labelled, judgements, judgements_of
 from selfcorrect_rag.nano.real_rows import with_real_text
@@ -63,8 +63,8 @@ STAGES = (
     Stage(replace(CRITIC, steps=500, early=0.0, rate=1e-3, flat=0.12, seed=2), judged=0.25),
 )
 """Answers, which are rare, are learned in both."""
-LABELS = (Stage(replace(CRITIC, steps=1200, early=0.2), chat=0.0),)
-"""Of a critic that labels a generator's data, and is asked in no other way."""
+LABELS = (Stage(replace(CRITIC, steps=500, early=0.0, rate=1.2e-3, flat=0.2, seed=3), chat=0.0),)
+"""After them, of a critic that labels a generator's data, and is asked in no other way."""
 
 
 class CriticLessons(Lessons):
@@ -158,9 +158,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
-    parser.add_argument("--start", type=Path, default=generator_path(), help="what to begin from")
     parser.add_argument("--data", type=Path, help="folder of real text to learn from too")
-    parser.add_argument("--labels", action="store_true", help="a critic that only labels: shorter")
+    parser.add_argument(
+        "--labels", action="store_true", help="go on from the nano critic, to label"
+    )
     args = parser.parse_args()
     folder: Path = args.out
     folder.mkdir(parents=True, exist_ok=True)
@@ -170,7 +171,7 @@ def main() -> None:
     with require("tqdm", "train").tqdm(desc="labels", unit="") as bar:
         labels = iter(labelled_by_teacher(every, folder / "labels", bar.update))
     cases = [[next(labels) for _ in case] for case in cases]
-    start: Path = args.start
+    start = critic_path() if args.labels else generator_path()
     for number, stage in enumerate(stages, start=1):
         part = folder / f"stage-{number}"
         part.mkdir(exist_ok=True)

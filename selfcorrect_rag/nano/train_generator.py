@@ -22,7 +22,7 @@ from selfcorrect_rag.training.generator import PRESETS, train_generator
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_rows import read_generator_rows
 
-ROWS = 6000
+ROWS = 4000
 PASSAGES = 2
 """Found for a query: the page itself, and one that misleads."""
 SEED = 1

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import train_base, train_by_rule
+from selfcorrect_rag.nano.tokenizer import load_tokenizer
 from selfcorrect_rag.nano.train import Settings, Trainer, rate_at
 from selfcorrect_rag.nano.train_by_rule import Rows
 
@@ -60,25 +61,22 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
         Trainer(Settings(**{**TOY.__dict__, "rate": 0.1}), tmp_path, data=Rows)
 
 
-def run(
-    module: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Path | str
-) -> None:
-    given = [text for name, value in options.items() for text in (f"--{name}", str(value)) if text]
+def run(module: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Path) -> None:
+    given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     monkeypatch.setattr(sys, "argv", [module.__name__, "--out", str(folder), *given])
     module.main()
 
 
-def test_a_base_is_exported_at_half_time_too(
+def test_a_base_knows_no_reflection_token(
     tmp_path: Path, real_text_by_hand: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train_base, "BASE", replace(TOY, steps=4))
-    monkeypatch.setattr(train_base, "HALF", 2)
-    run(train_base, monkeypatch, tmp_path, data=real_text_by_hand, half="")
-    half, base = (tmp_path / name / "model.safetensors" for name in ("half", "base"))
-    begun = half.read_bytes()
-    assert not base.exists()
+    monkeypatch.setattr(train_base, "BASE", replace(TOY, steps=2))
     run(train_base, monkeypatch, tmp_path, data=real_text_by_hand)
-    assert half.read_bytes() == begun != base.read_bytes()
+    reading = train_base.Reading(TOY, load_tokenizer(tmp_path / "base"), [train_base.LATER] * 2)
+    groups = {"Retrieval", "Relevant", "Irrelevant", "Fully supported", "Utility:5"}
+    control = {reading.tokenizer.convert_tokens_to_ids(f"[{name}]") for name in groups}
+    for step in range(2):
+        assert not control & set(reading.batch(step).ids.flatten().tolist())
 
 
 def test_real_text_is_learned_in_a_second_stage_and_half_of_it_kept(
