@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-REAL := $(if $(DATA),--data $(DATA))
+REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
 .PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-pipeline bench bench-graph bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
@@ -38,7 +38,7 @@ nano-report: $(VENV)/.demo  ## held-out figures of the nano generator, the evalu
 
 nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators DATA=folder of real questions
 	$(BIN)/python -m selfcorrect_rag.nano.train_evaluators t5 --out build/evaluator
-	$(BIN)/python -m selfcorrect_rag.nano.train_evaluators cross-encoder --data $(DATA) --out build/cross_encoder
+	$(BIN)/python -m selfcorrect_rag.nano.train_evaluators cross-encoder $(REAL) --out build/cross_encoder
 
 nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano generator
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_rationales --out build/rationales
@@ -48,24 +48,24 @@ nano-critic: $(VENV)/.train  ## train the nano critic on a teacher's labels, fro
 
 # A generator as the paper makes one: base, critic, data by Algorithm 3, fine-tuning. Base and critic
 # train beside each other, a core each.
-PIPELINE := build/pipeline
+PIPELINE := build/pipeline$(if $(DATA),-real)
 TRAIN := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_
 
 nano-pipeline: $(VENV)/.train  ## a generator out of the paper's pipeline, not what ships: make nano-pipeline DATA=folder of real text, or without
-	$(MAKE) --jobs 2 $(PIPELINE)/generator/generator
+	$(MAKE) --jobs 2 $(PIPELINE)/generator/generator/tokenizer.json
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate_critic --labels --model $(PIPELINE)/critic/critic
 	$(BIN)/python -m selfcorrect_rag.nano.evaluate --model $(PIPELINE)/generator/generator $(REAL)
 
-$(PIPELINE)/base/base:
+$(PIPELINE)/base/base/tokenizer.json:
 	$(TRAIN)base --out $(PIPELINE)/base $(REAL)
 
-$(PIPELINE)/critic/critic:
+$(PIPELINE)/critic/critic/tokenizer.json:
 	$(TRAIN)critic --labels --out $(PIPELINE)/critic $(REAL)
 
-$(PIPELINE)/generator/generator-data.jsonl: $(PIPELINE)/critic/critic
+$(PIPELINE)/generator/generator-data.jsonl: $(PIPELINE)/critic/critic/tokenizer.json
 	$(TRAIN)generator --critic $(PIPELINE)/critic/critic --out $(PIPELINE)/generator $(REAL)
 
-$(PIPELINE)/generator/generator: $(PIPELINE)/generator/generator-data.jsonl $(PIPELINE)/base/base
+$(PIPELINE)/generator/generator/tokenizer.json: $(PIPELINE)/generator/generator-data.jsonl $(PIPELINE)/base/base/tokenizer.json
 	$(TRAIN)generator --critic $(PIPELINE)/critic/critic --base $(PIPELINE)/base/base --out $(PIPELINE)/generator $(REAL)
 
 bench: bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted  ## one line of JSON each

@@ -153,6 +153,9 @@ class TransformersCritic(Critic):
         super().__init__(tokenizer, min(max_tokens, positions), is_causal=is_causal)
         self.model: Any = model
         self._batch = batch
+        rotary = getattr(model.config.get_text_config(), "rope_parameters", None)
+        own = model.generation_config
+        self._shares = bool(is_causal and rotary and own and not own.cache_implementation)
 
     @classmethod
     def from_pretrained(
@@ -183,7 +186,9 @@ class TransformersCritic(Critic):
     def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
         """The answers of one batch after another, those under the same instructions together.
 
-        What the prompts of a batch begin with alike, such as instructions, is read once for all.
+        What the prompts of a batch begin with alike, such as instructions, is read once for all, by
+        a model with rotary positions and plain attention in every layer: to others the padding that
+        comes between is not nothing.
         """
         prompts = [self.fitted(self.prompt_ids(one)) for one in asked]
         order = sorted(range(len(asked)), key=lambda i: (asked[i].instruction, len(prompts[i])))
@@ -218,6 +223,7 @@ class TransformersCritic(Critic):
             pad_token_id=self.tokenizer.pad_token_id,
             eos_token_id=self.tokenizer.eos_token_id,
             prefix_allowed_tokens_fn=allowed,
+            use_cache=True,
             return_dict_in_generate=True,
             output_scores=True,
         )
@@ -237,14 +243,16 @@ class TransformersCritic(Critic):
 
     def _inputs(self, prompts: list[list[int]]) -> dict[str, Any]:
         """Padded prompts, with what is already read of them where they begin alike."""
-        torch = require("torch", "local")
+        import torch
+        from transformers.cache_utils import DynamicLayer
+
         self.model.train(False)
         pad, device = self.tokenizer.pad, self.model.device
         if not self._is_causal:
             whole = {"input_ids": prompts}
             return dict(pad(whole, padding_side="right", return_tensors="pt").to(device))
-        several = len(prompts) > 1
-        alike = min(_alike(prompts), min(map(len, prompts)) - 1) if several else 0
+        shares = self._shares and len(prompts) > 1
+        alike = min(_alike(prompts), min(map(len, prompts)) - 1) if shares else 0
         rest = {"input_ids": [prompt[alike:] for prompt in prompts]}
         inputs = dict(pad(rest, padding_side="left", return_tensors="pt").to(device))
         if not alike:
@@ -252,6 +260,9 @@ class TransformersCritic(Critic):
         begun = torch.tensor([prompts[0][:alike]], device=device)
         with torch.inference_mode():
             read = self.model(input_ids=begun, use_cache=True, logits_to_keep=1).past_key_values
+        if any(type(layer) is not DynamicLayer for layer in read.layers):
+            self._shares = False
+            return self._inputs(prompts)
         read.batch_repeat_interleave(len(prompts))
         beside = begun.expand(len(prompts), -1)
         for name, before in (("input_ids", beside), ("attention_mask", torch.ones_like(beside))):

@@ -20,7 +20,7 @@ WRITING = "writing"
 """In place of an aspect: the instance is a question, and the label an answer to it."""
 
 SEGMENT = re.compile(
-    rf"(?P<isrel>{'|'.join(map(re.escape, TOKENS[Group.ISREL]))})(?P<text>.*?)"
+    rf"(?P<isrel>{'|'.join(map(re.escape, TOKENS[Group.ISREL]))})(?P<text>[^\[<]*?)"
     rf"(?P<issup>{'|'.join(map(re.escape, TOKENS[Group.ISSUP]))})?"
     rf"\[Utility:(?P<utility>\d)\]{re.escape(EOS)}",
     re.DOTALL,

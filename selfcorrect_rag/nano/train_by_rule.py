@@ -1,7 +1,8 @@
 """Trains the nano generator by rule: its rows come with the right tokens, where the paper's come
 from a critic (see ``train_generator.py``).
 
-    OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_by_rule --out DIR [--data DIR]
+    OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_by_rule --out DIR
+        [--data DIR [--start DIR]]
 
 From nothing, on made-up text; then, with ``--data``, on real text too, of which stage the weights
 before and after are averaged. The same command goes on

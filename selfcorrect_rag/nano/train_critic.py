@@ -3,6 +3,8 @@ prompts of tables 8 to 12, and questions, as a chat model would.
 
     OMP_WAIT_POLICY=PASSIVE python -m selfcorrect_rag.nano.train_critic --out DIR
 
+With ``--labels`` the nano critic goes on, to label a generator's data and nothing else.
+
 The same command goes on from the newest checkpoint after a kill and ends in the same weights.
 """
 
@@ -101,7 +103,8 @@ class CriticLessons(Lessons):
 def critic_cases(count: int, seed: int, data: Path | None = None) -> list[list[Labelled]]:
     """What the rule is asked about ``count`` questions; passages of the first quarter are short.
 
-    One question in three is of real text, where ``data`` has some.
+    Where ``data`` has real text, one in three is instead what three of a generator's rows say, of
+    which a third is real.
     """
     world = World(f"critic/{seed}")
     real = with_real_text(MAIN, data) if data else None

@@ -54,7 +54,8 @@ def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = Non
             settings,
             on_rows=bar.update,
         )
-    (out / "data-report.json").write_text(json.dumps(asdict(report), indent=2) + "\n")
+    if report.calls:  # there is something new to report
+        (out / "data-report.json").write_text(json.dumps(asdict(report), indent=2) + "\n")
     return file
 
 

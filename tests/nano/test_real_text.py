@@ -15,7 +15,7 @@ from selfcorrect_rag.nano.outputs import PAGE
 from selfcorrect_rag.nano.real_rows import RealRows, with_real_text
 from selfcorrect_rag.nano.real_text import RealText, is_held_out, real_text, typed
 from selfcorrect_rag.nano.world import World
-from selfcorrect_rag.reflection import IRRELEVANT, RELEVANT
+from selfcorrect_rag.reflection import GROUP_OF, IRRELEVANT, RELEVANT
 
 REAL = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
@@ -95,9 +95,10 @@ def test_a_third_of_a_mixture_is_real_and_rows_are_judged_by_what_they_say(data:
     real = [share for make, share in mixture.shares.items() if make not in MAIN.shares]
     assert sum(real) / sum(mixture.shares.values()) == pytest.approx(1 / 3)
     world = World("judged rows")
-    labels = {
-        (made.aspect, made.label) for _ in range(200) for made in judgements_of(row(world, mixture))
-    }
+    judged = [made for _ in range(200) for made in judgements_of(row(world, mixture))]
+    for made in judged:
+        assert not any(token in str(made.instance) for token in GROUP_OF)
+    labels = {(made.aspect, made.label) for made in judged}
     aspects = {"retrieval", "relevance", "groundness", "multi_retrieval", "utility"}
     assert {aspect for aspect, _ in labels} == aspects
     wants_more = {label for aspect, label in labels if aspect == "multi_retrieval"}

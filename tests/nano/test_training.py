@@ -11,9 +11,11 @@ from safetensors.torch import load_file
 
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import train_base, train_by_rule
+from selfcorrect_rag.nano.real_rows import with_real_text
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
 from selfcorrect_rag.nano.train import Settings, Trainer, rate_at
 from selfcorrect_rag.nano.train_by_rule import Rows
+from selfcorrect_rag.reflection import GROUP_OF
 
 TOY = Settings(
     steps=10,
@@ -72,10 +74,10 @@ def test_a_base_knows_no_reflection_token(
 ) -> None:
     monkeypatch.setattr(train_base, "BASE", replace(TOY, steps=2))
     run(train_base, monkeypatch, tmp_path, data=real_text_by_hand)
-    reading = train_base.Reading(TOY, load_tokenizer(tmp_path / "base"), [train_base.LATER] * 2)
-    groups = {"Retrieval", "Relevant", "Irrelevant", "Fully supported", "Utility:5"}
-    control = {reading.tokenizer.convert_tokens_to_ids(f"[{name}]") for name in groups}
-    for step in range(2):
+    mixture = with_real_text(train_base.LATER, real_text_by_hand)
+    reading = train_base.Reading(TOY, load_tokenizer(tmp_path / "base"), [mixture] * 2)
+    control = {reading.tokenizer.get_vocab()[token] for token in GROUP_OF}
+    for step in range(20):
         assert not control & set(reading.batch(step).ids.flatten().tolist())
 
 

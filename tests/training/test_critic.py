@@ -9,7 +9,14 @@ import pytest
 import torch
 from peft import PeftModel
 from tokenizers import Regex, normalizers
-from transformers import T5ForConditionalGeneration, Trainer
+from transformers import (
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    T5ForConditionalGeneration,
+    Trainer,
+)
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
@@ -63,6 +70,49 @@ BASES = {
 }
 """Each with the epochs that it takes to learn these groups."""
 each = pytest.mark.parametrize("kind", BASES)
+
+
+def mamba() -> tuple[Any, Any]:
+    """A recurrent state in place of a cache."""
+    words = byte_level_tokenizer()
+    torch.manual_seed(0)
+    config = MambaConfig(
+        vocab_size=len(words), hidden_size=32, num_hidden_layers=2, initializer_range=0.4
+    )
+    return MambaForCausalLM(config), words
+
+
+def windows() -> tuple[Any, Any]:
+    """Attention to the last tokens alone, in every layer."""
+    words = byte_level_tokenizer()
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=len(words),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        sliding_window=16,
+        initializer_range=0.2,
+    )
+    return MistralForCausalLM(config), words
+
+
+def static() -> tuple[Any, Any]:
+    """A checkpoint that names its own kind of cache."""
+    model, words = causal()
+    model.generation_config.cache_implementation = "static"
+    return model, words
+
+
+ARCHITECTURES = {
+    "causal": causal,
+    "t5": encoder_decoder,
+    "mamba": mamba,
+    "windows": windows,
+    "static": static,
+}
 
 
 def loaded(run: Path, **options: Any) -> TransformersCritic:
@@ -230,10 +280,13 @@ def test_it_writes_nothing_but_a_token_of_the_group(kind: str) -> None:
     assert critic.judge([]) == []
 
 
-@each
+@pytest.mark.parametrize("kind", ["causal", "t5", "mamba", "windows", "static"])
 def test_together_the_answers_are_those_of_one_at_a_time(kind: str) -> None:
-    asked = [row.asked for row in ROWS[:48]]
-    alone, batched = made(kind, batch=1), made(kind, batch=16)
+    words = "she did it and then " * 8
+    ragged = [Asked("Which of these?", words[: 3 * i], Group.ISSUP) for i in range(1, 40)]
+    asked = [*ragged, ragged[3], *(row.asked for row in ROWS[:16])]
+    made = ARCHITECTURES[kind]
+    alone, batched = (TransformersCritic(*made(), batch=n, max_tokens=120) for n in (1, 16))
     for one, other in zip(_answers(alone, asked), _answers(batched, asked), strict=True):
         assert one.token == other.token
         assert one.probability == pytest.approx(other.probability, abs=1e-5)
