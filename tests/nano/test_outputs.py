@@ -6,7 +6,7 @@ from selfcorrect_rag.nano.embedded import generator_path
 from selfcorrect_rag.nano.examples import NOT_SAID
 from selfcorrect_rag.nano.outputs import outputs
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train_base import BASE, Reading
+from selfcorrect_rag.nano.train_base import BASE, EARLY, LATER, Reading
 from selfcorrect_rag.reflection import CONTROL_TOKENS, GROUP_OF, PARAGRAPH
 
 
@@ -25,7 +25,7 @@ def test_outputs_come_with_pages_and_without_tokens() -> None:
 
 def test_the_base_sees_no_reflection_token() -> None:
     tokenizer = load_tokenizer(generator_path())
-    reading = Reading(replace(BASE, tokens=512), tokenizer)
+    reading = Reading(replace(BASE, tokens=512), tokenizer, [EARLY, LATER])
     reflection = set(tokenizer.convert_tokens_to_ids(list(GROUP_OF)))
     early, late = reading.batch(0), reading.batch(BASE.steps - 1)
     for batch in (early, late):

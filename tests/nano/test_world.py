@@ -50,8 +50,9 @@ def test_questions_and_tasks_use_the_wordings_of_their_side() -> None:
 
 
 def fits(wording: str, text: str) -> bool:
-    """Whether `text` is `wording` with something in its slots."""
-    pieces = re.split(r"\{\w+\}", wording)
+    """Whether `text` is `wording` with something in its slots; "an" counts as "a"."""
+    pieces = [re.sub(r"\ban\b", "a", piece) for piece in re.split(r"\{\w+\}", wording)]
+    text = re.sub(r"\ban\b", "a", text)
     return bool(re.fullmatch(".+".join(map(re.escape, pieces)), text, re.IGNORECASE | re.DOTALL))
 
 
