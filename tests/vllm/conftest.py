@@ -27,6 +27,8 @@ collect_ignore_glob = ["test_*.py"] if find_spec("vllm") is None else []
 SERVE = Path(__file__).parents[2] / "integrations" / "vllm_server" / "serve.py"
 SERVER_START = 180
 """Seconds that a server on two cores may take."""
+HELLO = "### Instruction:\nRepeat: Hello\n\n### Response:\n"
+"""To which the nano generator answers "Hello"."""
 
 
 def documents(case: Case, distractors: int = 2) -> list[Document]:
