@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture, row
+from selfcorrect_rag.nano.examples import Mixture, row
 from selfcorrect_rag.nano.names import lists
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTROL_TOKENS
@@ -44,7 +44,7 @@ def _corpus(rows: int, seed: int, mixtures: Sequence[Mixture]) -> Iterator[str]:
 
 
 def train_tokenizer(
-    vocabulary: int, rows: int, seed: int, mixtures: Sequence[Mixture] = (EARLY, MAIN)
+    vocabulary: int, rows: int, seed: int, mixtures: Sequence[Mixture]
 ) -> PreTrainedTokenizerFast:
     """A tokenizer of `vocabulary` ids learned from `rows` training rows."""
     tokenizer = Tokenizer(models.BPE())

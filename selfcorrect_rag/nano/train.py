@@ -4,7 +4,6 @@ A run ends in the same weights, however often it was cut: the rows of a step fol
 and the step alone.
 """
 
-import copy
 import dataclasses
 import math
 import os
@@ -20,6 +19,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from selfcorrect_rag.nano.architecture import build
 from selfcorrect_rag.nano.attention import BY_BRANCH
 from selfcorrect_rag.nano.batches import Batch
+from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture
 from selfcorrect_rag.nano.tokenizer import load_tokenizer, train_tokenizer
 
 
@@ -147,14 +147,16 @@ class Trainer:
         data: Callable[[Settings, PreTrainedTokenizerFast], Batches],
         start: Path | None = None,
         reader: Callable[[int], Any] = Finder,
+        mixtures: Sequence[Mixture] = (EARLY, MAIN),
     ) -> None:
-        """From nothing, or from the checkpoint at ``start`` and with its tokenizer."""
+        """From nothing, with a tokenizer made for ``mixtures``, or from the checkpoint at ``start``
+        and with its own."""
         torch.set_num_threads(settings.threads)
         torch.manual_seed(settings.seed)
         self.settings, self.folder, self.step = settings, folder, 0
         if start is None and not (folder / "tokenizer.json").exists():
             train_tokenizer(
-                settings.vocabulary, settings.tokenizer_rows, settings.seed
+                settings.vocabulary, settings.tokenizer_rows, settings.seed, mixtures
             ).save_pretrained(folder)
         self.tokenizer = load_tokenizer(start or folder)
         self.model: LlamaForCausalLM = (
@@ -216,7 +218,7 @@ class Trainer:
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write a model as it ships: half-precision weights and its tokenizer."""
-    copy.deepcopy(model).half().save_pretrained(folder)  # type: ignore[no-untyped-call]
+    model.half().save_pretrained(folder)  # type: ignore[no-untyped-call]
     tokenizer.save_pretrained(folder)
 
 

@@ -32,7 +32,6 @@ from selfcorrect_rag.nano.examples import (
 )
 from selfcorrect_rag.nano.outputs import without_tokens
 from selfcorrect_rag.nano.real_rows import with_real_text
-from selfcorrect_rag.nano.tokenizer import train_tokenizer
 from selfcorrect_rag.nano.train import Settings, Trainer, export, train_aloud
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import (
@@ -113,10 +112,8 @@ def main() -> None:
     mixtures = [EARLY, LATER]
     if args.data:
         mixtures = [with_real_text(mixture, args.data) for mixture in mixtures]
-    if not (folder / "tokenizer.json").exists():
-        made = train_tokenizer(BASE.vocabulary, BASE.tokenizer_rows, BASE.seed, mixtures)
-        made.save_pretrained(folder)
-    trainer = Trainer(BASE, folder, data=partial(Reading, mixtures=mixtures))
+    data = partial(Reading, mixtures=mixtures)
+    trainer = Trainer(BASE, folder, data=data, mixtures=mixtures)
     train_aloud(trainer)
     export(trainer.model, trainer.tokenizer, folder / "base")
 
