@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-pipeline bench bench-graph bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -27,46 +27,64 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-nano: $(VENV)/.demo  ## train the nano generator from nothing, an hour on 2 cores; with DATA=folder of real text on it too
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_by_rule --out build/nano $(REAL)
+# The nano models by the papers' own ways, two trainings beside each other, each on one core: critic,
+# data by Algorithm 3, generator; and InstructRAG's model and CRAG's evaluator. What stands after a |
+# is not used, and only waited for: so two cores are done soonest.
+NANO := build/nano$(if $(DATA),-real)
+TRAIN := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train
+EVALUATE := $(BIN)/python -m selfcorrect_rag.nano.evaluate
+CRITIC := $(NANO)/critic/critic
+FIGURES := $(NANO)/rationales/figures.txt $(NANO)/evaluator/figures.txt $(NANO)/critic/figures.txt $(NANO)/generator/figures.txt
+
+nano: $(VENV)/.train  ## train critic, generator, evaluator and rationale model as the papers do, some 100 minutes on 2 cores; with DATA=folder of real text on it too
+	OMP_NUM_THREADS=1 $(MAKE) --jobs 2 $(NANO)/generator/generator-data.jsonl $(FIGURES)
+	@cat $(FIGURES)
+
+$(CRITIC)/tokenizer.json:
+	$(TRAIN)_critic --labels --out $(NANO)/critic $(REAL)
+
+$(NANO)/generator/generator-data.jsonl: $(CRITIC)/tokenizer.json
+	$(TRAIN)_generator --rows-alone --critic $(CRITIC) --out $(@D) $(REAL)
+
+$(NANO)/generator/generator/tokenizer.json: $(NANO)/generator/generator-data.jsonl | $(NANO)/rationales/rationale_model/tokenizer.json
+	$(TRAIN)_generator --critic $(CRITIC) --out $(NANO)/generator $(REAL)
+
+$(NANO)/rationales/rationale_model/tokenizer.json:
+	$(TRAIN)_rationales --out $(NANO)/rationales
+
+$(NANO)/evaluator/report.json: | $(NANO)/generator/generator-data.jsonl
+	$(TRAIN)_evaluators t5 --out $(NANO)/evaluator
+
+$(NANO)/critic/figures.txt: $(CRITIC)/tokenizer.json
+	$(EVALUATE)_critic --labels --model $(<D) > $@.part && mv $@.part $@
+
+$(NANO)/generator/figures.txt: $(NANO)/generator/generator/tokenizer.json
+	$(EVALUATE) --model $(<D) $(REAL) > $@.part && mv $@.part $@
+
+$(NANO)/rationales/figures.txt: $(NANO)/rationales/rationale_model/tokenizer.json
+	$(EVALUATE)_rationales --model $(<D) > $@.part && mv $@.part $@
+
+$(NANO)/evaluator/figures.txt: $(NANO)/evaluator/report.json
+	$(EVALUATE)_evaluators --t5 $(<D)/evaluator > $@.part && mv $@.part $@
 
 nano-report: $(VENV)/.demo  ## held-out figures of the nano generator, the evaluators, the rationale model and the critic
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate $(REAL)
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate_evaluators $(REAL)
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate_rationales $(REAL)
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate_critic
+	$(EVALUATE) $(REAL)
+	$(EVALUATE)_evaluators $(REAL)
+	$(EVALUATE)_rationales $(REAL)
+	$(EVALUATE)_critic
 
 nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators DATA=folder of real questions
-	$(BIN)/python -m selfcorrect_rag.nano.train_evaluators t5 --out build/evaluator
-	$(BIN)/python -m selfcorrect_rag.nano.train_evaluators cross-encoder $(REAL) --out build/cross_encoder
+	$(TRAIN)_evaluators t5 --out build/evaluator
+	$(TRAIN)_evaluators cross-encoder $(REAL) --out build/cross_encoder
 
 nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano generator
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_rationales --out build/rationales
+	$(TRAIN)_rationales --out build/rationales
 
 nano-critic: $(VENV)/.train  ## train the nano critic on a teacher's labels, from the nano generator: two hours of one core
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_critic --out build/critic
+	$(TRAIN)_critic --out build/critic
 
-# A generator as the paper makes one: base, critic, data by Algorithm 3, fine-tuning. Base and critic
-# train beside each other, a core each.
-PIPELINE := build/pipeline$(if $(DATA),-real)
-TRAIN := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train_
-
-nano-pipeline: $(VENV)/.train  ## a generator out of the paper's pipeline, not what ships: make nano-pipeline DATA=folder of real text, or without
-	$(MAKE) --jobs 2 $(PIPELINE)/generator/generator/tokenizer.json
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate_critic --labels --model $(PIPELINE)/critic/critic
-	$(BIN)/python -m selfcorrect_rag.nano.evaluate --model $(PIPELINE)/generator/generator $(REAL)
-
-$(PIPELINE)/base/base/tokenizer.json:
-	$(TRAIN)base --out $(PIPELINE)/base $(REAL)
-
-$(PIPELINE)/critic/critic/tokenizer.json:
-	$(TRAIN)critic --labels --out $(PIPELINE)/critic $(REAL)
-
-$(PIPELINE)/generator/generator-data.jsonl: $(PIPELINE)/critic/critic/tokenizer.json
-	$(TRAIN)generator --critic $(PIPELINE)/critic/critic --out $(PIPELINE)/generator $(REAL)
-
-$(PIPELINE)/generator/generator/tokenizer.json: $(PIPELINE)/generator/generator-data.jsonl $(PIPELINE)/base/base/tokenizer.json
-	$(TRAIN)generator --critic $(PIPELINE)/critic/critic --base $(PIPELINE)/base/base --out $(PIPELINE)/generator $(REAL)
+nano-by-rule: $(VENV)/.demo  ## train the nano generator that ships, from nothing: an hour on 2 cores; with DATA=folder of real text on it too
+	$(TRAIN)_by_rule --out build/by_rule $(REAL)
 
 bench: bench-graph bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted  ## one line of JSON each
 

@@ -28,7 +28,7 @@ def test_the_page_runs(
     for part in toy():
         part.save_pretrained("base")
     (row,) = re.findall(r"```json\n(.*?)\n```", PAGE)
-    Path("rows.jsonl").write_text("\n".join([row] * 8))
+    Path("generator.jsonl").write_text("\n".join([row] * 8))
     samples = [Sample(f"Who {i}?", ("she",), (Document("She."),)) for i in range(8)]
     write_template_rationales(samples, Path("rationales.jsonl"), RationaleSettings())
     printed = []

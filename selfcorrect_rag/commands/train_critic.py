@@ -27,6 +27,7 @@ from selfcorrect_rag.training.critic_data import (
     read_instances,
     token_counts,
 )
+from selfcorrect_rag.training.fine_tuning import is_first
 
 
 def add_parsers(kinds: Any) -> None:
@@ -107,11 +108,13 @@ def run_critic_data(args: argparse.Namespace) -> int:
 def run_critic(args: argparse.Namespace) -> int:
     """Fine-tune a critic and print how often it agrees with its teacher."""
     settings = settings_from(args, CriticSettings)
-    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    if is_first():
+        print(json.dumps(dataclasses.asdict(settings)), flush=True)
     report = train_critic(read_critic_rows(args.data), args.out, settings, running_from(args))
-    print(json.dumps({"rows": report["rows"], "shortened": report["shortened"]}))
-    print("\n".join(_in_words(report["test"])))
-    print(f"the critic is in {args.out / 'critic'}, its report in {args.out / 'report.json'}")
+    if is_first():
+        print(json.dumps({"rows": report["rows"], "shortened": report["shortened"]}))
+        print("\n".join(_in_words(report["test"])))
+        print(f"the critic is in {args.out / 'critic'}, its report in {args.out / 'report.json'}")
     return 0
 
 

@@ -54,7 +54,7 @@ def add_parser(kinds: Any) -> None:
     parser.add_argument(
         "--temperature",
         type=float,
-        default=0.0,
+        default=RationaleSettings().temperature,
         metavar="X",
         help="of a PROVIDER:MODEL; default: %(default)s, greedy, as in the paper",
     )
@@ -103,6 +103,9 @@ def run(args: argparse.Namespace) -> int:
     rows = read_samples(args.data, answered=args.with_answers or not args.model)
     settings = settings_from(args, RationaleSettings)
     if not args.model:
+        if args.estimate:
+            print("0 calls: the template needs no model", file=sys.stderr)
+            return 0
         return _reported(write_template_rationales(rows, args.out, settings), args.out)
     usage = estimate_usage(rows, args.out, settings)
     print(
@@ -113,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.estimate:
         return 0
-    llm = find_language_model(args.model, temperature=args.temperature)
+    llm = find_language_model(args.model, temperature=settings.temperature)
     report = synthesize_rationales(
         llm,
         rows,

@@ -84,7 +84,7 @@ def refuse_own_data(args: argparse.Namespace) -> None:
     Raises:
         BadTrainingData: ``--out`` is ``--data``.
     """
-    if args.out.exists() and args.out.samefile(args.data):
+    if args.out.exists() and args.data.exists() and args.out.samefile(args.data):
         raise BadTrainingData(f"{args.out} is the data: give --out another place")
 
 

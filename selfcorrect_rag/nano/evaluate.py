@@ -4,13 +4,12 @@
 
 Prints a line a figure, then all of them as one line of JSON. Every figure is a share of at least
 ``--cases`` fresh cases, measured through the library's own model interface and scores. With
-``--data`` (or SELFCORRECT_DATA), PopQA's development questions are read too, with their gold
-paragraph given; nothing of it was trained on.
+``--data`` PopQA's development questions are read too, with their gold paragraph given; nothing of
+it was trained on.
 """
 
 import argparse
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -212,18 +211,14 @@ def main() -> None:
     )
     parser.add_argument("--model", type=Path, default=generator_path())
     parser.add_argument("--cases", type=int, default=500)
-    default = Path(os.environ.get("SELFCORRECT_DATA", "../shared/data"))
-    parser.add_argument("--data", type=Path, default=default, help="folder of popqa_dev_741.jsonl")
+    parser.add_argument("--data", type=Path, help="folder of popqa_dev_741.jsonl")
     args = parser.parse_args()
     llm = TransformersReflectionLLM.from_pretrained(args.model)
     figures = Evaluation(llm, args.cases).report()
-    file = args.data / "popqa_dev_741.jsonl"
-    if file.exists():
-        real = popqa(llm, file)
+    if args.data:
+        real = popqa(llm, args.data / "popqa_dev_741.jsonl")
         print("".join(f"{name:32} {value:g}\n" for name, value in real.items()), end="")
         figures |= real
-    else:
-        print(f"PopQA skipped: {file} is not there")
     print(json.dumps({"cases": args.cases, **figures}))
 
 

@@ -1,8 +1,8 @@
-"""Held-out figures of the shipped evaluators, as their cards give them.
+"""Held-out figures of the nano evaluators, as their cards give them.
 
-    python -m selfcorrect_rag.nano.evaluate_evaluators [--data DIR]
+    python -m selfcorrect_rag.nano.evaluate_evaluators [--t5 DIR] [--data DIR]
 
-Without the real data of ``--data`` only those on the made-up world.
+With ``--t5`` of that one alone; without the real data of ``--data`` on the made-up world alone.
 """
 
 import argparse
@@ -99,12 +99,13 @@ def held_out(rows: Sequence[Graded]) -> list[Graded]:
 def main() -> None:
     """Print a line of JSON for each evaluator."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--t5", type=Path, help="another T5 than the one that ships")
     parser.add_argument("--data", type=Path)
-    data = parser.parse_args().data
-    evaluators = {
-        "cross-encoder": load_evaluator(),
-        "nano T5": T5Evaluator.from_pretrained(nano_evaluator_path()),
-    }
+    args = parser.parse_args()
+    data = args.data
+    evaluators = {"nano T5": T5Evaluator.from_pretrained(args.t5 or nano_evaluator_path())}
+    if not args.t5:
+        evaluators["cross-encoder"] = load_evaluator()
     for name, evaluator in evaluators.items():
         report = {"evaluator": name, "made up": on_the_made_up_world(evaluator)}
         if data:

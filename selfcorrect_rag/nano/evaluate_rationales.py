@@ -1,6 +1,6 @@
 """Held-out figures of the nano rationale model, as its card gives them.
 
-    python -m selfcorrect_rag.nano.evaluate_rationales [--data DIR]
+    python -m selfcorrect_rag.nano.evaluate_rationales [--model DIR] [--data DIR]
 
 Made-up questions on names and in wordings never trained on, with one document of five that answers:
 InstructRAG against in-context RALM, both by the graph and with the same model. Also the demo
@@ -19,7 +19,8 @@ from langchain_core.documents import Document
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGInput
-from selfcorrect_rag.nano.embedded import demo_index, demo_questions, load_rationale_model
+from selfcorrect_rag.models import ReflectionLLM, TransformersReflectionLLM
+from selfcorrect_rag.nano.embedded import demo_index, demo_questions, rationale_model_path
 from selfcorrect_rag.nano.rationales import BRIEFLY, new_reading
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.search import ChromaIndex
@@ -36,7 +37,7 @@ Figures = dict[str, dict[str, float]]
 """By mode: shares of the questions."""
 
 
-def on_the_made_up_world(cases: int = CASES) -> Figures:
+def on_the_made_up_world(llm: ReflectionLLM, cases: int = CASES) -> Figures:
     """Names and wordings never trained on, one document of five that answers."""
     world = World("rationales", held_out=True)
     rows = []
@@ -44,18 +45,18 @@ def on_the_made_up_world(cases: int = CASES) -> Figures:
         reading = new_reading(world, held_out=True)
         one = reading.asked[world.random.randrange(len(reading.asked) - 1)]
         rows.append(Row(one.case.question, [one.case.target], reading.documents, gold=one.gold))
-    return _figures(rows, lambda query: [])
+    return _figures(llm, rows, lambda query: [])
 
 
-def on_the_demo_corpus() -> Figures:
+def on_the_demo_corpus(llm: ReflectionLLM) -> Figures:
     """Its factual questions, five documents retrieved for each."""
     facts = [row for row in demo_questions() if row["kind"] == "fact"]
     rows = [Row(row["question"], row["answers"], title=row["title"]) for row in facts]
     with tempfile.TemporaryDirectory() as folder:
-        return _figures(rows, demo_index(Path(folder)).as_retriever())
+        return _figures(llm, rows, demo_index(Path(folder)).as_retriever())
 
 
-def on_popqa(data: Path) -> Figures:
+def on_popqa(llm: ReflectionLLM, data: Path) -> Figures:
     """Five of all paragraphs retrieved for each question."""
     lines = (data / "popqa_dev_741.jsonl").read_text(encoding="utf-8").splitlines()
     found = [json.loads(line) for line in lines]
@@ -64,7 +65,7 @@ def on_popqa(data: Path) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         index = ChromaIndex(Path(folder))
         index.add([Document(text, metadata={"title": title}) for title, text in paragraphs])
-        return _figures(rows, index.as_retriever())
+        return _figures(llm, rows, index.as_retriever())
 
 
 class Row(NamedTuple):
@@ -80,11 +81,11 @@ class Row(NamedTuple):
     """Its index, where they are fixed: two may bear one title."""
 
 
-def _figures(rows: Sequence[Row], retriever: Any) -> Figures:
+def _figures(llm: ReflectionLLM, rows: Sequence[Row], retriever: Any) -> Figures:
     """How often the answer that was concluded contains a right one, and how often all that was
     written does (the paper's measure); of InstructRAG, how often the document that answers is
     named useful and no other."""
-    llm, figures = load_rationale_model(), {}
+    figures = {}
     for mode, settings in MODES.items():
         graph = create_instruct_rag(llm, retriever, settings=settings)
         concluded = contained = named = 0
@@ -114,11 +115,13 @@ def _answering(row: Row, passages: Sequence[Document]) -> list[int]:
 def main() -> None:
     """Print a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=rationale_model_path())
     parser.add_argument("--data", type=Path)
-    data = parser.parse_args().data
-    report = {"made up": on_the_made_up_world(), "demo corpus": on_the_demo_corpus()}
-    if data:
-        report["popqa"] = on_popqa(data)
+    args = parser.parse_args()
+    llm = TransformersReflectionLLM.from_pretrained(args.model)
+    report = {"made up": on_the_made_up_world(llm), "demo corpus": on_the_demo_corpus(llm)}
+    if args.data:
+        report["popqa"] = on_popqa(llm, args.data)
     print(json.dumps(report))
 
 

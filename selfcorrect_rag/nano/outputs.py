@@ -10,12 +10,42 @@ from typing import NamedTuple
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.nano.examples import EOS, MAIN, Mixture, Row, prompt, row
+from selfcorrect_rag.nano.examples import (
+    EOS,
+    Mixture,
+    Row,
+    about,
+    answered,
+    choice,
+    claim,
+    mistaken,
+    no_retrieval,
+    prompt,
+    row,
+    two_part,
+    unhelpful,
+    unstated,
+)
 from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import CONTINUE, END_PARAGRAPH, GROUP_OF, PARAGRAPH
 from selfcorrect_rag.training.generator_rows import GeneratorRow
 
-WRONG = 0.2
+MIXTURE = Mixture(
+    {
+        answered: 56,
+        unhelpful: 8,
+        unstated: 8,
+        mistaken: 4,
+        no_retrieval: 12,
+        about: 4,
+        claim: 4,
+        two_part: 2,
+        choice: 2,
+    },
+    most=6,
+)
+"""More answers than the rule teaches from: here a passage has one, and there several."""
+WRONG = 0.25
 """Share of outputs that are wrong, where a wrong one is at hand."""
 NAME = "made_up"
 """Of the data set."""
@@ -30,7 +60,7 @@ class Output(NamedTuple):
     pages: list[Document]
 
 
-def outputs(count: int, seed: int, mixture: Mixture = MAIN) -> Iterator[Output]:
+def outputs(count: int, seed: int, mixture: Mixture = MIXTURE) -> Iterator[Output]:
     """``count`` of them, always the same."""
     world = World(f"outputs/{seed}")
     for number in range(count):
@@ -42,7 +72,7 @@ def _output(world: World, made: Row, number: int) -> Output:
     whole = made.text + (world.choice(wrong) if wrong and world.chance(WRONG) else right)
     instruction, rest = instruction_of(whole)
     pages = [Document(text, metadata={"title": title}) for title, text in PAGE.findall(rest)]
-    text = " ".join(without_tokens(PAGE.sub(" ", rest)).removesuffix(EOS).split())
+    text = " ".join(_without_tokens(PAGE.sub(" ", rest)).removesuffix(EOS).split())
     return Output(GeneratorRow(instruction, text, "", f"{NAME}_{number}", NAME), pages)
 
 
@@ -52,7 +82,7 @@ def instruction_of(text: str) -> tuple[str, str]:
     return instruction, rest
 
 
-def without_tokens(text: str) -> str:
+def _without_tokens(text: str) -> str:
     """A row's text as it was before there were reflection tokens."""
     for token in GROUP_OF:
         text = text.replace(token, " " if token == CONTINUE else "")

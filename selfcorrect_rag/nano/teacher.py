@@ -46,6 +46,8 @@ def labelled_by_teacher(
     said: dict[str, Mapping[str, Any]] = {}
     for aspect in ASPECTS:
         of_aspect = [one for one in made if one.aspect == aspect]
+        if not of_aspect:
+            continue
         answers = {ASPECTS[aspect].prompt(one.instance): _answer(one) for one in of_aspect}
         labelling = critic_labelling(
             [one.instance for one in of_aspect],

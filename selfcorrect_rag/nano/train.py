@@ -5,6 +5,7 @@ and the step alone.
 """
 
 import dataclasses
+import hashlib
 import math
 import os
 import time
@@ -19,7 +20,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from selfcorrect_rag.nano.architecture import build
 from selfcorrect_rag.nano.attention import BY_BRANCH
 from selfcorrect_rag.nano.batches import Batch
-from selfcorrect_rag.nano.examples import EARLY, MAIN, Mixture
+from selfcorrect_rag.nano.examples import EARLY, MAIN
 from selfcorrect_rag.nano.tokenizer import load_tokenizer, train_tokenizer
 
 
@@ -147,16 +148,14 @@ class Trainer:
         data: Callable[[Settings, PreTrainedTokenizerFast], Batches],
         start: Path | None = None,
         reader: Callable[[int], Any] = Finder,
-        mixtures: Sequence[Mixture] = (EARLY, MAIN),
     ) -> None:
-        """From nothing, with a tokenizer made for ``mixtures``, or from the checkpoint at ``start``
-        and with its own."""
+        """From nothing, or from the checkpoint at ``start`` and with its tokenizer."""
         torch.set_num_threads(settings.threads)
         torch.manual_seed(settings.seed)
         self.settings, self.folder, self.step = settings, folder, 0
         if start is None and not (folder / "tokenizer.json").exists():
             train_tokenizer(
-                settings.vocabulary, settings.tokenizer_rows, settings.seed, mixtures
+                settings.vocabulary, settings.tokenizer_rows, settings.seed, (EARLY, MAIN)
             ).save_pretrained(folder)
         self.tokenizer = load_tokenizer(start or folder)
         self.model: LlamaForCausalLM = (
@@ -170,14 +169,20 @@ class Trainer:
         self.reader = reader(settings.width)
         self.optimisers = optimisers(self.model, self.reader, settings.rate)
         self.data = data(settings, self.tokenizer)
+        self._run = {
+            **dataclasses.asdict(settings),
+            "start": digest_of(start) if start else "",
+            "data": hashlib.sha256(self.data.batch(0).ids.numpy().tobytes()).hexdigest(),
+        }
         if (folder / "checkpoint.pt").exists():
             self.resume()
 
     def resume(self) -> None:
-        """Go on from the newest checkpoint, which must have the same settings."""
+        """Go on from the newest checkpoint, which must have the same settings, start and data; the
+        first batch tells these from others."""
         state = torch.load(self.folder / "checkpoint.pt", weights_only=True)
-        if state["settings"] != dataclasses.asdict(self.settings):
-            raise SystemExit(f"{self.folder} holds a checkpoint with other settings")
+        if others := [name for name in self._run if state["run"].get(name) != self._run[name]]:
+            raise SystemExit(f"{self.folder} holds a checkpoint of another {', '.join(others)}")
         self.step = state["step"]
         self.model.load_state_dict(state["model"])
         self.reader.load_state_dict(state["reader"])
@@ -187,7 +192,7 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint, whole or not at all."""
         state = {
-            "settings": dataclasses.asdict(self.settings),
+            "run": self._run,
             "step": self.step,
             "model": self.model.state_dict(),
             "reader": self.reader.state_dict(),
@@ -214,6 +219,11 @@ class Trainer:
             if self.step % self.settings.save_every == 0 or self.step == last:
                 self.save()
             yield self.step, int((batch.ids > 0).sum()), loss.item()
+
+
+def digest_of(checkpoint: Path) -> str:
+    """What tells a model's weights from others."""
+    return hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
 
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:

@@ -1,9 +1,11 @@
 """Makes the nano generator as the paper makes Self-RAG's (section 3.2.2): outputs and pages of a
-made-up world, Algorithm 3 with the nano critic and a Chroma index, fine-tuning of the nano base.
+made-up world, Algorithm 3 with the nano critic and a Chroma index, fine-tuning.
 
-    python -m selfcorrect_rag.nano.train_generator --critic DIR --base DIR --out DIR
+    python -m selfcorrect_rag.nano.train_generator --critic DIR --out DIR
 
-Index, data and fine-tuning are by the functions that users have; each goes on after a kill.
+The generator begins with the critic's weights, which read, judge in words and answer, as the
+paper's begins with Llama 2's. Unlike that they descend from a generator: see its card. Index, data
+and fine-tuning are by the functions that users have; each goes on after a kill.
 """
 
 import argparse
@@ -13,20 +15,20 @@ from pathlib import Path
 
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.critic import TransformersCritic
-from selfcorrect_rag.nano.examples import MAIN
-from selfcorrect_rag.nano.outputs import outputs
+from selfcorrect_rag.nano.outputs import MIXTURE, outputs
 from selfcorrect_rag.nano.real_rows import with_real_text
+from selfcorrect_rag.nano.train import digest_of
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.training.fine_tuning import Running
 from selfcorrect_rag.training.generator import PRESETS, train_generator
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_rows import read_generator_rows
 
-ROWS = 4000
+ROWS = 8000
 PASSAGES = 2
 """Found for a query: the page itself, and one that misleads."""
 SEED = 1
-GENERATOR = replace(PRESETS["nano"], rate=1e-3, batch=32, precision="bfloat16")
+GENERATOR = replace(PRESETS["nano"], rate=1e-3, epochs=2.0, batch=32, precision="bfloat16")
 
 
 def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = None) -> Path:
@@ -38,13 +40,13 @@ def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = Non
         rows: how many outputs to begin with.
         data: folder of real text, where some of them are to be of it.
     """
-    made = list(outputs(rows, SEED, with_real_text(MAIN, data) if data else MAIN))
+    made = list(outputs(rows, SEED, with_real_text(MIXTURE, data) if data else MIXTURE))
     index = ChromaIndex(out / "index")
     pages = {page.page_content: page for one in made for page in one.pages}
     if len(index) < len(pages):
         index.add(list(pages.values()))
     file = out / "generator-data.jsonl"
-    settings = GeneratorDataSettings("the nano critic", "the made-up world", passages=PASSAGES)
+    settings = GeneratorDataSettings(digest_of(critic), "the made-up world", passages=PASSAGES)
     with require("tqdm", "train").tqdm(total=len(made), desc="rows", unit="") as bar:
         report = make_generator_data(
             TransformersCritic.from_pretrained(critic, batch=16, dtype="bfloat16"),
@@ -64,16 +66,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--base", type=Path, help="as train_base made it; without it, data alone")
     parser.add_argument("--critic", type=Path, required=True, help="as train_critic made it")
     parser.add_argument("--out", type=Path, required=True, help="folder for all that is made")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--data", type=Path, help="folder of real text to learn from too")
+    parser.add_argument("--rows-alone", action="store_true", help="make the data, and train later")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     data = read_generator_rows(make_data(args.critic, args.out, args.rows, args.data))
-    if args.base:
-        settings = replace(GENERATOR, model=str(args.base))
+    if not args.rows_alone:
+        settings = replace(GENERATOR, model=str(args.critic))
         report = train_generator(data, args.out, settings, Running(save_steps=100))
         print(json.dumps(report, indent=2))
 

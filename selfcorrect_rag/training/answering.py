@@ -1,23 +1,27 @@
 """What the fine-tunings of generator and INSTRUCTRAG-FT share: rows to learn and rows held out."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.critic import load_language_model
 from selfcorrect_rag.training.batches import Examples, packed, padded
 from selfcorrect_rag.training.fine_tuning import (
     FineTuning,
     Running,
     adapted,
     attend_fast,
-    bind,
     fine_tune,
+    loading_dtype,
 )
 from selfcorrect_rag.training.generator_rows import GeneratorRow
 from selfcorrect_rag.training.held_out import is_held_out
 from selfcorrect_rag.training.instruct_rows import InstructRow
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,21 @@ class AnsweringSettings(FineTuning):
 Row = TypeVar("Row", GeneratorRow, InstructRow)
 
 
+def load_decoder(
+    settings: AnsweringSettings, base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None"
+) -> tuple[Any, "PreTrainedTokenizerBase"]:
+    """``base``, or else ``settings.model`` with its tokenizer.
+
+    Raises:
+        ModelNotFound: the model cannot be loaded.
+        BadTrainingData: it has an encoder.
+    """
+    model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
+    if model.config.is_encoder_decoder:
+        raise BadTrainingData(f"{settings.model} has an encoder: what answers is a decoder alone")
+    return model, tokenizer
+
+
 def tune_answering(
     model: Any,
     rows: Sequence[Row],
@@ -42,11 +61,13 @@ def tune_answering(
     settings: AnsweringSettings,
     running: Running,
     *,
+    run: Mapping[str, Any],
     tokens: Collection[int] = (),
 ) -> tuple[Any, Examples, Examples]:
     """Train a causal ``model`` in place, or an adapter around it, on the rows not held out.
 
-    ``tokens`` are new ids, whose rows of embedding and head an adapter trains too.
+    ``run`` is what ``prepare`` gave; ``tokens`` are new ids, whose rows of embedding and head an
+    adapter trains too.
 
     Returns:
         The Trainer (see :func:`~.fine_tuning.fine_tune`), what it learned, and what was held out.
@@ -58,9 +79,8 @@ def tune_answering(
     held_out = encode([row for row in rows if is_held_out(row.question, settings.held_out)])
     if not train.examples:
         raise BadTrainingData(f"no row of the {len(rows)} is left to train on")
-    bind(out, settings)
     is_flash = attend_fast(model, settings)
     collate = packed(flash_attention=is_flash) if settings.packing else padded
     model = adapted(model, settings, "CAUSAL_LM", tokens=tokens)
-    trainer = fine_tune(model, train.examples, collate, out, settings, running)
+    trainer = fine_tune(model, train.examples, collate, out, settings, running, run=run)
     return trainer, train, held_out

@@ -18,7 +18,6 @@ from selfcorrect_rag.training.fine_tuning import (
     FineTuning,
     Running,
     adapted,
-    bind,
     export,
     fine_tune,
     loading_dtype,
@@ -79,12 +78,11 @@ def train_critic(
     for name in ("train", "test"):
         if not parts[name]:
             raise BadTrainingData(f"no row of the {len(rows)} is in the {name} part")
-    prepare(out, settings)
+    run = prepare(out, settings, rows)
     from transformers import DataCollatorForSeq2Seq
 
     model: Any
     model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
-    bind(out, settings)
     critic = TransformersCritic(model, tokenizer, max_tokens=settings.longest)
     task = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
     trainer = fine_tune(
@@ -94,6 +92,7 @@ def train_critic(
         out,
         settings,
         running,
+        run=run,
     )
     critic.model = export(trainer, tokenizer, out / "critic")
     lengths = [len(critic.prompt_ids(row.asked)) for row in parts["train"]]

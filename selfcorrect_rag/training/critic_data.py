@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from selfcorrect_rag.aspect import Aspect, Instance, fields_text
 from selfcorrect_rag.critic_prompts import ASPECTS
@@ -12,7 +12,6 @@ from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.critic import Asked
 from selfcorrect_rag.prompts import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
-from selfcorrect_rag.training.journal import Journal
 from selfcorrect_rag.training.labelling import Labelling, Request
 from selfcorrect_rag.training.pairs import Part, lines, part_of, read_text
 
@@ -60,7 +59,10 @@ def read_instances(path: Path) -> list[Instance]:
     Raises:
         BadTrainingData: the file or a row is not so; the message names the line.
     """
-    return [_instance(line, f"{path}:{number}") for number, line in lines(read_text(path))]
+    found = [_instance(line, f"{path}:{number}") for number, line in lines(read_text(path))]
+    if not found:
+        raise BadTrainingData(f"{path} holds no rows")
+    return found
 
 
 def critic_labelling(
@@ -86,36 +88,40 @@ def critic_labelling(
             among them when more are asked for. The paper collects 4k to 20k.
 
     Raises:
-        BadTrainingData: see :class:`~selfcorrect_rag.training.labelling.Labelling`.
+        BadTrainingData: there is nothing to ask; see also
+            :class:`~selfcorrect_rag.training.labelling.Labelling`.
     """
     instances = list(instances)
     requests: list[Request] = []
     for name in aspects:
         judged = [i for i in instances if not ASPECTS[name].lacks(i)]
         requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, sample)
+    if not requests:
+        raise BadTrainingData(f"no row has what is needed to judge {', '.join(aspects)}")
     return Labelling(requests, _read, out, asdict(settings), attempts=settings.attempts)
 
 
 def read_critic_rows(path: Path) -> list[CriticRow]:
     """The rows of a finished or unfinished file of labels, in an order of their own.
 
-    The order depends on the rows alone, not on which answer came first.
+    The order depends on the rows alone, not on which answer came first. Half a last line, which a
+    kill may leave, is as if it had never been.
 
     Raises:
         BadTrainingData: the file is not so; the message names the line.
     """
-    if not path.exists():
-        raise BadTrainingData(f"cannot read {path}: it does not exist")
-    try:
-        found = [
-            CriticRow(row["instruction"], row["input"], row["token"], row["part"])
-            for _, row in sorted(Journal(path).rows.items())
-        ]
-    except KeyError as error:
-        raise BadTrainingData(f"{path}: a row lacks {error}") from error
-    if unknown := {row.token for row in found} - set(GROUP_OF):
-        raise BadTrainingData(f"{path}: {', '.join(sorted(unknown))} is no reflection token")
-    return found
+    numbered = list(lines(read_text(path)))
+    found: dict[str, CriticRow] = {}
+    for number, line in numbered:
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if found and number == numbered[-1][0]:
+                break
+            raise BadTrainingData(f"{path}:{number}: not JSON ({error})") from error
+        key, made = _label(row, f"{path}:{number}")
+        found[key] = made
+    return [row for _, row in sorted(found.items())]
 
 
 def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
@@ -159,6 +165,21 @@ def _read(request: Request, answer: str) -> Mapping[str, Any] | None:
         return None
     token, explanation = judgement.token, judgement.explanation
     return {"output": token, "token": token, "explanation": explanation}
+
+
+def _label(row: Any, place: str) -> tuple[str, CriticRow]:
+    """A row of labels, after its key."""
+    names = ("key", *CriticRow._fields)
+    given = {name: row.get(name) for name in names} if isinstance(row, dict) else {}
+    texts = {name: text for name, text in given.items() if isinstance(text, str)}
+    if len(texts) < len(names):
+        raise BadTrainingData(f"{place}: no row of critic-data, which has {', '.join(names)}")
+    key, made = texts.pop("key"), CriticRow(**texts)  # type: ignore[arg-type]
+    if made.token not in GROUP_OF:
+        raise BadTrainingData(f"{place}: {made.token} is no reflection token")
+    if made.part not in get_args(Part):
+        raise BadTrainingData(f"{place}: part is one of {', '.join(get_args(Part))}")
+    return key, made
 
 
 _KEYS = ("instruction", "input", "output", "preceding_sentences", "target_output", "evidence")

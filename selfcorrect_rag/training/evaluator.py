@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.checkpoints import unreadable
 from selfcorrect_rag.models.pairs import PairTokenizer
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
@@ -16,9 +17,10 @@ from selfcorrect_rag.training.fine_tuning import (
     FineTuning,
     Running,
     adapted,
-    bind,
     fine_tune,
+    loading_dtype,
     prepare,
+    processes,
     write_report,
 )
 from selfcorrect_rag.training.pairs import Graded, parted
@@ -74,11 +76,15 @@ def train_evaluator(
 
     Raises:
         MissingExtra: torch, transformers, accelerate or peft is not installed.
-        BadTrainingData: a part of the data has no question, or labels of one kind only; see also
+        ModelNotFound: ``settings.model`` cannot be loaded.
+        BadTrainingData: there are several processes, or a part of the data has no question, or
+            labels of one kind only; see also
             :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
     """
     settings, running = settings or EvaluatorSettings(), running or Running()
-    prepare(out, settings)
+    if processes() > 1:
+        raise BadTrainingData("an evaluator is trained by one process: launch it without others")
+    run = prepare(out, settings, [*rows, *corpus])
     parts = parted(rows, corpus, settings.hard_negatives)
     for name, of_part in parts.items():
         labels = {label for row in of_part for _, label in row.labelled}
@@ -89,13 +95,12 @@ def train_evaluator(
     from transformers import DataCollatorWithPadding
 
     model: Any
-    model, tokenizer = base or _pretrained(settings.model)
-    bind(out, settings)
+    model, tokenizer = base or _pretrained(settings)
     model.config.problem_type = "regression"
     model = adapted(model, settings, "SEQ_CLS", whole=_HEADS)
     labelled = _examples(tokenizer, parts["train"], settings)
     collate = DataCollatorWithPadding(tokenizer)
-    fine_tune(model, labelled, collate, out, settings, running, in_order=True)
+    fine_tune(model, labelled, collate, out, settings, running, run=run, in_order=True)
     if settings.lora:
         model.save_pretrained(out / "adapter")
         model = model.merge_and_unload()
@@ -197,11 +202,20 @@ def _examples(
     return _like_lengths_together(examples, settings.batch, settings.seed)
 
 
-def _pretrained(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+def _pretrained(
+    settings: EvaluatorSettings,
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(name)
-    return AutoModelForSequenceClassification.from_pretrained(name, num_labels=1), tokenizer
+    name = settings.model
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            name, num_labels=1, dtype=loading_dtype(settings)
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise unreadable(name, error) from error
+    return model, tokenizer
 
 
 def _like_lengths_together(

@@ -1,9 +1,11 @@
 """What every fine-tuning shares: its settings, the Trainer that runs it, adapters, the result."""
 
 import dataclasses
+import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +13,10 @@ from typing import Any, Literal
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.training.journal import (
-    keep_settings,
     newest_checkpoint,
+    only_run,
     refuse_other_settings,
+    write_rows,
 )
 
 Schedule = Literal["linear", "cosine"]
@@ -62,27 +65,47 @@ class Running:
     """Keep fewer activations and compute them again: less memory, about a third more time."""
 
 
-def prepare(out: Path, settings: FineTuning) -> None:
+def prepare(out: Path, settings: FineTuning, data: Iterable[Any]) -> Mapping[str, Any]:
     """Before anything is loaded: refuse what cannot be trained, and seed every generator.
+
+    Args:
+        out: folder of the run.
+        settings: see :class:`FineTuning`.
+        data: all that it learns from, in order; each with a ``repr`` of its own.
+
+    Returns:
+        What the run is known by: the settings, and a digest of the data.
 
     Raises:
         MissingExtra: torch, transformers, accelerate or peft is not installed.
         BadTrainingData: ``batch`` cannot be divided as asked, an adapter was asked for where
-            weights are sharded, or ``out`` holds a run with other settings.
+            weights are sharded, or ``out`` is a file or holds checkpoints of a run with other
+            settings or data.
     """
+    if out.exists() and not out.is_dir():
+        raise BadTrainingData(f"{out} is a file: give --out a folder")
     transformers = require("transformers", "train")
     require("accelerate", "train")
     _accumulation(settings)
     if settings.lora and _is_sharded():
         raise BadTrainingData("an adapter trains on whole weights: launch without FSDP, DeepSpeed")
-    refuse_other_settings(out, dataclasses.asdict(settings))
+    digest = hashlib.sha256()
+    for row in data:
+        digest.update(f"{row!r}\n".encode())
+    run = {**dataclasses.asdict(settings), "data": digest.hexdigest()[:32]}
+    _refuse_another(out, run)
     transformers.set_seed(settings.seed)
+    return run
 
 
-def bind(out: Path, settings: FineTuning) -> None:
-    """Keep the settings in ``out``, once the model could be loaded."""
-    if is_first():
-        keep_settings(out, dataclasses.asdict(settings))
+def _refuse_another(out: Path, run: Mapping[str, Any]) -> None:
+    if newest_checkpoint(out / "checkpoints"):  # or nothing has been learned yet
+        refuse_other_settings(out, run)
+
+
+def processes() -> int:
+    """How many of them the launcher has started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
@@ -122,6 +145,7 @@ def fine_tune(
     settings: FineTuning,
     running: Running,
     *,
+    run: Mapping[str, Any],
     in_order: bool = False,
 ) -> Any:
     """Train ``model`` in place, from the newest checkpoint in ``out`` on, and give its Trainer.
@@ -130,10 +154,14 @@ def fine_tune(
         model: a transformers model, or an adapter around one.
         examples: what ``collate`` makes batches of.
         collate: for one forward pass.
-        out: gets the folder ``checkpoints``.
+        out: gets the folder ``checkpoints``, and in ``settings.json`` the ``run``.
         settings: see :class:`FineTuning`.
         running: see :class:`Running`.
+        run: as :func:`prepare` gave it.
         in_order: show the examples in their order, rather than in one that the seed decides.
+
+    Raises:
+        BadTrainingData: another process trains in ``out``, or has since :func:`prepare`.
     """
     import torch
     from transformers import Trainer, TrainingArguments
@@ -164,7 +192,11 @@ def fine_tune(
         report_to=list(running.report_to),
     )
     trainer = Trainer(model=model, args=arguments, train_dataset=examples, data_collator=collate)
-    trainer.train(resume_from_checkpoint=newest_checkpoint(out / "checkpoints"))
+    with only_run(out) if is_first() else nullcontext():
+        _refuse_another(out, run)
+        if is_first():
+            write_rows(out / "settings.json", [run])
+        trainer.train(resume_from_checkpoint=newest_checkpoint(out / "checkpoints"))
     return trainer
 
 
@@ -240,13 +272,12 @@ def write_report(out: Path, report: dict[str, Any]) -> None:
 
 def _accumulation(settings: FineTuning) -> tuple[int, int]:
     """Rows of a forward pass, and how many such passes make a step."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    share, left = divmod(settings.batch, processes)
+    share, left = divmod(settings.batch, processes())
     together = settings.together or share
     if left or together < 1 or share % together:
         raise BadTrainingData(
             f"batch {settings.batch} is no multiple of {together}"
-            + (f" in each of {processes} processes" if processes > 1 else "")
+            + (f" in each of {processes()} processes" if processes() > 1 else "")
         )
     return together, share // together
 

@@ -6,22 +6,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.critic import load_language_model
 from selfcorrect_rag.models.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import GROUP_OF, PARAGRAPH, TOKENS
-from selfcorrect_rag.training.answering import AnsweringSettings, tune_answering
+from selfcorrect_rag.training.answering import AnsweringSettings, load_decoder, tune_answering
 from selfcorrect_rag.training.batches import Examples, row_counts
 from selfcorrect_rag.training.confusion import agreement_of
 from selfcorrect_rag.training.fine_tuning import (
     Running,
     export,
-    loading_dtype,
     prepare,
     write_report,
 )
-from selfcorrect_rag.training.generator_examples import generator_examples
+from selfcorrect_rag.training.generator_examples import generator_examples, refuse_unlearnable
 from selfcorrect_rag.training.generator_rows import GeneratorRow
 from selfcorrect_rag.training.held_out import Read, read_tokens
 from selfcorrect_rag.training.vocabulary import add_control_tokens
@@ -48,7 +45,7 @@ PRESETS: Mapping[str, GeneratorSettings] = {
         longest=4096,
     ),
     "nano": GeneratorSettings(
-        model=str(generator_path()), rate=3e-4, batch=16, together=16, longest=640
+        model=str(generator_path()), rate=3e-4, batch=16, together=4, longest=640
     ),
 }
 """``7b`` and ``13b`` are Self-RAG's (B.1); ``8b`` is its re-implementation by InstructRAG (appendix
@@ -85,16 +82,15 @@ def train_generator(
         MissingExtra: torch, transformers, accelerate or peft is not installed.
         ModelNotFound: ``settings.model`` cannot be loaded.
         NotAReflectionModel: its tokenizer is not a fast one.
-        BadTrainingData: there is no row to train on, the model cannot be trained so, or ``out``
-            holds a run with other settings; see also
+        BadTrainingData: there is no row to train on or none with a reflection token, an output
+            cannot be read, the model cannot be trained so, or ``out`` holds a run with other
+            settings or rows; see also
             :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
     """
     settings, running = settings or GeneratorSettings(), running or Running()
-    prepare(out, settings)
-    model: Any
-    model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
-    if model.config.is_encoder_decoder:
-        raise BadTrainingData(f"{settings.model} has an encoder: a generator is a decoder alone")
+    refuse_unlearnable(rows)
+    run = prepare(out, settings, rows)
+    model, tokenizer = load_decoder(settings, base)
     added = add_control_tokens(model, tokenizer)
     controlled = ControlledTokenizer(tokenizer)
     ids = controlled.control_ids
@@ -103,7 +99,7 @@ def train_generator(
         return generator_examples(some, controlled, settings.longest)
 
     trainer, train, test = tune_answering(
-        model, rows, encode, out, settings, running, tokens=ids.values()
+        model, rows, encode, out, settings, running, run=run, tokens=ids.values()
     )
     groups = [[ids[token] for token in tokens] for tokens in TOKENS.values()]
     read = read_tokens(trainer, test.examples, groups)

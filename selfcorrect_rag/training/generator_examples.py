@@ -29,7 +29,7 @@ def output_stretches(output: str) -> list[_Stretch]:
     token.
 
     Raises:
-        ValueError: it is empty, or has a ``<paragraph>`` without its end, or an end alone.
+        BadTrainingData: it is empty, or has a ``<paragraph>`` without its end, or an end alone.
     """
     stretches = []
     for number, stretch in enumerate(_SPAN.split(output.strip())):
@@ -42,13 +42,31 @@ def output_stretches(output: str) -> list[_Stretch]:
             continue
         for text in filter(None, _TOKEN.split(stretch)):
             if text in (PARAGRAPH, END_PARAGRAPH):
-                raise ValueError(f"the output has a {text} that is half of a pair")
+                raise BadTrainingData(f"the output has a {text} that is half of a pair")
             is_token = text in REFLECTION_TOKENS
             part = Part(text, "control" if is_token else "untrusted")
             stretches.append(_Stretch(part, learned=True))
     if not stretches:
-        raise ValueError("the output is empty")
+        raise BadTrainingData("the output is empty")
     return stretches
+
+
+def refuse_unlearnable(rows: Sequence[GeneratorRow]) -> None:
+    """Look at all outputs, before anything is loaded.
+
+    Raises:
+        BadTrainingData: one has half a pair of paragraph tokens or no text, and which; or none of
+            them has a reflection token.
+    """
+    criticised = False
+    for number, row in enumerate(rows, start=1):
+        try:
+            stretches = output_stretches(row.output)
+        except BadTrainingData as error:
+            raise BadTrainingData(f"row {number}: {error}") from error
+        criticised = criticised or any(part.text in REFLECTION_TOKENS for part, _ in stretches)
+    if rows and not criticised:
+        raise BadTrainingData("no output has a reflection token: train generator-data adds them")
 
 
 def generator_examples(
@@ -67,11 +85,8 @@ def generator_examples(
         raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
     opening = tokenizer.encode([Prompt(parts=())])[0].ids
     found, shortened, left_out = [], 0, 0
-    for number, row in enumerate(rows, start=1):
-        try:
-            stretches = output_stretches(row.output)
-        except ValueError as error:
-            raise BadTrainingData(f"row {number}: {error}") from error
+    for row in rows:
+        stretches = output_stretches(row.output)
         # On its own, since it is all that a model sees at first: a border within an id would give
         # training another prompt.
         asked = tokenizer.encode([Prompt(parts=instruction_parts(row.question))])[0].ids

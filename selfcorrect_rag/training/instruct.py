@@ -6,14 +6,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.models.critic import load_language_model
-from selfcorrect_rag.training.answering import AnsweringSettings, tune_answering
+from selfcorrect_rag.training.answering import AnsweringSettings, load_decoder, tune_answering
 from selfcorrect_rag.training.batches import Examples, row_counts
 from selfcorrect_rag.training.fine_tuning import (
     Running,
     Schedule,
     export,
-    loading_dtype,
     prepare,
     write_report,
 )
@@ -79,15 +77,14 @@ def train_instruct(
             :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
     """
     settings, running = settings or InstructSettings(), running or Running()
-    prepare(out, settings)
-    model: Any
-    model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
+    run = prepare(out, settings, rows)
+    model, tokenizer = load_decoder(settings, base)
     words = InstructTokenizer(tokenizer)
 
     def encode(some: Sequence[InstructRow]) -> Examples:
         return instruct_examples(some, words, settings.longest, settings.order)
 
-    trainer, train, test = tune_answering(model, rows, encode, out, settings, running)
+    trainer, train, test = tune_answering(model, rows, encode, out, settings, running, run=run)
     read = read_tokens(trainer, test.examples, groups=[])
     report = {
         "rows": row_counts(train, test),

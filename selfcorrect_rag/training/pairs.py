@@ -5,10 +5,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.retrieval_evaluator import titled
 
 Part = Literal["train", "development", "test"]
 
@@ -16,7 +19,7 @@ Part = Literal["train", "development", "test"]
 def part_of(question: str) -> Part:
     """Which part of the data a question belongs to: by its words, so that the same question always
     goes the same way (seven tenths, one, two)."""
-    bucket = zlib.crc32(" ".join(question.lower().split()).encode()) % 10
+    bucket = zlib.crc32(" ".join(question.lower().split()).encode(errors="replace")) % 10
     return "test" if bucket < 2 else "development" if bucket == 2 else "train"
 
 
@@ -43,7 +46,9 @@ class Graded:
 def read_graded(path: Path) -> list[Graded]:
     """Rows ``{"question": ..., "positives": [...], "negatives": [...]}`` of a JSONL file.
 
-    Rows of one question are put together.
+    A passage is a text, or ``{"title": ..., "text": ...}``, and is read as an evaluator reads it
+    (:func:`~selfcorrect_rag.models.retrieval_evaluator.titled`). Rows of one question are put
+    together.
 
     Raises:
         BadTrainingData: the file or a row is not so; the message names the line.
@@ -54,7 +59,7 @@ def read_graded(path: Path) -> list[Graded]:
             row = json.loads(line)
             question, lists = row["question"], (row.get("positives"), row.get("negatives"))
             good = isinstance(question, str) and question.strip()
-            found = [[str(passage) for passage in given or []] for given in lists]
+            found = [_passages(given) for given in lists]
         except (ValueError, KeyError, TypeError, AttributeError):
             good = ""
         if not good or not any(found):
@@ -68,7 +73,8 @@ def read_graded(path: Path) -> list[Graded]:
 
 
 def read_corpus(path: Path) -> list[str]:
-    """Passages of a JSONL file: rows ``{"text": ..., "title": ...}`` or strings.
+    """Passages of a JSONL file: rows ``{"text": ..., "title": ...}`` or strings, read as those of
+    :func:`read_graded`.
 
     Raises:
         BadTrainingData: the file or a row is not so.
@@ -76,11 +82,23 @@ def read_corpus(path: Path) -> list[str]:
     passages = []
     for number, line in lines(read_text(path)):
         try:
-            row = json.loads(line)
-            text = row if isinstance(row, str) else row["text"]
+            passages += _passages([json.loads(line)])
         except (ValueError, KeyError, TypeError) as error:
             raise BadTrainingData(f'{path}:{number}: not {{"text": ...}}') from error
-        passages.append(str(text))
+    return passages
+
+
+def _passages(given: Any) -> list[str]:
+    """A list of texts, or of texts with titles; ValueError or the like where it is none."""
+    given = given or []
+    if not isinstance(given, list):
+        raise TypeError
+    passages = []
+    for one in given:
+        text, title = (one, None) if isinstance(one, str) else (one["text"], one.get("title"))
+        if not isinstance(text, str):
+            raise TypeError
+        passages.append(titled(Document(text, metadata={"title": title})))
     return passages
 
 

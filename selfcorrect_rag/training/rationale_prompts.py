@@ -27,6 +27,8 @@ class RationaleSettings:
 
     model: str = ""
     """A name for the model, so that rationales of two models never mix in one file."""
+    temperature: float = 0.0
+    """Of a model that is opened by its provider's name: greedy, as in the paper (appendix B)."""
     dataset: Dataset = "nq"
     """Gives the task-specific instruction and the number of documents."""
     instruction: str | None = None

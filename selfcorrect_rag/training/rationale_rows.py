@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.training.consistency import contains_answer
-from selfcorrect_rag.training.journal import write_rows
+from selfcorrect_rag.training.journal import run_folder, write_rows
 from selfcorrect_rag.training.rationale_prompts import (
     RationaleSettings,
     template_rationale,
@@ -99,8 +100,13 @@ def write_template_rationales(
     """Rationales without a model: the template of the paper's ablation (Table 6).
 
     Documents that contain an answer are called relevant. See :func:`write_rationales`.
+
+    Raises:
+        BadTrainingData: ``out`` belongs to a model's run.
     """
     settings = settings or RationaleSettings()
+    if run_folder(out).exists():
+        raise BadTrainingData(f"{out} holds a model's rationales: give another place")
     rationales = {
         sample.digest: template_rationale(sample.answers, relevant_numbers(sample, settings))
         for sample in rows

@@ -19,6 +19,7 @@ from selfcorrect_rag.training.journal import (
     Journal,
     keep_settings,
     only_run,
+    refuse_other_settings,
     run_folder,
 )
 from selfcorrect_rag.training.rationale_prompts import RationaleSettings, prompt_for
@@ -99,8 +100,13 @@ async def asynthesize_rationales(
 def estimate_usage(
     rows: Sequence[Sample], out: Path, settings: RationaleSettings | None = None
 ) -> Usage:
-    """What is still to be spent on ``rows``, before anything is; tokens by rule of thumb."""
+    """What is still to be spent on ``rows``, before anything is; tokens by rule of thumb.
+
+    Raises:
+        BadTrainingData: ``out`` belongs to a run with other settings.
+    """
     settings = settings or RationaleSettings()
+    refuse_other_settings(run_folder(out), dataclasses.asdict(settings))
     pending = _pending(rows, Journal(run_folder(out) / WRITTEN))
     prompts = [prompt_for(sample, settings) for sample in pending]
     return Usage(

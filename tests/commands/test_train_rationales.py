@@ -118,8 +118,18 @@ def test_what_it_says(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> N
     report = json.loads(capsys.readouterr().out.split("\nthe rationales are in ")[0])
     assert report["written"] == report["relevant"] == report["usage"]["calls"] == 40
     assert report["consistent"] == report["consistent_of_relevant"] == 1.0
-    assert main(command("out.jsonl", "--dataset", "asqa")) == 2
-    assert "other settings (dataset)" in capsys.readouterr().err
+    for other in ("--dataset", "asqa"), ("--temperature", "1"):
+        for estimate in [], ["--estimate"]:
+            assert main(command("out.jsonl", *other, *estimate)) == 2
+            assert f"other settings ({other[0][2:]}" in capsys.readouterr().err
+    template = ["train", "rationales", "--data", "rows.jsonl", "--template", "--out"]
+    assert main([*template, "out.jsonl"]) == 2
+    assert "holds a model's rationales" in capsys.readouterr().err
+    assert main([*template, "new.jsonl", "--estimate"]) == 0
+    assert not Path("new.jsonl").exists()
+    Path("rows.jsonl").rename("moved.jsonl")
+    assert main(command("out.jsonl")) == 2
+    assert "cannot read rows.jsonl" in capsys.readouterr().err
 
 
 def test_failed_rows_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:

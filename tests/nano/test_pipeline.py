@@ -1,4 +1,4 @@
-"""From a base and a critic to a generator, at toy size, and how a critic is measured.
+"""From a critic to a generator, at toy size, and how a critic is measured.
 
 The critic has the weights of the nano generator, which was never trained on its prompts: what it
 says is wrong more often than not, and what becomes of it is tested.
@@ -34,10 +34,10 @@ def critic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_base_and_a_critic_become_a_generator(
+def test_a_critic_becomes_a_generator(
     critic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"base": generator_path(), "critic": critic, "out": tmp_path, "rows": ROWS}
+    given = {"critic": critic, "out": tmp_path, "rows": ROWS}
     options = [text for name, value in given.items() for text in (f"--{name}", str(value))]
     monkeypatch.setattr(sys, "argv", ["train_generator", *options])
     train_generator.main()

@@ -122,7 +122,7 @@ def test_tokens_are_told_which_document_they_are_of_or_about() -> None:
 
 
 def test_names_and_wordings_that_it_never_saw() -> None:
-    figures = on_the_made_up_world(cases=40)
+    figures = on_the_made_up_world(llm(), cases=40)
     assert figures["instruct_rag"]["contained"] > 0.65
     assert figures["instruct_rag"]["document"] > 0.7
     assert figures["instruct_rag"]["concluded"] > figures["ralm"]["concluded"] + 0.2

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -10,12 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.nano import train_base, train_by_rule
-from selfcorrect_rag.nano.real_rows import with_real_text
-from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train import Settings, Trainer, rate_at
-from selfcorrect_rag.nano.train_by_rule import Rows
-from selfcorrect_rag.reflection import GROUP_OF
+from selfcorrect_rag.nano import train_by_rule
+from selfcorrect_rag.nano.train import Settings, Trainer, export, rate_at
+from selfcorrect_rag.nano.train_by_rule import PHASES, Rows
 
 TOY = Settings(
     steps=10,
@@ -59,26 +57,27 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     trainer = Trainer(TOY, tmp_path, data=Rows)
     list(trainer.run(until=1))
     trainer.save()
-    with pytest.raises(SystemExit, match="other settings"):
-        Trainer(Settings(**{**TOY.__dict__, "rate": 0.1}), tmp_path, data=Rows)
+    with pytest.raises(SystemExit, match="of another rate"):
+        Trainer(replace(TOY, rate=0.1), tmp_path, data=Rows)
+    with pytest.raises(SystemExit, match="of another data"):
+        Trainer(TOY, tmp_path, data=partial(Rows, phases=PHASES[::-1]))
+
+
+def test_a_checkpoint_from_another_start_is_refused(tmp_path: Path) -> None:
+    for name in "ab":
+        made = Trainer(replace(TOY, seed=ord(name)), tmp_path / name, data=Rows)
+        export(made.model, made.tokenizer, tmp_path / name)
+    trainer = Trainer(TOY, tmp_path, data=Rows, start=tmp_path / "a")
+    trainer.save()
+    Trainer(TOY, tmp_path, data=Rows, start=tmp_path / "a")
+    with pytest.raises(SystemExit, match="of another start"):
+        Trainer(TOY, tmp_path, data=Rows, start=tmp_path / "b")
 
 
 def run(module: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Path) -> None:
     given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     monkeypatch.setattr(sys, "argv", [module.__name__, "--out", str(folder), *given])
     module.main()
-
-
-def test_a_base_knows_no_reflection_token(
-    tmp_path: Path, real_text_by_hand: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(train_base, "BASE", replace(TOY, steps=2))
-    run(train_base, monkeypatch, tmp_path, data=real_text_by_hand)
-    mixture = with_real_text(train_base.LATER, real_text_by_hand)
-    reading = train_base.Reading(TOY, load_tokenizer(tmp_path / "base"), [mixture] * 2)
-    control = {reading.tokenizer.get_vocab()[token] for token in GROUP_OF}
-    for step in range(20):
-        assert not control & set(reading.batch(step).ids.flatten().tolist())
 
 
 def test_real_text_is_learned_in_a_second_stage_and_half_of_it_kept(

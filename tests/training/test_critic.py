@@ -207,9 +207,12 @@ def test_data_and_settings_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match="missing"):
         train_critic(ROWS, tmp_path, missing)
     assert list(tmp_path.iterdir()) == [], "a mended command is not refused"
-    (tmp_path / "settings.json").write_text(json.dumps({"model": "another"}))
-    with pytest.raises(BadTrainingData, match="other settings"):
-        train_critic(ROWS, tmp_path, TOY, base=causal())
+    short = dataclasses.replace(TOY, epochs=0.1)
+    train_critic(ROWS, tmp_path, short, base=causal())
+    with pytest.raises(BadTrainingData, match=r"other settings \(seed\)"):
+        train_critic(ROWS, tmp_path, dataclasses.replace(short, seed=7), base=causal())
+    with pytest.raises(BadTrainingData, match=r"other settings \(data\)"):
+        train_critic(ROWS[1:], tmp_path, short, base=causal())
 
 
 class Stubborn:

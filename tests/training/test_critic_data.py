@@ -197,14 +197,39 @@ def test_labels_are_read_whatever_order_they_came_in(tmp_path: Path) -> None:
     [
         {"key": "a"},
         {"key": "a", "instruction": "i", "input": "x", "token": "[Yes]", "part": "train"},
+        {"key": "a", "instruction": "i", "input": "x", "token": ["[Yes]"], "part": "train"},
+        {"key": "a", "instruction": "i", "input": "x", "token": "[Relevant]", "part": "dev"},
         {"instruction": "i", "input": "x", "token": "[Relevant]", "part": "train"},
+        {"instruction": "i", "output": "o"},
     ],
 )
 def test_files_that_hold_no_labels(tmp_path: Path, row: object) -> None:
-    with pytest.raises(BadTrainingData):
+    with pytest.raises(BadTrainingData, match=r"out\.jsonl:1: "):
         read_critic_rows(write(tmp_path / "out.jsonl", row))
-    with pytest.raises(BadTrainingData, match="does not exist"):
+    with pytest.raises(BadTrainingData, match="cannot read"):
         read_critic_rows(tmp_path / "missing.jsonl")
+
+
+def test_a_last_row_that_is_whole_counts_and_half_of_one_does_not(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    critic_labelling(instances(9), out, SETTINGS).run(quick)
+    found, text = read_critic_rows(out), out.read_text()
+    out.write_text(text.rstrip("\n"))
+    assert read_critic_rows(out) == found
+    out.write_text(f"{text}{text[:57]}")
+    assert read_critic_rows(out) == found
+    out.write_text(f"{text[:57]}\n{text}")
+    with pytest.raises(BadTrainingData, match=r"out\.jsonl:1: not JSON"):
+        read_critic_rows(out)
+
+
+def test_nothing_to_ask_is_said(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").touch()
+    with pytest.raises(BadTrainingData, match="holds no rows"):
+        read_instances(tmp_path / "rows.jsonl")
+    bare = Instance("Who?", segment="She.", output="She.")
+    with pytest.raises(BadTrainingData, match="no row has what is needed to judge relevance"):
+        critic_labelling([bare], tmp_path / "out.jsonl", SETTINGS, aspects=["relevance"])
 
 
 def test_a_file_is_of_one_model(tmp_path: Path) -> None:

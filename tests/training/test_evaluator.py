@@ -3,13 +3,15 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file
 from transformers import BertConfig, BertForSequenceClassification, Trainer
 
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.training.evaluator import (
     EvaluatorSettings,
@@ -95,23 +97,37 @@ def test_a_killed_run_goes_on_to_the_same_weights(
 
 
 def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
-    (tmp_path / "settings.json").write_text(json.dumps({"model": "another"}))
-    with pytest.raises(BadTrainingData, match="other settings"):
-        train_evaluator(ROWS, tmp_path, TOY, base=toy())  # type: ignore[arg-type]
+    base: Any = toy()
+    short = dataclasses.replace(TOY, epochs=0.1)
+    train_evaluator(ROWS, tmp_path, short, base=base)
+    with pytest.raises(BadTrainingData, match=r"other settings \(seed\)"):
+        train_evaluator(ROWS, tmp_path, dataclasses.replace(short, seed=7), base=base)
+    for rows, corpus in ((ROWS[1:], []), (ROWS, ["another passage"])):
+        with pytest.raises(BadTrainingData, match=r"other settings \(data\)"):
+            train_evaluator(rows, tmp_path, short, corpus=corpus, base=base)
 
 
-def test_a_model_that_does_not_load_binds_the_folder_to_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(name: str) -> None:
-        raise OSError(f"no model is called {name}")
+def test_a_model_that_does_not_load_binds_the_folder_to_nothing(tmp_path: Path) -> None:
+    missing = dataclasses.replace(TOY, model=str(tmp_path / "missing"))
+    with pytest.raises(ModelNotFound, match="missing"):
+        train_evaluator(ROWS, tmp_path, missing)
+    assert list(tmp_path.iterdir()) == []
 
-    with monkeypatch.context() as patch:
-        patch.setattr("selfcorrect_rag.training.evaluator._pretrained", missing)
-        with pytest.raises(OSError, match="no model is called"):
-            train_evaluator(ROWS, tmp_path, TOY)
-    other = dataclasses.replace(TOY, model="another", epochs=0.1)
-    assert train_evaluator(ROWS, tmp_path, other, base=toy())  # type: ignore[arg-type]
+
+def test_a_checkpoint_in_half_precision_is_trained_in_full(tmp_path: Path) -> None:
+    model, words = toy()
+    model.half().save_pretrained(tmp_path / "half")  # type: ignore[no-untyped-call]
+    words.save_pretrained(tmp_path / "half")  # type: ignore[attr-defined]
+    settings = dataclasses.replace(TOY, model=str(tmp_path / "half"))
+    assert train_evaluator(ROWS, tmp_path / "run", settings)["test"]["auc"] > 0.95
+    made = load_file(tmp_path / "run" / "evaluator" / "model.safetensors")
+    assert {weight.dtype for weight in made.values()} == {torch.float32}
+
+
+def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(BadTrainingData, match="by one process"):
+        train_evaluator(ROWS, tmp_path, TOY)
 
 
 def test_data_of_one_kind_is_refused(tmp_path: Path) -> None:

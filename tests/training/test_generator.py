@@ -34,6 +34,7 @@ from selfcorrect_rag.training.generator import (
 from selfcorrect_rag.training.generator_examples import generator_examples
 from selfcorrect_rag.training.generator_rows import read_generator_rows
 from selfcorrect_rag.training.held_out import Read, is_held_out
+from selfcorrect_rag.training.journal import only_run
 from selfcorrect_rag.training.vocabulary import add_control_tokens
 from tests.conftest import byte_level_tokenizer
 from tests.tiny_evaluators import t5, t5_tokenizer
@@ -178,6 +179,7 @@ def test_after_kill_9_it_goes_on_to_the_same_weights(tmp_path: Path) -> None:
         TOY, model=str(tmp_path / "base"), epochs=5.0, held_out=0.02, seed=0
     )
     settled = json.loads((tmp_path / "cut" / "settings.json").read_text())
+    assert settled.pop("data")
     assert settled == dataclasses.asdict(settings)
     read = read_generator_rows(tmp_path / "rows.jsonl")
     reports = [train_generator(read, tmp_path / out, settings) for out in ("cut", "whole")]
@@ -250,10 +252,29 @@ def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(BadTrainingData, match="launch without FSDP"):
         trained(tmp_path, toy(), lora=4)
-    assert list(tmp_path.iterdir()) == [], "a mended command is not refused"
-    (tmp_path / "settings.json").write_text(json.dumps({"model": "another"}))
-    with pytest.raises(BadTrainingData, match="other settings"):
-        trained(tmp_path, toy())
+    monkeypatch.undo()
+    (tmp_path / "file").touch()
+    with pytest.raises(BadTrainingData, match="is a file"):
+        trained(tmp_path / "file", toy())
+    plain = [row._replace(output="She did.") for row in ROWS]
+    with pytest.raises(BadTrainingData, match="no output has a reflection token"):
+        train_generator(plain, tmp_path, TOY, base=toy())
+
+
+def test_a_run_goes_on_with_its_own_settings_and_rows_alone(tmp_path: Path) -> None:
+    with pytest.raises(BadTrainingData, match="no row of the 60 is left"):
+        trained(tmp_path, toy(), longest=20)
+    short = dataclasses.replace(TOY, epochs=0.2)
+    train_generator(ROWS, tmp_path, short, base=toy())  # a mended command is not refused
+    with pytest.raises(BadTrainingData, match=r"other settings \(seed\)"):
+        train_generator(ROWS, tmp_path, dataclasses.replace(short, seed=7), base=toy())
+    with pytest.raises(BadTrainingData, match=r"other settings \(data\)"):
+        train_generator(ROWS[1:], tmp_path, short, base=toy())
+    busy = tmp_path / "busy"
+    with only_run(busy), pytest.raises(BadTrainingData, match="another run works in"):
+        train_generator(ROWS, busy, short, base=toy())
+    assert not (busy / "settings.json").exists(), "the other run's stay"
+    train_generator(ROWS, tmp_path, short, base=toy())
 
 
 def test_the_batch_is_over_all_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,11 @@ from selfcorrect_rag.models.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import decision_prompt, instruction_parts, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.fine_tuning import DROPPED
-from selfcorrect_rag.training.generator_examples import generator_examples, output_stretches
+from selfcorrect_rag.training.generator_examples import (
+    generator_examples,
+    output_stretches,
+    refuse_unlearnable,
+)
 from selfcorrect_rag.training.generator_rows import GeneratorRow, read_generator_rows
 from tests.conftest import SPECIAL, byte_level_tokenizer
 
@@ -181,7 +185,7 @@ def test_bad_rows_are_named(tmp_path: Path, row: str, reason: str) -> None:
 def test_half_a_pair_is_refused(output: str, reason: str) -> None:
     rows = [GeneratorRow("a", "b"), GeneratorRow("a", output)]
     with pytest.raises(BadTrainingData, match=f"row 2: .*{reason}"):
-        generator_examples(rows, ControlledTokenizer(byte_level_tokenizer()), 512)
+        refuse_unlearnable(rows)
 
 
 def test_rows_of_both_formats(tmp_path: Path) -> None:

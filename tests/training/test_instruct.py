@@ -26,6 +26,7 @@ from selfcorrect_rag.training.instruct_rows import (
 from selfcorrect_rag.training.rationale_prompts import RationaleSettings
 from selfcorrect_rag.training.rationale_rows import write_template_rationales
 from selfcorrect_rag.training.samples import Sample
+from tests.tiny_evaluators import t5, t5_tokenizer
 from tests.training.test_generator import same, weights
 from tests.training.toy_generator import plain_tokenizer, toy
 
@@ -167,6 +168,11 @@ def test_what_cannot_be_trained(tmp_path: Path) -> None:
     settings = dataclasses.replace(TOY, longest=10)
     with pytest.raises(BadTrainingData, match="no row of the 4 is left"):
         train_instruct(rows(4), tmp_path / "run", settings, base=toy())
+
+
+def test_a_model_with_an_encoder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadTrainingData, match="has an encoder"):
+        train_instruct(rows(4), tmp_path / "run", TOY, base=(t5(), t5_tokenizer()))
 
 
 def test_the_preset_is_the_papers() -> None:

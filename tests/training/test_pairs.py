@@ -49,10 +49,23 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_corpus_of_strings_or_objects(tmp_path: Path) -> None:
-    file = write(tmp_path / "corpus.jsonl", '"a"', {"text": "b", "title": "B"})
-    assert read_corpus(file) == ["a", "b"]
-    with pytest.raises(BadTrainingData, match=r"corpus\.jsonl:1"):
-        read_corpus(write(tmp_path / "corpus.jsonl", {"title": "B"}))
+    file = write(tmp_path / "corpus.jsonl", '"a"', {"text": "c", "title": "B"}, {"text": "d"})
+    assert read_corpus(file) == ["a", "B // c", "d"], "as an evaluator reads them"
+    for row in ({"title": "B"}, {"text": None}, 7):
+        with pytest.raises(BadTrainingData, match=r"corpus\.jsonl:1"):
+            read_corpus(write(tmp_path / "corpus.jsonl", row))
+
+
+def test_passages_are_lists_of_texts(tmp_path: Path) -> None:
+    row = {"question": "A?", "positives": [{"title": "B", "text": "c"}], "negatives": ["d"]}
+    assert read_graded(write(tmp_path / "a.jsonl", row)) == [Graded("A?", ("B // c",), ("d",))]
+    for passages in ("Emma", [7], [{"title": "B"}], {"text": "c"}):
+        with pytest.raises(BadTrainingData, match=r"a\.jsonl:1: not"):
+            read_graded(write(tmp_path / "a.jsonl", {"question": "A?", "positives": passages}))
+
+
+def test_half_a_surrogate_pair_has_its_part() -> None:
+    assert Graded("Who \ud83d?").part == Graded("who \ud83d?").part
 
 
 def test_a_question_is_always_in_the_same_part() -> None:
