@@ -20,6 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForSequenceClassification
 
 from selfcorrect_rag.models.pairs import SEPARATOR
+from selfcorrect_rag.nano.arithmetic import Muon, mixed, precision
 from selfcorrect_rag.nano.batches import packed
 from selfcorrect_rag.nano.cases import Case, new_case
 from selfcorrect_rag.nano.graded import read
@@ -194,6 +195,7 @@ class Pretraining:
         torch.set_num_threads(settings.threads)
         torch.manual_seed(settings.seed)
         self.settings, self.file, self.step = settings, folder / "pretraining.pt", 0
+        self._run = {**asdict(settings), "precision": precision()}
         self.tokenizer = evaluator_tokenizer(generator)
         self.model = build(len(self.tokenizer), settings)
         self.finder = torch.nn.Linear(settings.width, 1)
@@ -205,12 +207,7 @@ class Pretraining:
         chosen = {id(weight) for weight in matrices.values()}
         rest = [p for p in self.model.parameters() if id(p) not in chosen]
         self.optimisers: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(
-                [{"params": others, "share": 1.0}, {"params": queries, "share": 32**-0.5}],
-                weight_decay=0.05,
-                momentum=0.95,
-                adjust_lr_fn="match_rms_adamw",
-            ),
+            Muon([{"params": others, "share": 1.0}, {"params": queries, "share": 32**-0.5}]),
             torch.optim.AdamW([*rest, *self.finder.parameters()], betas=(0.9, 0.98)),
         ]
         self.stream = Stream(self.tokenizer, settings)
@@ -240,7 +237,7 @@ class Pretraining:
         """Squared error of the scores; cross-entropy of the answer's tokens, of which those that
         are and those that are not count half each."""
         mask = (batch.ids > 0).long()
-        with torch.autocast("cpu", torch.bfloat16):
+        with mixed():
             output = self.model(input_ids=batch.ids, attention_mask=mask, use_cache=False)
             asked = batch.answers >= 0
             found = self.finder(output.encoder_last_hidden_state[asked])[:, 0]
@@ -264,13 +261,13 @@ class Pretraining:
     def _save(self) -> None:
         state = {name: part.state_dict() for name, part in self._parts().items()}
         fresh = self.file.with_suffix(".new")
-        torch.save({"settings": asdict(self.settings), "step": self.step, **state}, fresh)
+        torch.save({"run": self._run, "step": self.step, **state}, fresh)
         os.replace(fresh, self.file)
 
     def _resume(self) -> None:
         state = torch.load(self.file, weights_only=True)
-        if state["settings"] != asdict(self.settings):
-            raise SystemExit(f"{self.file} was made with other settings")
+        if others := [name for name in self._run if state["run"].get(name) != self._run[name]]:
+            raise SystemExit(f"{self.file} holds a checkpoint of another {', '.join(others)}")
         self.step = state["step"]
         for name, part in self._parts().items():
             part.load_state_dict(state[name])

@@ -18,6 +18,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.nano.architecture import build
+from selfcorrect_rag.nano.arithmetic import Muon, mixed, precision
 from selfcorrect_rag.nano.attention import BY_BRANCH
 from selfcorrect_rag.nano.batches import Batch
 from selfcorrect_rag.nano.examples import EARLY, MAIN
@@ -78,9 +79,7 @@ def optimisers(
     matrices = [p for n, p in named if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in named if p.ndim != 2 or "embed" in n] + list(reader.parameters())
     return [
-        torch.optim.Muon(
-            matrices, lr=rate, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw"
-        ),
+        Muon(matrices, lr=rate),
         torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
@@ -121,7 +120,7 @@ def losses_of(
     """
     targets, weights = batch.ids[:, 1:], batch.weights[:, 1:]
     chosen = weights > 0
-    with torch.autocast("cpu", torch.bfloat16):
+    with mixed():
         output = model.model(
             input_ids=batch.ids,
             branch=batch.branch,
@@ -171,6 +170,7 @@ class Trainer:
         self.data = data(settings, self.tokenizer)
         self._run = {
             **dataclasses.asdict(settings),
+            "precision": precision(),
             "start": digest_of(start) if start else "",
             "data": hashlib.sha256(self.data.batch(0).ids.numpy().tobytes()).hexdigest(),
         }

@@ -17,6 +17,7 @@ from pathlib import Path
 from transformers import T5ForSequenceClassification
 
 from selfcorrect_rag.nano import generator_path, graded
+from selfcorrect_rag.nano.arithmetic import precision
 from selfcorrect_rag.nano.evaluators import cross_encoder_base
 from selfcorrect_rag.nano.pretraining import Pretraining, Settings
 from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
@@ -30,7 +31,7 @@ CROSS_ENCODER = EvaluatorSettings(
     hard_negatives=2,
     longest=192,
     lora=32,
-    precision="bfloat16",
+    precision=precision(),
 )
 
 
@@ -61,7 +62,7 @@ T5 = EvaluatorSettings(
     batch=32,
     hard_negatives=0,
     longest=256,
-    precision="bfloat16",
+    precision=precision(),
 )
 
 

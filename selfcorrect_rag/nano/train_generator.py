@@ -15,6 +15,7 @@ from pathlib import Path
 
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.critic import TransformersCritic
+from selfcorrect_rag.nano.arithmetic import precision
 from selfcorrect_rag.nano.outputs import MIXTURE, outputs
 from selfcorrect_rag.nano.real_rows import with_real_text
 from selfcorrect_rag.nano.train import digest_of
@@ -28,7 +29,7 @@ ROWS = 8000
 PASSAGES = 2
 """Found for a query: the page itself, and one that misleads."""
 SEED = 1
-GENERATOR = replace(PRESETS["nano"], rate=1e-3, epochs=2.0, batch=32, precision="bfloat16")
+GENERATOR = replace(PRESETS["nano"], rate=1e-3, epochs=2.0, batch=32, precision=precision())
 
 
 def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = None) -> Path:
@@ -49,7 +50,7 @@ def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = Non
     settings = GeneratorDataSettings(digest_of(critic), "the made-up world", passages=PASSAGES)
     with require("tqdm", "train").tqdm(total=len(made), desc="rows", unit="") as bar:
         report = make_generator_data(
-            TransformersCritic.from_pretrained(critic, batch=16, dtype="bfloat16"),
+            TransformersCritic.from_pretrained(critic, batch=16, dtype=precision()),
             index.as_retriever(PASSAGES),
             [one.row for one in made],
             file,
