@@ -12,8 +12,9 @@ INSTALL := $(PIP) install --quiet --no-compile --constraint constraints.txt --ed
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
 
-test: $(VENV)/.dev  ## all tests
-	$(BIN)/python -m pytest
+# A core each: threads of several processes only wait for each other.
+test: $(VENV)/.dev  ## all tests, in up to 4 processes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test-vllm: $(VENV)-vllm/.dev  ## the vLLM backends on the real engine (its CPU build), in an environment of its own
 	$(VENV)-vllm/bin/python -m pytest tests/vllm
@@ -36,7 +37,7 @@ EVALUATE := $(BIN)/python -m selfcorrect_rag.nano.evaluate
 CRITIC := $(NANO)/critic/critic
 FIGURES := $(NANO)/rationales/figures.txt $(NANO)/evaluator/figures.txt $(NANO)/critic/figures.txt $(NANO)/generator/figures.txt
 
-nano: $(VENV)/.train  ## train critic, generator, evaluator and rationale model as the papers do, some 100 minutes on 2 cores; with DATA=folder of real text on it too
+nano: $(VENV)/.train  ## train critic, generator, evaluator and rationale model as the papers do, some 100 minutes on 2 cores with bfloat16; with DATA=folder of real text on it too
 	OMP_NUM_THREADS=1 $(MAKE) --jobs 2 $(NANO)/generator/generator-data.jsonl $(FIGURES)
 	@cat $(FIGURES)
 
