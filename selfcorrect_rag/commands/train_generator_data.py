@@ -30,7 +30,9 @@ from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.critic import Critic, TransformersCritic
 from selfcorrect_rag.models.opening import find_language_model
 from selfcorrect_rag.models.vllm_critic import VLLMCritic
-from selfcorrect_rag.search.opening import find_embeddings, open_retriever
+from selfcorrect_rag.search.index import Index
+from selfcorrect_rag.search.opening import find_embeddings, open_index
+from selfcorrect_rag.training.digests import digest_of_ids, digest_of_weights
 from selfcorrect_rag.training.generator_data import (
     DECISIONS,
     TOGETHER,
@@ -99,9 +101,10 @@ def add_parser(kinds: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show what it costs, make the rows, and print a report."""
     refuse_own_data(args)
-    settings = settings_from(args, GeneratorDataSettings)
-    print(json.dumps(dataclasses.asdict(settings)), flush=True)
     rows = read_generator_rows(args.data)
+    index = open_index(args.index, find_embeddings(args.embeddings) if args.embeddings else None)
+    settings = _settings(args, index)
+    print(json.dumps(dataclasses.asdict(settings)), flush=True)
     cost = generator_data_cost(rows, args.out, settings)
     print(
         f"{cost.rows:,} rows to make: from {cost.fewest:,} labels, if none needs retrieval, to "
@@ -110,10 +113,8 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.estimate:
         return 0
-    embeddings = find_embeddings(args.embeddings) if args.embeddings else None
-    retriever = open_retriever(args.index, settings.passages, embeddings)
     with (
-        _opened_critic(args, settings) as critic,
+        _opened_critic(args) as critic,
         require("tqdm", "train").tqdm(
             total=cost.rows, desc="rows", unit="", file=sys.stderr
         ) as bar,
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
         report = make_generator_data(
             critic,
-            retriever,
+            index.as_retriever(settings.passages),
             rows,
             args.out,
             settings,
@@ -151,22 +152,31 @@ def _check(args: argparse.Namespace) -> None:
         raise BadEngineOption(f"--engine vllm is for a critic, and {args.critic} is any model")
 
 
+def _settings(args: argparse.Namespace, index: Index) -> GeneratorDataSettings:
+    """The settings, where critic and index are named by what they hold: a place may be reused."""
+    settings = settings_from(args, GeneratorDataSettings)
+    critic, passages = Path(args.critic), index.ids()
+    return dataclasses.replace(
+        settings,
+        critic=f"{critic} ({digest_of_weights(critic)})" if critic.is_dir() else args.critic,
+        index=f"{args.index} ({len(passages)} passages, {digest_of_ids(passages)})",
+    )
+
+
 @contextmanager
-def _opened_critic(
-    args: argparse.Namespace, settings: GeneratorDataSettings
-) -> Iterator[Critic | Runnable[Any, Any]]:
+def _opened_critic(args: argparse.Namespace) -> Iterator[Critic | Runnable[Any, Any]]:
     batch = {"batch": args.batch} if args.batch else {}
-    if _is_language_model(settings.critic):
+    if _is_language_model(args.critic):
         yield find_language_model(
-            settings.critic, temperature=settings.temperature, max_tokens=settings.max_tokens
+            args.critic, temperature=args.temperature, max_tokens=args.max_tokens
         )
     elif args.engine == "vllm":
         quiet_vllm()
-        with VLLMCritic(settings.critic, **batch, **engine_options(args)) as critic:
+        with VLLMCritic(args.critic, **batch, **engine_options(args)) as critic:
             yield critic
     else:
         yield TransformersCritic.from_pretrained(
-            settings.critic, device=args.device, dtype=args.dtype, **batch
+            args.critic, device=args.device, dtype=args.dtype, **batch
         )
 
 

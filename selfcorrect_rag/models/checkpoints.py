@@ -18,6 +18,11 @@ def best_dtype(device: str) -> Literal["bfloat16", "float32"]:
     return "bfloat16" if device.startswith("cuda") else "float32"
 
 
+def taken(model: Any, tokens: int) -> int:
+    """``tokens``, or as many as ``model`` has positions for where it has fewer."""
+    return min(tokens, getattr(model.config, "max_position_embeddings", None) or tokens)
+
+
 def unreadable(name_or_path: str | Path, error: Exception) -> ModelNotFound:
     """The error to raise where transformers raised ``error``: one line, with the remedy."""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)

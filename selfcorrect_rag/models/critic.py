@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from selfcorrect_rag.errors import ModelNotFound
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.checkpoints import best_device, best_dtype, unreadable
+from selfcorrect_rag.models.checkpoints import best_device, best_dtype, taken, unreadable
 from selfcorrect_rag.reflection import TOKENS, Group
 
 if TYPE_CHECKING:
@@ -148,9 +148,8 @@ class TransformersCritic(Critic):
         Raises:
             ModelNotFound: see :class:`Critic`.
         """
-        positions = getattr(model.config, "max_position_embeddings", None) or max_tokens
         is_causal = not model.config.is_encoder_decoder
-        super().__init__(tokenizer, min(max_tokens, positions), is_causal=is_causal)
+        super().__init__(tokenizer, taken(model, max_tokens), is_causal=is_causal)
         self.model: Any = model
         self._batch = batch
         rotary = getattr(model.config.get_text_config(), "rope_parameters", None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from selfcorrect_rag.errors import EvaluationFailed, NotAnEvaluator
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.checkpoints import best_device, best_dtype, unreadable
+from selfcorrect_rag.models.checkpoints import best_device, best_dtype, taken, unreadable
 from selfcorrect_rag.models.micro_batching import MicroBatcher
 from selfcorrect_rag.models.pairs import Encoded, Pair, PairTokenizer, batches
 from selfcorrect_rag.models.retrieval_evaluator import (
@@ -62,8 +62,8 @@ class T5Evaluator(RetrievalEvaluator):
             separator: what stands between question and passage. By default that is the
                 tokenizer's own separator token where it has one, else `` [SEP] ``, which T5 reads
                 as plain text (official code).
-            max_tokens: tokens at which a pair is cut, the passage first; by default what the
-                model can take, and no more than 512.
+            max_tokens: tokens at which a pair is cut, the passage first; by default
+                512; fewer where the model can take no more.
             batch_tokens: most padded tokens in a forward pass; lower it where memory is short.
             pass_tokens: what a forward pass costs beside its tokens, in tokens of padding that are
                 accepted to save it; by default 32 on a CPU and 8,192 elsewhere.
@@ -85,8 +85,7 @@ class T5Evaluator(RetrievalEvaluator):
         self.pass_tokens = costs[0] if pass_tokens is None else pass_tokens
         model.train(False)
         self._model = model
-        positions = getattr(model.config, "max_position_embeddings", None) or MAX_TOKENS
-        limit = max_tokens or min(MAX_TOKENS, positions, tokenizer.model_max_length)
+        limit = taken(model, max_tokens or min(MAX_TOKENS, tokenizer.model_max_length))
         self._pairs = PairTokenizer(tokenizer, separator=separator, max_tokens=limit)
         self._padding = {"input_ids": tokenizer.pad_token_id or 0}
         # A cache is of no use to a single pass, and costs memory in a decoder.

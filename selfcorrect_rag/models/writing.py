@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from langchain_core.runnables import Runnable
@@ -15,10 +15,12 @@ from selfcorrect_rag.models.forms import Tokenizer
 from selfcorrect_rag.models.label_probabilities import tokens_of
 from selfcorrect_rag.models.rounds import Call, Cost, Outcome, Rounds, is_refusal
 
-_CUT = frozenset({"length", "max_tokens", "MAX_TOKENS"})
-"""What providers call an end at the limit of tokens."""
-
-
+_REASONS = ("finish_reason", "stop_reason", "done_reason", "stopReason")
+"""Where providers say why a text ended: OpenAI and Gemini, Anthropic, Ollama, Bedrock."""
+_CUT = frozenset(
+    {"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"}
+)
+"""What they call an end at the limit of tokens, some in capitals."""
 _END = re.compile(re.escape(END), re.IGNORECASE)
 
 
@@ -33,6 +35,18 @@ class Written(NamedTuple):
     """Of its tokens; None where the provider gives none."""
     tokens: int
     cost: Cost
+
+
+def was_cut(message: Any) -> bool:
+    """Whether a model's answer ended at its limit of tokens.
+
+    False also where nothing says so: a model that gives plain text never does.
+    """
+    said = getattr(message, "response_metadata", None) or {}
+    incomplete = said.get("incomplete_details")  # of OpenAI's Responses
+    reasons = [said.get(key) for key in _REASONS]
+    reasons += [incomplete.get("reason")] if isinstance(incomplete, Mapping) else []
+    return any(str(reason).lower() in _CUT for reason in reasons)
 
 
 class Writer:
@@ -97,9 +111,9 @@ def _refused(outcomes: Sequence[Outcome]) -> bool:
 def _written(outcomes: Sequence[Outcome], sentence: bool, stop: Sequence[str]) -> Written:
     outcome, cost = outcomes[-1], Cost.of(outcomes)
     text = outcome.text
-    metadata = getattr(outcome.message, "response_metadata", None) or {}
-    ended = metadata.get("finish_reason") or metadata.get("stop_reason")
-    finish_reason: Literal["end", "length", "stop"] = "length" if ended in _CUT else "end"
+    finish_reason: Literal["end", "length", "stop"] = "end"
+    if was_cut(outcome.message):
+        finish_reason = "length"
     if any(s in text for s in stop):
         text = text[: min(text.find(s) for s in stop if s in text)]
         finish_reason = "stop"

@@ -159,7 +159,9 @@ def _cut(question: str, answers: Sequence[str], title: str, text: str) -> Iterat
     strips = [strip for strip in decompose(text) if found.search(strip)]
     rest = " ".join(s for s in sentences(text) if not found.search(s))
     positives = tuple(as_read(title, strip) for strip in strips[:1] if strip != text)
-    negatives = (as_read(title, rest),) if strips and len(rest.split()) >= SHORTEST else ()
+    # An answer such as "B. Traven" can lie across what looks like two sentences.
+    is_wrong = strips and not found.search(rest) and len(rest.split()) >= SHORTEST
+    negatives = (as_read(title, rest),) if is_wrong else ()
     if positives or negatives:
         yield Graded(question, positives, negatives)
 

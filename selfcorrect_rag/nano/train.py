@@ -23,6 +23,7 @@ from selfcorrect_rag.nano.attention import BY_BRANCH
 from selfcorrect_rag.nano.batches import Batch
 from selfcorrect_rag.nano.examples import EARLY, MAIN
 from selfcorrect_rag.nano.tokenizer import load_tokenizer, train_tokenizer
+from selfcorrect_rag.training.digests import digest_of_weights
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class Trainer:
         self._run = {
             **dataclasses.asdict(settings),
             "precision": precision(),
-            "start": digest_of(start) if start else "",
+            "start": digest_of_weights(start) if start else "",
             "data": hashlib.sha256(self.data.batch(0).ids.numpy().tobytes()).hexdigest(),
         }
         if (folder / "checkpoint.pt").exists():
@@ -219,11 +220,6 @@ class Trainer:
             if self.step % self.settings.save_every == 0 or self.step == last:
                 self.save()
             yield self.step, int((batch.ids > 0).sum()), loss.item()
-
-
-def digest_of(checkpoint: Path) -> str:
-    """What tells a model's weights from others."""
-    return hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
 
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:

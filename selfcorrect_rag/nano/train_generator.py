@@ -18,12 +18,14 @@ from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.nano.arithmetic import precision
 from selfcorrect_rag.nano.outputs import MIXTURE, outputs
 from selfcorrect_rag.nano.real_rows import with_real_text
-from selfcorrect_rag.nano.train import digest_of
 from selfcorrect_rag.search import ChromaIndex
+from selfcorrect_rag.search.index import passage_id
+from selfcorrect_rag.training.digests import digest_of_ids, digest_of_weights
 from selfcorrect_rag.training.fine_tuning import Running
 from selfcorrect_rag.training.generator import PRESETS, train_generator
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_rows import read_generator_rows
+from selfcorrect_rag.training.journal import keep_settings, run_folder
 
 ROWS = 8000
 PASSAGES = 2
@@ -40,14 +42,22 @@ def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = Non
         out: a folder.
         rows: how many outputs to begin with.
         data: folder of real text, where some of them are to be of it.
+
+    Raises:
+        BadTrainingData: ``out`` is of another critic, or of other pages (``rows``, ``data``).
+        ModelNotFound: ``critic`` holds no weights.
     """
     made = list(outputs(rows, SEED, with_real_text(MIXTURE, data) if data else MIXTURE))
-    index = ChromaIndex(out / "index")
     pages = {page.page_content: page for one in made for page in one.pages}
+    world = digest_of_ids(map(passage_id, pages.values()))
+    settings = GeneratorDataSettings(
+        digest_of_weights(critic), f"the made-up world ({world})", passages=PASSAGES
+    )
+    file = out / "generator-data.jsonl"
+    keep_settings(run_folder(file), asdict(settings))  # before other pages get into the index
+    index = ChromaIndex(out / "index")
     if len(index) < len(pages):
         index.add(list(pages.values()))
-    file = out / "generator-data.jsonl"
-    settings = GeneratorDataSettings(digest_of(critic), "the made-up world", passages=PASSAGES)
     with require("tqdm", "train").tqdm(total=len(made), desc="rows", unit="") as bar:
         report = make_generator_data(
             TransformersCritic.from_pretrained(critic, batch=16, dtype=precision()),

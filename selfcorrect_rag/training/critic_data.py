@@ -76,8 +76,8 @@ def critic_labelling(
     """What to ask of a model about ``instances``; ``run`` or ``arun`` of the result asks it.
 
     Each aspect is asked about each instance that has what it needs, and once about equal ones.
-    Rows of ``out`` are the official data's (instruction, input, output, task) with the token, its
-    group, the part of the data and the explanation.
+    Then ``out`` is written. Its rows are the official data's (instruction, input, output, task)
+    with the token, its group, the part of the data and the explanation.
 
     Args:
         instances: see :func:`read_instances`.
@@ -102,10 +102,10 @@ def critic_labelling(
 
 
 def read_critic_rows(path: Path) -> list[CriticRow]:
-    """The rows of a finished or unfinished file of labels, in an order of their own.
+    """The rows of a file of labels, in an order of their own.
 
     The order depends on the rows alone, not on which answer came first. Half a last line, which a
-    kill may leave, is as if it had never been.
+    kill may leave in an unfinished run's own file, is as if it had never been.
 
     Raises:
         BadTrainingData: the file is not so; the message names the line.

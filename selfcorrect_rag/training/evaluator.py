@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.checkpoints import unreadable
+from selfcorrect_rag.models.checkpoints import taken, unreadable
 from selfcorrect_rag.models.pairs import PairTokenizer
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
@@ -18,7 +18,6 @@ from selfcorrect_rag.training.fine_tuning import (
     Running,
     adapted,
     fine_tune,
-    loading_dtype,
     prepare,
     processes,
     write_report,
@@ -97,8 +96,11 @@ def train_evaluator(
     model: Any
     model, tokenizer = base or _pretrained(settings)
     model.config.problem_type = "regression"
+    # A decoder is read at the last token that is no padding, and often has no token for that.
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    model.config.pad_token_id = tokenizer.pad_token_id
     model = adapted(model, settings, "SEQ_CLS", whole=_HEADS)
-    labelled = _examples(tokenizer, parts["train"], settings)
+    labelled = _examples(tokenizer, parts["train"], settings, taken(model, settings.longest))
     collate = DataCollatorWithPadding(tokenizer)
     fine_tune(model, labelled, collate, out, settings, running, run=run, in_order=True)
     if settings.lora:
@@ -190,11 +192,14 @@ def _best_accuracy(scored: Sequence[tuple[float, float]]) -> float:
 
 
 def _examples(
-    tokenizer: "PreTrainedTokenizerBase", rows: Sequence[Graded], settings: EvaluatorSettings
+    tokenizer: "PreTrainedTokenizerBase",
+    rows: Sequence[Graded],
+    settings: EvaluatorSettings,
+    longest: int,
 ) -> list[dict[str, Any]]:
     """Pairs read as the evaluator will read them, down to the ids, in the order to be shown."""
     labelled = [(row.question, passage, label) for row in rows for passage, label in row.labelled]
-    pairs = PairTokenizer(tokenizer, separator=None, max_tokens=settings.longest)
+    pairs = PairTokenizer(tokenizer, separator=None, max_tokens=longest)
     encoded = pairs.encode([(question, passage) for question, passage, _ in labelled])
     examples = [
         {**ids, "labels": label} for ids, (_, _, label) in zip(encoded, labelled, strict=True)
@@ -210,8 +215,9 @@ def _pretrained(
     name = settings.model
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
+        # Also under an adapter, which trains the head whole: in bfloat16 that would hardly move.
         model = AutoModelForSequenceClassification.from_pretrained(
-            name, num_labels=1, dtype=loading_dtype(settings)
+            name, num_labels=1, dtype="float32"
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise unreadable(name, error) from error

@@ -38,13 +38,13 @@ class FineTuning:
     schedule: Schedule = "linear"
     """How the rate falls after its peak, to 0."""
     warmup: float = 0.03
-    """Share of the steps before the peak."""
+    """Share of the steps before the peak, in [0, 1)."""
     batch: int = 128
     """Rows a step, over all processes."""
     together: int = 1
     """Rows of a step in one forward pass of one process; 0 takes as many as there are."""
     longest: int = 2048
-    """Tokens of a row."""
+    """Tokens of a row; fewer where the model can take no more."""
     lora: int = 0
     """Rank of an adapter of all linear layers that is trained in place of them; 0 trains all."""
     precision: Precision = "auto"
@@ -78,14 +78,15 @@ def prepare(out: Path, settings: FineTuning, data: Iterable[Any]) -> Mapping[str
 
     Raises:
         MissingExtra: torch, transformers, accelerate or peft is not installed.
-        BadTrainingData: ``batch`` cannot be divided as asked, an adapter was asked for where
-            weights are sharded, or ``out`` is a file or holds checkpoints of a run with other
-            settings or data.
+        BadTrainingData: a setting is out of its range, ``batch`` cannot be divided as asked, an
+            adapter was asked for where weights are sharded, or ``out`` is a file or holds
+            checkpoints of a run with other settings or data.
     """
     if out.exists() and not out.is_dir():
         raise BadTrainingData(f"{out} is a file: give --out a folder")
     transformers = require("transformers", "train")
     require("accelerate", "train")
+    _refuse_out_of_range(settings)
     _accumulation(settings)
     if settings.lora and _is_sharded():
         raise BadTrainingData("an adapter trains on whole weights: launch without FSDP, DeepSpeed")
@@ -96,6 +97,19 @@ def prepare(out: Path, settings: FineTuning, data: Iterable[Any]) -> Mapping[str
     _refuse_another(out, run)
     transformers.set_seed(settings.seed)
     return run
+
+
+def _refuse_out_of_range(settings: FineTuning) -> None:
+    for name, is_good, expected in (
+        ("epochs", settings.epochs > 0, "above 0"),
+        ("rate", settings.rate > 0, "above 0"),
+        ("warmup", 0 <= settings.warmup < 1, "a share of the steps, from 0 to below 1"),
+        ("longest", settings.longest > 0, "above 0"),
+        ("lora", settings.lora >= 0, "0 or a rank"),
+        ("seed", 0 <= settings.seed < 2**32, "from 0 to 2^32 - 1"),
+    ):
+        if not is_good:
+            raise BadTrainingData(f"{name} {getattr(settings, name)}: it must be {expected}")
 
 
 def _refuse_another(out: Path, run: Mapping[str, Any]) -> None:

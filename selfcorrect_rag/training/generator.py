@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from selfcorrect_rag.models.checkpoints import taken
 from selfcorrect_rag.models.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import GROUP_OF, PARAGRAPH, TOKENS
@@ -96,7 +97,7 @@ def train_generator(
     ids = controlled.control_ids
 
     def encode(some: Sequence[GeneratorRow]) -> Examples:
-        return generator_examples(some, controlled, settings.longest)
+        return generator_examples(some, controlled, taken(model, settings.longest))
 
     trainer, train, test = tune_answering(
         model, rows, encode, out, settings, running, run=run, tokens=ids.values()

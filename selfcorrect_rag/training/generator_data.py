@@ -25,6 +25,7 @@ from selfcorrect_rag.training.journal import (
     Journal,
     keep_settings,
     only_run,
+    refuse_foreign,
     refuse_other_settings,
     run_folder,
     write_rows,
@@ -76,8 +77,9 @@ def generator_data_cost(
     """What :func:`make_generator_data` would have judged; nothing is written.
 
     Raises:
-        BadTrainingData: ``out`` is of a run with other settings.
+        BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
     """
+    refuse_foreign(out, DECISIONS)
     refuse_other_settings(run_folder(out), dataclasses.asdict(settings))
     done = Journal(run_folder(out) / DECISIONS).rows
     pending = {row.digest: row for row in rows if row.digest not in done}.values()
@@ -118,12 +120,14 @@ def make_generator_data(
         on_labels: the same for labels.
 
     Raises:
-        BadTrainingData: ``out`` belongs to a run with other settings or to one still going on.
+        BadTrainingData: ``out`` belongs to a run with other settings, to one still going on or to
+            none, or is a folder.
         EngineFailed: the language model failed for many cases in a row, or the critic's engine has
             died; what came before is kept.
         RetrievalFailed: the retriever raised; the same holds.
         MissingExtra: sentencex is not installed.
     """
+    refuse_foreign(out, DECISIONS)
     with only_run(run_folder(out)):
         run = _Run(critic, retriever, rows, out, settings, max_concurrency)
         for part in run.parts(together):
@@ -151,6 +155,7 @@ async def amake_generator_data(
     on_labels: Callable[[int], object] = lambda _: None,
 ) -> GeneratorDataReport:
     """The async twin of :func:`make_generator_data`."""
+    refuse_foreign(out, DECISIONS)
     with only_run(run_folder(out)):
         run = _Run(critic, retriever, rows, out, settings, max_concurrency)
         for part in run.parts(together):

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from selfcorrect_rag.models.checkpoints import taken
 from selfcorrect_rag.training.answering import AnsweringSettings, load_decoder, tune_answering
 from selfcorrect_rag.training.batches import Examples, row_counts
 from selfcorrect_rag.training.fine_tuning import (
@@ -82,7 +83,7 @@ def train_instruct(
     words = InstructTokenizer(tokenizer)
 
     def encode(some: Sequence[InstructRow]) -> Examples:
-        return instruct_examples(some, words, settings.longest, settings.order)
+        return instruct_examples(some, words, taken(model, settings.longest), settings.order)
 
     trainer, train, test = tune_answering(model, rows, encode, out, settings, running, run=run)
     read = read_tokens(trainer, test.examples, groups=[])

@@ -28,26 +28,44 @@ def read_instruct_rows(path: Path) -> list[InstructRow]:
     """Rows as ``train rationales`` writes them: ``question``, ``documents``, ``rationale``.
 
     Raises:
-        BadTrainingData: the file or a row is not so; the message names file and line.
+        BadTrainingData: the file or a row is not so, or a document has no text; the message names
+            file and line.
     """
     rows = []
     for place, value in read_rows(path):
         try:
-            documents = tuple(
-                Document(str(item["text"]), metadata={"title": str(item.get("title") or "")})
-                for item in value["documents"]
+            row = InstructRow(
+                value["question"].strip(),
+                _documents(value["documents"]),
+                value["rationale"].strip(),
             )
-            row = InstructRow(value["question"].strip(), documents, value["rationale"].strip())
             if not row.question or not row.rationale:
                 raise ValueError("it is empty")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadTrainingData(
-                f'{place}: not {{"question": ..., "documents": [...], "rationale": ...}} in words'
+                f'{place}: not {{"question": ..., "documents": [...], "rationale": ...}} in words '
+                f"({error})"
             ) from error
         rows.append(row)
     if not rows:
         raise BadTrainingData(f"{path} holds no rows")
     return rows
+
+
+def _documents(given: Any) -> tuple[Document, ...]:
+    """Titles and texts as documents, in their order; ValueError where they are none."""
+    if not isinstance(given, list):
+        raise ValueError("no list of documents")
+    documents = []
+    for number, item in enumerate(given, start=1):
+        text = item.get("text") if isinstance(item, dict) else None
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"document {number} has no text")
+        title = item.get("title")
+        if not isinstance(title, str | None):
+            raise ValueError(f"the title of document {number} is no text")
+        documents.append(Document(text, metadata={"title": title or ""}))
+    return tuple(documents)
 
 
 class InstructTokenizer:

@@ -57,18 +57,11 @@ class Journal:
 
     def keep(self, keys: Collection[str]) -> None:
         """Drop the rows of all other keys; a journal without rows has no file."""
-        self._replace({key: row for key, row in self.rows.items() if key in keys})
-        if not self.rows:
-            self.path.unlink()
-
-    def put_in_order(self, keys: Iterable[str]) -> None:
-        """Rearrange the rows: those of ``keys`` first, in this order, then the others."""
-        ordered = {key: self.rows[key] for key in keys if key in self.rows}
-        self._replace(ordered | self.rows)
-
-    def _replace(self, rows: dict[str, dict[str, Any]]) -> None:
+        rows = {key: row for key, row in self.rows.items() if key in keys}
         write_rows(self.path, ({"key": key, **row} for key, row in rows.items()))
         self.rows, self._torn_at = rows, None
+        if not self.rows:
+            self.path.unlink()
 
 
 def run_folder(out: Path) -> Path:
@@ -99,6 +92,20 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with draft.open("wb") as file:
         file.writelines(map(_line, rows))
     os.replace(draft, path)
+
+
+def refuse_foreign(out: Path, journal: str) -> None:
+    """Do nothing if a run may write the file ``out``: it is not there, empty, or the run's own.
+
+    Whose it is tells the journal in the run's folder, without which nothing was ever written.
+
+    Raises:
+        BadTrainingData: ``out`` is a folder or somebody else's file.
+    """
+    if out.is_dir():
+        raise BadTrainingData(f"{out} is a folder: write to a file")
+    if out.exists() and out.stat().st_size and not (run_folder(out) / journal).exists():
+        raise BadTrainingData(f"{out} is not of this command's making: write to another file")
 
 
 def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:

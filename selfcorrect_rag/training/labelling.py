@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
@@ -23,10 +23,15 @@ from selfcorrect_rag.training.journal import (
     Journal,
     keep_settings,
     only_run,
+    refuse_foreign,
     refuse_other_settings,
     run_folder,
+    write_rows,
 )
+from selfcorrect_rag.training.labelling_report import Cost, Report
 
+LABELS = "labels.jsonl"
+"""In the run's folder: all that it was ever told, in the order it came."""
 MALFORMED = "malformed"
 """The reason of a failure that is settled: the model answered, in none of the forms asked for."""
 TRIES = 4
@@ -56,35 +61,15 @@ Read = Callable[[Request, str], Mapping[str, Any] | None]
 """The fields of the row that come from an answer; None where it is malformed."""
 
 
-class Cost(NamedTuple):
-    """What a run will take where no call has to be repeated."""
-
-    calls: int
-    input_tokens: int
-    """An estimate: four characters a token."""
-
-
-@dataclass
-class Report:
-    """How requests came out, of all runs together, and what this run used."""
-
-    outcomes: dict[str, dict[str, int]]
-    """By group: how many are ``labelled``, ``malformed`` and ``failed``."""
-    calls: int = 0
-    """Answers of the model in this run."""
-    input_tokens: int = 0
-    """As the model itself tells, as far as it does."""
-    output_tokens: int = 0
-
-
 class Labelling:
-    """Asks a model for every request that ``out`` holds no answer to.
+    """Asks a model for every request that no earlier run for ``out`` was given an answer to.
 
-    Each answer is appended to ``out`` as it comes, a JSON row with its request's ``key``, ``group``
-    and fields. After a kill, or with more requests, the same call asks only for what is missing.
-    When it has, the rows stand in the order of the requests. ``failures.jsonl`` of the run's folder
-    (:func:`~selfcorrect_rag.training.journal.run_folder`) holds what failed and why: a call that
-    raised is made again by the next run, an answer that stayed malformed is settled.
+    Answers are kept as they come in ``labels.jsonl`` of the run's folder (see
+    :func:`~.journal.run_folder`): after a kill, or with other requests, only what is missing is
+    asked for. Then ``out`` is written: a JSON row for each request with an answer and for no other,
+    in their order, with its ``key``, ``group`` and fields. ``failures.jsonl`` of the folder holds
+    what failed and why: a call that raised is made again by the next run, an answer that stayed
+    malformed is settled.
     """
 
     def __init__(
@@ -106,10 +91,11 @@ class Labelling:
             attempts: most answers to one request, while they are malformed; at least 1.
 
         Raises:
-            BadTrainingData: ``out`` is of a run with other settings, or of no run.
+            BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
         """
         if attempts < 1:
             raise ValueError(f"attempts is {attempts}; a request is made at least once")
+        refuse_foreign(out, LABELS)
         self._requests: dict[str, Request] = {}
         for request in requests:
             self._requests.setdefault(request.key, request)
@@ -193,11 +179,13 @@ class Labelling:
                     f"{PATIENCE} requests in a row failed, the last one with {running.gave_up}; "
                     "the same command goes on from here"
                 )
-            self.labels.put_in_order(self._requests)
-            self.failures.keep(self.failures.rows.keys() - self.labels.rows.keys())
+            rows = self.labels.rows
+            write_rows(self.out, ({"key": k, **rows[k]} for k in self._requests if k in rows))
+            self.failures.keep(self.failures.rows.keys() - rows.keys())
 
     def _read_journals(self) -> None:
-        self.labels, self.failures = Journal(self.out), Journal(self._folder / FAILURES)
+        self.labels = Journal(self._folder / LABELS)
+        self.failures = Journal(self._folder / FAILURES)
 
     def _outcome(self, key: str) -> str:
         """As :class:`Report` counts it; what was never asked counts as failed."""

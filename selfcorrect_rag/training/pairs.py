@@ -48,10 +48,11 @@ def read_graded(path: Path) -> list[Graded]:
 
     A passage is a text, or ``{"title": ..., "text": ...}``, and is read as an evaluator reads it
     (:func:`~selfcorrect_rag.models.retrieval_evaluator.titled`). Rows of one question are put
-    together.
+    together; a passage that is positive in one of them is no negative of the others.
 
     Raises:
-        BadTrainingData: the file or a row is not so; the message names the line.
+        BadTrainingData: the file or a row is not so, a passage is blank, or one is both positive
+            and negative in a row; the message names the line.
     """
     rows: dict[str, tuple[list[str], list[str]]] = {}
     for number, line in lines(read_text(path)):
@@ -66,10 +67,17 @@ def read_graded(path: Path) -> list[Graded]:
             raise BadTrainingData(
                 f'{path}:{number}: not {{"question": ..., "positives": [...], "negatives": [...]}}'
             )
+        if not all(passage.strip() for passages in found for passage in passages):
+            raise BadTrainingData(f"{path}:{number}: a passage is blank")
+        if not set(found[0]).isdisjoint(found[1]):
+            raise BadTrainingData(f"{path}:{number}: a passage is both positive and negative")
         kept = rows.setdefault(question.strip(), ([], []))
         for passages, more in zip(kept, found, strict=True):
             passages += [passage for passage in more if passage not in passages]
-    return [Graded(question, tuple(p), tuple(n)) for question, (p, n) in rows.items()]
+    return [
+        Graded(question, tuple(p), tuple(passage for passage in n if passage not in p))
+        for question, (p, n) in rows.items()
+    ]
 
 
 def read_corpus(path: Path) -> list[str]:
@@ -133,6 +141,9 @@ def parted(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> dict[Part, 
         rows: all of them.
         corpus: where negatives are looked for; the positives of all rows by default.
         k: see :func:`mine_negatives`.
+
+    Raises:
+        BadTrainingData: ``k`` is below 0.
     """
     corpus = corpus or [passage for row in rows for passage in row.positives]
     held_out = {p for row in rows if row.part != "train" for p in row.positives}
@@ -151,10 +162,15 @@ def mine_negatives(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> lis
     """The rows with up to ``k`` hard negatives more each: passages of the corpus that look right
     to BM25, the likest first, and are not known to be.
 
-    A passage that equals a positive, holds one or is part of one is no negative.
+    A passage that is blank, equals a positive, holds one or is part of one is no negative.
+
+    Raises:
+        BadTrainingData: ``k`` is below 0.
     """
+    if k < 0:
+        raise BadTrainingData(f"hard negatives {k}: it must be 0 or more")
     bm25s = require("bm25s", "bm25")
-    passages = list(dict.fromkeys(corpus))
+    passages = [passage for passage in dict.fromkeys(corpus) if passage.strip()]
     if not rows or not passages or not k:
         return list(rows)
     quiet = {"show_progress": False}
@@ -170,6 +186,7 @@ def mine_negatives(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> lis
     mined = []
     for row, best in zip(rows, found.tolist(), strict=True):
         near = [passages[i] for i in best if passages[i] not in row.negatives]
-        hard = [n for n in near if not any(p in n or n in p for p in row.positives)]
+        positives = [p for p in row.positives if p.strip()]  # a blank one is part of any passage
+        hard = [n for n in near if not any(p in n or n in p for p in positives)]
         mined.append(Graded(row.question, row.positives, (*row.negatives, *hard[:k])))
     return mined

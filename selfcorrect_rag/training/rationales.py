@@ -12,6 +12,7 @@ from typing import Any
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
+from selfcorrect_rag.models.writing import was_cut
 from selfcorrect_rag.progress import Progress
 from selfcorrect_rag.prompts import as_text
 from selfcorrect_rag.training.journal import (
@@ -19,6 +20,7 @@ from selfcorrect_rag.training.journal import (
     Journal,
     keep_settings,
     only_run,
+    refuse_foreign,
     refuse_other_settings,
     run_folder,
 )
@@ -68,10 +70,11 @@ def synthesize_rationales(
         progress: show a bar on standard error.
 
     Raises:
-        BadTrainingData: ``out`` belongs to a run with other settings or to one that is still
-            going on, or a row has no answers.
+        BadTrainingData: ``out`` belongs to a run with other settings, to one that is still going
+            on or to none, or is a folder, or a row has no answers.
         SynthesisFailed: the model failed 50 times in a row.
     """
+    refuse_foreign(out, WRITTEN)
     with only_run(run_folder(out)):
         synthesis = _Synthesis(llm, rows, out, settings or RationaleSettings())
         config = synthesis.config(max_concurrency, progress)
@@ -90,6 +93,7 @@ async def asynthesize_rationales(
     progress: bool = False,
 ) -> RationaleReport:
     """The async twin of :func:`synthesize_rationales`."""
+    refuse_foreign(out, WRITTEN)
     with only_run(run_folder(out)):
         synthesis = _Synthesis(llm, rows, out, settings or RationaleSettings())
         config = synthesis.config(max_concurrency, progress)
@@ -103,9 +107,10 @@ def estimate_usage(
     """What is still to be spent on ``rows``, before anything is; tokens by rule of thumb.
 
     Raises:
-        BadTrainingData: ``out`` belongs to a run with other settings.
+        BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
     """
     settings = settings or RationaleSettings()
+    refuse_foreign(out, WRITTEN)
     refuse_other_settings(run_folder(out), dataclasses.asdict(settings))
     pending = _pending(rows, Journal(run_folder(out) / WRITTEN))
     prompts = [prompt_for(sample, settings) for sample in pending]
@@ -209,8 +214,7 @@ def _read(prompt: str, answer: Any) -> dict[str, Any]:
     text = answer if isinstance(answer, str) else as_text(answer.content)
     if not text.strip():
         raise ValueError("the model wrote nothing")
-    said = getattr(answer, "response_metadata", {})
-    if {said.get("finish_reason"), said.get("stop_reason")} & {"length", "max_tokens"}:
+    if was_cut(answer):
         raise ValueError("the rationale was cut at the model's limit of tokens")
     counted = getattr(answer, "usage_metadata", None)
     return {

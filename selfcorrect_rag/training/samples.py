@@ -128,7 +128,7 @@ def _documents(row: dict[str, Any]) -> tuple[Document, ...]:
     documents = []
     for number, item in enumerate(given, start=1):
         found = list(row_passages(item))
-        if len(found) != 1:
+        if len(found) != 1 or not found[0].page_content.strip():
             raise ValueError(f"document {number} has no text")
         documents += found
     return _best_first(documents)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.training.critic_data import critic_labelling
+from selfcorrect_rag.training.critic_data import critic_labelling, read_critic_rows
 from tests.commands.mistakes import assert_said_in_one_line
 from tests.training.critic_runs import SETTINGS, data, instances
 from tests.training.scripted import lines
@@ -57,6 +57,7 @@ def test_the_command_shows_the_cost_first(
         (["--model", "gpt"], "no importable module:attribute"),
         (["--model", "tests.training.teacher:LABELS"], "is dict, not a LangChain model"),
         (["--data", "missing.jsonl"], "cannot read"),
+        (["--out", "."], "is a folder"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(
@@ -98,24 +99,45 @@ def test_what_is_worth_repeating_is_exit_code_1(
     assert '"failed": 1' not in capsys.readouterr().out
 
 
+def test_labels_of_rows_that_are_gone_are_not_in_the_file_and_not_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    data(rows, 5)
+    assert main(command(tmp_path)) == 0
+    both, given = out.read_bytes(), rows.read_text().splitlines(keepends=True)
+    rows.write_text(given[1])
+    capsys.readouterr()
+    assert main(command(tmp_path)) == 0
+    report = json.loads("\n".join(capsys.readouterr().out.splitlines()[2:-1]))
+    labelled = sum(outcomes["labelled"] for outcomes in report["outcomes"].values())
+    assert labelled == sum(sum(counts.values()) for counts in report["tokens"].values())
+    assert 0 < labelled == len(read_critic_rows(out)) < len(both.splitlines())
+    rows.write_text("".join(given))
+    assert main(command(tmp_path)) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("0 calls")
+    assert out.read_bytes() == both
+
+
 def test_a_killed_command_goes_on_and_does_nothing_twice(tmp_path: Path) -> None:
     log = tmp_path / "log"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TEACHER_LOG": str(log)}
     data(tmp_path / "rows.jsonl", 60)
-    out = tmp_path / "out.jsonl"
+    out, journal = tmp_path / "out.jsonl", tmp_path / "out.jsonl.run" / "labels.jsonl"
     arguments = command(tmp_path, "--concurrency", "4", model="slow")
     full = [sys.executable, "-m", "selfcorrect_rag.cli", *arguments]
     with subprocess.Popen(full, env=environment, stdout=-3, stderr=-3) as process:
         deadline = time.monotonic() + 300
-        while not out.exists() or out.read_bytes().count(b"\n") < 40:
+        while not journal.exists() or journal.read_bytes().count(b"\n") < 40:
             assert process.poll() is None, "it ended before it was killed"
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    text = out.read_bytes()
+    assert not out.exists()
+    text = journal.read_bytes()
     labelled = {json.loads(line)["key"] for line in text.splitlines()[:-1]}
     assert len(labelled) >= 39
-    with out.open("ab") as file:
+    with journal.open("ab") as file:
         file.write(text.splitlines()[0][:57])  # as if the kill had torn a row
     before = log.read_text().splitlines()
     log.unlink()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.nano.embedded import demo_passages
@@ -85,6 +86,35 @@ def test_a_checkpoint_and_a_chroma_index(capsys: pytest.CaptureFixture[str]) -> 
     assert "was indexed with" in capsys.readouterr().err
 
 
+def test_a_critic_that_was_trained_again_is_another(capsys: pytest.CaptureFixture[str]) -> None:
+    critic = opinionated()
+    critic.tokenizer.save_pretrained("critic")
+    critic.model.save_pretrained("critic", max_shard_size="100KB")
+    assert not Path("critic/model.safetensors").exists(), "it is in shards"
+    options = ["--critic", "critic", "--passages", "2", "--device", "cpu"]
+    assert main(command(*options)) == 0
+    made = Path("out.jsonl").read_bytes()
+    for _ in range(2):
+        assert main(command(*options)) == 0, "the same critic goes on"
+    critic.model.lm_head.weight.data += 1.0
+    critic.model.save_pretrained("critic", max_shard_size="100KB")
+    for estimate in [], ["--estimate"]:
+        assert main(command(*options, *estimate)) == 2
+        assert "other settings (critic)" in capsys.readouterr().err
+    assert Path("out.jsonl").read_bytes() == made
+
+
+def test_an_index_with_other_passages_is_another(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command("--passages", "2")) == 0
+    assert main(command("--passages", "2")) == 0
+    with BM25Index("index") as index:
+        gone = min(index.ids())
+        index.delete([gone])
+        index.add([Document("As many as before, and another.")])
+    assert main(command("--passages", "2")) == 2
+    assert "other settings (index)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -93,6 +123,9 @@ def test_a_checkpoint_and_a_chroma_index(capsys: pytest.CaptureFixture[str]) -> 
         (["--index", "nowhere"], "holds no index"),
         (["--data", "missing.jsonl"], "cannot read"),
         (["--out", "rows.jsonl"], "is the data"),
+        (["--out", "index"], "index is a folder"),
+        (["--out", "mine.txt"], "mine.txt is not of this command's making"),
+        (["--critic", "index"], "index holds no weights"),
         (["--embeddings", "nowhere:x"], "nowhere:x"),
         (["--critic", "a/folder", "--engine", "vllm"], "selfcorrect-rag[vllm]"),
         (["--critic", "a/folder", "--engine-option", "max_model_len=9"], "is for --engine vllm"),
@@ -107,6 +140,7 @@ def test_what_a_user_can_mend_is_one_line(
 ) -> None:
     for name in ("langchain", "langchain.chat_models", "vllm"):
         monkeypatch.setitem(sys.modules, name, None)
+    Path("mine.txt").write_text("mine")
     assert main(command(*options)) == 2
     assert_said_in_one_line(capsys, message)
 

@@ -146,6 +146,8 @@ def test_failed_rows_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: A
         (["--data", "none.jsonl"], "cannot read none.jsonl"),
         (["--data", "bad.jsonl"], "bad.jsonl:2: no answers"),
         (["--out", "rows.jsonl"], "rows.jsonl is the data"),
+        (["--out", "."], "is a folder"),
+        (["--out", "bad.jsonl"], "bad.jsonl is not of this command's making"),
         (["--model", "slow_model:absent"], "pip install"),
         (["--model", "json:__doc__"], "not a LangChain model"),
     ],

@@ -145,3 +145,6 @@ def test_the_strip_with_the_answer_is_relevant_and_the_rest_is_not() -> None:
     (row,) = graded._cut("Where was she born?", ["Bergen"], "Emma Poe", f"{before} {held} {after}")
     assert row.positives == (f"Emma Poe // {held} {after}",)
     assert row.negatives == (f"{before} {after}",)
+    across = f"{before} It was B. Traven who told of her. {after}"
+    (row,) = graded._cut("Who told of her?", ["B. Traven"], "Emma Poe", across)
+    assert row.negatives == (), "no sentence holds the answer, and yet the rest does"

@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.transformers_chat import TransformersChat
 from selfcorrect_rag.nano import generator_path, train_generator
@@ -55,6 +56,8 @@ def test_a_critic_becomes_a_generator(
     train_generator.make_data(critic, tmp_path, ROWS)
     assert (tmp_path / "data-report.json").read_text() == report, "nothing is asked again"
     assert data.read_bytes() == written
+    with pytest.raises(BadTrainingData, match=r"other settings \(index\)"):
+        train_generator.make_data(critic, tmp_path, ROWS + 1)
 
 
 def test_a_critic_is_measured_in_both_of_its_forms(critic: Path) -> None:

@@ -9,7 +9,13 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import BertConfig, BertForSequenceClassification, Trainer
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    Trainer,
+)
 
 from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
 from selfcorrect_rag.models import T5Evaluator
@@ -170,3 +176,33 @@ def test_like_lengths_stand_together_and_nothing_is_lost() -> None:
         return sum(len(b) * max(len(e["input_ids"]) for e in b) for b in batches)
 
     assert padded(ordered) < 0.7 * padded(examples)
+
+
+def test_a_decoder_with_few_positions_and_no_padding_token(tmp_path: Path) -> None:
+    words = byte_level_tokenizer()
+    words.pad_token = None
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 32, "num_labels": 1}
+    ends = {"bos_token_id": 1, "eos_token_id": words.eos_token_id}
+    config = GPT2Config(vocab_size=len(words), **sizes, **ends)
+    model = GPT2ForSequenceClassification(config)
+    rows = [dataclasses.replace(row, question=row.question + " Why?" * 20) for row in ROWS]
+    train_evaluator(rows, tmp_path, dataclasses.replace(TOY, epochs=1), base=(model, words))
+    evaluator = T5Evaluator.from_pretrained(tmp_path / "evaluator")
+    passages = ["the the the 3", "or or or 3 " * 9]
+    together = evaluator.score("Question 9?", passages)
+    alone = [evaluator.score("Question 9?", [passage])[0] for passage in passages]
+    assert together == pytest.approx(alone, abs=1e-4)
+
+
+def test_the_head_beside_an_adapter_is_in_full_precision(tmp_path: Path) -> None:
+    model, words = toy()
+    model.save_pretrained(tmp_path / "base")
+    words.save_pretrained(tmp_path / "base")  # type: ignore[attr-defined]
+    settings = dataclasses.replace(
+        TOY, model=str(tmp_path / "base"), epochs=0.5, lora=4, precision="bfloat16"
+    )
+    train_evaluator(ROWS, tmp_path, settings)
+    for folder in ("adapter/adapter_model", "evaluator/model"):
+        kept = load_file(tmp_path / f"{folder}.safetensors")
+        assert {weights.dtype for weights in kept.values()} == {torch.float32}

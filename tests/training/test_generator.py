@@ -16,7 +16,13 @@ import torch
 from langchain_core.documents import Document
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+)
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
@@ -235,11 +241,27 @@ def test_two_processes_take_the_same_steps_as_one(tmp_path: Path) -> None:
     assert not same(one, weights(tmp_path / "base"))
 
 
+def test_rows_fit_a_model_of_few_positions(tmp_path: Path) -> None:
+    words = byte_level_tokenizer()
+    ends = {"bos_token_id": 1, "eos_token_id": words.eos_token_id}
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 48, **ends}
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(words), **sizes))
+    report = trained(tmp_path, (model, words), epochs=0.5)
+    assert report["rows"]["shortened"] + report["rows"]["left_out"]
+
+
 # What cannot be, and what is said
 
 
 def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for changes, reason in (
+        ({"epochs": 0}, "epochs 0: it must be above 0"),
+        ({"rate": -1e-3}, "rate -0.001: it must be above 0"),
+        ({"warmup": 3}, "warmup 3: it must be a share of the steps"),
+        ({"longest": 0}, "longest 0: it must be above 0"),
+        ({"lora": -4}, "lora -4: it must be 0 or a rank"),
+        ({"seed": -1}, "seed -1: it must be from 0"),
         ({"together": 3}, "batch 8 is no multiple of 3"),
         ({"longest": 20}, "no row of the 60 is left"),
     ):

@@ -155,6 +155,33 @@ def test_a_file_is_of_one_run_with_one_setting(tmp_path: Path) -> None:
     make(out, Model(second).runnable, Shelf().runnable, ROWS[:3], max_concurrency=1)
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_first_call(tmp_path: Path) -> None:
+    folder, file, model = tmp_path / "folder", tmp_path / "file", Model()
+    folder.mkdir()
+    file.write_text("mine")
+    before = set(tmp_path.iterdir())
+    for out, reason in ((folder, "is a folder"), (file, "not of this command's making")):
+        for refused in (
+            lambda out=out: generator_data_cost(ROWS, out, SETTINGS),
+            lambda out=out: make(out, model.runnable, Shelf().runnable),
+            lambda out=out: asyncio.run(
+                amake_generator_data(model.runnable, Shelf().runnable, ROWS, out, SETTINGS)
+            ),
+        ):
+            with pytest.raises(BadTrainingData, match=reason):
+                refused()
+    assert model.asked == []
+    assert file.read_text() == "mine"
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_where_nothing_is_made_the_same_call_goes_on(tmp_path: Path) -> None:
+    for _ in range(2):
+        essays = Model(lambda prompt: "It depends.").runnable
+        assert make(tmp_path / "out", essays, Shelf().runnable, ROWS[:3]).written == 0
+        assert (tmp_path / "out").read_bytes() == b""
+
+
 def test_more_rows_are_added_to_a_file(tmp_path: Path) -> None:
     make(tmp_path / "whole", Model().runnable, Shelf().runnable)
     make(tmp_path / "out", Model().runnable, Shelf().runnable, ROWS[:10])

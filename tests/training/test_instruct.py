@@ -161,6 +161,21 @@ def test_what_cannot_be_trained(tmp_path: Path) -> None:
         (tmp_path / "rows.jsonl").write_text(content)
         with pytest.raises(BadTrainingData, match=r"rows.jsonl:1: not \{"):
             read_instruct_rows(tmp_path / "rows.jsonl")
+    row: dict[str, Any]
+    for documents, why in (
+        ("", "no list of documents"),
+        ({}, "no list of documents"),
+        (None, "no list of documents"),
+        (["a"], "document 1 has no text"),
+        ([{"text": None}], "document 1 has no text"),
+        ([{"text": "a"}, {"text": " \n"}], "document 2 has no text"),
+        ([{"title": "a"}], "document 1 has no text"),
+        ([{"title": 7, "text": "a"}], "title of document 1 is no text"),
+    ):
+        row = {"question": "a", "documents": documents, "rationale": "c"}
+        (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+        with pytest.raises(BadTrainingData, match=rf"rows.jsonl:1: not \{{.*{why}"):
+            read_instruct_rows(tmp_path / "rows.jsonl")
     model, words = toy()
     words.eos_token = None
     with pytest.raises(BadTrainingData, match="end token"):

@@ -12,7 +12,9 @@ from selfcorrect_rag.training.journal import (
     keep_settings,
     newest_checkpoint,
     only_run,
+    refuse_foreign,
     refuse_other_settings,
+    run_folder,
     write_rows,
 )
 
@@ -43,18 +45,16 @@ def test_rows_of_many_threads(tmp_path: Path) -> None:
     assert len(Journal(journal.path).rows) == 200
 
 
-def test_rows_are_dropped_and_put_in_order(tmp_path: Path) -> None:
+def test_rows_are_dropped(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     for key in "abcd":
         journal.append(key, {"x": key})
-    journal.put_in_order(["c", "e", "a"])
-    assert list(Journal(journal.path).rows) == list(journal.rows) == ["c", "a", "b", "d"]
     journal.keep({"a", "d", "e"})
     assert Journal(journal.path).rows == {"a": {"x": "a"}, "d": {"x": "d"}}
     journal.keep(())
     assert not journal.path.exists()
-    journal.put_in_order(["a"])
-    assert journal.path.read_bytes() == b""
+    journal.append("a", {"x": "b"})
+    assert Journal(journal.path).rows == {"a": {"x": "b"}}
 
 
 def test_half_a_last_row_is_none_wherever_it_ends(tmp_path: Path) -> None:
@@ -100,6 +100,21 @@ def test_rows_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_rows(tmp_path / "rows", [{"x": 2}, {"x": object()}])
     assert (tmp_path / "rows").read_text() == '{"x": 1}\n'
+
+
+def test_what_is_not_of_a_run_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    refuse_foreign(out, "journal")
+    out.touch()
+    refuse_foreign(out, "journal")
+    out.write_text("words")
+    run_folder(out).mkdir()
+    with pytest.raises(BadTrainingData, match="out is not of this command's making"):
+        refuse_foreign(out, "journal")
+    (run_folder(out) / "journal").touch()
+    refuse_foreign(out, "journal")
+    with pytest.raises(BadTrainingData, match="is a folder: write to a file"):
+        refuse_foreign(tmp_path, "journal")
 
 
 def test_settings(tmp_path: Path) -> None:

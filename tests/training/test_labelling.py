@@ -13,7 +13,8 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.errors import BadTrainingData, EngineFailed
 from selfcorrect_rag.training import labelling as module
-from selfcorrect_rag.training.labelling import Cost, Labelling, Report, Request
+from selfcorrect_rag.training.labelling import Labelling, Request
+from selfcorrect_rag.training.labelling_report import Cost, Report
 from tests.providers import Slow
 from tests.training.scripted import Model, lines
 
@@ -82,7 +83,10 @@ def test_more_requests_are_added_and_fewer_lose_nothing(tmp_path: Path) -> None:
     make(out, REQUESTS[4:6]).run(model.runnable)
     make(out, [*REQUESTS[:3], *REQUESTS[5:6]]).run(model.runnable)
     assert sorted(model.asked) == ["0?", "1?", "2?", "4?", "5?"]
-    assert [row["i"] for row in lines(out)] == [0, 1, 2, 5, 4]
+    assert [row["i"] for row in lines(out)] == [0, 1, 2, 5], "the rows given, and no other"
+    report = make(out, REQUESTS[5:3:-1]).run(model.runnable)
+    assert report.calls == 0, "what was paid for is kept"
+    assert [row["i"] for row in lines(out)] == [5, 4]
 
 
 def test_equal_requests_are_one(tmp_path: Path) -> None:
@@ -199,7 +203,8 @@ def test_an_interruption_keeps_what_was_answered(tmp_path: Path, way: str) -> No
     with pytest.raises(KeyboardInterrupt):
         run(make(out), model, way, max_concurrency=1, on_done=stop)
     assert len(model.asked) == 5
-    assert len(lines(out)) == 5
+    assert len(lines(tmp_path / "a.jsonl.run/labels.jsonl")) == 5
+    assert not out.exists()
     run(make(out), model, way)
     assert len(model.asked) == 12
     assert [row["i"] for row in lines(out)] == list(range(12))
@@ -225,15 +230,15 @@ async def test_a_cancelled_run_asks_no_more(tmp_path: Path) -> None:
 
 
 def test_half_a_last_row_is_done_again_and_no_other(tmp_path: Path) -> None:
-    out = tmp_path / "a.jsonl"
-    make(out).run(Model(square).runnable)
-    whole = out.read_bytes()
+    out, journal = tmp_path / "a.jsonl", tmp_path / "a.jsonl.run/labels.jsonl"
+    make(out).run(Model(square).runnable, max_concurrency=1)
+    written, whole = out.read_bytes(), journal.read_bytes()
     for cut in range(1, len(whole.splitlines()[-1]) + 1):
-        out.write_bytes(whole[:-cut])
+        journal.write_bytes(whole[:-cut])
         model = Model(square)
         make(out).run(model.runnable)
         assert model.asked == ["11?"]
-        assert out.read_bytes() == whole
+        assert (out.read_bytes(), journal.read_bytes()) == (written, whole)
 
 
 def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
@@ -279,17 +284,20 @@ def test_what_was_labelled_since_has_not_failed(tmp_path: Path) -> None:
 
 
 def test_where_all_fails_the_file_is_empty(tmp_path: Path) -> None:
-    make(tmp_path / "a.jsonl").run(Model(lambda prompt: "?").runnable)
-    assert (tmp_path / "a.jsonl").read_bytes() == b""
+    for _ in range(2):
+        make(tmp_path / "a.jsonl").run(Model(lambda prompt: "?").runnable)
+        assert (tmp_path / "a.jsonl").read_bytes() == b""
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}\n', "[1]\n", "words\n", '{"key": 3}\n', '{"a": 1}'])
+@pytest.mark.parametrize("text", ['{"a": 1}\n', "words", '{"key": "a"}\n'])
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path, text: str) -> None:
     out = tmp_path / "a.jsonl"
     out.write_text(text)
-    with pytest.raises(BadTrainingData, match="no row of a run; write to another file"):
+    with pytest.raises(BadTrainingData, match="not of this command's making"):
         make(out)
     assert out.read_text() == text
+    with pytest.raises(BadTrainingData, match="is a folder"):
+        make(tmp_path)
 
 
 def test_half_a_surrogate_pair_is_kept(tmp_path: Path) -> None:

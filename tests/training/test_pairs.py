@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.training.pairs import Graded, mine_negatives, read_corpus, read_graded
+from selfcorrect_rag.training.pairs import (
+    Graded,
+    mine_negatives,
+    parted,
+    read_corpus,
+    read_graded,
+)
 
 
 def write(path: Path, *rows: object) -> Path:
@@ -64,6 +70,26 @@ def test_passages_are_lists_of_texts(tmp_path: Path) -> None:
             read_graded(write(tmp_path / "a.jsonl", {"question": "A?", "positives": passages}))
 
 
+@pytest.mark.parametrize("blank", ["", " \n", {"title": "B", "text": " "}])
+@pytest.mark.parametrize("kind", ["positives", "negatives"])
+def test_a_blank_passage_is_refused(tmp_path: Path, kind: str, blank: object) -> None:
+    good = {"question": "A?", "positives": ["a"], "negatives": ["b"]}
+    file = write(tmp_path / "a.jsonl", good, {**good, kind: ["c", blank]})
+    with pytest.raises(BadTrainingData, match=r"a\.jsonl:2: a passage is blank"):
+        read_graded(file)
+
+
+def test_a_passage_is_either_positive_or_negative(tmp_path: Path) -> None:
+    row = {"question": "A?", "positives": ["a", "B // c"], "negatives": ["d"]}
+    both = {**row, "negatives": ["d", {"title": "B", "text": "c"}]}
+    with pytest.raises(BadTrainingData, match=r"a\.jsonl:2: a passage is both"):
+        read_graded(write(tmp_path / "a.jsonl", row, both))
+    before = {"question": "A?", "positives": [], "negatives": ["a", "e"]}
+    after = {"question": "A?", "positives": ["f"], "negatives": ["B // c"]}
+    read = read_graded(write(tmp_path / "a.jsonl", before, row, after))
+    assert read == [Graded("A?", ("a", "B // c", "f"), ("e", "d"))], "positive in any row"
+
+
 def test_half_a_surrogate_pair_has_its_part() -> None:
     assert Graded("Who \ud83d?").part == Graded("who \ud83d?").part
 
@@ -90,3 +116,19 @@ def test_hard_negatives_look_right_and_are_not_known_to_be() -> None:
     assert mine_negatives(rows, ["the of", "and"], 2) == rows
     (contained,) = mine_negatives([Graded("Emma novel", ("Emma is a novel",))], corpus, 5)
     assert corpus[0] not in contained.negatives
+
+
+def test_blank_passages_are_no_hard_negatives_and_hide_none() -> None:
+    corpus = ["", " ", "Emma is a film.", "Emma is a novel."]
+    (mined,) = mine_negatives([Graded("Emma?", (corpus[3], "", " "))], corpus, 4)
+    assert mined.negatives == ("Emma is a film.",)
+    assert mine_negatives([Graded("Emma?")], ["", " "], 4) == [Graded("Emma?")]
+
+
+def test_fewer_than_no_hard_negatives_are_refused() -> None:
+    rows = [Graded(f"Question {i}?", (f"answer {i}",)) for i in range(20)]
+    for ask in (mine_negatives, parted):
+        with pytest.raises(BadTrainingData, match="hard negatives -1: it must be 0 or more"):
+            ask(rows, ["a"], -1)
+    with pytest.raises(BadTrainingData):
+        mine_negatives([], [], -1)

@@ -189,6 +189,25 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
             synthesize_rationales(chat(), ROWS, out, settings)
 
 
+async def test_a_place_that_cannot_be_written_is_refused_before_the_first_call(
+    tmp_path: Path,
+) -> None:
+    folder, file, llm = tmp_path / "folder", tmp_path / "file", chat()
+    folder.mkdir()
+    file.write_text("mine")
+    before = set(tmp_path.iterdir())
+    for out, reason in ((folder, "is a folder"), (file, "not of this command's making")):
+        with pytest.raises(BadTrainingData, match=reason):
+            estimate_usage(ROWS, out)
+        with pytest.raises(BadTrainingData, match=reason):
+            synthesize_rationales(llm, ROWS, out)
+        with pytest.raises(BadTrainingData, match=reason):
+            await asynthesize_rationales(llm, ROWS, out)
+    assert llm.prompts == []
+    assert file.read_text() == "mine"
+    assert set(tmp_path.iterdir()) == before
+
+
 def test_two_runs_never_write_to_one_file(tmp_path: Path) -> None:
     def meddle(prompt: str) -> str:
         with pytest.raises(BadTrainingData, match="another run"):
@@ -226,6 +245,31 @@ def test_failures_are_kept_and_tried_again(tmp_path: Path) -> None:
     assert len(llm.prompts) == 3
     assert (report.written, report.failed, report.usage.calls) == (12, 0, 15)
     assert not failures.exists()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"finish_reason": "length"},
+        {"finish_reason": "MAX_TOKENS"},
+        {"finish_reason": None, "stop_reason": "max_tokens"},
+        {"done": True, "done_reason": "length"},
+        {"stopReason": "max_tokens"},
+        {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+    ],
+)
+def test_a_cut_rationale_is_a_failure_whoever_says_so(tmp_path: Path, said: dict[str, Any]) -> None:
+    cut = chat(lambda prompt: AIMessage("Document [", response_metadata=said))
+    report = synthesize_rationales(cut, ROWS[:1], tmp_path / "out")
+    assert (report.written, report.failed) == (0, 1)
+    (failure,) = lines(run_folder(tmp_path / "out") / "failures.jsonl")
+    assert "was cut at the model's limit" in failure["reason"]
+
+
+def test_a_whole_rationale_is_kept_whatever_else_is_said(tmp_path: Path) -> None:
+    said = {"finish_reason": "STOP", "stop_reason": None, "incomplete_details": None}
+    whole = chat(lambda prompt: AIMessage(explain(prompt), response_metadata=said))
+    assert synthesize_rationales(whole, ROWS[:1], tmp_path / "out").written == 1
 
 
 async def test_a_model_that_always_fails_is_given_up(tmp_path: Path) -> None:

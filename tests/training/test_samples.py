@@ -76,6 +76,7 @@ def test_answers_are_wanted_unless_said_otherwise(tmp_path: Path) -> None:
         ({"question": "Q", "answers": [" "], "documents": []}, "no answers"),
         ({"question": "Q", "answers": ["A"]}, "no list of documents"),
         ({"question": "Q", "answers": ["A"], "documents": ["x", {"txt": 1}]}, "document 2 has no"),
+        ({"question": "Q", "answers": ["A"], "documents": [{"text": " "}]}, "document 1 has no"),
         (["Q"], "not {"),
         ("Q", "not {"),
     ],
