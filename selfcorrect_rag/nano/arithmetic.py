@@ -14,6 +14,8 @@ import torch
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 """Any of these, as torch names what a CPU can do, multiplies matrices in bfloat16."""
 
+MOMENTUM, WEIGHT_DECAY = 0.95, 0.05
+
 
 @lru_cache(maxsize=1)
 def precision() -> Literal["bfloat16", "float32"]:
@@ -34,8 +36,8 @@ class Muon(torch.optim.Optimizer):
     every machine: three quarters of a step where that is imitated. Here it is in ``precision``.
     """
 
-    def __init__(self, params: Iterable[Any], lr: float = 1e-3, weight_decay: float = 0.05) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": 0.95})
+    def __init__(self, params: Iterable[Any], lr: float = 1e-3) -> None:
+        super().__init__(params, {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -48,20 +50,20 @@ class Muon(torch.optim.Optimizer):
                 if "mean" not in state:
                     state["mean"] = torch.zeros_like(matrix)
                 mean = state["mean"]
-                mean.lerp_(matrix.grad, 1 - group["momentum"])
-                update = orthogonal(matrix.grad.lerp(mean, group["momentum"]))
-                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                mean.lerp_(matrix.grad, 1 - MOMENTUM)
+                update = orthogonal(matrix.grad.lerp(mean, MOMENTUM))
+                matrix.mul_(1 - group["lr"] * WEIGHT_DECAY)
                 # As long as AdamW's update on average: Liu et al. 2025, section 2.2.
                 matrix.add_(update, alpha=-0.2 * max(matrix.shape) ** 0.5 * group["lr"])
 
 
-def orthogonal(matrix: torch.Tensor, steps: int = 5) -> torch.Tensor:
-    """Near to the closest matrix with orthogonal rows or columns, by Newton and Schulz's iteration
-    with Muon's coefficients: singular values come to between 0.7 and 1.2."""
+def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
+    """Near to the closest matrix with orthogonal rows or columns, by five steps of Newton and
+    Schulz's iteration with Muon's coefficients: singular values come to between 0.7 and 1.2."""
     tall = matrix.shape[0] > matrix.shape[1]
     found = (matrix.T if tall else matrix).to(getattr(torch, precision()))
     found = found / found.norm().clamp(min=1e-7)
-    for _ in range(steps):
+    for _ in range(5):
         gram = found @ found.T
         gram = torch.addmm(gram, gram, gram, beta=-4.7750, alpha=2.0315)
         found = torch.addmm(found, gram, found, beta=3.4445)

@@ -25,6 +25,7 @@ from selfcorrect_rag.nano.batches import packed
 from selfcorrect_rag.nano.cases import Case, new_case
 from selfcorrect_rag.nano.graded import read
 from selfcorrect_rag.nano.tokenizer import EOS, load_tokenizer
+from selfcorrect_rag.nano.train import refuse_another
 from selfcorrect_rag.nano.world import World
 
 CHUNK = 32
@@ -266,8 +267,7 @@ class Pretraining:
 
     def _resume(self) -> None:
         state = torch.load(self.file, weights_only=True)
-        if others := [name for name in self._run if state["run"].get(name) != self._run[name]]:
-            raise SystemExit(f"{self.file} holds a checkpoint of another {', '.join(others)}")
+        refuse_another(self.file, state["run"], self._run)
         self.step = state["step"]
         for name, part in self._parts().items():
             part.load_state_dict(state[name])

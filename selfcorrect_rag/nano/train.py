@@ -9,7 +9,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -182,8 +182,7 @@ class Trainer:
         """Go on from the newest checkpoint, which must have the same settings, start and data; the
         first batch tells these from others."""
         state = torch.load(self.folder / "checkpoint.pt", weights_only=True)
-        if others := [name for name in self._run if state["run"].get(name) != self._run[name]]:
-            raise SystemExit(f"{self.folder} holds a checkpoint of another {', '.join(others)}")
+        refuse_another(self.folder, state["run"], self._run)
         self.step = state["step"]
         self.model.load_state_dict(state["model"])
         self.reader.load_state_dict(state["reader"])
@@ -220,6 +219,12 @@ class Trainer:
             if self.step % self.settings.save_every == 0 or self.step == last:
                 self.save()
             yield self.step, int((batch.ids > 0).sum()), loss.item()
+
+
+def refuse_another(place: Path, saved: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    """End the program where the checkpoint at ``place`` is not of this run; say what differs."""
+    if others := [name for name in run if saved.get(name) != run[name]]:
+        raise SystemExit(f"{place} holds a checkpoint of another {', '.join(others)}")
 
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
