@@ -135,7 +135,7 @@ def test_a_prompt_begins_with_one_bos_and_holds_no_chat_template(mode: Mode) -> 
     controlled = ControlledTokenizer(byte_level_tokenizer())
     prompt = inference_prompt(mode, QUESTION, DOCUMENTS, DEMONSTRATIONS)
     ids = controlled.encode([prompt])[0].ids
-    bos = controlled._whole.token_to_id("<s>")
+    bos = controlled._reader.token_to_id("<s>")
     assert ids.count(bos) == 1
     assert ids[0] == bos
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from selfcorrect_rag.errors import ModelNotFound
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.checkpoints import best_device, best_dtype, taken, unreadable
+from selfcorrect_rag.models.checkpoints import (
+    best_device,
+    best_dtype,
+    load_tokenizer,
+    taken,
+    unreadable,
+)
 from selfcorrect_rag.reflection import TOKENS, Group
 
 if TYPE_CHECKING:
@@ -298,6 +304,6 @@ def load_language_model(
         model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
             name_or_path, dtype=dtype
         )
-        return model, transformers.AutoTokenizer.from_pretrained(name_or_path)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise unreadable(name_or_path, error) from error
+    return model, load_tokenizer(name_or_path)

@@ -67,12 +67,9 @@ class TransformersReflectionLLM(ReflectionLLM):
         transformers = require("transformers", "local")
         device = device or best_device(torch)
         dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
+        controlled = ControlledTokenizer.from_pretrained(name_or_path)  # before the weights
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)
-            controlled = ControlledTokenizer(tokenizer)  # fails before the weights are read
             model = transformers.AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
-        except NotAReflectionModel as error:
-            raise NotAReflectionModel(f"{name_or_path}: {error}") from error
         except (OSError, ValueError, KeyError) as error:
             raise unreadable(name_or_path, error) from error
         return cls.from_model(model.to(device), controlled, name=str(name_or_path), **options)

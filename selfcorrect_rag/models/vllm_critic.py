@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.background import together
-from selfcorrect_rag.models.checkpoints import unreadable
+from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.models.critic import MAX_TOKENS, Answer, Asked, Critic
 from selfcorrect_rag.models.vllm_engine import VLLMEngine, require_vllm
 
@@ -37,12 +36,9 @@ class VLLMCritic(Critic):
                 :class:`~selfcorrect_rag.models.critic.Critic`.
         """
         require_vllm()
-        transformers = require("transformers", "local")
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-        except (OSError, ValueError, KeyError) as error:
-            raise unreadable(model, error) from error
-        super().__init__(tokenizer, max_tokens)  # fails before the engine starts
+        super().__init__(
+            load_tokenizer(model, "vllm"), max_tokens
+        )  # fails before the engine starts
         self._engine = VLLMEngine(str(model), engine)
         self.max_tokens = min(max_tokens, self._engine.context_tokens)
         self._batch = batch

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PrivateAttr
 
-from selfcorrect_rag.errors import ModelNotFound, NotAReflectionModel
-from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.background import together
 from selfcorrect_rag.models.engine_llm import Completion, EngineReflectionLLM, Request
 from selfcorrect_rag.models.tokens import ControlledTokenizer
@@ -46,14 +44,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
             ModelNotFound: no checkpoint is there, or vLLM cannot run it.
         """
         require_vllm()
-        transformers = require("transformers", "local")
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)
-            controlled = ControlledTokenizer(tokenizer)  # fails before the engine starts
-        except NotAReflectionModel as error:
-            raise NotAReflectionModel(f"{self.model}: {error}") from error
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelNotFound(f"cannot read a tokenizer from {self.model}: {error}") from error
+        controlled = ControlledTokenizer.from_pretrained(self.model, "vllm")  # before the engine
         self._engine = VLLMEngine(self.model, self.engine)
         self._loop = self._engine.loop
         self._begin(controlled, self._engine.context_tokens)

@@ -104,7 +104,13 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
             )
         self.model = card["id"]
         self.tokenizer = self.tokenizer or card.get("root") or card["id"]
-        self._begin(_tokenizer(self.tokenizer), int(card["max_model_len"]))
+        try:
+            controlled = ControlledTokenizer.from_pretrained(self.tokenizer, "vllm-server")
+        except ModelNotFound as error:
+            raise ModelNotFound(
+                f"{error}; the server has it elsewhere: give its folder or hub name as tokenizer"
+            ) from error
+        self._begin(controlled, int(card["max_model_len"]))
         self._loop.run(self._check())
 
     async def _check(self) -> None:
@@ -224,20 +230,6 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
             reason = response.text[:200]
         kind = Unavailable if status in RETRIED else EngineFailed
         return kind(f"{response.url} answered HTTP {status}: {reason}")
-
-
-def _tokenizer(name: str) -> ControlledTokenizer:
-    from transformers import AutoTokenizer
-
-    try:
-        return ControlledTokenizer(AutoTokenizer.from_pretrained(name))
-    except NotAReflectionModel as error:
-        raise NotAReflectionModel(f"{name}: {error}") from error
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelNotFound(
-            f"cannot read the server's tokenizer from {name}: give its folder or hub name "
-            "as tokenizer"
-        ) from error
 
 
 def _completion(choice: Mapping[str, Any]) -> Completion:

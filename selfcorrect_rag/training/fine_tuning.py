@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.checkpoints import save_tokenizer
 from selfcorrect_rag.training.journal import (
     newest_checkpoint,
     only_run,
@@ -274,7 +275,7 @@ def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
         model.config.dtype = dtype
     model.config.use_cache = True  # which the Trainer turns off
     model.save_pretrained(folder, state_dict=state)
-    tokenizer.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
     return model
 
 

@@ -83,23 +83,36 @@ def generator_examples(
     """
     if tokenizer.eos_id is None:
         raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
-    opening = tokenizer.encode([Prompt(parts=())])[0].ids
     found, shortened, left_out = [], 0, 0
     for row in rows:
         stretches = output_stretches(row.output)
-        # On its own, since it is all that a model sees at first: a border within an id would give
-        # training another prompt.
-        asked = tokenizer.encode([Prompt(parts=instruction_parts(row.question))])[0].ids
-        room = longest - len(asked) - 1 + len(opening)
         try:
-            parts = tuple(part for part, _ in stretches)
-            output = tokenizer.encode([Prompt(parts=parts)], room)[0]
+            ids, learned, is_short = _encoded(row, stretches, tokenizer, longest - 1)
         except PromptTooLong:
             left_out += 1
             continue
-        shortened += output.shortened > 0
-        written = output.ids[len(opening) :]
-        learned = [stretches[owner].learned for owner in output.owners[len(opening) :]]
-        ids = [*asked, *written, tokenizer.eos_id]
-        found.append(example(ids, [*(False for _ in asked), *learned, True]))
+        shortened += is_short
+        found.append(example([*ids, tokenizer.eos_id], [*learned, True]))
     return Examples(found, shortened, left_out)
+
+
+def _encoded(
+    row: GeneratorRow, stretches: Sequence[_Stretch], tokenizer: ControlledTokenizer, longest: int
+) -> tuple[list[int], list[bool], bool]:
+    """A row's ids, which of them are learned, and whether passages were cut."""
+    asked = tuple(part._replace(shorten=0) for part in instruction_parts(row.question))
+    output = tuple(part for part, _ in stretches)
+    prompt, whole = tokenizer.encode([Prompt(parts=asked), Prompt(parts=(*asked, *output))])
+    begun = prompt.ids
+    if whole.ids[: len(begun)] == begun:
+        cut = tokenizer.encode([Prompt(parts=(*asked, *output))], longest)[0]
+        written, owners = cut.ids[len(begun) :], cut.owners[len(begun) :]
+        owners = [owner - len(asked) for owner in owners]
+    else:
+        # An id spans the border. The prompt alone is all that a model sees at first, so the output
+        # is encoded apart.
+        opening = prompt.counts[0]
+        cut = tokenizer.encode([Prompt(parts=output)], longest - len(begun) + opening)[0]
+        written, owners = cut.ids[opening:], cut.owners[opening:]
+    learned = [stretches[owner].learned for owner in owners]
+    return [*begun, *written], [*(False for _ in begun), *learned], cut.shortened > 0

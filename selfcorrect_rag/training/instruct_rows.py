@@ -1,5 +1,6 @@
 """INSTRUCTRAG-FT's training data: rationales behind the very prompt of inference (Table 11)."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.tokens import splitting
+from selfcorrect_rag.models.tokens import secretly_named
 from selfcorrect_rag.training.batches import Examples, example
 from selfcorrect_rag.training.rationale_prompts import Order, training_prompt
 from selfcorrect_rag.training.samples import read_rows
@@ -80,43 +81,23 @@ class InstructTokenizer:
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
-        from tokenizers import Tokenizer
-
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if tokenizer.eos_token_id is None or backend is None:
             raise BadTrainingData("a fast tokenizer with an end token (eos_token) is needed")
         self._tokenizer: Any = tokenizer
-        self._split = splitting(Tokenizer.from_str(backend.to_str()))
-        self._special = frozenset(backend.get_added_tokens_decoder())
+        self._writer, names = secretly_named(backend)
+        self._names = names
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """The ids that inference ends its prompt with."""
         if self._tokenizer.chat_template is None:
-            text, is_begun = f"{prompt}\n", False
-        else:
-            text = self._tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
-            )
-            is_begun = True  # a second <s> would be none of inference's
-        before, asked, after = text.partition(prompt.strip())
-        encoded = self._tokenizer(
-            text, add_special_tokens=not is_begun, return_offsets_mapping=True
+            return [*self._opening(), *self._plain(f"{prompt}\n")]
+        text = self._tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
         )
-        ids: list[int] = encoded["input_ids"]
-        if not is_begun and ids[-1:] == [self._tokenizer.eos_token_id]:
-            ids.pop()
-        begin, end = len(before), len(before) + len(asked)
-        offsets = encoded["offset_mapping"][: len(ids)]
-        if any(
-            i in self._special and begin <= start < stop <= end
-            for i, (start, stop) in zip(ids, offsets, strict=True)
-        ):
-            around = [
-                self._tokenizer(t, add_special_tokens=False)["input_ids"] for t in (before, after)
-            ]
-            opening = [] if is_begun else self._opening()
-            ids = [*opening, *around[0], *self._plain(asked), *around[1]]
-        return ids
+        before, asked, after = text.partition(prompt.strip())
+        # The template alone says what stands before it: a second <s> would be none of inference's.
+        return self._plain(f"{self._named(before)}{asked}{self._named(after)}")
 
     def rationale_ids(self, rationale: str) -> list[int]:
         """The ids of a rationale and of the end."""
@@ -126,8 +107,13 @@ class InstructTokenizer:
         ids: list[int] = self._tokenizer("")["input_ids"]
         return [i for i in ids if i != self._tokenizer.eos_token_id]
 
+    def _named(self, trusted: str) -> str:
+        """Text with its special tokens under their secret names."""
+        tokens = "|".join(map(re.escape, sorted(self._names, key=len, reverse=True)))
+        return re.sub(tokens, lambda match: self._names[match.group()], trusted)
+
     def _plain(self, text: str) -> list[int]:
-        ids: list[int] = self._split.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._writer.encode(text, add_special_tokens=False).ids
         return ids
 
 

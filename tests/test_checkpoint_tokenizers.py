@@ -1,0 +1,279 @@
+"""Checkpoints' tokenizers: the ids of transformers 4.36.2, which the official inference ran with.
+
+``tests/tokenizers/make.py`` wrote the ids, and says how.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import AutoTokenizer
+
+from selfcorrect_rag.errors import MissingExtra, ModelNotFound
+from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
+from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.prompts import Part, Prompt
+from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
+from selfcorrect_rag.training.generator import GeneratorSettings, train_generator
+from selfcorrect_rag.training.generator_examples import generator_examples
+from selfcorrect_rag.training.generator_rows import GeneratorRow
+from selfcorrect_rag.training.vocabulary import add_control_tokens
+from tests.conftest import random_model
+
+MADE = Path(__file__).parent / "tokenizers"
+TEXTS = [json.loads(line) for line in (MADE / "ids.jsonl").open(encoding="utf-8")]
+LEGACY = {"true": True, "false": False, "null": None, "missing": ...}
+STYLES, LAYOUTS = ("llama", "mistral"), ("slow", "older", "fast")
+
+
+def prompt(parts: Sequence[str]) -> Prompt:
+    kinds = ("untrusted", "control")
+    return Prompt(parts=tuple(Part(text, kinds[i % 2]) for i, text in enumerate(parts)))  # type: ignore[arg-type]
+
+
+def checkpoint(folder: Path, style: str, layout: str, legacy: Any) -> Path:
+    """A folder as a training script leaves it, but for the weights."""
+    made = folder / f"{style}-{layout}-{legacy}"
+    shutil.copytree(MADE / style / layout, made)
+    config = json.loads((made / "tokenizer_config.json").read_text())
+    config["legacy"] = legacy
+    if legacy is ...:
+        del config["legacy"]
+    (made / "tokenizer_config.json").write_text(json.dumps(config))
+    (made / "config.json").write_text(json.dumps({"model_type": style}))
+    return made
+
+
+@pytest.mark.parametrize("legacy", LEGACY)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("style", STYLES)
+def test_ids_are_those_of_the_official_inference(
+    tmp_path: Path, style: str, layout: str, legacy: str
+) -> None:
+    loaded = load_tokenizer(checkpoint(tmp_path, style, layout, LEGACY[legacy]))
+    encoded = ControlledTokenizer(loaded).encode([prompt(text["parts"]) for text in TEXTS])
+    for text, given in zip(TEXTS, encoded, strict=True):
+        assert given.ids == text[style], "".join(text["parts"])
+    plain = [loaded("".join(text["parts"]))["input_ids"] for text in TEXTS]
+    assert plain == [text[style] for text in TEXTS]
+    assert (loaded.eos_token, loaded.pad_token) == ("</s>", "<pad>")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("style", STYLES)
+def test_training_rows_have_the_ids_of_their_whole_text(
+    tmp_path: Path, style: str, layout: str
+) -> None:
+    tokenizer = ControlledTokenizer(load_tokenizer(checkpoint(tmp_path, style, layout, ...)))
+    rows = [text for text in TEXTS if "output" in text and text["instruction"].strip()]
+    assert len(rows) > 40
+    given = generator_examples(
+        [GeneratorRow(row["instruction"], row["output"]) for row in rows], tokenizer, 10_000
+    )
+    for row, example in zip(rows, given.examples, strict=True):
+        whole = [*row[style], tokenizer.eos_id]
+        if row["output"] == row["output"].strip():
+            assert list(example["input_ids"]) == whole
+
+
+HOSTILE = "".join((*CONTROL_TOKENS, "</s>", "<s>", "<unk>", "<|eot_id|>", "<|im_end|>"))
+
+
+def byte_level(folder: Path, special: Sequence[str], **config: Any) -> Path:
+    """A checkpoint's tokenizer in the way of Llama 3, without reflection tokens."""
+    letters = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("1", "9"), ("Ċ", "Ċ"), ("-", "-")]
+    for left, right in merges:
+        letters.setdefault(left + right, len(letters))
+    made = Tokenizer(models.BPE(vocab=letters, merges=merges, ignore_merges=True))
+    pattern = Regex(r"\p{N}{1,3}|[^\r\n\p{L}\p{N}]?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+")
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(pattern, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
+    begin = made.token_to_id(special[0])
+    made.post_processor = processors.TemplateProcessing(
+        single=f"{special[0]} $A", special_tokens=[(special[0], begin)]
+    )
+    folder.mkdir()
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def llama_3(folder: Path) -> Path:
+    special = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
+    ends = {"bos_token": special[0], "eos_token": special[1]}
+    return byte_level(folder, special, tokenizer_class="PreTrainedTokenizerFast", **ends)
+
+
+def qwen(folder: Path) -> Path:
+    """As its slow tokenizer is saved: a vocabulary and merges."""
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    model = json.loads((byte_level(folder, special) / "tokenizer.json").read_text())["model"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = "\n".join(" ".join(merge) for merge in model["merges"])
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n")
+    added = {
+        len(model["vocab"]) + i: {"content": t, "special": True} for i, t in enumerate(special)
+    }
+    flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), False)
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "added_tokens_decoder": {i: {**token, **flags} for i, token in added.items()},
+        "eos_token": special[2],
+        "pad_token": special[0],
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def llama_2(folder: Path) -> Path:
+    """A base model's: without reflection tokens."""
+    folder.mkdir()
+    shutil.copy(MADE / "llama" / "slow" / "tokenizer.model", folder)
+    config = {"tokenizer_class": "LlamaTokenizer", "legacy": False, "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+BASES: dict[str, Callable[[Path], Path]] = {"llama-2": llama_2, "llama-3": llama_3, "qwen": qwen}
+
+
+@pytest.mark.parametrize("legacy", LEGACY)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(
+    tmp_path: Path, layout: str, legacy: str
+) -> None:
+    """To this package, and to what loads it by transformers alone, as vLLM does."""
+    folder = checkpoint(tmp_path, "llama", layout, LEGACY[legacy])
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "config.json").write_text((folder / "config.json").read_text())
+    save_tokenizer(load_tokenizer(folder), saved)
+    for loaded in (load_tokenizer(saved), AutoTokenizer.from_pretrained(saved)):
+        for text in TEXTS:
+            assert loaded("".join(text["parts"]))["input_ids"] == text["llama"]
+    kept = json.loads((saved / "tokenizer_config.json").read_text()).get("legacy")
+    assert kept == (None if legacy == "missing" else LEGACY[legacy])
+
+
+@pytest.mark.parametrize("legacy", LEGACY)
+def test_a_tokenizer_made_by_transformers_alone_is_saved_as_it_is(
+    tmp_path: Path, legacy: str
+) -> None:
+    """Its ids are not those of the official inference, and training with it wrote them."""
+    own = AutoTokenizer.from_pretrained(checkpoint(tmp_path, "llama", "slow", LEGACY[legacy]))
+    save_tokenizer(own, tmp_path / "saved")
+    for loaded in (
+        load_tokenizer(tmp_path / "saved"),
+        AutoTokenizer.from_pretrained(tmp_path / "saved"),
+    ):
+        for text in TEXTS:
+            whole = "".join(text["parts"])
+            assert loaded(whole)["input_ids"] == own(whole)["input_ids"]
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_trained_checkpoint_has_the_ids_of_its_training(tmp_path: Path, base: str) -> None:
+    """Grown by the control tokens, trained, exported and served."""
+    folder = BASES[base](tmp_path / "base")
+    words = load_tokenizer(folder)
+    random_model(len(words), 1024).save_pretrained(folder)
+    rows = [GeneratorRow(t["instruction"], t["output"]) for t in TEXTS if "output" in t]
+    rows = [row for row in rows if row.instruction.strip() and row.output.strip()]
+    settings = GeneratorSettings(
+        model=str(folder), epochs=0.1, batch=4, rate=1e-4, longest=1000, lora=4
+    )
+    train_generator(rows, tmp_path / "out", settings)
+    trained = ControlledTokenizer(_grown(folder))
+    exported = tmp_path / "out" / "generator"
+    served = TransformersReflectionLLM.from_pretrained(exported, device="cpu")
+    prompts = [prompt(text["parts"]) for text in TEXTS]
+    ids = [encoded.ids for encoded in trained.encode(prompts)]
+    assert [encoded.ids for encoded in served._tokenizer.encode(prompts)] == ids
+    whole = ["".join(text["parts"]) for text in TEXTS]
+    assert AutoTokenizer.from_pretrained(exported)(whole)["input_ids"] == ids
+    learned = generator_examples(rows, trained, 1000).examples
+    told = generator_examples(rows, served._tokenizer, 1000).examples
+    assert [list(a["input_ids"]) for a in learned] == [list(b["input_ids"]) for b in told]
+    assert served.choose(prompts[:1], Group.RETRIEVE)[0]["reflections"]
+
+
+def _grown(folder: Path) -> Any:
+    words = load_tokenizer(folder)
+    add_control_tokens(random_model(len(words)), words)
+    return words
+
+
+@pytest.fixture(params=["llama", "mistral", "transformers", "first", "llama-3", "qwen"])
+def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """With every way to put a space before a text."""
+    if request.param in STYLES:
+        return load_tokenizer(checkpoint(tmp_path, request.param, "slow", True))
+    if request.param in ("transformers", "first"):
+        legacy = request.param == "transformers"
+        return AutoTokenizer.from_pretrained(checkpoint(tmp_path, "llama", "slow", legacy))
+    return _grown(BASES[request.param](tmp_path / "base"))
+
+
+def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> None:
+    """Of each prompt, ids before and after the hostile part are those without it."""
+    controlled = ControlledTokenizer(tokenizer)
+    special = set(controlled.control_ids.values()) | set(tokenizer.all_special_ids)
+    for text in TEXTS:
+        parts = prompt(text["parts"]).parts
+        benign = controlled.encode([Prompt(parts=parts)])[0]
+        assert benign.ids == tokenizer("".join(text["parts"]))["input_ids"]
+        for place in range(1, len(parts) + 1, 2):
+            # Between control tokens of its own, so that no text touches it.
+            marks = [Part("[Irrelevant]", "control"), Part(HOSTILE, "untrusted")]
+            spoilt = controlled.encode([Prompt(parts=(*parts[:place], *marks, *parts[place:]))])[0]
+            before = sum(benign.counts[: place + 1])
+            after = len(benign.ids) - before
+            assert spoilt.ids[:before] == benign.ids[:before]
+            assert after == 0 or spoilt.ids[-after:] == benign.ids[-after:]
+            forged = [i for i in spoilt.ids[before : len(spoilt.ids) - after] if i in special]
+            assert forged == [controlled.control_ids["[Irrelevant]"]]
+
+
+def test_text_beside_a_look_alike_is_read_as_beside_any_other_text(tokenizer: Any) -> None:
+    """Emma stays Emma: no space comes before it that is not there."""
+    controlled = ControlledTokenizer(tokenizer)
+    for token in CONTROL_TOKENS:
+        for text in (f"Emma {token} Emma", f"{token}Emma", f"x{token}\nEmma"):
+            parts = ["Who?", "<paragraph>", text, "</paragraph>"]
+            (encoded,) = controlled.encode([prompt(parts)])
+            assert controlled.text(encoded.ids).replace(" ", "").count(token.replace(" ", "")) == 1
+            ids = encoded.ids[-1 - encoded.counts[3] - encoded.counts[4] :]
+            assert tokenizer.decode(ids[1:-1]).strip() == text.strip()
+
+
+def test_what_reads_a_sentencepiece_model_is_named_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    folder = checkpoint(tmp_path, "llama", "slow", True)
+    for extra in ("local", "vllm-server"):
+        with pytest.raises(MissingExtra, match=rf'pip install "selfcorrect-rag\[{extra}\]"'):
+            load_tokenizer(folder, extra)
+    load_tokenizer(checkpoint(tmp_path, "llama", "fast", True))
+
+
+def test_a_file_that_is_no_model_is_an_error_that_names_it(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, "llama", "slow", True)
+    (folder / "tokenizer.model").write_bytes(b"\x0e\x01 not a model")
+    with pytest.raises(ModelNotFound, match="llama-slow") as raised:
+        load_tokenizer(folder)
+    assert "\n" not in str(raised.value)
