@@ -243,7 +243,7 @@ def test_a_tokenizer_of_another_model(loopback: Loopback) -> None:
 
 
 def test_a_tokenizer_that_is_not_here(loopback: Loopback, tmp_path: Any) -> None:
-    with pytest.raises(ModelNotFound, match="tokenizer from .*: .*give its folder or hub name"):
+    with pytest.raises(ModelNotFound, match=r"tokenizer from .*: .*give its folder or hub name"):
         connect(loopback, tokenizer=str(tmp_path))
 
 

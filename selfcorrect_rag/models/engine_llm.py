@@ -1,5 +1,6 @@
 """What the vLLM backends share: prompts to requests, completions to segments, one event loop."""
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -102,7 +103,8 @@ class EngineReflectionLLM(ReflectionLLM):
         return job.segments(self._loop.run(self._decode(job)))
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        job = _Job(self, prompts, **options)
+        # Encoding thousands of tokens would keep the caller's loop from all else.
+        job = await asyncio.to_thread(_Job, self, prompts, **options)
         return job.segments(await self._loop.arun(self._decode(job)))
 
     def _stream(

@@ -56,14 +56,15 @@ def engine() -> Iterator[VLLMReflectionLLM]:
 class Server:
     """A vLLM server in processes of its own, on a port that stays the same."""
 
-    def __init__(self, port: int = 8765) -> None:
+    def __init__(self, port: int = 8765, model: Path | None = None) -> None:
         self.port, self.url = port, f"http://localhost:{port}"
+        self.model = model or generator_path()
         self.ready = ""
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Run `serve.py` and wait for the line in which it says that all is well."""
-        command = [sys.executable, str(SERVE), "--port", str(self.port)]
+        command = [sys.executable, str(SERVE), str(self.model), "--port", str(self.port)]
         self._process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
