@@ -14,9 +14,9 @@ requests that (a) made. The papers' procedure is run in three ways, the fairest 
 - ``texts``: besides, each of these 32,016 candidates decoded to text, as the papers' code has it
 
 Long form, 5 passages, 2 beams, depth 6: engine steps and tokens against the least that the
-algorithm needs. ``encode_ms``: what encoding the prompts of a question takes, short and long form,
-with what was encoded before and without. Prints a table and one line of JSON, and writes the line
-to benchmarks/results/vllm.json.
+algorithm needs; ``encode_ms`` is what encoding a question's prompts takes, and ``encode_anew_ms``
+what it takes where nothing is kept from one segment to the next. Prints a table and one line of
+JSON, and writes the line to benchmarks/results/vllm.json.
 """
 
 import argparse
@@ -33,10 +33,12 @@ from pydantic import PrivateAttr
 
 from benchmarks.vllm_models import VOCABULARY, grown, questions
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models import VLLMReflectionLLM
+from selfcorrect_rag.models import VLLMReflectionLLM, tokens
 from selfcorrect_rag.models.background import together
+from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.models.engine_llm import _Job
 from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 
 T = TypeVar("T")
@@ -229,18 +231,18 @@ def prefill_over_least(asked: Sequence[tuple[list[int], Any]], answers: Sequence
 
 
 def where_time_goes(llm: Watched, count: int) -> dict[str, float]:
-    """Milliseconds a question that this process spends, by what it does; the engine has its own."""
+    """Milliseconds of CPU a question that this process spends, by what it does; the engine has its own."""
     spent = dict.fromkeys(("tokenizing", "reading"), 0.0)
 
     def timed(owner: Any, name: str, what: str) -> None:
         plain = getattr(owner, name)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            started = time.perf_counter()
+            started = time.thread_time()
             try:
                 return plain(*args, **kwargs)
             finally:
-                spent[what] += time.perf_counter() - started
+                spent[what] += time.thread_time() - started
 
         setattr(owner, name, wrapped)
 
@@ -264,6 +266,30 @@ def where_time_goes(llm: Watched, count: int) -> dict[str, float]:
     return {f"{name}_ms": 1000 * value / count for name, value in parts.items()}
 
 
+def encoding(llm: Watched, count: int) -> dict[str, float]:
+    """Milliseconds of encoding a long-form question's prompts, whose beginnings recur."""
+    asked: list[list[Any]] = []
+    encode = ControlledTokenizer.encode
+
+    def kept(tokenizer: ControlledTokenizer, prompts: Any, limit: int | None = None) -> Any:
+        asked.append([prompts, limit])
+        return encode(tokenizer, prompts, limit)
+
+    ControlledTokenizer.encode = kept  # type: ignore[method-assign]
+    graph = create_self_rag(llm, lambda query: [])
+    for each in questions(count, LONG_PASSAGES, "encode"):
+        graph.invoke(each, context=LONG)  # type: ignore[arg-type]
+    ControlledTokenizer.encode = encode  # type: ignore[method-assign]
+    figures = {}
+    for name, remembered in (("encode", tokens.REMEMBERED_TOKENS), ("encode_anew", 0)):
+        usual, tokens.REMEMBERED_TOKENS = tokens.REMEMBERED_TOKENS, remembered
+        tokenizer = ControlledTokenizer(load_tokenizer(generator_path()))
+        taken = seconds(lambda t=tokenizer: [t.encode(*each) for each in asked])  # type: ignore[misc]
+        tokens.REMEMBERED_TOKENS = usual
+        figures[f"{name}_ms"] = 1000 * taken / count
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -280,6 +306,7 @@ def main() -> None:
             figures |= where_time_goes(llm, args.questions)
         with Watched(model=str(grown(Path(folder) / "long", endless=True))) as llm:
             figures |= long_form(llm, args.long)
+            figures |= encoding(llm, args.long)
     for name, value in figures.items():
         print(f"{name:28} {value:10.3f}")
     rounded = {name: round(value, 4) for name, value in figures.items()}
