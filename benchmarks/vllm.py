@@ -231,7 +231,7 @@ def prefill_over_least(asked: Sequence[tuple[list[int], Any]], answers: Sequence
 
 
 def where_time_goes(llm: Watched, count: int) -> dict[str, float]:
-    """Milliseconds of CPU a question that this process spends, by what it does; the engine has its own."""
+    """Milliseconds of CPU that this process spends on a question; the engine has its own."""
     spent = dict.fromkeys(("tokenizing", "reading"), 0.0)
 
     def timed(owner: Any, name: str, what: str) -> None:
