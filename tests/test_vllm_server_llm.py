@@ -46,6 +46,7 @@ class Loopback:
         card = {"id": "nano", "root": str(generator_path()), "max_model_len": 2048}
         self.answers: dict[str, Callable[[dict], Answer]] = {
             "/v1/models": lambda body: (200, {"data": [card]}),
+            "/health": lambda body: (200, {}),
             "/tokenize": lambda body: (200, {"tokens": IDS}),
             "/v1/completions": lambda body: (200, completion(body)),
         }
