@@ -12,7 +12,7 @@ import pytest
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models.background import BackgroundLoop, End
 
-LIMIT = 60
+LIMIT = 15
 """Seconds after which a caller waits for good."""
 
 
@@ -69,51 +69,59 @@ async def fail() -> None:
     raise ZeroDivisionError
 
 
+class Callers:
+    """Callers of every sort, of whom some are waiting by the time that somebody closes."""
+
+    def __init__(self) -> None:
+        self.loop = BackgroundLoop("test")
+        self.all_wait, self.to_come = threading.Event(), 12  # 4 threads, 2 loops of 4 calls each
+
+    async def wait(self) -> None:
+        self.to_come -= 1
+        if not self.to_come:
+            self.all_wait.set()
+        await forever()
+
+    def ask(self) -> None:
+        self.loop.run(self.wait())
+
+    def ask_again_and_again(self) -> None:
+        while True:
+            self.loop.run(double(1))
+
+    def read(self) -> None:
+        for _ in self.loop.iterate(count()):
+            pass
+
+    def ask_from_a_loop(self) -> None:
+        async def read() -> None:
+            async for _ in self.loop.aiterate(count()):
+                pass
+
+        async def ask() -> list[Any]:
+            calls = [self.loop.arun(self.wait()) for _ in range(4)]
+            return await asyncio.gather(*calls, read(), return_exceptions=True)
+
+        assert {type(error) for error in asyncio.run(ask())} == {EngineFailed}
+        raise EngineFailed
+
+    def close(self) -> None:
+        self.loop.close()
+
+
 def test_closing_under_callers_of_all_sorts_a_hundred_times() -> None:
     """Each of them ends, and with EngineFailed; nobody who did not cancel is cancelled."""
     for _ in range(100):
-        loop = BackgroundLoop("test")
-        begun = threading.Barrier(23)
-
-        def sync(loop: BackgroundLoop = loop, begun: threading.Barrier = begun) -> None:
-            begun.wait(LIMIT)
-            while True:
-                loop.run(double(1))
-
-        def waiting(loop: BackgroundLoop = loop, begun: threading.Barrier = begun) -> None:
-            begun.wait(LIMIT)
-            loop.run(forever())
-
-        def stream(loop: BackgroundLoop = loop, begun: threading.Barrier = begun) -> None:
-            begun.wait(LIMIT)
-            for _ in loop.iterate(count()):
-                pass
-
-        def many(loop: BackgroundLoop = loop, begun: threading.Barrier = begun) -> None:
-            async def read() -> None:
-                async for _ in loop.aiterate(count()):
-                    pass
-
-            async def gather() -> list[Any]:
-                calls = [loop.arun(forever()) for _ in range(4)]
-                return await asyncio.gather(*calls, read(), return_exceptions=True)
-
-            begun.wait(LIMIT)
-            given = asyncio.run(gather())
-            assert {type(error) for error in given} == {EngineFailed}
-            raise EngineFailed
-
-        def close(loop: BackgroundLoop = loop, begun: threading.Barrier = begun) -> None:
-            begun.wait(LIMIT)
-            loop.close()
-
-        with ThreadPoolExecutor(23) as pool:
-            callers = [sync] * 12 + [waiting] * 4 + [stream] * 2 + [many] * 2
-            ends = [pool.submit(how, call) for call in callers]
-            closing = [pool.submit(close) for _ in range(3)]
+        callers = Callers()
+        with ThreadPoolExecutor(17) as pool:
+            calls = [callers.ask] * 4 + [callers.ask_again_and_again] * 6
+            calls += [callers.read] * 2 + [callers.ask_from_a_loop] * 2
+            ends = [pool.submit(how, call) for call in calls]
+            assert callers.all_wait.wait(LIMIT)
+            closing = [pool.submit(callers.close) for _ in range(3)]
             assert {end.result(LIMIT) for end in ends} == {"EngineFailed"}
             assert [one.result(LIMIT) for one in closing] == [None] * 3
-        assert not loop._thread.is_alive()
+        assert not callers.loop._thread.is_alive()
 
 
 def test_what_is_refused_is_refused_before_what_is_left_fails(loop: BackgroundLoop) -> None:
@@ -222,7 +230,8 @@ async def test_a_cancelled_reader_closes_what_it_reads(loop: BackgroundLoop) -> 
             begun.set()
             await forever()
         finally:
-            await asyncio.sleep(0)
+            for _ in range(1000):  # the reader is through long before
+                await asyncio.sleep(0)
             closed.set()
 
     async def read() -> None:

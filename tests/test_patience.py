@@ -13,7 +13,7 @@ class Server:
     """A server that is up or not, and counts what it is asked; and the clock beside it."""
 
     def __init__(self, seconds: float) -> None:
-        self.up, self.healthy, self.now = True, True, 0.0
+        self.up, self.healthy, self.now = True, False, 0.0
         self.attempts = self.probes = self.probing = 0
         self.patience = Patience(seconds, self.probe, lambda: self.now)
 
@@ -23,7 +23,7 @@ class Server:
         assert self.probing == 1
         await asyncio.sleep(0)
         self.probing -= 1
-        return self.up and self.healthy
+        return self.up or self.healthy
 
     async def ask(self) -> str:
         self.attempts += 1
@@ -75,6 +75,16 @@ async def test_a_call_that_comes_late_has_what_is_left(server: Server) -> None:
     began = server.now
     assert await server.call() == "away"
     assert server.now == began
+
+
+async def test_it_is_one_patience_also_where_only_the_probe_is_answered(server: Server) -> None:
+    server.up, server.healthy = False, True
+    first = [asyncio.ensure_future(server.call()) for _ in range(4)]
+    while server.now < 8:
+        await asyncio.sleep(0)
+    assert await server.call() == "away"
+    assert server.now < 8 + patience.LONGEST * 2  # not the ten seconds that it would have alone
+    assert await asyncio.gather(*first) == ["away"] * 4
 
 
 async def test_it_looks_again_now_and_then(server: Server) -> None:

@@ -27,6 +27,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
         MissingExtra: vLLM is not installed.
         ModelNotFound: no checkpoint is there, or vLLM cannot run it.
         NotAReflectionModel: its vocabulary lacks reflection tokens.
+        EngineFailed: memory is too small for it.
     """
 
     model: str
@@ -44,6 +45,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
             MissingExtra: vllm or transformers is not installed.
             NotAReflectionModel: the vocabulary lacks reflection tokens.
             ModelNotFound: no checkpoint is there, or vLLM cannot run it.
+            EngineFailed: memory is too small for it.
         """
         require_vllm()
         transformers = require("transformers", "local")
