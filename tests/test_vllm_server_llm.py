@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +12,16 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel
 from selfcorrect_rag.models import VLLMServerReflectionLLM
+from selfcorrect_rag.models.patience import LOOK, Unavailable
 from selfcorrect_rag.models.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.prompts import prompt_of
+from selfcorrect_rag.prompts import decision_prompt, prompt_of
 from selfcorrect_rag.reflection import CONTROL_TOKENS, RETRIEVAL, Group
+from tests.test_background import how, in_child
 
 TOKENIZER = ControlledTokenizer(load_tokenizer(generator_path()))
 IDS = list(TOKENIZER.control_ids.values())
@@ -46,6 +50,7 @@ class Loopback:
         card = {"id": "nano", "root": str(generator_path()), "max_model_len": 2048}
         self.answers: dict[str, Callable[[dict], Answer]] = {
             "/v1/models": lambda body: (200, {"data": [card]}),
+            "/health": lambda body: (200, {}),
             "/tokenize": lambda body: (200, {"tokens": IDS}),
             "/v1/completions": lambda body: (200, completion(body)),
         }
@@ -93,7 +98,6 @@ def connect(loopback: Loopback, **options: Any) -> VLLMServerReflectionLLM:
 
 
 def decide(llm: VLLMServerReflectionLLM) -> float:
-    from selfcorrect_rag.prompts import decision_prompt
     from selfcorrect_rag.reflection import retrieval_probability
 
     (segment,) = llm.choose([decision_prompt("Who?")], Group.RETRIEVE)
@@ -119,8 +123,6 @@ def test_tokens_are_counted_here_as_the_server_reads_them(loopback: Loopback) ->
 
 
 def test_prompts_of_one_call_are_one_request_and_come_back_in_order(loopback: Loopback) -> None:
-    from selfcorrect_rag.prompts import decision_prompt
-
     with connect(loopback) as llm:
         before = loopback.times("/v1/completions")
         asked = [decision_prompt("Who" + " so" * i + "?") for i in range(12)]
@@ -162,6 +164,49 @@ def test_what_can_be_retried_is(loopback: Loopback, status: int | None) -> None:
         before = loopback.times("/v1/completions")
         assert decide(llm) > 0.95
         assert loopback.times("/v1/completions") == before + 4
+
+
+def test_what_follows_a_server_that_went_away_fails_at_once(loopback: Loopback) -> None:
+    """One patience for 128 questions, not one for each wave; and one probe, not 16 attempts."""
+    with connect(loopback, patience=0.5) as llm:
+        for path in loopback.answers:
+            loopback.answers[path] = lambda body: (503, {"message": "gone"})
+        loopback.asked.clear()
+        graph = create_self_rag(llm, lambda query: [])
+        asked: list[Any] = [{"question": f"Who wrote {i}?"} for i in range(128)]
+        results = graph.batch(asked, {"max_concurrency": 16}, return_exceptions=True)
+        assert {type(result) for result in results} == {Unavailable}
+        assert loopback.times("/v1/completions") <= 32  # before, some each of the 128
+        good = Loopback()
+        try:  # and it is used again when it is back
+            loopback.answers.update(good.answers)
+            time.sleep(LOOK)
+            assert decide(llm) > 0.95
+        finally:
+            good.server.server_close()
+
+
+def test_a_stream_waits_for_a_server_too(loopback: Loopback) -> None:
+    with connect(loopback) as llm:
+        failures = iter(range(2))
+        event = json.dumps({"choices": [{"text": "Yes."}]})
+
+        def answer(body: dict) -> Answer:
+            if next(failures, None) is None:
+                return 200, f"data: {event}\n\ndata: [DONE]\n\n"
+            return 503, {"message": "starting"}
+
+        loopback.answers["/v1/completions"] = answer
+        assert "".join(llm.stream("Is it?")) == "Yes."
+
+
+def test_an_error_in_a_stream(loopback: Loopback) -> None:
+    with connect(loopback) as llm:
+        told = 'data: {"error": {"message": "out of memory"}}\n\n'
+        for text in (told, "data: {oops\n\n"):
+            loopback.answers["/v1/completions"] = lambda body, text=text: (200, text)
+            with pytest.raises(EngineFailed, match=r"out of memory|Expecting"):
+                list(llm.stream("Is it?"))
 
 
 def test_patience_ends(loopback: Loopback) -> None:
@@ -206,6 +251,104 @@ def test_no_server_at_all() -> None:
         VLLMServerReflectionLLM(base_url="http://127.0.0.1:9")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [[], "models", {"data": None}, {"data": ["nano"]}, {"data": [{}]}, {"models": []}, 3, None],
+)
+def test_models_that_are_no_list_of_models(loopback: Loopback, answer: Any) -> None:
+    loopback.answers["/v1/models"] = lambda body: (200, json.dumps(answer))
+    with pytest.raises(EngineFailed, match="it gives no list of models"):
+        connect(loopback)
+
+
+def test_a_server_of_no_model(loopback: Loopback) -> None:
+    loopback.answers["/v1/models"] = lambda body: (200, {"data": []})
+    with pytest.raises(ModelNotFound, match="serves no model: start it with one"):
+        connect(loopback)
+
+
+def test_a_url_that_is_none() -> None:
+    with pytest.raises(EngineFailed, match="is no URL"):
+        VLLMServerReflectionLLM(base_url="http://[::1")
+
+
+@pytest.mark.parametrize("key", ["se\ncret", "secret\n", "sécret", "se\tcret"])
+def test_keys_that_no_header_takes(loopback: Loopback, key: str) -> None:
+    with pytest.raises(EngineFailed, match="the API key holds a line break") as raised:
+        connect(loopback, api_key=SecretStr(key))
+    assert "cret" not in str(raised.value)
+    assert not loopback.asked
+
+
+def without(key: str) -> Callable[[dict], Any]:
+    return lambda choice: choice.pop(key)
+
+
+def of_steps(change: Callable[[dict], Any]) -> Callable[[dict], Any]:
+    return lambda choice: change(choice["logprobs"]["top_logprobs"][0])
+
+
+AMISS: dict[str, Callable[[dict], Any]] = {
+    "no ids": without("token_ids"),
+    "no log-probabilities": without("logprobs"),
+    "null log-probabilities": lambda choice: choice.update(logprobs=None),
+    "no index": without("index"),
+    "one index twice": lambda choice: choice.update(index=1),
+    "no reason": without("finish_reason"),
+    "another reason": lambda choice: choice.update(finish_reason="error"),
+    "too many tokens": lambda choice: choice.update(token_ids=[1] * 5),
+    "no token": lambda choice: choice.update(token_ids=[], logprobs={"top_logprobs": []}),
+    "null ids": lambda choice: choice.update(token_ids=None),
+    "ids of strings": lambda choice: choice.update(token_ids=["a"]),
+    "a null": of_steps(lambda step: step.update({f"token_id:{IDS[0]}": None})),
+    "not a number": of_steps(lambda step: step.update({f"token_id:{IDS[0]}": float("nan")})),
+    "a string": of_steps(lambda step: step.update({f"token_id:{IDS[0]}": "-0.1"})),
+    "an id less": of_steps(lambda step: step.popitem()),
+    "text for an id": of_steps(lambda step: step.update({"the": -3.0})),
+}
+
+
+@pytest.mark.parametrize("amiss", AMISS.values(), ids=AMISS.keys())
+def test_completions_that_are_not_as_asked_for(
+    loopback: Loopback, amiss: Callable[[dict], Any]
+) -> None:
+    def answer(body: dict) -> Answer:
+        given = completion(body)
+        amiss(given["choices"][-1])
+        return 200, given
+
+    with connect(loopback) as llm:
+        loopback.answers["/v1/completions"] = answer
+        with pytest.raises(EngineFailed, match="gave an answer that is not vLLM's") as raised:
+            llm.choose([decision_prompt("Who?"), decision_prompt("What?")], Group.RETRIEVE)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "answer", [[], {}, "text", {"choices": None}, {"choices": []}, {"choices": [None]}, None]
+)
+def test_answers_that_are_no_completions(loopback: Loopback, answer: Any) -> None:
+    with connect(loopback) as llm:
+        loopback.answers["/v1/completions"] = lambda body: (200, json.dumps(answer))
+        with pytest.raises(EngineFailed, match="gave an answer that is not vLLM's"):
+            decide(llm)
+
+
+def test_a_completion_that_the_servers_end_broke_off_is_asked_again(loopback: Loopback) -> None:
+    with connect(loopback) as llm:
+        reasons = iter(["abort"])
+
+        def answer(body: dict) -> Answer:
+            given = completion(body)
+            given["choices"][0]["finish_reason"] = next(reasons, "length")
+            return 200, given
+
+        loopback.answers["/v1/completions"] = answer
+        before = loopback.times("/v1/completions")
+        assert decide(llm) > 0.95
+        assert loopback.times("/v1/completions") == before + 2
+
+
 def test_a_server_that_is_not_vllm(loopback: Loopback) -> None:
     loopback.answers["/v1/models"] = lambda body: (200, {"data": [{"id": "gpt"}]})
     with pytest.raises(EngineFailed, match="is no vLLM server"):
@@ -243,12 +386,16 @@ def test_a_tokenizer_of_another_model(loopback: Loopback) -> None:
 
 
 def test_a_tokenizer_that_is_not_here(loopback: Loopback, tmp_path: Any) -> None:
-    with pytest.raises(ModelNotFound, match=r"tokenizer from .*: .*give its folder or hub name"):
+    with pytest.raises(ModelNotFound, match="give its folder or hub name") as raised:
         connect(loopback, tokenizer=str(tmp_path))
+    reason = str(raised.value.__cause__).strip().splitlines()[0]
+    assert reason in str(raised.value)
+    assert "cannot load a tokenizer" in reason
+    assert "\n" not in str(raised.value)
 
 
 def test_a_model_that_is_not_served(loopback: Loopback) -> None:
-    with pytest.raises(ModelNotFound, match="serves nano, not llama"):
+    with pytest.raises(ModelNotFound, match="serves nano, not llama: give one of its names"):
         connect(loopback, model="llama")
 
 
@@ -272,3 +419,46 @@ def test_closed_is_closed(loopback: Loopback) -> None:
     llm.close()
     with pytest.raises(EngineFailed, match="has been closed"):
         decide(llm)
+
+
+@pytest.mark.parametrize("again", range(5))
+def test_closing_under_a_batch_ends_it(loopback: Loopback, again: int) -> None:
+    """From another thread, while 16 questions are on their way."""
+    asked, hold = threading.Event(), threading.Event()
+
+    def wait(body: dict) -> Answer:
+        asked.set()
+        hold.wait(30)
+        return 200, completion(body)
+
+    llm = connect(loopback)
+    loopback.answers["/v1/completions"] = wait
+    graph = create_self_rag(llm, lambda query: [])
+    inputs: list[Any] = [{"question": f"Who wrote {i}?"} for i in range(64)]
+    results: list[Any] = []
+
+    def batch() -> None:
+        results.extend(graph.batch(inputs, {"max_concurrency": 16}, return_exceptions=True))
+
+    caller = threading.Thread(target=batch, daemon=True)
+    caller.start()
+    assert asked.wait(30)
+    llm.close()
+    caller.join(30)
+    hold.set()
+    assert not caller.is_alive()
+    assert {type(result) for result in results} == {EngineFailed}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_connections_of_its_own(loopback: Loopback) -> None:
+    with connect(loopback) as llm:
+        assert decide(llm) > 0.95
+
+        def act() -> bool:
+            answered = decide(llm) > 0.95
+            llm.close()
+            return answered and how(lambda: decide(llm)) == "EngineFailed"
+
+        assert in_child(act)
+        assert decide(llm) > 0.95

@@ -26,11 +26,17 @@ from selfcorrect_rag.reflection import Group, retrieval_probability
 
 def command(model: str, port: int, further: Sequence[str]) -> list[str]:
     """The server's command line. A checkpoint's own sampling defaults are set aside: without
-    ``--generation-config vllm`` they would change what greedy decoding writes."""
+    ``--generation-config vllm`` they would change what greedy decoding writes.
+
+    Top-k ``logprobs`` are refused unless ``further`` allows them: one request for chosen ids in a
+    batch gives all of them minus infinity there. Those for chosen ids themselves are not counted.
+    """
     module = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     options = ["--model", model, "--port", str(port), "--generation-config", "vllm"]
+    given = {option.split("=")[0] for option in further}
+    if "--max-logprobs" not in given:
+        options += ["--max-logprobs", "0"]
     if on_cpu():
-        given = {option.split("=")[0] for option in further}
         for name, value in CPU_OPTIONS.items():
             flag = f"--{name.replace('_', '-')}"
             if flag not in given:

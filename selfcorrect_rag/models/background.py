@@ -1,76 +1,147 @@
 """An event loop in a thread of its own, for engines and connections that are bound to one loop."""
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
 from selfcorrect_rag.errors import EngineFailed
 
 T = TypeVar("T")
+End = Callable[[], Awaitable[None]]
+CLOSED = "this model has been closed: make a new one"
+_LOOPS: "weakref.WeakSet[BackgroundLoop]" = weakref.WeakSet()
 
 
 class BackgroundLoop:
     """Runs coroutines for callers in any thread and any other event loop.
 
-    A cancelled or interrupted caller cancels its coroutine here.
+    A cancelled or interrupted caller cancels its coroutine here. Every other caller gets a result
+    or an error, also when the loop is closed under it. A forked child has no thread of its
+    parent's: there the loop begins anew, or refuses.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, begin: Callable[[], End] | None = None) -> None:
+        """Start the thread.
+
+        Args:
+            name: the thread's.
+            begin: makes what is bound to the loop, now and again in a forked child, and gives what
+                ends it, which runs last on the loop. Without it a forked child is refused.
+        """
+        self._name, self._begin = name, begin
+        self._closed, self._lock = False, threading.Lock()
+        self._start()
+        _LOOPS.add(self)
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        end = self._begin() if self._begin else None
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        # The thread keeps no reference to what is behind this object, which may so be freed.
+        self._thread = threading.Thread(
+            target=_live, args=(self._loop, end), name=self._name, daemon=True
+        )
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run to the end, from a thread that may block."""
-        future = self._submit(coroutine)
+        """Run to the end, from a thread that may block.
+
+        Raises:
+            EngineFailed: it is closed, or was before there was a result.
+        """
+        result = self._submit(coroutine)
         try:
-            return future.result()
+            return result.result()
         except BaseException:  # an interrupt of the caller too
-            future.cancel()
+            result.cancel()
             raise
 
     async def arun(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run to the end, from another event loop."""
+        """Run to the end, from another event loop.
+
+        Raises:
+            EngineFailed: it is closed, or was before there was a result.
+        """
         return await asyncio.wrap_future(self._submit(coroutine))
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Items as they come, from a thread that may block."""
+        """Items as they come, from a thread that may block.
+
+        Raises:
+            EngineFailed: it is closed, or was before the items ended.
+        """
+        stream = _Stream(items)
         try:
             while True:
                 try:
-                    yield self.run(_next(items))
+                    yield self.run(stream.next())
                 except StopAsyncIteration:
                     return
         finally:
-            self.run(_close(items))
+            with suppress(EngineFailed):  # closing has closed them
+                self.run(stream.close())
 
     async def aiterate(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        """Items as they come, from another event loop."""
+        """Items as they come, from another event loop.
+
+        Raises:
+            EngineFailed: it is closed, or was before the items ended.
+        """
+        stream = _Stream(items)
         try:
             while True:
                 try:
-                    yield await self.arun(_next(items))
+                    yield await self.arun(stream.next())
                 except StopAsyncIteration:
                     return
         finally:
-            await self.arun(_close(items))
-
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        if self._loop.is_closed():
-            coroutine.close()
-            raise EngineFailed("this LLM has been closed: make a new one")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            with suppress(EngineFailed):
+                await self.arun(stream.close())
 
     def close(self) -> None:
-        """Cancel what is running and end the thread; may be called again."""
-        if self._loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Refuse what comes, fail what is running, and wait until the thread has ended.
+
+        From any thread, any number of times. On the loop's own thread it does not wait, and in a
+        forked child it leaves the parent's loop alone.
+        """
+        with self._lock:
+            first, self._closed = not self._closed, True
+            if self._process != os.getpid():
+                return
+            if first:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        result: Future[T] = Future()
+        try:
+            with self._lock:  # so that all that was taken on is on the loop before its end is
+                if self._closed:
+                    raise EngineFailed(CLOSED)
+                if self._process != os.getpid():
+                    self._adopt()
+                self._loop.call_soon_threadsafe(_work, self._loop, coroutine, result)
+        except BaseException:
+            coroutine.close()
+            raise
+        return result
+
+    def _adopt(self) -> None:
+        if self._begin is None:
+            raise EngineFailed(
+                "this model's engine belongs to the process that this one was forked from: make "
+                "the model in the process that uses it"
+            )
+        self._start()
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()  # a thread that is not here may have held it
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -85,18 +156,79 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         raise
 
 
-async def _next(items: AsyncIterator[T]) -> T:
-    return await anext(items)
+def _live(loop: asyncio.AbstractEventLoop, end: End | None) -> None:
+    """The thread's whole life."""
+    loop.run_forever()
+    try:
+        loop.run_until_complete(_finish(end))
+    finally:
+        loop.close()
 
 
-async def _close(items: AsyncIterator[Any]) -> None:
-    close = getattr(items, "aclose", None)
-    if close is not None:
-        await close()
-
-
-async def _cancel_others() -> None:
-    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
+async def _finish(end: End | None) -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()  # streams between two items
+    if end is not None:
+        await end()
+
+
+def _work(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], result: Future[T]
+) -> None:
+    """Run ``coroutine`` as a task of ``loop`` whose end is in ``result``.
+
+    Unlike ``asyncio.run_coroutine_threadsafe`` it tells a caller that was cancelled, who gets
+    ``CancelledError``, from a task that was cancelled by closing, whose caller gets an error.
+    """
+    task = loop.create_task(coroutine)
+
+    def deliver(task: asyncio.Task[T]) -> None:
+        if not result.set_running_or_notify_cancel():  # nobody waits for it any more
+            if not task.cancelled():
+                task.exception()  # seen, so that nothing is logged
+        elif task.cancelled():
+            result.set_exception(EngineFailed(CLOSED))
+        elif (error := task.exception()) is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(task.result())
+
+    def leave(result: Future[T]) -> None:
+        if result.cancelled():
+            with suppress(RuntimeError):  # the loop has ended, and the task with it
+                loop.call_soon_threadsafe(task.cancel)
+
+    task.add_done_callback(deliver)
+    result.add_done_callback(leave)
+
+
+class _Stream(Generic[T]):
+    """Items that calls of one caller take from a background loop."""
+
+    def __init__(self, items: AsyncIterator[T]) -> None:
+        self._items, self._process = items, os.getpid()
+        self._turn = asyncio.Lock()  # a cancelled call may not have left them when they are closed
+
+    async def next(self) -> T:
+        if self._process != os.getpid():
+            raise EngineFailed("a stream does not go on in a forked process: begin it there")
+        async with self._turn:
+            return await anext(self._items)
+
+    async def close(self) -> None:
+        close = getattr(self._items, "aclose", None)
+        if close is not None and self._process == os.getpid():
+            async with self._turn:
+                await close()
+
+
+def _forked() -> None:
+    for loop in _LOOPS:
+        loop._forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_forked)

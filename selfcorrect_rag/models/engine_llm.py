@@ -83,7 +83,7 @@ class EngineReflectionLLM(ReflectionLLM):
         return self._tokenizer.encode([prompt_of(text)])[0].ids
 
     def close(self) -> None:
-        """Free what the engine holds; calls that are running are cancelled. May be repeated."""
+        """Free what the engine holds; calls that are running fail. May be repeated."""
         self._loop.close()
 
     def __enter__(self) -> Self:

@@ -34,6 +34,7 @@ class VLLMCritic(Critic):
             MissingExtra: vllm or transformers is not installed.
             ModelNotFound: no checkpoint is there, or vLLM cannot run it; see also
                 :class:`~selfcorrect_rag.models.critic.Critic`.
+            EngineFailed: memory is too small for it.
         """
         require_vllm()
         super().__init__(

@@ -2,12 +2,15 @@
 
 import itertools
 import os
+import re
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.errors import EngineFailed, ModelNotFound
+from selfcorrect_rag.errors import EngineFailed, ModelNotFound, SelfCorrectError
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.background import BackgroundLoop
+from selfcorrect_rag.models.vllm_log import StartLog
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -24,6 +27,8 @@ a cache of nine tenths of the memory, and a compiled model, which is slow to sta
 CPU_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
 """Where the user has set nothing: the engine and the graph need a core each, and compiling what
 gathers the log-probabilities takes longer than it saves."""
+ADVICE = re.compile(r" (?=Try |To allow |See )")
+"""Where vLLM's reasons end and sentences of advice begin."""
 
 
 class VLLMEngine:
@@ -39,18 +44,20 @@ class VLLMEngine:
         Raises:
             MissingExtra: vllm is not installed.
             ModelNotFound: no checkpoint is there, or vLLM cannot run it.
+            EngineFailed: memory is too small for it.
         """
         require_vllm()
         self._model, self._numbers = model, itertools.count()
+        self._process, self._lock = os.getpid(), threading.Lock()
         self.loop = BackgroundLoop("vllm")
-        try:
-            engine = self.loop.run(self._start(options))
-        except BaseException as error:
-            self.loop.close()
-            if isinstance(error, Exception):
-                reason = " ".join(str(error).split())
-                raise ModelNotFound(f"vLLM cannot run {model}: {reason}") from error
-            raise
+        with StartLog(options) as log:
+            try:
+                engine = self.loop.run(self._start({**options, **log.options}))
+            except BaseException as error:
+                self.loop.close()
+                if isinstance(error, Exception):
+                    raise _failure(model, log.cause() or _reason(error)) from error
+                raise
         self._engine: AsyncLLM | None = engine
         self.context_tokens: int = engine.model_config.max_model_len
 
@@ -93,9 +100,30 @@ class VLLMEngine:
     def close(self) -> None:
         """End its processes and free its memory; running calls fail. May be repeated."""
         self.loop.close()
-        if self._engine is not None:
-            self._engine.shutdown()
-            self._engine = None
+        if self._process != os.getpid():  # of a fork: the engine is the parent's
+            return
+        with self._lock:  # who else closes it waits for its end, as the first does
+            if self._engine is not None:
+                self._engine.shutdown()
+                self._engine = None
+
+
+def _reason(error: Exception) -> str:
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):  # of vLLM's options; its text has lines of advice
+        return "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors())
+    return str(error)
+
+
+def _failure(model: str, reason: str) -> SelfCorrectError:
+    reason = ADVICE.split(" ".join(reason.split()))[0]
+    if "memory" not in reason.replace(model, "").lower():
+        return ModelNotFound(f"vLLM cannot run {model}: {reason}")
+    return EngineFailed(
+        f"vLLM has too little memory for {model}: {reason} Lower max_model_len, or raise "
+        "gpu_memory_utilization or kv_cache_memory_bytes"
+    )
 
 
 def require_vllm() -> None:

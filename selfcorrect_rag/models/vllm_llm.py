@@ -25,6 +25,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
         MissingExtra: vLLM is not installed.
         ModelNotFound: no checkpoint is there, or vLLM cannot run it.
         NotAReflectionModel: its vocabulary lacks reflection tokens.
+        EngineFailed: memory is too small for it.
     """
 
     model: str
@@ -42,6 +43,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
             MissingExtra: vllm or transformers is not installed.
             NotAReflectionModel: the vocabulary lacks reflection tokens.
             ModelNotFound: no checkpoint is there, or vLLM cannot run it.
+            EngineFailed: memory is too small for it.
         """
         require_vllm()
         controlled = ControlledTokenizer.from_pretrained(self.model, "vllm")  # before the engine

@@ -1,21 +1,18 @@
 """ReflectionLLM on an OpenAI-compatible vLLM server, spoken to in token ids."""
 
 import json
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PrivateAttr, SecretStr
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception_type,
-    stop_after_delay,
-    wait_random_exponential,
-)
 
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.background import BackgroundLoop
+from selfcorrect_rag.models.background import BackgroundLoop, End
 from selfcorrect_rag.models.engine_llm import Completion, EngineReflectionLLM, Request
+from selfcorrect_rag.models.patience import Patience, Unavailable
+from selfcorrect_rag.models.places import Places
 from selfcorrect_rag.models.tokens import ControlledTokenizer
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
@@ -24,12 +21,10 @@ if TYPE_CHECKING:
 
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers of a server that is starting, busy or on its way down."""
+PROBE = 5.0
+"""Seconds in which a server says whether it is up, also while it is busy with long prompts."""
 TOKEN_ID = "token_id:"
 """What vLLM puts before an id where it stands for a token."""
-
-
-class Unavailable(EngineFailed):
-    """The server could not be reached, or asked for patience."""
 
 
 class VLLMServerReflectionLLM(EngineReflectionLLM):
@@ -59,24 +54,44 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
     """Seconds to go on trying while the server is away, restarting or busy."""
 
     _client: "httpx.AsyncClient" = PrivateAttr()
+    _patience: Patience = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         """Connect to the server and check it."""
-        httpx = require("httpx", "vllm-server")
+        require("httpx", "vllm-server")
         require("transformers", "vllm-server")
-        key = self.api_key.get_secret_value() if self.api_key else None
-        self._loop = BackgroundLoop("vllm-server")
-        self._client = httpx.AsyncClient(
-            base_url=self.base_url.rstrip("/").removesuffix("/v1"),
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(self.timeout, connect=10.0),
-            limits=httpx.Limits(max_connections=self.in_flight),
-        )
+        key = self.api_key.get_secret_value() if self.api_key else ""
+        if not (key.isascii() and key.isprintable()):
+            raise EngineFailed(
+                "the API key holds a line break or another character that no HTTP header takes: "
+                "give it as the server has it, without what surrounds it"
+            )
+        self._loop = BackgroundLoop("vllm-server", self._open)
         try:
             self._connect()
         except BaseException:
             self.close()
             raise
+
+    def _open(self) -> End:
+        """Make all that is bound to one event loop."""
+        import httpx
+
+        key = self.api_key.get_secret_value() if self.api_key else None
+        try:
+            self._client = httpx.AsyncClient(
+                base_url=self.base_url.rstrip("/").removesuffix("/v1"),
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                timeout=httpx.Timeout(self.timeout, connect=10.0),
+                limits=httpx.Limits(max_connections=self.in_flight + 1),  # one is for the probe
+            )
+        except httpx.InvalidURL as error:
+            raise EngineFailed(
+                f"{self.base_url} is no URL ({error}): give one such as http://localhost:8000"
+            ) from error
+        self._patience = Patience(self.patience, self._is_up)
+        self._places = Places(self.in_flight)
+        return self._client.aclose
 
     @property
     def _llm_type(self) -> str:
@@ -86,19 +101,19 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
     def _identifying_params(self) -> dict[str, Any]:
         return {"model": self.model, "base_url": self.base_url}
 
-    def close(self) -> None:
-        """Close the connections; running calls are cancelled. May be repeated."""
-        if not self._client.is_closed:
-            self._loop.run(self._client.aclose())
-        super().close()
-
     def _connect(self) -> None:
-        cards = self._loop.run(self._ask("GET", "/v1/models")).get("data", [])
-        card = next((c for c in cards if self.model in ("", c.get("id"))), None)
+        cards = _cards(self._loop.run(self._ask_once("GET", "/v1/models")))
+        if cards is None:
+            raise EngineFailed(f"{self.base_url} is no vLLM server: it gives no list of models")
+        card = next((c for c in cards if self.model in ("", c["id"])), None)
         if card is None:
-            names = ", ".join(str(c.get("id")) for c in cards) or "no model"
-            raise ModelNotFound(f"{self.base_url} serves {names}, not {self.model}")
-        if "max_model_len" not in card:
+            names = ", ".join(c["id"] for c in cards)
+            raise ModelNotFound(
+                f"{self.base_url} serves {names}, not {self.model}: give one of its names as model"
+                if names
+                else f"{self.base_url} serves no model: start it with one"
+            )
+        if not isinstance(card.get("max_model_len"), int):
             raise EngineFailed(
                 f"{self.base_url} is no vLLM server: its models name no max_model_len"
             )
@@ -110,58 +125,68 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
             raise ModelNotFound(
                 f"{error}; the server has it elsewhere: give its folder or hub name as tokenizer"
             ) from error
-        self._begin(controlled, int(card["max_model_len"]))
+        self._begin(controlled, card["max_model_len"])
         self._loop.run(self._check())
 
     async def _check(self) -> None:
-        """Ask for one token, which shows an old server, and for the ids of the control tokens."""
+        """Ask for one token, which shows an old server, and for the ids of the control tokens.
+
+        The version that the server could name would tell no more: whether others send it plain
+        top-k ``logprobs``, which ours would spoil, is in no version (see docs/vllm.md).
+        """
         ids = list(self._tokenizer.control_ids.values())
         answer = await self._ask(
             "POST", "/tokenize", {"prompt": "".join(CONTROL_TOKENS), "add_special_tokens": False}
         )
-        if [i for i in answer.get("tokens", []) if i in ids] != ids:
+        tokens = answer.get("tokens") if isinstance(answer, dict) else None
+        if not isinstance(tokens, list) or [i for i in tokens if i in ids] != ids:
             raise NotAReflectionModel(
                 f"{self.base_url} has other ids for the reflection tokens than the tokenizer of "
                 f"{self.tokenizer}: give the tokenizer of the model that it serves"
             )
         request = Request(max_tokens=1, logprob_ids=self._reflection_ids.all)
+        answer = await self._ask("POST", "/v1/completions", self._body([[ids[0]]], request))
         try:
-            completions = await self._complete([[ids[0]]], request)
-            given = set(completions[0].logprobs[0])
-        except (KeyError, IndexError, TypeError, ValueError):
-            given = set()
-        if not set(self._reflection_ids.all) <= given:
+            _completions(answer, 1, request)
+        except ValueError as error:
             raise EngineFailed(
-                f"{self.base_url} gives no log-probabilities of chosen ids (logprob_token_ids): "
-                "vLLM 0.27 and newer do"
-            )
+                f"{self.base_url} gives no log-probabilities of chosen ids (logprob_token_ids), as "
+                f"vLLM 0.27 and newer do: {error}"
+            ) from error
 
     async def _complete(
         self, prompts: Sequence[Sequence[int]], request: Request
     ) -> list[Completion]:
-        answer = await self._ask("POST", "/v1/completions", self._body(prompts, request))
-        choices = sorted(answer["choices"], key=lambda choice: choice["index"])
-        return [_completion(choice) for choice in choices]
+        body = self._body(prompts, request)
+
+        async def attempt() -> list[Completion]:
+            answer = await self._ask_once("POST", "/v1/completions", body)
+            try:
+                return _completions(answer, len(prompts), request)
+            except ValueError as error:
+                raise self._malformed(error) from error
+
+        return await self._patience.call(attempt)
 
     async def _deltas(self, prompt: Sequence[int], request: Request) -> AsyncIterator[str]:
         import httpx
 
         body = {**self._body([prompt], request), "stream": True, "skip_special_tokens": True}
-        try:
-            async with (
-                self._places.take(1),
-                self._client.stream("POST", "/v1/completions", json=body) as response,
-            ):
-                if response.is_error:
-                    await response.aread()
-                    raise self._failure(response)
+        async with self._places.take(1):
+            response = await self._patience.call(
+                lambda: self._send("POST", "/v1/completions", body, stream=True)
+            )
+            try:
                 async for line in response.aiter_lines():
                     data = line.removeprefix("data:").strip()
                     if line.startswith("data:") and data != "[DONE]":
-                        for choice in json.loads(data)["choices"]:
-                            yield choice["text"]
-        except httpx.TransportError as error:  # what was streamed cannot be taken back: no retry
-            raise EngineFailed(f"{self.base_url} broke off a stream: {error!r}") from error
+                        yield _delta(data)
+            except ValueError as error:
+                raise self._malformed(error) from error
+            except httpx.RequestError as error:  # what was streamed cannot be taken back: no retry
+                raise EngineFailed(f"{self.base_url} broke off a stream: {error!r}") from error
+            finally:
+                await response.aclose()
 
     def _body(self, prompts: Sequence[Sequence[int]], request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -182,42 +207,59 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
             body["allowed_token_ids"] = list(request.allowed_ids)
         return body
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    async def _ask(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
         """The server's answer as JSON, however often it takes to get one within the patience."""
-        connected = hasattr(self, "_tokenizer")
-        attempts = AsyncRetrying(
-            stop=stop_after_delay(self.patience if connected else 0),
-            wait=wait_random_exponential(multiplier=0.25, max=4),
-            retry=retry_if_exception_type(Unavailable),
-            reraise=True,
-        )
-        async for attempt in attempts:
-            with attempt:
-                return await self._ask_once(method, path, body)
-        return None  # cannot come to this: the last attempt returns or raises
+        return await self._patience.call(lambda: self._ask_once(method, path, body))
 
-    async def _ask_once(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+    async def _ask_once(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        response = await self._send(method, path, body)
+        try:
+            return response.json()
+        except ValueError as error:
+            raise EngineFailed(f"{self.base_url}{path} did not answer in JSON") from error
+
+    async def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, stream: bool = False
+    ) -> "httpx.Response":
+        """A response that is no error; its body is read unless it is a stream."""
         import httpx
 
         try:
-            response = await self._client.request(method, path, json=body)
+            request = self._client.build_request(method, path, json=body)
+            response = await self._client.send(request, stream=stream)
+            if response.is_error:
+                await response.aread()
+        except httpx.ReadTimeout as error:
+            raise EngineFailed(
+                f"{self.base_url} gave no answer within {self.timeout:g} s: raise timeout"
+            ) from error
         except httpx.TimeoutException as error:
-            if isinstance(error, httpx.ReadTimeout):
-                raise EngineFailed(
-                    f"{self.base_url} gave no answer within {self.timeout:g} s: raise timeout"
-                ) from error
             raise Unavailable(f"{self.base_url} does not answer: {error!r}") from error
         except httpx.TransportError as error:
             raise Unavailable(
                 f"no vLLM server answers at {self.base_url} ({error}): start one with "
                 "`python -m vllm.entrypoints.openai.api_server --model ...`"
             ) from error
+        except httpx.RequestError as error:
+            raise self._malformed(error) from error
         if response.is_error:
             raise self._failure(response)
+        return response
+
+    async def _is_up(self) -> bool:
+        import httpx
+
         try:
-            return response.json()
-        except ValueError as error:
-            raise EngineFailed(f"{self.base_url}{path} did not answer in JSON") from error
+            response = await self._client.get("/health", timeout=PROBE)
+        except httpx.RequestError:
+            return False
+        return response.status_code not in RETRIED
+
+    def _malformed(self, error: Exception) -> EngineFailed:
+        return EngineFailed(
+            f"{self.base_url} gave an answer that is not vLLM's ({error}): ask its log, and what "
+            "lies between here and there"
+        )
 
     def _failure(self, response: "httpx.Response") -> EngineFailed:
         status = response.status_code
@@ -232,14 +274,52 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
         return kind(f"{response.url} answered HTTP {status}: {reason}")
 
 
-def _completion(choice: Mapping[str, Any]) -> Completion:
-    logprobs = choice["logprobs"]
-    return Completion(
-        ids=choice["token_ids"],
-        logprobs=[
-            {int(key.removeprefix(TOKEN_ID)): value for key, value in step.items()}
-            for step in logprobs["top_logprobs"]
-        ],
-        finish_reason=choice["finish_reason"],
-        stop_reason=choice.get("stop_reason"),
-    )
+def _cards(answer: Any) -> list[dict[str, Any]] | None:
+    """What is said of each model, or None where the answer is no list of models."""
+    cards = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(cards, list):
+        return None
+    named = [c for c in cards if isinstance(c, dict) and isinstance(c.get("id"), str)]
+    return named if len(named) == len(cards) else None
+
+
+def _delta(data: str) -> str:
+    """The text of one event of a stream; ``ValueError`` says what is wrong with it."""
+    event = json.loads(data)
+    try:
+        return "".join(choice["text"] for choice in event["choices"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"an event of a stream is {data[:200]}") from error
+
+
+def _completions(answer: Any, count: int, request: Request) -> list[Completion]:
+    """The completions of ``count`` prompts in order; ``ValueError`` says what they lack."""
+    try:
+        choices = {choice["index"]: choice for choice in answer["choices"]}
+        if len(answer["choices"]) != count or choices.keys() != set(range(count)):
+            raise ValueError(f"{len(answer['choices'])} choices for {count} prompts")
+        return [_completion(choices[i], request) for i in range(count)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"its completions lack what was asked for: {error!r}") from error
+
+
+def _completion(choice: Mapping[str, Any], request: Request) -> Completion:
+    if choice["finish_reason"] == "abort":
+        raise Unavailable("the server was ended while it was writing: start it again")
+    if choice["finish_reason"] not in ("stop", "length"):
+        raise ValueError(f"a completion ended by {choice['finish_reason']!r}")
+    ids, steps = choice["token_ids"], choice["logprobs"]["top_logprobs"]
+    if not 0 < len(ids) <= request.max_tokens or len(steps) != len(ids):
+        raise ValueError(
+            f"{len(ids)} tokens and {len(steps)} log-probabilities where up to "
+            f"{request.max_tokens} were asked for"
+        )
+    logprobs = []
+    for token_id, step in zip(ids, steps, strict=True):
+        given = {int(key.removeprefix(TOKEN_ID)): value for key, value in step.items()}
+        if missing := {token_id, *request.logprob_ids} - given.keys():
+            raise ValueError(f"no log-probability of the ids {sorted(missing)}")
+        if not all(map(math.isfinite, given.values())):
+            raise ValueError("a log-probability is no number")
+        logprobs.append(given)
+    return Completion(ids, logprobs, choice["finish_reason"], choice.get("stop_reason"))

@@ -6,8 +6,11 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import httpx
 import psutil
 import pytest
 from langchain_core.documents import Document
@@ -19,6 +22,7 @@ from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.cases import Case
 from selfcorrect_rag.prompts import segment_prompt
 from tests.conftest import byte_level_tokenizer, random_model
+from tests.test_background import how, in_child
 from tests.vllm.conftest import HELLO, Server, documents
 from tests.vllm.test_parity import assert_alike, prompts
 
@@ -76,6 +80,62 @@ def test_a_dead_engine_is_named_and_closing_it_frees_the_processes(cases: list[C
 def keep_asking(llm: ReflectionLLM, cases: list[Case]) -> None:
     for _ in range(1000):
         llm.generate_segments(prompts(cases)[:20])
+
+
+def test_closing_under_callers_ends_them_all() -> None:
+    """Threads, a stream between two pieces, and three who close."""
+    llm = VLLMReflectionLLM(model=str(generator_path()))
+    endless: Any = {"max_tokens": 1000, "ignore_eos": True}
+    stream = llm.stream("Tell me a story.", **endless)
+    next(stream)
+    with ThreadPoolExecutor(15) as pool:
+        calls = [pool.submit(llm.invoke, "Tell me a story.", **endless) for _ in range(12)]
+        while llm._engine.unfinished < 13:
+            time.sleep(0.01)
+        for closing in [pool.submit(llm.close) for _ in range(3)]:
+            closing.result(60)
+        assert {type(call.exception(60)) for call in calls} == {EngineFailed}
+    with pytest.raises(EngineFailed, match="has been closed"):
+        list(stream)
+
+
+def test_a_forked_child_is_told_and_leaves_the_parents_engine(engine: VLLMReflectionLLM) -> None:
+    def act() -> bool:
+        refused = how(lambda: engine.invoke(HELLO)) == "EngineFailed"
+        engine.close()
+        return refused
+
+    assert in_child(act)
+    assert "Hello" in engine.invoke(HELLO, max_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"), [(1000, "No available memory"), (2_000_000, "maximum model length is 192")]
+)
+def test_too_little_memory_is_named_with_what_to_change(size: int, reason: str) -> None:
+    """The engine's process alone knows; all that vLLM raises is "See root cause above"."""
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    with pytest.raises(EngineFailed, match="Lower max_model_len, or raise gpu_mem") as raised:
+        VLLMReflectionLLM(model=str(generator_path()), engine={"kv_cache_memory_bytes": size})
+    assert reason in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert gone(before)
+
+
+def test_a_context_that_the_model_has_not() -> None:
+    with pytest.raises(ModelNotFound, match=r"max_model_len \(100000\) is greater than") as raised:
+        VLLMReflectionLLM(model=str(generator_path()), engine={"max_model_len": 100_000})
+    assert "\n" not in str(raised.value)
+
+
+def test_our_server_refuses_what_our_requests_would_spoil(running: Server) -> None:
+    """Top-k log-probabilities; those of chosen ids are what every other test here asks for."""
+    plain = {"prompt": "Hello", "max_tokens": 1, "logprobs": 1}
+    refused = httpx.post(f"{running.url}/v1/completions", json=plain)
+    assert refused.status_code == 400
+    assert "max allowed: 0" in refused.text
+    with VLLMServerReflectionLLM(base_url=running.url) as llm:
+        assert "Hello" in llm.invoke(HELLO, max_tokens=5)
 
 
 def test_an_exception_in_the_block_frees_the_engine() -> None:

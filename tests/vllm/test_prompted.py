@@ -33,7 +33,9 @@ SINGLE_TOKENS = ("relevance", "groundness", "multi_retrieval")
 def chat() -> Iterator[ChatOpenAI]:
     set_environment()
     server = subprocess.Popen(
-        command(str(critic_path()), PORT, []), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command(str(critic_path()), PORT, ["--max-logprobs", "20"]),  # it is asked for the top ones
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         wait(server, f"http://localhost:{PORT}", SERVER_START)
