@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-transformers_7b bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -97,6 +97,9 @@ bench-durability: $(VENV)/.dev  ## what keeping threads costs, by saver and dura
 
 bench-vllm: $(VENV)-vllm/.dev  ## short and long form on vLLM, against the engine alone and the papers' procedure
 	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m benchmarks.vllm
+
+bench-vllm_7b: $(VENV)-vllm/.dev  ## short form on vLLM with random weights of 7B dimensions, on a GPU
+	$(VENV)-vllm/bin/python -m benchmarks.vllm_7b
 
 notebook: $(VENV)/.dev  ## run the notebook, and store what it prints and plots
 	$(BIN)/python -m tests.notebooks examples/thresholds_and_weights.ipynb

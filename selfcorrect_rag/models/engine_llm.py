@@ -55,7 +55,8 @@ class EngineReflectionLLM(ReflectionLLM):
     """
 
     in_flight: int = Field(default=512, ge=1)
-    """Most prompts handed to the engine at a time; further ones wait here, first come first."""
+    """Most prompts handed to the engine at a time; further ones wait here, first come first. Fewer
+    than the engine decodes in a step (vLLM's ``max_num_seqs``) keep its batches as small."""
 
     _tokenizer: ControlledTokenizer = PrivateAttr()
     _reflection_ids: ReflectionIds = PrivateAttr()

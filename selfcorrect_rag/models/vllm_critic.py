@@ -20,14 +20,20 @@ class VLLMCritic(Critic):
     """
 
     def __init__(
-        self, model: str | Path, *, max_tokens: int = MAX_TOKENS, batch: int = 256, **engine: Any
+        self,
+        model: str | Path,
+        *,
+        max_tokens: int = MAX_TOKENS,
+        batch: int | None = None,
+        **engine: Any,
     ) -> None:
         """Start the engine: seconds for a small model, minutes for a large one.
 
         Args:
             model: a folder or a hub name.
             max_tokens: tokens at which a prompt is cut; less where the model can take no more.
-            batch: prompts that are handed to the engine at a time; their answers come together.
+            batch: prompts that are handed to the engine at a time, whose answers come together;
+                as many as it decodes in a step by default.
             engine: vLLM's own options, such as ``tensor_parallel_size``.
 
         Raises:
@@ -37,12 +43,11 @@ class VLLMCritic(Critic):
             EngineFailed: memory is too small for it.
         """
         require_vllm()
-        super().__init__(
-            load_tokenizer(model, "vllm"), max_tokens
-        )  # fails before the engine starts
+        tokenizer = load_tokenizer(model, "vllm")
+        super().__init__(tokenizer, max_tokens)  # fails before the engine starts
         self._engine = VLLMEngine(str(model), engine)
         self.max_tokens = min(max_tokens, self._engine.context_tokens)
-        self._batch = batch
+        self._batch = batch or self._engine.sequences
 
     def __enter__(self) -> Self:
         return self

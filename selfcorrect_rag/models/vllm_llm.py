@@ -20,6 +20,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
     The engine is one process more (or several, with tensor parallelism); a script that makes one
     on a machine where vLLM spawns processes, as its CPU build does, needs the usual
     ``if __name__ == "__main__":``. Passages, beams and concurrent runs share its batches.
+    ``in_flight`` is by default twice what it decodes in a step, vLLM's ``max_num_seqs``.
 
     Raises:
         MissingExtra: vLLM is not installed.
@@ -32,7 +33,8 @@ class VLLMReflectionLLM(EngineReflectionLLM):
     """A folder, or a hub name such as ``selfrag/selfrag_llama2_7b``."""
     engine: dict[str, Any] = Field(default_factory=dict)
     """The engine's own options: ``tensor_parallel_size``, ``dtype``, ``max_model_len``,
-    ``gpu_memory_utilization`` and all others of vLLM's ``AsyncEngineArgs``."""
+    ``gpu_memory_utilization`` and all others of vLLM's ``AsyncEngineArgs``. ``max_num_seqs`` and
+    ``max_num_batched_tokens``, most prompts and tokens of a step, are vLLM's for throughput."""
 
     _engine: VLLMEngine = PrivateAttr()
 
@@ -49,6 +51,9 @@ class VLLMReflectionLLM(EngineReflectionLLM):
         controlled = ControlledTokenizer.from_pretrained(self.model, "vllm")  # before the engine
         self._engine = VLLMEngine(self.model, self.engine)
         self._loop = self._engine.loop
+        if "in_flight" not in self.model_fields_set:
+            # The next are then there when some of a step have ended.
+            self.in_flight = 2 * self._engine.sequences
         self._begin(controlled, self._engine.context_tokens)
 
     @property

@@ -10,6 +10,7 @@ import pytest
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import ReflectionLLM, VLLMReflectionLLM
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.cases import Case
 from selfcorrect_rag.progress import Progress
 from selfcorrect_rag.prompts import decision_prompt, segment_prompt
@@ -127,3 +128,28 @@ def test_sampling_settings_reach_the_engine(backend: ReflectionLLM) -> None:
     assert backend.invoke("Say anything.", **cold) == backend.invoke(
         "Say anything.", max_tokens=24, ignore_eos=True
     )
+
+
+def test_the_engine_takes_as_much_in_a_step_as_vllms_own_batch_class(
+    engine: VLLMReflectionLLM,
+) -> None:
+    """And as many prompts wait in it as it could take."""
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
+
+    tokens, sequences = EngineArgs.get_batch_defaults(world_size=1)
+    scheduler = engine._engine._engine.vllm_config.scheduler_config  # type: ignore[union-attr]
+    assert scheduler.max_num_batched_tokens == tokens[UsageContext.LLM_CLASS] > 2048
+    assert scheduler.max_num_seqs == sequences[UsageContext.LLM_CLASS] > 128
+    assert engine.in_flight == 2 * scheduler.max_num_seqs
+
+
+def test_a_user_sets_what_a_step_takes() -> None:
+    bounds = {"max_num_seqs": 3, "max_num_batched_tokens": 1024, "max_model_len": 1024}
+    with VLLMReflectionLLM(model=str(generator_path()), engine=bounds) as small:
+        scheduler = small._engine._engine.vllm_config.scheduler_config  # type: ignore[union-attr]
+        assert (scheduler.max_num_seqs, scheduler.max_num_batched_tokens) == (3, 1024)
+        assert small.in_flight == 6
+    with VLLMReflectionLLM(model=str(generator_path()), engine=bounds, in_flight=2) as smaller:
+        assert smaller.in_flight == 2
+        assert len(smaller.generate_segments([decision_prompt("Who?")] * 8, max_tokens=3)) == 8
