@@ -41,7 +41,7 @@ def test_logprobs_are_those_of_a_plain_forward_pass(llm: TransformersReflectionL
     control = llm._tokenizer.control_ids
     for prompt in prompts():
         ids = llm._tokenizer.encode([prompt])[0].ids
-        generated = llm._run([prompt], max_tokens=24)[0]
+        generated = llm._segments([prompt], max_tokens=24)[0]
         total = 0.0
         by_position = {r["position"]: r for r in generated["reflections"]}
         for position in range(generated["tokens"]):
@@ -119,9 +119,10 @@ def isrel_llm() -> TransformersReflectionLLM:
 
     def forward(*args: object, **kwargs: object) -> object:
         output = plain(*args, **kwargs)
-        ended = kwargs["input_ids"][:, -1] == end  # type: ignore[index]
-        for row in ended.nonzero()[:, 0].tolist():
-            output.logits[row, -1, tilted] += 60
+        ids, kept = kwargs["input_ids"], kwargs["logits_to_keep"]
+        last = ids[:, -1:] if isinstance(kept, int) else ids[:, kept]  # type: ignore[index]
+        for row, place in (last == end).nonzero().tolist():
+            output.logits[row, place, tilted] += 60
         return output
 
     model.forward = forward  # type: ignore[method-assign]
