@@ -95,12 +95,10 @@ class Decoder:
         self, rows: Sequence[Row], logits: torch.Tensor, generator: torch.Generator | None
     ) -> tuple[torch.Tensor, list[int]]:
         """Give each row its next token; the tokens, and the indices of rows that are ready."""
-        logits = logits.float()
-        scale = logits.logsumexp(-1, keepdim=True)
-        chosen = self._pick(rows, logits, generator)
+        logprobs = logits.float().log_softmax(-1)
+        chosen = self._pick(rows, logprobs, generator)
         # One transfer for all: a float holds an id exactly.
-        read = [chosen[:, None], logits.gather(1, chosen[:, None]) - scale]
-        read.append(logits[:, self._watched] - scale)
+        read = [chosen[:, None], logprobs.gather(1, chosen[:, None]), logprobs[:, self._watched]]
         for row, (token, logprob, *watched) in zip(rows, torch.cat(read, 1).tolist(), strict=True):
             token_id, output, reflection = int(token), row.output, None
             if token_id in self._reflection_ids:
@@ -112,18 +110,18 @@ class Decoder:
         return chosen, [i for i, row in enumerate(rows) if row.ready]
 
     def _pick(
-        self, rows: Sequence[Row], logits: torch.Tensor, generator: torch.Generator | None
+        self, rows: Sequence[Row], logprobs: torch.Tensor, generator: torch.Generator | None
     ) -> torch.Tensor:
         """The likeliest ids, or drawn ones, of the group that a row is to choose from."""
         temperature = rows[0].call.rules.temperature  # what samples is alone
-        chosen = _best(logits, temperature, generator)
+        chosen = _best(logprobs, temperature, generator)
         by_group: dict[Group, list[int]] = {}
         for i, row in enumerate(rows):
             if row.call.rules.choose:
                 by_group.setdefault(row.call.rules.choose, []).append(i)
         for group, members in by_group.items():
-            allowed = torch.tensor(self._reflections.of(group), device=logits.device)
-            scores = logits[members][:, allowed]
+            allowed = torch.tensor(self._reflections.of(group), device=logprobs.device)
+            scores = logprobs[members][:, allowed]
             chosen[members] = allowed[_best(scores, temperature, generator)]
         return chosen
 

@@ -45,7 +45,7 @@ def shares_prefixes(model: PreTrainedModel) -> bool:
     if any(type(layer) is not DynamicLayer for layer in cache.layers):
         return False
     kinds = {(t.shape, t.dtype, t.device) for layer in cache.layers for t in _halves(layer)}
-    return len(kinds) == 1
+    return len(kinds) == 1 and next(iter(kinds))[1] == model.dtype  # that of our masks
 
 
 def read(model: PreTrainedModel, leaves: Sequence[Node]) -> torch.Tensor:
@@ -114,7 +114,7 @@ def _read(model: PreTrainedModel, leaves: Sequence[Node]) -> torch.Tensor:
     cache = _cache_of(past)
     logits: torch.Tensor = model(
         input_ids=torch.tensor([ids], device=device),
-        attention_mask=attention_mask(model, visible.to(device))[None, None],
+        attention_mask=attention_mask(visible.to(device), model.dtype)[None, None],
         position_ids=torch.tensor([positions], device=device),
         past_key_values=cache,
         logits_to_keep=torch.tensor([last[leaf] for leaf in leaves], device=device),

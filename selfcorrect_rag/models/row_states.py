@@ -48,8 +48,9 @@ class SharedRows:
         like = leaves[0].states
         assert like is not None
         halves, heads, _, size = like.shape
-        self._states = like.new_zeros(halves, len(leaves), heads, self._length + ROOM, size)
+        self._states = like.new_empty(halves, len(leaves), heads, self._length + ROOM, size)
         for row, (path, begin) in enumerate(zip(paths, self._padding, strict=True)):
+            self._states[:, row, :, :begin] = 0  # masked, yet nothing times NaN is no nothing
             for node in path:
                 end = begin + len(node.ids)
                 self._states[:, row, :, begin:end] = node.states
@@ -59,14 +60,15 @@ class SharedRows:
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         """See :class:`Rows`."""
         if self._length == self._states.shape[3]:
-            more = self._states.new_zeros(*self._states.shape[:3], ROOM, self._states.shape[4])
+            more = self._states.new_empty(*self._states.shape[:3], ROOM, self._states.shape[4])
             self._states = torch.cat([self._states, more], dim=3)
         halves = self._states.unbind()
         pairs = zip(halves[::2], halves[1::2], strict=True)
         visible = None
         if any(self._padding):
             columns = torch.arange(self._length + 1, device=ids.device)
-            visible = attention_mask(self._model, columns >= self._hidden[:, None])[:, None, None]
+            visible = attention_mask(columns >= self._hidden[:, None], self._states.dtype)
+            visible = visible[:, None, None]
         logits: torch.Tensor = self._model(
             input_ids=ids[:, None],
             attention_mask=visible,
@@ -158,9 +160,7 @@ class PaddedRows:
         return logits[:, -1]
 
 
-def attention_mask(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
-    """A mask as the model's attention takes it, from true where a key is seen."""
-    if model.config._attn_implementation == "sdpa":
-        return visible
-    hidden = torch.finfo(model.dtype).min
-    return torch.zeros_like(visible, dtype=model.dtype).masked_fill(~visible, hidden)
+def attention_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to attention scores of type ``dtype`` where ``visible`` says what is seen."""
+    hidden = torch.finfo(dtype).min
+    return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, hidden)
