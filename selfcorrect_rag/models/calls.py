@@ -212,10 +212,11 @@ def _attempt(decode: Decode, batch: Sequence[Row]) -> None:
         return
     try:
         decode(batch)
+        return
     except BaseException as error:  # whatever it is, callers are waiting for it
         calls = list(dict.fromkeys(row.call for row in batch))
         if len(calls) == 1:
             calls[0].fail(error)
             return
-        for call in calls:
-            _attempt(decode, [row for row in batch if row.call is call and row.ready])
+    for call in calls:  # no longer with the traceback, which holds all that the batch had in memory
+        _attempt(decode, [row for row in batch if row.call is call and row.ready])

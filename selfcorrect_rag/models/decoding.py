@@ -50,9 +50,7 @@ class Decoder:
             generator = torch.Generator(self.model.device).manual_seed(seed)
         cache = PrefixCache(0) if rows[0].call.samples else self.cache
         try:
-            try:
-                self._decode(rows, cache, generator)
-            except torch.OutOfMemoryError:
+            if not self._fits(rows, cache, generator):
                 self.cache.clear()
                 cache.clear()
                 self._decode([row for row in rows if row.ready], cache, generator)
@@ -60,9 +58,21 @@ class Decoder:
             self.cache.clear()  # it may hold edges that were never computed
             raise
 
+    def _fits(
+        self, rows: Sequence[Row], cache: PrefixCache, generator: torch.Generator | None
+    ) -> bool:
+        """Decode, unless memory runs out; by the return, what that took of it is free again."""
+        try:
+            self._decode(rows, cache, generator)
+        except torch.OutOfMemoryError:
+            return False
+        return True
+
     def _decode(
         self, rows: Sequence[Row], cache: PrefixCache, generator: torch.Generator | None
     ) -> None:
+        if not rows:
+            return
         begun = {row: len(row.ids) for row in rows}
         leaves: list[Node] = []
         states: Rows

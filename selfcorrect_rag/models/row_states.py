@@ -50,9 +50,10 @@ class SharedRows:
         halves, heads, _, size = like.shape
         self._states = like.new_empty(halves, len(leaves), heads, self._length + ROOM, size)
         for row, (path, begin) in enumerate(zip(paths, self._padding, strict=True)):
-            self._states[:, row, :, :begin] = 0  # masked, yet nothing times NaN is no nothing
+            self._states[:, row, :, :begin] = 0  # masked, yet zero times NaN is NaN
             for node in path:
                 end = begin + len(node.ids)
+                assert node.states is not None
                 self._states[:, row, :, begin:end] = node.states
                 begin = end
         self._hidden = torch.tensor(self._padding, device=like.device)
@@ -94,11 +95,11 @@ class SharedRows:
         return self._states[:, row, :, self._prompt : self._length]
 
 
-class _InPlace(DynamicLayer):
+class _InPlace(DynamicLayer):  # type: ignore[no-untyped-call]
     """Writes a token's keys and values into room that is there, where a plain layer copies all."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, length: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.keys: torch.Tensor = keys
         self.values: torch.Tensor = values
         self._length, self.is_initialized = length, True
