@@ -1,6 +1,6 @@
 """The transformers backend against what one writes with ``model.generate``, and against itself.
 
-    python -m benchmarks.transformers [--questions 16] [--long 3] [--models nano widened]
+    python -m benchmarks.transformers [--questions 16] [--long 3] [--together 32]
 
 Naive is what a user of transformers would write who knows the papers: each prompt in full, prompts
 of a step as one batch padded on the left, ``model.generate`` with ``output_logits``, greedy, ending
@@ -16,8 +16,8 @@ asked one by one over all at once. Times are medians over questions, the ways ta
 
 Models: the nano generator (4.3 M parameters; in long form with 32,016 ids), whose cost is mostly
 what Python and small operators take, and the same made into 92 M parameters and 32,016 ids, whose
-cost is mostly arithmetic. Prints a table and one line of JSON; threads are torch's own
-(OMP_NUM_THREADS).
+cost is mostly arithmetic; it is asked a quarter as many. Prints a table and one line of JSON;
+threads are those of torch (OMP_NUM_THREADS).
 """
 
 import argparse
