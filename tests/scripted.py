@@ -101,6 +101,17 @@ def timeless(result: Any) -> Any:
     return result
 
 
+def nearly(one: Any, other: Any) -> bool:
+    """Whether results are the same but for rounding: batches of other sizes round otherwise."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, abs_tol=1e-4)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(nearly(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(nearly, one, other))
+    return bool(one == other)
+
+
 def passage_of(prompt: str) -> str:
     """The title of the passage that a prompt ends with."""
     return prompt.rsplit("<paragraph>", 1)[-1].split("\n")[0]

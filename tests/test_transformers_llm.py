@@ -5,6 +5,7 @@ import math
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def test_logprobs_are_those_of_a_plain_forward_pass(llm: TransformersReflectionL
     control = llm._tokenizer.control_ids
     for prompt in prompts():
         ids = llm._tokenizer.encode([prompt])[0].ids
-        generated = llm._run([prompt], max_tokens=24)[0]
+        generated = llm._segments([prompt], max_tokens=24)[0]
         total = 0.0
         by_position = {r["position"]: r for r in generated["reflections"]}
         for position in range(generated["tokens"]):
@@ -108,20 +109,21 @@ def test_a_choice_is_of_the_group_whatever_else_is_likelier() -> None:
             assert max(reflection["logprobs"].values()) < -1, "raw, under the whole vocabulary"
 
 
-def isrel_llm() -> TransformersReflectionLLM:
+def isrel_llm(**options: Any) -> TransformersReflectionLLM:
     """A model that always begins with an ISREL token, of a likelihood that depends on the text."""
     tokenizer = byte_level_tokenizer()
     model = random_model(len(tokenizer))
-    llm = TransformersReflectionLLM.from_model(model, tokenizer)
+    llm = TransformersReflectionLLM.from_model(model, tokenizer, **options)
     end = tokenizer.convert_tokens_to_ids("</paragraph>")
     tilted = [tokenizer.convert_tokens_to_ids(t) for t in TOKENS[Group.ISREL]]
     plain = model.forward
 
     def forward(*args: object, **kwargs: object) -> object:
         output = plain(*args, **kwargs)
-        ended = kwargs["input_ids"][:, -1] == end  # type: ignore[index]
-        for row in ended.nonzero()[:, 0].tolist():
-            output.logits[row, -1, tilted] += 60
+        ids, kept = kwargs["input_ids"], kwargs["logits_to_keep"]
+        last = ids[:, -1:] if isinstance(kept, int) else ids[:, kept]  # type: ignore[index]
+        for row, place in (last == end).nonzero().tolist():
+            output.logits[row, place, tilted] += 60
         return output
 
     model.forward = forward  # type: ignore[method-assign]
@@ -142,7 +144,7 @@ def test_pruning_stops_the_irrelevant_and_never_the_best() -> None:
             assert segment["finish_reason"] == "pruned"
             assert segment["tokens"] == 1
             assert critique(segment["reflections"])["isrel"] == pytest.approx(scores[i], abs=1e-4)
-    middle = sorted(scores)[2] - 1e-6
+    middle = sum(sorted(scores)[1:3]) / 2
     some = llm.generate_segments(prompts(), max_tokens=20, prune_below=middle)
     assert sum(s["finish_reason"] == "pruned" for s in some) == 2
 

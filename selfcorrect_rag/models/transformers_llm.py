@@ -1,18 +1,18 @@
 """ReflectionLLM on transformers: any causal LM with reflection tokens, on CPU, CUDA or MPS."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from selfcorrect_rag.errors import NotAReflectionModel
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.calls import Call, Decode, Worker
 from selfcorrect_rag.models.checkpoints import best_device, unreadable
-from selfcorrect_rag.models.decoded import Rules, room
+from selfcorrect_rag.models.decoded import Decoded, Rules, room
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded
 from selfcorrect_rag.prompts import Prompt, prompt_of
@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 class TransformersReflectionLLM(ReflectionLLM):
     """Runs a Self-RAG checkpoint with transformers.
 
-    One worker thread owns the model: concurrent runs queue behind each other and never mix, and
-    an event loop is never blocked. Within a call, prompts are sorted by length and decoded in
-    batches of at most ``batch_tokens`` padded tokens.
+    One worker thread owns the model, and an event loop is never blocked. Calls that wait while it
+    is busy, from whatever thread or event loop, are decoded in common batches, each under its own
+    rules; cancelled ones leave them. What samples (a temperature or a seed) is decoded alone.
+
+    What prompts begin with alike is computed once, and kept for the next calls: the candidates of
+    a beam share its question and segments, and the next segment's prompt all that was written and
+    read before it. Models that do not look at every token before, in every layer, go without.
+
+    It may be closed, or used in a ``with`` block; else its thread ends with it.
     """
 
     name_or_path: str
@@ -36,10 +42,16 @@ class TransformersReflectionLLM(ReflectionLLM):
     dtype: str
     batch_tokens: int = 16_384
     """Most padded prompt tokens decoded together; lower it where memory is short."""
+    cache_tokens: int = Field(default=4096, ge=0)
+    """Most tokens whose keys and values are kept for prompts that begin with them; 0 keeps none.
+
+    2 GiB for a 7B Llama-2 in 16 bits, which leaves room on a GPU of 24 GB. What many runs at a
+    time want is their number times the length of a prompt. It is given up where memory runs out.
+    """
 
     _model: "PreTrainedModel" = PrivateAttr()
     _tokenizer: ControlledTokenizer = PrivateAttr()
-    _worker: ThreadPoolExecutor = PrivateAttr()
+    _worker: Worker = PrivateAttr()
 
     @classmethod
     def from_pretrained(
@@ -103,7 +115,8 @@ class TransformersReflectionLLM(ReflectionLLM):
         model.train(False)
         llm._model = model
         llm._tokenizer = tokenizer
-        llm._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reflection-llm")
+        make = partial(_decoder, model, tokenizer.control_ids, llm.cache_tokens)
+        llm._worker = Worker(make, llm.batch_tokens)
         return llm
 
     @property
@@ -124,14 +137,33 @@ class TransformersReflectionLLM(ReflectionLLM):
     def _identifying_params(self) -> dict[str, Any]:
         return {"name_or_path": self.name_or_path, "dtype": self.dtype}
 
+    def close(self) -> None:
+        """End the worker; what waits and what is running fails. May be repeated."""
+        self._worker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        return self._worker.submit(self._run, prompts, **options).result()
+        job = self._job(prompts, **options)
+        self._worker.submit(job.call)
+        try:
+            return job.segments(self._tokenizer, job.call.outputs.result())
+        except BaseException:  # an interrupt of the caller too
+            job.call.outputs.cancel()
+            raise
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        run = partial(self._run, prompts, **options)
-        return await asyncio.get_running_loop().run_in_executor(self._worker, run)
+        # Tokenising takes its time where prompts are long: the event loop has better things to do.
+        job = await asyncio.to_thread(self._job, prompts, **options)
+        self._worker.submit(job.call)
+        outputs = await asyncio.wrap_future(job.call.outputs)
+        return job.segments(self._tokenizer, outputs)
 
-    def _run(
+    def _job(
         self,
         prompts: Sequence[Prompt],
         *,
@@ -142,46 +174,48 @@ class TransformersReflectionLLM(ReflectionLLM):
         prune_below: float | None = None,
         temperature: float = 0.0,
         seed: int | None = None,
-    ) -> list[Segment]:
-        from selfcorrect_rag.models.decoding import decode
-
+    ) -> "_Job":
         max_tokens, limit = room(self.context_tokens, max_tokens)
-        encoded = self._tokenizer.encode(prompts, limit)
         rules = Rules(
             max_tokens=max_tokens,
             eos_ids=self._eos_ids(),
             stop_at_retrieval=stop_at_retrieval,
             choose=Group(choose) if choose else None,
             prune_below=prune_below,
-            stopped=partial(self._contains, stop) if stop else None,
+            stopped=partial(_contains, self._tokenizer, stop) if stop else None,
             temperature=temperature,
             seed=seed,
         )
-        segments: dict[int, Segment] = {}
-        for batch in self._batches(encoded):
-            ids = [encoded[i].ids for i in batch]
-            pad_id = next(iter(rules.eos_ids), 0)
-            decoded = decode(self._model, ids, self._tokenizer.control_ids, pad_id, rules)
-            for i, output in zip(batch, decoded, strict=True):
-                segments[i] = output.segment(self._tokenizer, encoded[i], stop)
-        return [segments[i] for i in range(len(prompts))]
-
-    def _batches(self, encoded: Sequence[Encoded]) -> Iterator[list[int]]:
-        """Indices of prompts to decode together, of like length."""
-        batch: list[int] = []
-        for i in sorted(range(len(encoded)), key=lambda i: len(encoded[i].ids)):
-            if batch and (len(batch) + 1) * len(encoded[i].ids) > self.batch_tokens:
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
+        encoded = self._tokenizer.encode(prompts, limit)
+        return _Job(encoded, Call([prompt.ids for prompt in encoded], rules), stop)
 
     def _eos_ids(self) -> frozenset[int]:
         config = getattr(self._model.generation_config, "eos_token_id", None)
         ids = config if isinstance(config, list) else [config]
         return frozenset(i for i in [*ids, self._tokenizer.eos_id] if i is not None)
 
-    def _contains(self, stop: Sequence[str], ids: list[int]) -> bool:
-        text = self._tokenizer.text(ids)
-        return any(string in text for string in stop)
+
+class _Job(NamedTuple):
+    """A call, and what makes segments of its outputs."""
+
+    encoded: list[Encoded]
+    call: Call
+    stop: Sequence[str]
+
+    def segments(self, tokenizer: ControlledTokenizer, outputs: Sequence[Decoded]) -> list[Segment]:
+        """The segments of all prompts, in order."""
+        return [
+            output.segment(tokenizer, encoded, self.stop)
+            for output, encoded in zip(outputs, self.encoded, strict=True)
+        ]
+
+
+def _contains(tokenizer: ControlledTokenizer, stop: Sequence[str], ids: list[int]) -> bool:
+    text = tokenizer.text(ids)
+    return any(string in text for string in stop)
+
+
+def _decoder(model: "PreTrainedModel", control_ids: Mapping[str, int], cache_tokens: int) -> Decode:
+    from selfcorrect_rag.models.decoding import Decoder
+
+    return Decoder(model, control_ids, cache_tokens)
