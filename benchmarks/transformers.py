@@ -9,7 +9,8 @@ from the logits. It has no graph around it in short form, where ours has; in lon
 graph runs on it, so that both go the same way.
 
 Short form, 10 passages: seconds a question of our graph, of naive with the ten prompts as one
-batch, and of naive passage by passage. Long form, 5 passages, 2 beams, depth 7, by a model that
+batch, of naive passage by passage, and of the papers' procedure, which is naive in one batch but
+decodes a whole answer to decide. Long form, 5 passages, 2 beams, depth 7, by a model that
 never ends its answer: ours and naive, and prompt tokens that ours computes over the least that
 suffice, each beginning that prompts share counted once. ``abatch`` over 32 questions: questions
 asked one by one over all at once. Times are medians over questions, the ways taking turns on each.
@@ -43,6 +44,8 @@ from selfcorrect_rag.state import Segment
 
 PASSAGES, LONG_PASSAGES, BEAMS, DEPTH, TOKENS = 10, 5, 2, 7, 100
 SHORT: Any = {"depth": 1, "segment_tokens": TOKENS}
+TOKEN: Any = {"max_tokens": 1, "choose": "Retrieve"}
+"""Options of a decision that takes one token."""
 LONG: Any = {"mode": "always", "depth": DEPTH, "beam_width": BEAMS, "segment_tokens": TOKENS}
 MODELS: dict[str, Callable[[bool], TransformersReflectionLLM]] = {"nano": nano, "widened": widened}
 
@@ -114,10 +117,10 @@ class Naive(ReflectionLLM):
         return segments
 
 
-def asked(naive: Naive, each: Any, batch: int) -> list[Segment]:
+def asked(naive: Naive, each: Any, batch: int, decision: dict[str, Any]) -> list[Segment]:
     """Short form without a graph: the decision, then the passages, ``batch`` at a time."""
     documents = each["documents"]
-    naive._segments([decision_prompt(each["question"])], max_tokens=1, choose="Retrieve")
+    naive._segments([decision_prompt(each["question"])], **decision)
     prompts = [
         segment_prompt(each["question"], [], documents, "retrieve", i)
         for i in range(len(documents))
@@ -172,20 +175,22 @@ def short_form(llm: TransformersReflectionLLM, count: int) -> dict[str, float]:
     graph, naive = create_self_rag(llm, lambda query: []), Naive.of(llm)
     ways: list[Callable[[Any], Any]] = [
         lambda each: graph.invoke(each, context=SHORT),  # type: ignore[call-overload]
-        lambda each: asked(naive, each, PASSAGES),
-        lambda each: asked(naive, each, 1),
+        lambda each: asked(naive, each, PASSAGES, TOKEN),
+        lambda each: asked(naive, each, 1, TOKEN),
+        lambda each: asked(naive, each, PASSAGES, {}),
     ]
     first, *rest = questions(count + 1, PASSAGES)
-    result, segments, _ = (way(first) for way in ways)  # warms up
+    result, segments, *_ = (way(first) for way in ways)  # warms up
     same = [c["text"] for c in result["candidates"]] == [s["text"] for s in segments]
     assert same, "not the same work"
-    ours, batched, singly = zip(
+    ours, batched, singly, papers = zip(
         *([seconds(way, each) for way in ways] for each in rest), strict=True
     )
     return {
         "short_s": median(ours),
         "short_naive_over_ours": times(batched, ours),
         "short_one_by_one_over_ours": times(singly, ours),
+        "short_papers_over_ours": times(papers, ours),
     }
 
 
