@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import math
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from sentencepiece import SentencePieceTrainer
 from transformers import (
     PreTrainedTokenizerBase,
     T5ForConditionalGeneration,
@@ -143,6 +145,27 @@ def test_a_checkpoint_without_a_trained_head_is_refused(tmp_path: Path) -> None:
     base = T5ForConditionalGeneration(t5_config())
     with pytest.raises(NotAnEvaluator, match=r"no weights for classification_head.*fine-tune"):
         T5Evaluator.from_pretrained(save(tmp_path, base, t5_tokenizer()))
+
+
+def test_a_checkpoint_with_sentencepieces_file_alone_loads(tmp_path: Path) -> None:
+    """As CRAG's authors save theirs: ``spiece.model`` and no ``tokenizer.json``."""
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(PASSAGES * 20),
+        model_prefix=str(tmp_path / "spiece"),
+        model_type="unigram",
+        vocab_size=40,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    t5().save_pretrained(tmp_path)
+    config = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    scores = T5Evaluator.from_pretrained(tmp_path, device="cpu").score(QUESTION, PASSAGES)
+    assert len(set(scores)) > 1
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
