@@ -11,12 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import AutoTokenizer
+from sentencepiece import SentencePieceTrainer
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import MissingExtra, ModelNotFound
-from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.models import TransformersReflectionLLM, tokens
 from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
+from selfcorrect_rag.models.llama_tokenizer import NotSentencePiece, tokenizer_of_pieces
 from selfcorrect_rag.models.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
@@ -183,6 +194,8 @@ def test_a_tokenizer_made_by_transformers_alone_is_saved_as_it_is(
         for text in TEXTS:
             whole = "".join(text["parts"])
             assert loaded(whole)["input_ids"] == own(whole)["input_ids"]
+    kept = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
+    assert kept["legacy"] == own.legacy
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -277,3 +290,135 @@ def test_a_file_that_is_no_model_is_an_error_that_names_it(tmp_path: Path) -> No
     with pytest.raises(ModelNotFound, match="llama-slow") as raised:
         load_tokenizer(folder)
     assert "\n" not in str(raised.value)
+
+
+def test_what_a_tokenizer_puts_around_a_text_is_what_its_checkpoint_says(tmp_path: Path) -> None:
+    for layout in LAYOUTS:
+        for given, ends in (
+            ({"add_bos_token": None}, (1, None)),
+            ({"add_bos_token": False}, (None, None)),
+            ({"add_eos_token": True}, (1, 2)),
+        ):
+            folder = checkpoint(tmp_path / f"{layout}{given}", "llama", layout, True)
+            config = json.loads((folder / "tokenizer_config.json").read_text()) | given
+            kept = {key: value for key, value in config.items() if value is not None}
+            (folder / "tokenizer_config.json").write_text(json.dumps(kept))
+            ids = load_tokenizer(folder)("Emma")["input_ids"]
+            assert (ids[0] if ids[0] == 1 else None, ids[-1] if ids[-1] == 2 else None) == ends
+            (encoded,) = ControlledTokenizer(load_tokenizer(folder)).encode([prompt(["Emma"])])
+            assert encoded.ids == [i for i in ids if i != 2], "a prompt is to be continued"
+
+
+def test_a_folder_that_names_no_class_is_read_as_its_model_is(tmp_path: Path) -> None:
+    for style in STYLES:
+        folder = checkpoint(tmp_path, style, "slow", ...)
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        del config["tokenizer_class"]
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        loaded = load_tokenizer(folder)
+        assert [loaded("".join(t["parts"]))["input_ids"] for t in TEXTS] == [
+            t[style] for t in TEXTS
+        ]
+
+
+def test_a_unigram_model_is_left_to_transformers(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, "llama", "slow", True)
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(["Emma was written by Jane Austen."] * 20),
+        model_prefix=str(folder / "tokenizer"),
+        model_type="unigram",
+        vocab_size=300,
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    with pytest.raises(NotSentencePiece, match="no byte-pair model"):
+        tokenizer_of_pieces(folder / "tokenizer.model", "local")
+    ids = load_tokenizer(folder)("Emma")["input_ids"]
+    assert ids == AutoTokenizer.from_pretrained(folder)("Emma")["input_ids"]
+
+
+def test_rules_of_a_tokenizers_own_are_saved_with_it(tmp_path: Path) -> None:
+    """Its class would make it anew without them."""
+    own = AutoTokenizer.from_pretrained(checkpoint(tmp_path, "llama", "slow", True))
+    own.backend_tokenizer.normalizer = normalizers.Lowercase()
+    save_tokenizer(own, tmp_path / "saved")
+    for load in (load_tokenizer, AutoTokenizer.from_pretrained):
+        assert load(tmp_path / "saved")("EMMA")["input_ids"] == own("emma")["input_ids"]
+
+
+def with_tokens(*tokens: AddedToken, control: dict[str, bool], merges: Sequence[Any] = ()) -> Any:
+    """Letters, ``tokens`` and the control tokens, these with flags."""
+    letters = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    for left, right in merges:
+        letters.setdefault(left + right, len(letters))
+    made = Tokenizer(models.BPE(vocab=letters, merges=list(merges)))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_tokens(list(tokens))
+    made.add_special_tokens([AddedToken(t, special=True, **control) for t in CONTROL_TOKENS])
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>")
+
+
+APART = {"normalized": False}
+
+
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "normalized", "single_word"])
+def test_control_tokens_that_depend_on_what_is_around_them(flag: str) -> None:
+    tokenizer = with_tokens(control={**APART, flag: True})
+    controlled = ControlledTokenizer(tokenizer)
+    for text in TEXTS:
+        (encoded,) = controlled.encode([prompt(text["parts"])])
+        assert encoded.ids == tokenizer("".join(text["parts"]))["input_ids"]
+        assert sum(encoded.counts) == len(encoded.ids)
+
+
+def test_letters_cannot_spell_out_a_special_token() -> None:
+    """A vocabulary may have it as a piece, with merges that lead there."""
+    merges = [("<", "/"), ("s", ">"), ("</", "s>"), ("</s>", "</s>")]
+    tokenizer = with_tokens(AddedToken("</s>", special=True), control=APART, merges=merges)
+    controlled = ControlledTokenizer(tokenizer)
+    (encoded,) = controlled.encode([prompt(["a</s>b</s></s>"])])
+    assert tokenizer.eos_token_id not in encoded.ids
+    assert tokenizer.decode(encoded.ids) == "a</s>b</s></s>"
+
+
+def test_white_space_that_a_vocabulary_adds_is_text() -> None:
+    tokenizer = with_tokens(
+        AddedToken("\n\n", normalized=False), AddedToken("</s>", special=True), control=APART
+    )
+    (encoded,) = ControlledTokenizer(tokenizer).encode([prompt(["a\n\nb", "<paragraph>", "\n\n"])])
+    assert encoded.ids == tokenizer("a\n\nb<paragraph>\n\n")["input_ids"]
+    assert len(encoded.ids) == 5
+
+
+class Counting:
+    """A tokenizer that keeps what it was asked to encode."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer, self.texts = tokenizer, list[str]()
+
+    def encode_batch(self, texts: Sequence[str], **options: Any) -> Any:
+        self.texts += texts
+        return self._tokenizer.encode_batch(texts, **options)
+
+
+def test_what_was_encoded_is_not_encoded_again_and_what_is_kept_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controlled = ControlledTokenizer(with_tokens(control=APART))
+    counting: Any = Counting(controlled._writer)
+    monkeypatch.setattr(controlled, "_writer", counting)
+    monkeypatch.setattr(tokens, "REMEMBERED_TOKENS", 100)
+    begun = ["Who wrote Emma?", "<paragraph>", "a" * 30, "</paragraph>"]
+    (first,) = controlled.encode([prompt(begun)])
+    (second,) = controlled.encode([prompt([*begun, "Jane Austen."])])
+    assert second.ids[: len(first.ids)] == first.ids
+    assert [text.endswith("Jane Austen.") for text in counting.texts].count(True) == 1
+    assert sum("Who wrote" in text for text in counting.texts) == 1
+    for letter in "bcd":  # what is used again and again stays, and what is not goes
+        controlled.encode([prompt(["Who wrote Emma?", "<paragraph>", letter * 30])])
+    assert sum("Who wrote" in text for text in counting.texts) == 1
+    assert controlled._recent_tokens == sum(len(i.ids) for i in controlled._recent.values()) <= 100
+    controlled.encode([prompt(begun)])
+    assert sum("a" * 30 in text for text in counting.texts) == 2

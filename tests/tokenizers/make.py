@@ -63,6 +63,8 @@ ODD = [
     "emoji 🎈👩‍👩‍👧 and flags 🇨🇭",
     "no\u00a0break and thin\u2009space",
     "dashes ---- ===== .... ....",
+    *(" ".join(letter * number for number in (3, 5, 7, 11, 13, 30)) for letter in "-=.a"),
+    *(" " * number + "x" for number in (3, 5, 7, 13)),
     "aaaaaaaaaaa bbbbbbb",
     "for i in range(10):\n    print(i)  # x[0]",
     "https://example.org/a?b=c&d=%20",
@@ -77,6 +79,8 @@ ODD = [
 def train(style: str, folder: Path) -> Path:
     rows = [json.loads(line) for line in (CORPUS / "passages.jsonl").open(encoding="utf-8")]
     lines = [line for row in rows for line in f"{row['title']}\n{row['text']}".splitlines()]
+    # Runs of one letter, whose merges overlap.
+    lines += [letter * number for letter in "-=. a" for number in range(1, 33)] * 4
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_prefix=str(folder / style),
