@@ -71,7 +71,7 @@ class ControlledTokenizer:
 
     Raises:
         NotAReflectionModel: the vocabulary lacks a token of
-            :data:`~selfcorrect_rag.reflection.CONTROL_TOKENS`.
+            :data:`~selfcorrect_rag.reflection.CONTROL_TOKENS`, or splits it.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
@@ -98,12 +98,15 @@ class ControlledTokenizer:
         self._prefix = [token_id for token_id in opening if token_id != self.eos_id]
         self._reader = Tokenizer.from_str(backend.to_str())
         self._writer, self._names = secretly_named(backend)
+        for token, token_id in self.control_ids.items():
+            if token_id not in self._writer.encode(f"x{self._names[token]}x").ids:
+                raise NotAReflectionModel(f"the tokenizer splits {token} where words are beside it")
         # A control token that takes spaces beside it, or that is looked for in normalized text,
         # makes what is around it depend on it.
         self._is_apart = not any(
             added[token][flag]
             for token in CONTROL_TOKENS
-            for flag in ("normalized", "lstrip", "rstrip", "single_word")
+            for flag in ("normalized", "lstrip", "rstrip")
         )
         self._recent: OrderedDict[_Stretch, _Ids] = OrderedDict()
         self._recent_tokens = 0
