@@ -280,6 +280,7 @@ def test_the_worker_ends_with_its_llm() -> None:
 
 SCRIPT = """
 import os, sys, threading
+from selfcorrect_rag.prompts import prompt_of
 from tests.conftest import talkative
 
 llm = talkative(bias=0.01)
@@ -306,6 +307,24 @@ asked = threading.Thread(target=llm.invoke, args=("Who?",), kwargs={"max_tokens"
 asked.daemon = True
 asked.start()
 while not llm._worker._calls: pass
+print("end")
+"""
+    )
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_the_interpreter_ends_while_the_worker_of_an_llm_that_is_gone_is_busy() -> None:
+    """As at the end of a command: nobody has the LLM any more, and its thread is in torch."""
+    done = run(
+        """
+import gc, time
+for _ in range(3):
+    left = talkative(bias=0.01)
+    call = left._job([prompt_of("Who? " * 60)] * 8, max_tokens=250).call
+    left._worker.submit(call)
+    while not call.rows[0].output.tokens: time.sleep(0.001)
+    del left
+gc.collect()
 print("end")
 """
     )

@@ -122,6 +122,7 @@ class Worker:
                 self._thread = threading.Thread(
                     target=_work, args=work, name="reflection-llm", daemon=True
                 )
+                _THREADS.add(self._thread)
                 self._thread.start()
             self._calls.add(call)
             self._waiting.put(call)
@@ -139,6 +140,8 @@ class Worker:
 
 
 _WORKERS: weakref.WeakSet[Worker] = weakref.WeakSet()
+_THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""Of workers that are gone too: each ends after the batch that it is at."""
 
 
 @atexit.register
@@ -146,6 +149,8 @@ def _close_all() -> None:
     """A thread that the interpreter stops in the middle of a forward pass can abort the process."""
     for worker in list(_WORKERS):
         worker.close()
+    for thread in list(_THREADS):
+        thread.join()
 
 
 def _begin_all() -> None:
