@@ -421,9 +421,34 @@ def test_what_was_encoded_is_not_encoded_again_and_what_is_kept_is_bounded(
     assert second.ids[: len(first.ids)] == first.ids
     assert [text.endswith("Jane Austen.") for text in counting.texts].count(True) == 1
     assert sum("Who wrote" in text for text in counting.texts) == 1
-    for letter in "bcd":  # what is used again and again stays, and what is not goes
+    for letter in "bcdefg":  # what is used again and again stays, and what is not goes
         controlled.encode([prompt(["Who wrote Emma?", "<paragraph>", letter * 30])])
     assert sum("Who wrote" in text for text in counting.texts) == 1
     assert controlled._recent_tokens == sum(len(i.ids) for i in controlled._recent.values()) <= 100
     controlled.encode([prompt(begun)])
     assert sum("a" * 30 in text for text in counting.texts) == 2
+
+
+def test_an_output_that_begins_with_text_is_learned_as_it_follows_the_prompt(
+    tmp_path: Path,
+) -> None:
+    """Some tokenizers put a space before a text that begins, and none before one that goes on."""
+    first = AutoTokenizer.from_pretrained(checkpoint(tmp_path, "llama", "slow", False))
+    row = GeneratorRow("Who?", "Emma[Utility:5]")
+    (example,) = generator_examples([row], ControlledTokenizer(first), 500).examples
+    whole = "### Instruction:\nWho?\n\n### Response:\nEmma[Utility:5]"
+    assert list(example["input_ids"]) == [*first(whole)["input_ids"], first.eos_token_id]
+    learned = [i for i in example["labels"] if i >= 0]
+    assert first.decode(learned) == "Emma[Utility:5]</s>"
+
+
+def test_a_prompt_keeps_its_ids_where_one_could_span_its_end() -> None:
+    tokenizer = with_tokens(control=APART, merges=[("Ċ", "E")])
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.backend_tokenizer.pre_tokenizer = pieces
+    asked = tokenizer("### Instruction:\nWho?\n\n### Response:\n")["input_ids"]
+    row = GeneratorRow("Who?", "Emma[Utility:5]")
+    (example,) = generator_examples([row], ControlledTokenizer(tokenizer), 500).examples
+    output = tokenizer("Emma[Utility:5]")["input_ids"]
+    assert list(example["input_ids"]) == [*asked, *output, tokenizer.eos_token_id]
+    assert sum(i >= 0 for i in example["labels"]) == len(output) + 1
