@@ -81,20 +81,22 @@ def train(style: str, folder: Path) -> Path:
     lines = [line for row in rows for line in f"{row['title']}\n{row['text']}".splitlines()]
     # Runs of one letter, whose merges overlap.
     lines += [letter * number for letter in "-=. a" for number in range(1, 33)] * 4
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_prefix=str(folder / style),
-        model_type="bpe",
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        allow_whitespace_only_pieces=True,
-        character_coverage=0.9995,
-        num_threads=1,
-        minloglevel=2,
-        **STYLES[style],
-    )
-    return folder / f"{style}.model"
+    path = folder / f"{style}.model"
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=file,
+            model_type="bpe",
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            allow_whitespace_only_pieces=True,
+            character_coverage=0.9995,
+            num_threads=1,
+            minloglevel=2,
+            **STYLES[style],
+        )
+    return path
 
 
 def save(style: str, model: Path) -> None:
