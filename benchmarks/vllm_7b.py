@@ -49,7 +49,7 @@ def questions(count: int, passage_tokens: int) -> list[Any]:
         {
             "question": f"Who wrote the book of number {number}?",
             "documents": [
-                Document(f"{number} {i}" + " one" * (passage_tokens - 4)) for i in range(PASSAGES)
+                Document(f"{number} {i}" + " the" * (passage_tokens - 4)) for i in range(PASSAGES)
             ],
         }
         for number in range(count)
