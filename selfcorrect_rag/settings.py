@@ -72,7 +72,7 @@ class SelfRAGSettings(Settings):
     threshold: float | None = knob(
         0.2,
         "Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; null "
-        "retrieves when the model's own choice is [Retrieval].",
+        "retrieves when [Retrieval] is the likelier.",
         "decide_retrieval",
         "generate_and_critique",
         ge=0,
@@ -88,12 +88,18 @@ class SelfRAGSettings(Settings):
     beam_width: int = knob(
         2, "Partial answers kept after each segment.", "beam_select", ge=1, le=32
     )
-    depth: int = knob(
-        7, "Most segments of an answer; 1 is the paper's short form.", "beam_select", ge=1, le=64
+    form: Literal["long", "short"] = knob(
+        "long",
+        "long: an answer of several segments, each with its own evidence; short: one whole answer"
+        " for each passage, written past retrieval tokens to its end (the paper's short form, which"
+        " closed sets take).",
+        "generate_and_critique",
     )
+    depth: int = knob(7, "Most segments of an answer in long form.", "beam_select", ge=1, le=64)
     segment_tokens: int = knob(
         100,
-        "Most tokens of a segment (the paper: 100; 50 for closed sets; 200 for bios).",
+        "Most tokens of a segment, or of an answer in short form (the paper: 100; 50 for closed "
+        "sets; 200 for bios).",
         "decide_retrieval",
         "generate_and_critique",
         "beam_select",
@@ -140,7 +146,7 @@ class SelfRAGSettings(Settings):
         le=1,
     )
     closed_set: bool = knob(
-        False, "Sum scores by answer and choose the best answer, with depth 1.", "beam_select"
+        False, "Sum scores by answer and choose the best answer, in short form.", "beam_select"
     )
     options: tuple[str, ...] = knob(
         (),
@@ -172,6 +178,11 @@ class SelfRAGSettings(Settings):
     def closed(self) -> bool:
         """Whether answers are summed (section 3.3, closed-set tasks)."""
         return self.closed_set or bool(self.options)
+
+    @property
+    def short(self) -> bool:
+        """Whether each candidate is a whole answer."""
+        return self.form == "short" or self.closed
 
 
 class CRAGSettings(Settings):

@@ -89,7 +89,9 @@ class Beam(TypedDict):
     segments: list[Candidate]
     score: float
     next: Step | None
-    """None where the beam has finished."""
+    """None where the beam has ended."""
+    cut: str | None
+    """Why it ended before the model finished it; None where that did not happen."""
     retrieved: list[int]
     """The passages that its next segment may read, best first."""
 

@@ -41,6 +41,7 @@ class ReflectionLLM(BaseLLM):
         choose: str | None = None,
         stop_at_retrieval: bool = False,
         prune_below: float | None = None,
+        critique: bool = False,
         **sampling: Any,
     ) -> list[Segment]:
         """Continue all prompts as one batch.
@@ -54,6 +55,7 @@ class ReflectionLLM(BaseLLM):
             stop_at_retrieval: end a continuation at the next token of the Retrieve group.
             prune_below: end a continuation whose first token is of the ISREL group with a score
                 below this; the best continuation of a batch always goes on.
+            critique: whether to criticise what is written, where that takes calls of its own.
             sampling: the backend's own sampling settings.
         """
 
@@ -81,18 +83,19 @@ class ReflectionLLM(BaseLLM):
         max_tokens: int | None = None,
         prune_below: float | None = None,
         critique: bool = True,
+        whole: bool = False,
         callbacks: Callbacks = None,
     ) -> list[Segment]:
         """Write one segment for each prompt, all in one batch.
 
-        A segment ends at the next retrieval token, at the model's end of text or at
-        ``max_tokens``. Without ``critique``, a backend that criticises in calls of their own saves
-        them; for others it is part of what the model writes.
+        A segment ends at the next retrieval token, or with ``whole`` only where the answer does,
+        at the model's end of text or at ``max_tokens``. Without ``critique``, a backend that
+        criticises in calls of their own saves them; for others it is part of what the model writes.
         """
         result = self.generate_prompt(
             list(prompts),
             callbacks=callbacks,
-            **_segment_options(max_tokens, prune_below, critique),
+            **_segment_options(max_tokens, prune_below, critique, whole),
         )
         return _segments_of(result)
 
@@ -103,13 +106,14 @@ class ReflectionLLM(BaseLLM):
         max_tokens: int | None = None,
         prune_below: float | None = None,
         critique: bool = True,
+        whole: bool = False,
         callbacks: Callbacks = None,
     ) -> list[Segment]:
         """The async twin of :meth:`generate_segments`."""
         result = await self.agenerate_prompt(
             list(prompts),
             callbacks=callbacks,
-            **_segment_options(max_tokens, prune_below, critique),
+            **_segment_options(max_tokens, prune_below, critique, whole),
         )
         return _segments_of(result)
 
@@ -151,15 +155,13 @@ class ReflectionLLM(BaseLLM):
 
 
 def _segment_options(
-    max_tokens: int | None, prune_below: float | None, critique: bool
+    max_tokens: int | None, prune_below: float | None, critique: bool, whole: bool
 ) -> dict[str, Any]:
-    options: dict[str, Any] = {"stop_at_retrieval": True}
+    options: dict[str, Any] = {"stop_at_retrieval": not whole, "critique": critique}
     if max_tokens is not None:
         options["max_tokens"] = max_tokens
     if prune_below is not None:
         options["prune_below"] = prune_below
-    if not critique:
-        options["critique"] = False
     return options
 
 

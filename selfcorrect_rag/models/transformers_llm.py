@@ -172,6 +172,7 @@ class TransformersReflectionLLM(ReflectionLLM):
         choose: str | None = None,
         stop_at_retrieval: bool = False,
         prune_below: float | None = None,
+        critique: bool = False,  # part of what the model writes, asked for or not
         temperature: float = 0.0,
         seed: int | None = None,
     ) -> "_Job":
