@@ -58,7 +58,7 @@ class ScriptedReflectionLLM(ReflectionLLM):
     write: Callable[[str], Segment]
     retrieval: float = 0.9
     """P(Retrieval) of the first decision; the rest is P(No Retrieval)."""
-    decision: dict[str, float] = {}
+    decision: dict[str, float] | None = None
     """The probabilities of the first decision, where more is to be said of them."""
     _calls: list[list[Prompt]] = PrivateAttr(default_factory=list)
     _options: list[dict[str, Any]] = PrivateAttr(default_factory=list)

@@ -95,7 +95,7 @@ def test_adaptive_retrieval(probability: float, threshold: float | None, retriev
     [
         (0.15, 0.05, 0.2, True),
         (0.01, 0.19, 0.2, False),  # 0.05 of the two
-        (0.04, 0.16, 0.2, False),  # equal to the threshold
+        (0.1, 0.1, 0.5, False),  # equal to the threshold
         (0.11, 0.09, None, True),
         (0.09, 0.11, None, False),
     ],
