@@ -1,7 +1,8 @@
 """Self-RAG (Algorithm 1) as a graph.
 
 read_question -> decide_retrieval -> retrieve -> generate_and_critique -> beam_select -> ...
--> write_answer. Each turn of the loop writes one segment on every beam; short form is depth 1.
+-> write_answer. Each turn of the loop writes one segment on every beam; in short form there is one
+turn, and a segment is a whole answer.
 """
 
 from collections.abc import Callable
