@@ -108,22 +108,34 @@ class SelfRAGSettings(Settings):
         le=4096,
     )
     weight_isrel: float = knob(
-        1.0, "Weight of the passage being relevant.", "generate_and_critique", ge=0, le=100
+        1.0,
+        "Weight of the passage being relevant.",
+        "generate_and_critique",
+        "beam_select",
+        ge=0,
+        le=100,
     )
     weight_issup: float = knob(
         1.0,
         "Weight of the segment being supported by its passage.",
         "generate_and_critique",
+        "beam_select",
         ge=0,
         le=100,
     )
     weight_isuse: float = knob(
-        0.5, "Weight of the answer being useful.", "generate_and_critique", ge=0, le=100
+        0.5,
+        "Weight of the answer being useful.",
+        "generate_and_critique",
+        "beam_select",
+        ge=0,
+        le=100,
     )
     weight_sequence: float = knob(
         1.0,
         "Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
         "generate_and_critique",
+        "beam_select",
         ge=0,
         le=100,
     )
@@ -131,6 +143,7 @@ class SelfRAGSettings(Settings):
         "mean",
         "How segment scores make a path's score; product is the official code's.",
         "generate_and_critique",
+        "beam_select",
     )
     hard_constraints: tuple[str, ...] = knob(
         (),
@@ -146,11 +159,16 @@ class SelfRAGSettings(Settings):
         le=1,
     )
     closed_set: bool = knob(
-        False, "Sum scores by answer and choose the best answer, in short form.", "beam_select"
+        False,
+        "Sum scores by answer and choose the best answer, in short form.",
+        "generate_and_critique",
+        "beam_select",
+        "write_answer",
     )
     options: tuple[str, ...] = knob(
         (),
         "The answers allowed in a closed set; implies closed_set.",
+        "generate_and_critique",
         "beam_select",
         "write_answer",
     )
