@@ -1,5 +1,6 @@
 """The segment beam: long answers, several paths, closed sets."""
 
+import asyncio
 import itertools
 import math
 from typing import Any
@@ -366,6 +367,39 @@ def test_no_candidate_gives_an_option() -> None:
     result, _ = ask(lambda prompt: segment("Perhaps.", RELEVANT), A, options=["yes", "no"])
     assert result["answer"] == "Perhaps."
     assert "none of the options" in result["notes"][0] or "no candidate" in result["notes"][0]
+
+
+def test_candidates_that_name_no_option_are_left_out_of_the_sum_and_counted() -> None:
+    said = {"A": "yes", "B": "Perhaps.", "C": "Yes."}
+
+    def write(prompt: str) -> Segment:
+        return segment(said[passage_of(prompt)], RELEVANT, mean_logprob=math.log(0.1))
+
+    result, _ = ask(write, A, B, document("C"), options=["yes", "no"])
+    assert result["options"] == {"yes": pytest.approx(2.0)}
+    assert result["notes"] == [
+        "1 of 3 candidates name none of the options: they do not count",
+    ]
+
+
+@pytest.mark.parametrize("run", ["invoke", "stream", "astream"])
+def test_the_reply_to_a_closed_question_says_what_the_answer_says(run: str) -> None:
+    llm = ScriptedReflectionLLM(write=lambda _: segment("(B) it is a metal", RELEVANT, FULL))
+    graph = create_self_rag(llm, lambda _: [A])
+    asked: Any = {"messages": [("human", "Which?")]}
+    context: Any = {"options": ["A", "B"]}
+    result = graph.invoke(asked, context=context)
+    assert result["answer"] == "B"
+    assert result["cited_answer"] == result["messages"][-1].content == "B [1]"
+
+    async def chunks() -> list[Any]:
+        stream = graph.astream(asked, context=context, stream_mode="messages")
+        return [chunk async for chunk in stream]
+
+    if run != "invoke":
+        stream = graph.stream(asked, context=context, stream_mode="messages")
+        streamed = asyncio.run(chunks()) if run == "astream" else list(stream)
+        assert "".join(message.content for message, _ in streamed) == "B [1]"
 
 
 @pytest.mark.parametrize(
