@@ -5,11 +5,9 @@ Incorrect rewrites the question and searches the web, Ambiguous does both side b
 recompose_knowledge -> generate.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -27,6 +25,7 @@ from selfcorrect_rag.nodes.refine_strips import refine_strips, select_web_strips
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.rewrite_query import rewrite_query
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
 
@@ -35,7 +34,7 @@ CRAG = CompiledStateGraph[CRAGState, CRAGSettings, CRAGInput, CRAGOutput]
 
 def create_crag(
     llm: Runnable[Any, Any],
-    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    retriever: Retriever,
     evaluator: RetrievalEvaluator,
     web_search: WebSearch,
     *,
@@ -52,7 +51,8 @@ def create_crag(
 
     Args:
         llm: any LangChain LLM or chat model, which writes the answer.
-        retriever: any LangChain retriever, or a function from a query to documents.
+        retriever: any LangChain retriever, or a function from a query to documents; see
+            :data:`~selfcorrect_rag.search.retriever.Retriever`.
         evaluator: what grades documents and strips, such as
             :class:`~selfcorrect_rag.models.T5Evaluator`.
         web_search: such as :class:`~selfcorrect_rag.search.TavilyWebSearch`, or a retriever that
@@ -68,9 +68,7 @@ def create_crag(
         interrupt_after: nodes to pause after.
         name: as shown in traces.
     """
-    settings = settings or CRAGSettings()
-    if not isinstance(retriever, Runnable):
-        retriever = RunnableLambda(retriever)
+    settings = CRAGSettings.of(settings)
     graph = StateGraph(
         CRAGState, context_schema=CRAGSettings, input_schema=CRAGInput, output_schema=CRAGOutput
     )
@@ -93,7 +91,7 @@ def create_crag(
 
 def add_correction(
     graph: StateGraph[Any, Any, Any, Any],
-    retriever: Runnable[str, list[Document]],
+    retriever: Retriever,
     evaluator: RetrievalEvaluator,
     web: WebSearch,
     rewriter: Runnable[Any, Any] | None,
@@ -104,7 +102,7 @@ def add_correction(
 
     They begin at ``retrieve`` and end at ``recompose_knowledge``.
     """
-    graph.add_node("retrieve", retrieve_documents(retriever, settings))
+    graph.add_node("retrieve", retrieve_documents(AnyRetriever(retriever), settings))
     for name, step in (
         ("grade_documents", grade_documents(evaluator, settings)),
         ("refine_strips", refine_strips(evaluator, settings)),

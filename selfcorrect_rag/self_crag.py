@@ -5,11 +5,9 @@ read_knowledge -> generate_and_critique -> beam_select -> ... -> write_answer. W
 evidence skips CRAG; later segments read the same knowledge.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -28,6 +26,7 @@ from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_knowledge import read_knowledge
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.write_answer import write_answer
+from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import SelfCRAGSettings
 from selfcorrect_rag.state import blank_self_rag
@@ -37,7 +36,7 @@ SelfCRAG = CompiledStateGraph[SelfCRAGState, SelfCRAGSettings, CRAGInput, SelfCR
 
 def create_self_crag(
     llm: ReflectionLLM | Runnable[Any, Any],
-    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    retriever: Retriever,
     evaluator: RetrievalEvaluator,
     web_search: WebSearch,
     *,
@@ -60,9 +59,7 @@ def create_self_crag(
         TypeError: ``llm`` is no LangChain model.
     """
     llm = reflecting(llm)
-    settings = settings or SelfCRAGSettings()
-    if not isinstance(retriever, Runnable):
-        retriever = RunnableLambda(retriever)
+    settings = SelfCRAGSettings.of(settings)
     graph = StateGraph(
         SelfCRAGState,
         context_schema=SelfCRAGSettings,

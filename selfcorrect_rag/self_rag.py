@@ -5,11 +5,9 @@ read_question -> decide_retrieval -> retrieve -> generate_and_critique -> beam_s
 turn, and a segment is a whole answer.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -25,6 +23,7 @@ from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.write_answer import write_answer
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import (
     SelfRAGInput,
@@ -38,7 +37,7 @@ SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRA
 
 def create_self_rag(
     llm: ReflectionLLM | Runnable[Any, Any],
-    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    retriever: Retriever,
     *,
     follow_up: Runnable[Any, Any] | None = None,
     settings: SelfRAGSettings | None = None,
@@ -54,7 +53,8 @@ def create_self_rag(
         llm: a model that reflects, e.g.
             :class:`~selfcorrect_rag.models.TransformersReflectionLLM`. Any other chat model or LLM
             is wrapped (:class:`~selfcorrect_rag.models.PromptedReflectionLLM`), and notes say so.
-        retriever: any LangChain retriever, or a function from a query to documents.
+        retriever: any LangChain retriever, or a function from a query to documents; see
+            :data:`~selfcorrect_rag.search.retriever.Retriever`.
         follow_up: a chat model that rewrites questions of later turns to stand alone, from the
             ``messages`` before them; None answers each as it is.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
@@ -74,9 +74,7 @@ def create_self_rag(
         TypeError: ``llm`` is no LangChain model.
     """
     llm = reflecting(llm)
-    settings = settings or SelfRAGSettings()
-    if not isinstance(retriever, Runnable):
-        retriever = RunnableLambda(retriever)
+    settings = SelfRAGSettings.of(settings)
     graph = StateGraph(
         SelfRAGState,
         context_schema=SelfRAGSettings,
@@ -88,7 +86,7 @@ def create_self_rag(
     graph.add_node(
         "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
     )
-    graph.add_node("retrieve", retrieve(retriever, settings))
+    graph.add_node("retrieve", retrieve(AnyRetriever(retriever), settings))
     graph.add_node(
         "generate_and_critique", cached(generate_and_critique(llm, settings), cache, llm, settings)
     )

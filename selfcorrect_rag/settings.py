@@ -1,11 +1,13 @@
 """The knobs of one run, passed as LangGraph context."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selfcorrect_rag.controls import add_controls
+from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.reflection import TOKENS, Group, Weights
 from selfcorrect_rag.thresholds import Thresholds
 
@@ -21,9 +23,16 @@ def knob(default: Any, description: str, *nodes: str, ge: Any = None, le: Any = 
 
 
 class Settings(BaseModel):
-    """What the knobs of all graphs share."""
+    """What the knobs of all graphs share.
+
+    Raises:
+        BadSettings: a knob that the graph does not have, or a value out of its bounds.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=add_controls)
+
+    graph: ClassVar[str] = "every graph"
+    """Whose settings they are, as messages call it."""
 
     max_model_calls: int | None = knob(
         None,
@@ -38,30 +47,94 @@ class Settings(BaseModel):
         le=100_000_000,
     )
 
+    def __init__(self, **knobs: Any) -> None:
+        """The knobs that are given, and the defaults of the rest."""
+        self._refuse_unknown(knobs)
+        try:
+            super().__init__(**knobs)
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = first["msg"].removeprefix("Value error, ")
+            name = str(first["loc"][0]) if first["loc"] else ""
+            raise BadSettings(reason, name) from error
+
     @property
     def is_limited(self) -> bool:
         """Whether something bounds what a question costs."""
         return self.max_model_calls is not None or self.max_tokens is not None
 
-    def merged(self, context: object) -> Self:
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """Settings of this graph from what a factory was given; None is the defaults.
+
+        Raises:
+            BadSettings: they are another graph's; see :meth:`merged`.
+        """
+        return cls(**cls._taken(given, nested=False))
+
+    def merged(self, context: object, *, nested: bool) -> Self:
         """These settings with what a run's context sets on top.
 
-        A context may be None, a dict (perhaps a parent graph's, with keys of its own), settings of
-        this kind, or somebody else's object, which says nothing about us.
+        Args:
+            context: None, a dict of knobs, settings of this graph or of one that is made of it
+                (Self-CRAG's are CRAG's and Self-RAG's too). Where the graph is nested it may also
+                be the parent's: an object of its own says nothing, and keys of its own are left.
+            nested: whether the graph runs inside another, which it shares the context with.
+
+        Raises:
+            BadSettings: the context is settings of another graph. Where the graph is not nested:
+                it is no settings at all, or it sets what the graph does not have.
         """
-        if isinstance(context, type(self)):
-            own_names = context.model_fields_set & type(self).model_fields.keys()
-            given = {name: getattr(context, name) for name in own_names}
-        elif isinstance(context, Mapping):
-            given = {k: v for k, v in context.items() if k in type(self).model_fields}
-        else:
+        taken = self._taken(context, nested=nested)
+        if not taken:
             return self
         own = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**{**own, **given})
+        return type(self)(**{**own, **taken})
+
+    @classmethod
+    def _taken(cls, given: object, *, nested: bool) -> dict[str, Any]:
+        """What ``given`` sets of this graph."""
+        if isinstance(given, Settings):
+            if not (isinstance(given, cls) or issubclass(cls, type(given))):
+                raise BadSettings(
+                    f"{type(given).__name__} is for {given.graph}, and this is {cls.graph}: give "
+                    f"{cls.__name__}, or a dict of some of its knobs"
+                )
+            knobs = {name: getattr(given, name) for name in given.model_fields_set}
+            foreign = _names_of_graphs(type(given))
+        elif isinstance(given, Mapping):
+            knobs, foreign = dict(given), set(given)
+        elif given is None or nested:
+            return {}
+        else:
+            raise BadSettings(
+                f"{type(given).__name__} holds no settings of {cls.graph}: give {cls.__name__}, or "
+                "a dict of some of its knobs"
+            )
+        if not nested:
+            cls._refuse_unknown(name for name in knobs if name in foreign)
+        return {name: value for name, value in knobs.items() if name in cls.model_fields}
+
+    @classmethod
+    def _refuse_unknown(cls, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in cls.model_fields:
+                known = list(cls.model_fields)
+                near = difflib.get_close_matches(str(name), known, n=1)
+                meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+                raise BadSettings(f"{cls.graph} has no such knob; {meant}", str(name))
+
+
+def _names_of_graphs(kind: type[Settings]) -> set[str]:
+    """The knobs of ``kind`` that are some graph's; what a subclass adds is its author's."""
+    ours = (c for c in kind.__mro__ if issubclass(c, Settings) and "graph" in vars(c))
+    return {name for c in ours for name in c.model_fields}
 
 
 class SelfRAGSettings(Settings):
     """Self-RAG's inference-time knobs; defaults are those of section 4.3 where it gives one."""
+
+    graph = "Self-RAG"
 
     mode: Literal["adaptive", "always", "never"] = knob(
         "adaptive",
@@ -206,6 +279,8 @@ class SelfRAGSettings(Settings):
 class CRAGSettings(Settings):
     """CRAG's knobs; defaults are those of appendix B.2 where it gives one."""
 
+    graph = "CRAG"
+
     passages: int = knob(
         10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100
     )
@@ -276,16 +351,20 @@ class CRAGSettings(Settings):
         """Those of a run, where ``own`` are the evaluator's.
 
         Raises:
-            ValueError: together they are none, as where the lower is above the upper.
+            BadSettings: together they are none, as where the lower is above the upper.
         """
-        return Thresholds(
-            upper=own.upper if self.upper is None else self.upper,
-            lower=own.lower if self.lower is None else self.lower,
-        )
+        upper = own.upper if self.upper is None else self.upper
+        lower = own.lower if self.lower is None else self.lower
+        try:
+            return Thresholds(upper=upper, lower=lower)
+        except ValueError as error:
+            raise BadSettings(str(error)) from error
 
 
 class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
     """The knobs of both, and how CRAG's knowledge becomes Self-RAG's passages."""
+
+    graph = "Self-CRAG"
 
     passages: int = knob(
         10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from pydantic import ValidationError
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
-from selfcorrect_rag.errors import MissingExtra, NoQuestion, RetrievalFailed
+from selfcorrect_rag.errors import BadSettings, MissingExtra, NoQuestion, RetrievalFailed
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.state import Segment
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, passage_of, segment
@@ -88,9 +87,10 @@ def test_a_retriever_that_raises_at_once_is_named_with_its_cause() -> None:
     ],
 )
 def test_knobs_out_of_bounds_are_refused_by_name(knob: str, value: Any) -> None:
-    with pytest.raises(ValidationError, match=knob if knob != "hard_constraints" else "Retrieval"):
+    says = knob if knob != "hard_constraints" else "Retrieval"
+    with pytest.raises(BadSettings, match=says):
         SelfRAGSettings(**{knob: value})
-    with pytest.raises(ValidationError):
+    with pytest.raises(BadSettings, match=says):
         graph_over().invoke({"question": "Who?"}, context={knob: value})
 
 

@@ -9,7 +9,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
 from selfcorrect_rag.agents.support import Support, missing_support
-from selfcorrect_rag.agents.tool import inside
+from selfcorrect_rag.agents.tool import check_context, inside
 from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.prompts import as_text, numbered_document
@@ -70,8 +70,12 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
                 :func:`~selfcorrect_rag.agents.missing_support`; None never refuses.
             refusal: what the agent says where that is missing.
             context: settings of every run. The agent's own context is not the graph's.
+
+        Raises:
+            BadSettings: ``context`` is another graph's, or sets what the graph does not have.
         """
         super().__init__()
+        check_context(graph, context)
         self._graph = inside(graph)
         self._support: Support | None = support
         self._refusal = refusal

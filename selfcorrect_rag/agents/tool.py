@@ -51,11 +51,14 @@ def as_tool(
             each. By default that is not the graph's.
 
     Raises:
+        BadSettings: ``context`` is another graph's, or sets what the graph does not have.
         CallsMixed: at a call, where that has happened.
         ToolException: at a call, for any :class:`~selfcorrect_rag.errors.SelfCorrectError`. The
             tool catches it: the model reads the error's message in place of an answer.
     """
     inner = inside(graph)
+    if context != "agent":
+        check_context(graph, context)
     # None would hand the agent's own context on to the graph.
     settings: Any = None if context == "agent" else context if context is not None else {}
 
@@ -82,6 +85,16 @@ def as_tool(
         response_format="content_and_artifact",
         handle_tool_error=True,
     )
+
+
+def check_context(graph: CompiledStateGraph[Any, Any, Any, Any], context: object) -> None:
+    """Refuse settings that are not the graph's before anybody asks it something.
+
+    Raises:
+        BadSettings: they are not.
+    """
+    settings: Any = graph.context_schema
+    settings.of(context)
 
 
 def inside(graph: CompiledStateGraph[Any, Any, Any, Any]) -> CompiledStateGraph[Any, Any, Any, Any]:

@@ -12,6 +12,7 @@ from langchain_core.callbacks import (
 from langchain_core.language_models.llms import BaseLLM
 from langchain_core.outputs import Generation, LLMResult
 
+from selfcorrect_rag.models.identity import described
 from selfcorrect_rag.prompts import Prompt, prompt_of
 from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Segment
@@ -30,6 +31,15 @@ class ReflectionLLM(BaseLLM):
 
     max_tokens: int = 100
     """Most tokens generated where a call does not say."""
+
+    @property
+    def identity(self) -> str:
+        """What tells it from models that may write otherwise, for results that are kept.
+
+        By default its ``_identifying_params`` and its fields, or the object itself where a backend
+        gives none.
+        """
+        return described(self)
 
     @abstractmethod
     def _segments(

@@ -6,19 +6,18 @@ with another threshold would get the old one's result.
 
 import hashlib
 import json
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.language_models import BaseChatModel, BaseLLM
 from langchain_core.messages import HumanMessage
-from langchain_core.runnables import RunnableBinding, ensure_config
+from langchain_core.runnables import Runnable, ensure_config
 from langgraph.cache.base import BaseCache, FullKey
 
 from selfcorrect_rag.costs import known_tokens, total
 from selfcorrect_rag.events import Cached
-from selfcorrect_rag.models.t5_evaluator import T5Evaluator
+from selfcorrect_rag.models.identity import identity
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.settings import Settings
 
@@ -34,11 +33,10 @@ def cached(
     """The node; with a cache, one whose result is taken from there if it has been given before.
 
     Results are the same where the model, all settings of the run and the state are, ``messages``
-    aside, and what was spent where nothing limits it. Models are told apart as LangChain's own
-    caches do, evaluators by name and thresholds; a model that has no such identity shares nothing
-    with other graphs. A result that was found is announced by the event ``cached``, and not by
-    those of the node; it adds no call and no tokens to what the run has cost. Errors are never
-    kept.
+    aside, and what was spent where nothing limits it. Models and evaluators are told apart by
+    :func:`~selfcorrect_rag.models.identity.identity`, evaluators by their thresholds too. A result
+    that was found is announced by the event ``cached``, and not by those of the node; it adds no
+    call and no tokens to what the run has cost. Errors are never kept.
 
     Args:
         node: one that is a function of state and settings, but for what ``model`` makes of them.
@@ -48,13 +46,20 @@ def cached(
     """
     if cache is None:
         return node
-    store, identity = cache, _identity(model)
+    store, asks = cache, identity(model)
 
     def key(state: Mapping[str, Any]) -> FullKey:
         rest = {name: value for name, value in state.items() if name not in ("messages", *SPENT)}
         run_settings = current(settings)
         spent = _spent(state) if run_settings.is_limited else None
-        parts = [identity, run_settings.model_dump(mode="json"), _asked(state), spent, rest]
+        parts = [
+            asks,
+            _read_with(model),
+            run_settings.model_dump(mode="json"),
+            _asked(state),
+            spent,
+            rest,
+        ]
         text = json.dumps(parts, default=_plain, sort_keys=True)
         return (*NAMESPACE, _name()), hashlib.sha256(text.encode()).hexdigest()
 
@@ -107,16 +112,14 @@ def _kept(update: Update) -> Update:
     return {**update, "messages": replies}
 
 
-def _identity(model: object) -> str:
-    if isinstance(model, RunnableBinding):
-        return f"{_identity(model.bound)} {model.kwargs}"
-    if isinstance(model, BaseChatModel):
-        return model._get_llm_string()
-    if isinstance(model, BaseLLM):
-        return json.dumps(model.asdict(), default=repr, sort_keys=True)
-    if isinstance(model, T5Evaluator):
-        return f"{model.name} {model.thresholds}"
-    return uuid.uuid4().hex
+def _read_with(model: object) -> tuple[object, dict[str, Any]]:
+    """What else than its identity a model's result depends on, at a run."""
+    if isinstance(model, RetrievalEvaluator):
+        return model.thresholds, {}
+    if not isinstance(model, Runnable):
+        return None, {}
+    given = ensure_config().get("configurable", {})
+    return None, {spec.id: given.get(spec.id) for spec in model.config_specs}
 
 
 def _plain(value: object) -> Any:

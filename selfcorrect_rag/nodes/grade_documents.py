@@ -6,7 +6,12 @@ from dataclasses import asdict
 from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.crag_state import CRAGState, Grade
 from selfcorrect_rag.events import Graded
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
+from selfcorrect_rag.models.retrieval_evaluator import (
+    RetrievalEvaluator,
+    agrade,
+    grade,
+    titled,
+)
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
@@ -34,7 +39,7 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
         if limit := _limit(state, chosen, calls):
             return _ungraded(state, chosen, limit)
         with counted_calls(calls):
-            scores = evaluator.score(state["question"], texts)
+            scores = grade(evaluator, state["question"], texts)
         return _update(state, chosen, evaluator, scores)
 
     async def arun(state: CRAGState) -> Update:
@@ -43,7 +48,7 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
         if limit := _limit(state, chosen, calls):
             return _ungraded(state, chosen, limit)
         with counted_calls(calls):
-            scores = await evaluator.ascore(state["question"], texts)
+            scores = await agrade(evaluator, state["question"], texts)
         return _update(state, chosen, evaluator, scores)
 
     return Node(run, arun)

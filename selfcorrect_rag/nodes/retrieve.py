@@ -3,25 +3,24 @@
 from collections.abc import Sequence
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag import events
-from selfcorrect_rag.errors import RetrievalFailed
+from selfcorrect_rag.errors import NoDocument, RetrievalFailed
 from selfcorrect_rag.events import Retrieved
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
+from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState
 
-Retriever = Runnable[str, list[Document]]
 
-
-def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGState]:
+def retrieve(retriever: AnyRetriever, settings: SelfRAGSettings) -> Node[SelfRAGState]:
     """Retrieve with (question, previous segment) for each beam (Algorithm 1, line 4).
 
     Beams with the same previous segment share one query. Passages given by the caller are used
     instead, without a call. A retriever that fails before anything is written fails the run; later
-    it only ends the beams that asked, and a note says so.
+    it only ends the beams that asked, and a note says so. One that gives what are no documents
+    fails the run at any time.
     """
 
     def run(state: SelfRAGState) -> Update:
@@ -100,7 +99,8 @@ def _title(document: Document) -> str:
 
 
 def _failed(state: SelfRAGState, error: Exception) -> Update:
-    if isinstance(error, GraphBubbleUp):  # an interrupt inside the retriever is no failure
+    # An interrupt inside the retriever is no failure; what gives no documents never will.
+    if isinstance(error, GraphBubbleUp | NoDocument):
         raise error
     reason = f"retrieval failed: {type(error).__name__}: {error}"
     if not any(beam["segments"] for beam in state["beams"]):

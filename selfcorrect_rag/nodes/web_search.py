@@ -7,6 +7,8 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
 from selfcorrect_rag.crag_state import CRAGState
+from selfcorrect_rag.documents import aas_documents, as_documents
+from selfcorrect_rag.errors import NoDocument
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.search.web_search import WebSearch
@@ -16,7 +18,8 @@ REFUSED = "the search was not approved"
 
 
 def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
-    """Search with the rewritten query (section 4.5). A search that fails loses nothing else.
+    """Search with the rewritten query (section 4.5). A search that fails loses nothing else; one
+    that gives what are no documents fails the run.
 
     With ``approve_search`` the run pauses before anything leaves the machine. Resume with true or
     "yes", with false or "no", or with another query.
@@ -28,7 +31,8 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
         if query is None:
             return _failed(web, REFUSED, state["web_query"])
         try:
-            return _update(web, query, web.search(query, chosen.web_results))
+            found = as_documents(web.search(query, chosen.web_results), web.name)
+            return _update(web, query, found)
         except Exception as error:
             return _raised(web, error, query)
 
@@ -38,7 +42,8 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
         if query is None:
             return _failed(web, REFUSED, state["web_query"])
         try:
-            return _update(web, query, await web.asearch(query, chosen.web_results))
+            found = await aas_documents(web.asearch(query, chosen.web_results), web.name)
+            return _update(web, query, found)
         except Exception as error:
             return _raised(web, error, query)
 
@@ -74,6 +79,6 @@ def _failed(web: WebSearch, reason: str, query: str) -> Update:
 
 
 def _raised(web: WebSearch, error: Exception, query: str) -> Update:
-    if isinstance(error, GraphBubbleUp):
+    if isinstance(error, GraphBubbleUp | NoDocument):  # what gives no documents never will
         raise error
     return _failed(web, f"{type(error).__name__}: {error}", query)
