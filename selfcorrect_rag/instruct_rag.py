@@ -32,6 +32,7 @@ from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.read_rationale import read_rationale
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.write_rationale import write_rationale
+from selfcorrect_rag.turns import with_turns
 
 InstructRAG = CompiledStateGraph[
     InstructRAGState, InstructRAGSettings, InstructRAGInput, InstructRAGOutput
@@ -104,13 +105,14 @@ def create_instruct_rag(
     graph.add_edge("choose_demonstrations", "write_rationale")
     graph.add_edge("write_rationale", "read_rationale")
     graph.add_edge("read_rationale", END)
-    return graph.compile(
+    compiled = graph.compile(
         checkpointer=checkpointer,
         cache=cache,
         interrupt_before=interrupt_before,
         interrupt_after=interrupt_after,
         name=name,
     )
+    return with_turns(compiled)
 
 
 def _by_mode(state: InstructRAGState) -> str:

@@ -31,6 +31,7 @@ from selfcorrect_rag.state import (
     SelfRAGState,
     blank_self_rag,
 )
+from selfcorrect_rag.turns import with_turns
 
 SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRAGOutput]
 
@@ -107,13 +108,14 @@ def create_self_rag(
         "beam_select", _next_segment, ["retrieve", "generate_and_critique", "write_answer"]
     )
     graph.add_edge("write_answer", END)
-    return graph.compile(
+    compiled = graph.compile(
         checkpointer=checkpointer,
         cache=cache,
         interrupt_before=interrupt_before,
         interrupt_after=interrupt_after,
         name=name,
     )
+    return with_turns(compiled)
 
 
 def _next_segment(state: SelfRAGState) -> str:

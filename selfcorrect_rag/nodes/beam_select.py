@@ -44,7 +44,8 @@ def beam_select(
                     settled=len(settled(update["beams"])),
                 )
             )
-            _say(state, update["beams"], cast(Mapping[str, Any], state)[source])
+            if not chosen.closed:
+                _say(state, update["beams"], cast(Mapping[str, Any], state)[source])
         return {**update, "depth": state["depth"] + 1}
 
     return plain_node(run)

@@ -7,7 +7,7 @@ from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.nodes.beam_select import closed_answer
 from selfcorrect_rag.nodes.citing import citations_of, cited_text, settled
-from selfcorrect_rag.nodes.reply import reply, say
+from selfcorrect_rag.nodes.reply import kept, say
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState, Source
 
@@ -19,17 +19,18 @@ def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node
     """
 
     def run(state: SelfRAGState) -> Update:
-        best = state["beams"][0]
+        chosen, best = current(settings), state["beams"][0]
         citations = citations_of(best["segments"], cast(Mapping[str, Any], state)[source])
         answer = " ".join(segment["text"] for segment in best["segments"])
         cited = cited_text(best["segments"], citations)
         if state["options"]:
             # A closed set is answered by the option itself.
-            option = closed_answer(best["segments"][0]["text"], current(settings).options)
+            option = closed_answer(best["segments"][0]["text"], chosen.options)
             answer = option or answer
         path = [(s["depth"], s["beam"], s["passage"]) for s in best["segments"]]
-        said = cited_text(settled(state["beams"]), citations)
-        say(state, cited[len(said) :] if said else "")
+        # Of a closed set, whose answer is the option, nothing was said before.
+        said = "" if chosen.closed else cited_text(settled(state["beams"]), citations)
+        say(state, cited[len(said) :])
         emit(Answered(event="answered", answer=answer, citations=len(citations)))
         return {
             "answer": answer,
@@ -40,8 +41,8 @@ def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node
                 {**c, "chosen": (c["depth"], c["beam"], c["passage"]) in path}
                 for c in state["candidates"]
             ],
-            "notes": [*state["notes"], *_cut(best, current(settings))],
-            **reply(state, cited),
+            "notes": [*state["notes"], *_cut(best, chosen)],
+            **kept(state, cited),
         }
 
     return plain_node(run)
