@@ -31,7 +31,7 @@ from selfcorrect_rag.nodes.web_search import after_search, approval
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.turns import with_turns
+from selfcorrect_rag.turns import TurnGraph
 
 CRAG = CompiledStateGraph[CRAGState, CRAGSettings, CRAGInput, CRAGOutput]
 
@@ -78,7 +78,7 @@ def create_crag(
     def blank() -> Update:
         return {**blank_crag(), **approval(settings)}
 
-    graph = StateGraph(
+    graph = TurnGraph(
         CRAGState, context_schema=CRAGSettings, input_schema=CRAGInput, output_schema=CRAGOutput
     )
     graph.add_node("read_question", read_question(blank))
@@ -89,14 +89,13 @@ def create_crag(
     graph.add_edge(asked, "retrieve")
     graph.add_edge("recompose_knowledge", "generate")
     graph.add_edge("generate", END)
-    compiled = graph.compile(
+    return graph.compile(
         checkpointer=checkpointer,
         cache=cache,
         interrupt_before=interrupt_before,
         interrupt_after=interrupt_after,
         name=name,
     )
-    return with_turns(compiled)
 
 
 def add_correction(

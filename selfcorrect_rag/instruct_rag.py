@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import Runnable, RunnableLambda
 from langgraph.cache.base import BaseCache
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
@@ -32,7 +32,7 @@ from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.read_rationale import read_rationale
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.write_rationale import write_rationale
-from selfcorrect_rag.turns import with_turns
+from selfcorrect_rag.turns import TurnGraph
 
 InstructRAG = CompiledStateGraph[
     InstructRAGState, InstructRAGSettings, InstructRAGInput, InstructRAGOutput
@@ -82,7 +82,7 @@ def create_instruct_rag(
         mode = current(defaults).mode or defaults.mode or ("icl" if demonstrations else "instruct")
         return blank_instruct_rag(mode)
 
-    graph = StateGraph(
+    graph = TurnGraph(
         InstructRAGState,
         context_schema=InstructRAGSettings,
         input_schema=InstructRAGInput,
@@ -105,14 +105,13 @@ def create_instruct_rag(
     graph.add_edge("choose_demonstrations", "write_rationale")
     graph.add_edge("write_rationale", "read_rationale")
     graph.add_edge("read_rationale", END)
-    compiled = graph.compile(
+    return graph.compile(
         checkpointer=checkpointer,
         cache=cache,
         interrupt_before=interrupt_before,
         interrupt_after=interrupt_after,
         name=name,
     )
-    return with_turns(compiled)
 
 
 def _by_mode(state: InstructRAGState) -> str:

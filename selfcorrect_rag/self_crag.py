@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
 from langgraph.cache.base import BaseCache
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
@@ -33,7 +33,7 @@ from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import SelfCRAGSettings
 from selfcorrect_rag.state import blank_self_rag
-from selfcorrect_rag.turns import with_turns
+from selfcorrect_rag.turns import TurnGraph
 
 SelfCRAG = CompiledStateGraph[SelfCRAGState, SelfCRAGSettings, CRAGInput, SelfCRAGOutput]
 
@@ -70,7 +70,7 @@ def create_self_crag(
     def blank() -> Update:
         return {**blank_crag(), **blank_self_rag(), **approval(settings)}
 
-    graph = StateGraph(
+    graph = TurnGraph(
         SelfCRAGState,
         context_schema=SelfCRAGSettings,
         input_schema=CRAGInput,
@@ -102,14 +102,13 @@ def create_self_crag(
         ["retrieve", "read_knowledge", "generate_and_critique", "write_answer"],
     )
     graph.add_edge("write_answer", END)
-    compiled = graph.compile(
+    return graph.compile(
         checkpointer=checkpointer,
         cache=cache,
         interrupt_before=interrupt_before,
         interrupt_after=interrupt_after,
         name=name,
     )
-    return with_turns(compiled)
 
 
 def _first_segment(state: SelfCRAGState) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
 from langgraph.cache.base import BaseCache
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
@@ -31,7 +31,7 @@ from selfcorrect_rag.state import (
     SelfRAGState,
     blank_self_rag,
 )
-from selfcorrect_rag.turns import with_turns
+from selfcorrect_rag.turns import TurnGraph
 
 SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRAGOutput]
 
@@ -77,7 +77,7 @@ def create_self_rag(
     settings = settings or SelfRAGSettings()
     if not isinstance(retriever, Runnable):
         retriever = RunnableLambda(retriever)
-    graph = StateGraph(
+    graph = TurnGraph(
         SelfRAGState,
         context_schema=SelfRAGSettings,
         input_schema=SelfRAGInput,
@@ -108,14 +108,13 @@ def create_self_rag(
         "beam_select", _next_segment, ["retrieve", "generate_and_critique", "write_answer"]
     )
     graph.add_edge("write_answer", END)
-    compiled = graph.compile(
+    return graph.compile(
         checkpointer=checkpointer,
         cache=cache,
         interrupt_before=interrupt_before,
         interrupt_after=interrupt_after,
         name=name,
     )
-    return with_turns(compiled)
 
 
 def _next_segment(state: SelfRAGState) -> str:

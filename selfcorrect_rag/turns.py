@@ -6,33 +6,36 @@ which has the input as it came, writes down what it asks.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, convert_to_messages
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph._internal._constants import NS_SEP
 from langgraph.channels.binop import _get_overwrite
 from langgraph.constants import START
-from langgraph.graph.state import CompiledStateGraph
+from langgraph.graph.state import CompiledStateGraph as Compiled
+from langgraph.graph.state import StateGraph
 from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
+from langgraph.typing import ContextT, InputT, OutputT, StateT
 
 from selfcorrect_rag.errors import BadInput, NoQuestion
 from selfcorrect_rag.prompts import as_text
 from selfcorrect_rag.state import Input, Turn
 
-Graph = TypeVar("Graph", bound=CompiledStateGraph[Any, Any, Any, Any])
-
 KEYS = tuple(Input.__annotations__)
 ASK = 'give {"question": "..."}, or messages that end with a human message'
 
 
-def with_turns(graph: Graph) -> Graph:
-    """The graph, whose ``__start__`` writes ``turn`` and refuses an input that asks nothing.
+class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
+    """A graph whose ``__start__`` writes ``turn`` too, and refuses an input that asks nothing.
 
     What is refused does not enter the thread.
     """
-    graph.nodes[START].writers.append(_WriteTurn())
-    return graph
+
+    def compile(self, *args: Any, **kwargs: Any) -> Compiled[StateT, ContextT, InputT, OutputT]:
+        compiled = super().compile(*args, **kwargs)
+        compiled.nodes[START].writers.append(_WriteTurn())
+        return compiled
 
 
 class _WriteTurn(Runnable[Any, Any]):
