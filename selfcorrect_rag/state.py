@@ -143,7 +143,7 @@ class Asked(TypedDict, total=False):
     turn: Annotated[Turn, EphemeralValue]
     """Written at ``__start__``, read by ``read_question``, and gone after it."""
     asked_by: str | None
-    """The id of the message that asked; None where ``question`` did."""
+    """The id of the message that asked, empty if it has none; None where ``question`` did."""
     reply_id: str
     """The id of the message that the answer is streamed as."""
 

@@ -34,12 +34,12 @@ class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled[StateT, ContextT, InputT, OutputT]:
         compiled = super().compile(*args, **kwargs)
-        compiled.nodes[START].writers.append(_WriteTurn())
+        compiled.nodes[START].writers.insert(0, _WriteTurn())
         return compiled
 
 
 class _WriteTurn(Runnable[Any, Any]):
-    """The last of what ``__start__`` does with the input of a turn."""
+    """The first that ``__start__`` does with the input of a turn: before it writes any of it."""
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         config = config or {}

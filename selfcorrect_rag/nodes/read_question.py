@@ -24,9 +24,10 @@ def read_question(blank: Callable[[], Update]) -> Node[Any]:
         asked = {"question": turn["question"], "asked": turn["question"], "asked_by": None}
         if not turn["by_message"]:
             return {**blank(), **asked, "reply_id": f"answer-{uuid4()}", **found}
-        # A message that came without an id was given one when it joined the others, at their end.
+        # A message that came without an id was given one when it joined the others, at their end:
+        # unless it was to overwrite them.
         last = state["messages"][-1].id
-        asked["asked_by"] = turn["message_id"] or last
-        return {**blank(), **asked, "reply_id": f"reply-to-{last}", **found}
+        asked["asked_by"] = turn["message_id"] or last or ""
+        return {**blank(), **asked, "reply_id": f"reply-to-{last or uuid4()}", **found}
 
     return plain_node(run)

@@ -50,7 +50,7 @@ def rewrite_follow_up(llm: Runnable[Any, Any]) -> Node[Any]:
 def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Who said what before this turn, tools and empty messages aside."""
     messages: Sequence[AnyMessage] = state.get("messages") or []
-    ids = [message.id for message in messages]
+    ids = [message.id or "" for message in messages]
     if state.get("asked_by") in ids:
         messages = messages[: ids.index(state["asked_by"])]
     said = [
