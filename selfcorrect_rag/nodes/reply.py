@@ -12,20 +12,15 @@ from selfcorrect_rag.nodes.base import Update
 from selfcorrect_rag.nodes.tally import tally
 
 
-def reply(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
-    """The reply of a node that has asked a model for it, as an update.
+def reply(state: Mapping[str, Any], text: str) -> Update:
+    """The whole reply of a node that has asked a model for it, as an update.
 
-    Whoever listens sees it once: as the model streams it or, where it is none that does, whole.
-
-    Args:
-        state: the node's.
-        text: all of it.
-        id: that of the message that the model wrote; by default it is known from its callbacks.
+    Whoever listens hears it once: as a chat model streams it or, where none did, whole.
     """
     streamed = tally().message_id
     if streamed is None:
         say(state, text)
-    return kept(state, text, id or streamed)
+    return kept(state, text, streamed)
 
 
 def kept(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
