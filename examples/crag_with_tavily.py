@@ -22,12 +22,12 @@ def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = in
         web,
         checkpointer=InMemorySaver(),
     )
-    context, thread = {"approve_search": True}, {"configurable": {"thread_id": "1"}}
-    result = graph.invoke({"question": question}, thread, context=context)
+    thread = {"configurable": {"thread_id": "1"}}
+    result = graph.invoke({"question": question}, thread, context={"approve_search": True})
     if "__interrupt__" in result:
         (pause,) = result["__interrupt__"]
         said = approve(f"search {web.name} for {pause.value['query']!r}? (yes, no, other words) ")
-        result = graph.invoke(Command(resume=said), thread, context=context)
+        result = graph.invoke(Command(resume=said), thread)
     print(result["action"], "->", result["cited_answer"])
     for citation in result["citations"]:
         print(f"[{citation['number']}] {citation['title']} ({citation['source']})")

@@ -16,6 +16,7 @@ from langgraph.types import Checkpointer
 from selfcorrect_rag.crag_state import CRAGInput, CRAGOutput, CRAGState, blank_crag
 from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.nodes.base import Update
 from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import grade_documents
@@ -24,10 +25,12 @@ from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
 from selfcorrect_rag.nodes.refine_strips import refine_strips, select_web_strips
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.rewrite_query import rewrite_query
+from selfcorrect_rag.nodes.web_search import after_search, approval
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.turns import TurnGraph
 
 CRAG = CompiledStateGraph[CRAGState, CRAGSettings, CRAGInput, CRAGOutput]
 
@@ -69,10 +72,14 @@ def create_crag(
         name: as shown in traces.
     """
     settings = CRAGSettings.of(settings)
-    graph = StateGraph(
+
+    def blank() -> Update:
+        return {**blank_crag(), **approval(settings)}
+
+    graph = TurnGraph(
         CRAGState, context_schema=CRAGSettings, input_schema=CRAGInput, output_schema=CRAGOutput
     )
-    graph.add_node("read_question", read_question(blank_crag))
+    graph.add_node("read_question", read_question(blank))
     asked = add_follow_up(graph, follow_up)
     add_correction(graph, retriever, evaluator, web_search, rewriter, settings, cache)
     graph.add_node("generate", cached(generate(llm, settings), cache, llm, settings))
@@ -117,7 +124,7 @@ def add_correction(
     graph.add_edge("retrieve", "grade_documents")
     graph.add_conditional_edges("grade_documents", _by_action, ["refine_strips", "rewrite_query"])
     graph.add_conditional_edges("rewrite_query", _beside_search, ["refine_strips", "web_search"])
-    graph.add_edge("web_search", "select_web_strips")
+    graph.add_conditional_edges("web_search", after_search, ["select_web_strips", "web_search"])
     graph.add_edge("refine_strips", "recompose_knowledge")
     graph.add_edge("select_web_strips", "recompose_knowledge")
 

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from selfcorrect_rag.costs import blank_costs
 from selfcorrect_rag.documents import Documents
-from selfcorrect_rag.state import Input, Output, SelfRAGOutput, SelfRAGState
+from selfcorrect_rag.state import Asked, Input, Output, SelfRAGOutput, SelfRAGState
 from selfcorrect_rag.thresholds import Action
 
 
@@ -32,7 +32,7 @@ class Strip(TypedDict):
 
 
 class CRAGInput(Input, total=False):
-    """Give ``question``, or ``messages`` whose last human message is the question."""
+    """Give ``question``, or ``messages`` that end with a human message."""
 
 
 class Correction(TypedDict, total=False):
@@ -66,13 +66,18 @@ class CRAGOutput(Correction, Output, total=False):
     """The answer with ``[n]`` where the model, or we, point at ``knowledge``."""
 
 
-class CRAGState(CRAGInput, CRAGOutput, total=False):
+class CRAGState(CRAGInput, CRAGOutput, Asked, total=False):
     """The whole state, with what only the nodes need."""
 
     fixed: bool
     """The caller gave the documents."""
     branches: list[Literal["refine", "search"]]
     """What the action, or the settings, ask for."""
+    approval: Literal["none", "wanted", "late"]
+    """Whether a person is asked before the web is: the turn began with it, or a later context did.
+
+    Kept with the thread, so that no other context undoes it.
+    """
 
 
 class SelfCRAGOutput(SelfRAGOutput, CRAGOutput, total=False):

@@ -9,8 +9,16 @@ class MissingExtra(SelfCorrectError, ImportError):
     """An optional dependency is not installed."""
 
 
+class BadInput(SelfCorrectError, ValueError):
+    """An input with a key that no graph takes, or with a value of the wrong type."""
+
+
 class NoQuestion(SelfCorrectError, ValueError):
-    """The input holds neither a question nor a human message."""
+    """The input of this turn holds neither a question nor a human message at its end."""
+
+
+class NoCheckpointer(SelfCorrectError, ValueError):
+    """A run that is to pause for a person has nowhere to be kept meanwhile."""
 
 
 class BadSettings(SelfCorrectError, ValueError):

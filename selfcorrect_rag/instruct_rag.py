@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
@@ -32,6 +32,7 @@ from selfcorrect_rag.nodes.read_rationale import read_rationale
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.write_rationale import write_rationale
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
+from selfcorrect_rag.turns import TurnGraph
 
 InstructRAG = CompiledStateGraph[
     InstructRAGState, InstructRAGSettings, InstructRAGInput, InstructRAGOutput
@@ -80,7 +81,7 @@ def create_instruct_rag(
         mode = current(defaults).mode or defaults.mode or ("icl" if demonstrations else "instruct")
         return blank_instruct_rag(mode)
 
-    graph = StateGraph(
+    graph = TurnGraph(
         InstructRAGState,
         context_schema=InstructRAGSettings,
         input_schema=InstructRAGInput,

@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
@@ -31,6 +31,7 @@ from selfcorrect_rag.state import (
     SelfRAGState,
     blank_self_rag,
 )
+from selfcorrect_rag.turns import TurnGraph
 
 SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRAGOutput]
 
@@ -75,7 +76,7 @@ def create_self_rag(
     """
     llm = reflecting(llm)
     settings = SelfRAGSettings.of(settings)
-    graph = StateGraph(
+    graph = TurnGraph(
         SelfRAGState,
         context_schema=SelfRAGSettings,
         input_schema=SelfRAGInput,

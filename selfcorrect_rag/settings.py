@@ -342,7 +342,8 @@ class CRAGSettings(Settings):
     web_results: int = knob(5, "Pages taken from a web search.", "web_search", ge=1, le=50)
     approve_search: bool = knob(
         False,
-        "Pause before a web search until a person says yes, no, or another query.",
+        "Pause before a web search until a person says yes, no, or another query. Once a turn has "
+        "begun with it, no later context takes it back.",
         "web_search",
     )
     instruction: str | None = knob(None, "Task instruction put before the question.", "generate")

@@ -6,7 +6,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
-from selfcorrect_rag.errors import BadSettings, MissingExtra, NoQuestion, RetrievalFailed
+from selfcorrect_rag.errors import BadSettings, MissingExtra, RetrievalFailed
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.state import Segment
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, passage_of, segment
@@ -18,26 +18,6 @@ def write(prompt: str) -> Segment:
 
 def graph_over(*documents: Document) -> Any:
     return create_self_rag(ScriptedReflectionLLM(write=write), lambda query: list(documents))
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        {"question": ""},
-        {"question": " \n\t"},
-        {"question": None},
-        {"question": 7},
-        {"messages": []},
-        {"messages": [("human", "  ")]},
-        {"messages": [("human", "Who?"), ("ai", "She.")]},
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
-    ],
-    ids=str,
-)
-def test_no_question(question: dict[str, Any]) -> None:
-    with pytest.raises(NoQuestion, match="give") as raised:
-        graph_over().invoke(question)
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def _answered(graph: Any, question: str) -> tuple[dict[str, Any], float]:
         given = Command(resume=_approval(paused.value))
 
 
-def _approval(paused: dict[str, str]) -> str:
+def _approval(paused: dict[str, Any]) -> str:
     """What a person says to a search; Enter alone and the end of the input are no."""
     screen = console()
     say(screen, f"Search {paused['source']} for: {paused['query']}")

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable, ensure_config
 from langgraph.cache.base import BaseCache, FullKey
 
@@ -19,12 +18,15 @@ from selfcorrect_rag.events import Cached
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.reply import say
 from selfcorrect_rag.settings import Settings
 
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
 """LangGraph's own for nodes, so that ``graph.clear_cache()`` empties it."""
 SPENT = ("costs", "usage")
 """What a run has cost so far: no result depends on it, unless settings limit it."""
+TALK = ("messages", "asked_by", "reply_id")
+"""Who asked and is answered: but for whether a message did, no result depends on it."""
 
 
 def cached(
@@ -49,7 +51,7 @@ def cached(
     store, asks = cache, identity(model)
 
     def key(state: Mapping[str, Any]) -> FullKey:
-        rest = {name: value for name, value in state.items() if name not in ("messages", *SPENT)}
+        rest = {name: value for name, value in state.items() if name not in (*SPENT, *TALK)}
         run_settings = current(settings)
         spent = _spent(state) if run_settings.is_limited else None
         parts = [
@@ -66,7 +68,7 @@ def cached(
     def run(state: Mapping[str, Any]) -> Update:
         place = key(state)
         if (found := store.get([place]).get(place)) is not None:
-            return _found(found)
+            return _found(state, found)
         update = node.invoke(state)
         store.set({place: (_kept(update), None)})
         return update
@@ -74,7 +76,7 @@ def cached(
     async def arun(state: Mapping[str, Any]) -> Update:
         place = key(state)
         if (found := (await store.aget([place])).get(place)) is not None:
-            return _found(found)
+            return _found(state, found)
         update = await node.ainvoke(state)
         await store.aset({place: (_kept(update), None)})
         return update
@@ -92,13 +94,14 @@ def _name() -> str:
 
 
 def _asked(state: Mapping[str, Any]) -> bool:
-    """Whether the run began with messages, which a node then answers with one."""
-    messages = state.get("messages") or []
-    return bool(messages) and isinstance(messages[-1], HumanMessage)
+    """Whether a message asked, which a node then answers with one."""
+    return state.get("asked_by") is not None
 
 
-def _found(update: Update) -> Update:
+def _found(state: Mapping[str, Any], update: Update) -> Update:
     emit(Cached(event="cached", node=_name()))
+    if not _asked(state):  # else the reply is among the messages
+        say(state, update.get("cited_answer") or update.get("written") or "")
     return update
 
 

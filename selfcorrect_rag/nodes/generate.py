@@ -69,7 +69,7 @@ def _update(state: CRAGState, written: object) -> Update:
         "answer": answer,
         "cited_answer": cited,
         "citations": citations,
-        **reply(state, cited, getattr(written, "id", None)),
+        **reply(state, cited),
     }
 
 

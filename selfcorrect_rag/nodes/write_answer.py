@@ -7,7 +7,7 @@ from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.nodes.beam_select import closed_answer
 from selfcorrect_rag.nodes.citing import citations_of, cited_text, settled
-from selfcorrect_rag.nodes.reply import reply, say
+from selfcorrect_rag.nodes.reply import kept, say
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState, Source
 
@@ -30,7 +30,7 @@ def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node
         cited = cited_text(segments, citations)
         path = [(s["depth"], s["beam"], s["passage"]) for s in segments]
         said = "" if chosen.closed else cited_text(settled(state["beams"]), citations)
-        say(state, cited[len(said) :] if said else "")
+        say(state, cited[len(said) :])
         emit(Answered(event="answered", answer=answer, citations=len(citations)))
         return {
             "answer": answer,
@@ -42,7 +42,7 @@ def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node
                 for c in state["candidates"]
             ],
             "notes": [*state["notes"], *_cut(best, chosen)],
-            **reply(state, cited),
+            **kept(state, cited),
         }
 
     return plain_node(run)
