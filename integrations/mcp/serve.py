@@ -28,11 +28,11 @@ from selfcorrect_rag.commands.demonstrations import (
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS, Graph
 from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
-from selfcorrect_rag.commands.show import place
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.sources import one_line, place
 
 MOST_PASSAGES = 20
 """What the index is asked for; the knob ``passages`` takes the best of them."""
@@ -140,7 +140,7 @@ def _line(event: dict[str, Any]) -> str:
     said = event["event"].replace("_", " ")
     for key in ("query", "action", "reason", "text", "answer"):
         if event.get(key):
-            return f"{said}: {event[key]}"
+            return f"{said}: {one_line(event[key])}"
     return str(said)
 
 
@@ -151,9 +151,9 @@ def _result(result: dict[str, Any]) -> CallToolResult:
         citations=[Source.model_validate(citation) for citation in result["citations"]],
         action=result.get("action"),
         rationale=result.get("rationale"),
-        notes=result["notes"],
+        notes=[one_line(note) for note in result["notes"]],
     )
-    cited = [f"[{c.number}] {place(c.title, c.source)}" for c in answer.citations]
+    cited = [f"[{c.number}] {place(c.title, c.source) or 'untitled'}" for c in answer.citations]
     parts = [answer.rationale or "", answer.cited_answer, "\n".join(cited), "\n".join(answer.notes)]
     return CallToolResult(
         content=[TextContent(type="text", text="\n\n".join(part for part in parts if part))],

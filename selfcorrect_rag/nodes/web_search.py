@@ -11,6 +11,7 @@ from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.sources import source_of, title_of
 
 REFUSED = "the search was not approved"
 
@@ -63,7 +64,7 @@ def _approved(state: CRAGState, web: WebSearch, settings: CRAGSettings) -> str |
 def _update(web: WebSearch, query: str, results: list[Document]) -> Update:
     if not results:
         return _failed(web, "the search found nothing", query)
-    titles = [str(r.metadata.get("title") or r.metadata.get("source") or "") for r in results]
+    titles = [title_of(result) or source_of(result) for result in results]
     emit(WebSearched(event="web_searched", query=query, source=web.name, results=titles))
     return {"web_query": query, "web_source": web.name, "web_results": results}
 

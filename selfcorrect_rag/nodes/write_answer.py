@@ -1,12 +1,9 @@
 """write_answer: the best beam as text, with citations to the passages it came from."""
 
-from collections.abc import Mapping
-from typing import Any, cast
-
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.nodes.beam_select import closed_answer
-from selfcorrect_rag.nodes.citing import citations_of, cited_text, settled
+from selfcorrect_rag.nodes.citing import cited_passages, cited_text, settled
 from selfcorrect_rag.nodes.reply import reply, say
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState, Source
@@ -20,7 +17,7 @@ def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node
 
     def run(state: SelfRAGState) -> Update:
         best = state["beams"][0]
-        citations = citations_of(best["segments"], cast(Mapping[str, Any], state)[source])
+        citations = cited_passages(best["segments"], state, source)
         answer = " ".join(segment["text"] for segment in best["segments"])
         cited = cited_text(best["segments"], citations)
         if state["options"]:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.sources import shown_source, title_line
+
 Result = Mapping[str, Any]
 
 GRAPHS = {
@@ -66,8 +68,8 @@ def _shown(document: object) -> Shown:
         name = document.get("id")
     metadata = given if isinstance(given, Mapping) else {}
     return Shown(
-        title=str(metadata.get("title") or ""),
-        source=str(metadata.get("source") or metadata.get("url") or ""),
+        title=title_line(metadata.get("title")),
+        source=shown_source(metadata.get("source") or metadata.get("url")),
         text=str(written or ""),
         id=str(name or ""),
         score=number(metadata.get("score")),
