@@ -70,7 +70,7 @@ def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
     silent = _silent(answer, offsets)
     loud = [mark for i, mark in enumerate(valid) if i not in silent]
     kept = {m.start: [n for n in m.numbers if n in citable] for m in loud}
-    cited, _ = _replaced(text, marks, [_instead(text, m, kept.get(m.start, [])) for m in marks])
+    cited, _ = _replaced(text, marks, [_instead(m, kept.get(m.start, [])) for m in marks])
     return Marked(
         answer,
         cited,
@@ -85,12 +85,11 @@ def without_marks(text: str) -> str:
     return read_marks(text, 0, ()).cited
 
 
-def _instead(text: str, mark: _Mark, cited: Sequence[int]) -> str:
+def _instead(mark: _Mark, cited: Sequence[int]) -> str:
     """What stands for a mark where citations are shown; empty where it cites nothing."""
     if not mark.numbers:
         return f"{mark.text[:-1]}?{mark.text[-1]}"
-    is_glued = mark.start == mark.bracket > 0 and text[mark.bracket - 1] not in "\n([]\u3011\uff3d"
-    return " " * (is_glued and bool(cited)) + "".join(f"[{n}]" for n in cited)
+    return "".join(f"[{n}]" for n in cited)
 
 
 def _marks(text: str, documents: int) -> Iterator[_Mark]:
@@ -154,7 +153,10 @@ def _replaced(text: str, marks: list[_Mark], by: list[str]) -> tuple[str, list[i
     for mark, instead in zip(marks, by, strict=True):
         before, after = text[end : mark.start], mark.end
         if instead:
-            before += text[max(mark.start, end) : mark.bracket] + instead
+            before += text[max(mark.start, end) : mark.bracket]
+            last = (before or "".join(parts))[-1:]
+            is_glued = last and not last.isspace() and last not in "([]\u3010"
+            before += " " * bool(is_glued) + instead
         else:
             if not mark.bracket or text[mark.bracket - 1] == "\n":
                 after += len(text[after:]) - len(text[after:].lstrip(" \t\xa0"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.nodes.citing import why_uncited
+from selfcorrect_rag.render.reading import why_uncited
 from selfcorrect_rag.sources import place, source_of, title_of
 from selfcorrect_rag.state import Candidate, Decision
 

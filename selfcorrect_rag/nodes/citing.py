@@ -10,6 +10,9 @@ from selfcorrect_rag.refusals import is_refusal
 from selfcorrect_rag.sources import source_of, title_of
 from selfcorrect_rag.state import Beam, Candidate, Citation, Source
 
+RELEVANT = 0.5
+"""The least ISREL of a passage that is evidence."""
+
 
 def citation(number: int, passage: int, document: Document, segments: Sequence[int]) -> Citation:
     """A citation of a document, whose title and source are made fit to be shown.
@@ -62,7 +65,7 @@ def _evidence(segments: Sequence[Candidate]) -> Iterator[tuple[Candidate, int]]:
         if segment["step"] != "continue" or segment["isrel"] is not None:
             judged = segment["isrel"]
         passage = segment["passage"]
-        if passage is not None and judged is not None and judged >= 0.5:
+        if passage is not None and judged is not None and judged >= RELEVANT:
             yield segment, passage
 
 
@@ -76,23 +79,6 @@ def cited_passages(
     judged = state["judged"] if source == "knowledge" else []
     irrelevant = {i for i, found in enumerate(judged) if found == "irrelevant"}
     return citations_of(segments, state[source], irrelevant)
-
-
-def why_uncited(result: Mapping[str, Any]) -> str:
-    """Why the answer of a graph cites nothing; empty where it cites something, or read nothing."""
-    read = result.get("knowledge", result.get("passages"))
-    if result.get("citations") or not (read and result.get("answer")):
-        return ""
-    if is_refusal(result["answer"]):
-        return "the answer declines to answer"
-    if "rationale" in result:
-        return "the rationale uses no document"
-    if "candidates" in result:
-        what = "knowledge" if "knowledge" in result else "passage"
-        return f"no {what} was judged relevant"
-    if "relevant" not in result.get("judged", []):
-        return "no knowledge was judged relevant"
-    return "the answer points at nothing that was judged relevant"
 
 
 def cited_text(segments: Sequence[Candidate], citations: Sequence[Citation]) -> str:

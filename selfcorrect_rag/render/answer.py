@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from selfcorrect_rag.nodes.citing import why_uncited
 from selfcorrect_rag.render.charts import written
 from selfcorrect_rag.render.evidence import LETTERS, pointer
 from selfcorrect_rag.render.markup import (
@@ -28,6 +27,7 @@ from selfcorrect_rag.render.reading import (
     record,
     records,
     rows,
+    why_uncited,
 )
 from selfcorrect_rag.sources import shown_source, title_line
 

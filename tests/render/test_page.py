@@ -43,7 +43,8 @@ def test_a_real_run(graph: str, runs: dict[str, Run]) -> None:
         assert link.startswith("#")
         assert link[1:] in page.ids
     name = "knowledge" if "crag" in graph else "passage"
-    assert result["citations"]
+    # A ReflectionLLM reads CRAG's knowledge as one passage and points at none of it.
+    assert bool(result["citations"]) == (graph != "crag")
     for citation in result["citations"]:
         assert f"#{name}-{citation['passage'] + 1}" in page.links
 
