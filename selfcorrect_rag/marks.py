@@ -149,7 +149,8 @@ def _replaced(text: str, marks: list[_Mark], by: list[str]) -> tuple[str, list[i
     A mark that goes takes the space before it along, at the beginning of a line the space after it,
     and brackets that hold nothing else.
     """
-    parts, offsets, end, length = [], [], 0, 0
+    parts: list[str] = []
+    offsets, end, length = [], 0, 0
     for mark, instead in zip(marks, by, strict=True):
         before, after = text[end : mark.start], mark.end
         if instead:

@@ -201,6 +201,30 @@ def test_every_key_may_be_missing(runs: dict[str, Run]) -> None:
             assert Page(render_run({k: v for k, v in result.items() if k != key})).of("main")
 
 
+def test_knowledge_leads_to_the_chunk_that_it_is_from() -> None:
+    chunks = [
+        Document(f"Gold {i}. Noise {i}.", metadata={"title": "A", "source": "a.txt"}, id="a.txt")
+        for i in range(3)
+    ]
+    kept = [Document(f"Gold {i}.", metadata=chunks[i].metadata, id="a.txt") for i in range(3)]
+    strips = [
+        {"document": i, "text": f"{word} {i}.", "score": 0.9, "kept": word == "Gold"}
+        for i in range(3)
+        for word in ("Gold", "Noise")
+    ]
+    page = render_run(
+        {
+            "question": "Who?",
+            "action": "correct",
+            "passages": chunks,
+            "knowledge": kept,
+            "strips": strips,
+        }
+    )
+    links = [link for link in Page(page).links if link.startswith("#passage-")]
+    assert links == ["#passage-1", "#passage-2", "#passage-3"]
+
+
 def test_best_effort_and_silence_are_said() -> None:
     broken = Page(render_run({**result_of("text", ""), "constraints_met": False}))
     assert "broke a hard constraint" in broken.text
