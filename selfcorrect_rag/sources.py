@@ -61,7 +61,7 @@ def title_of(document: Document) -> str:
 
 def source_of(document: Document) -> str:
     """Where a document is from, as far as it may be shown."""
-    return shown_source(document.metadata.get("source"))
+    return shown_source(document.metadata.get("source") or document.metadata.get("url"))
 
 
 def name_of(document: Document) -> str:

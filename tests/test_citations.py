@@ -325,6 +325,7 @@ def test_reading_a_refusal_takes_no_time_that_grows_with_its_square() -> None:
 # Self-RAG
 
 
+EVEN = {"[Relevant]": 0.5, "[Irrelevant]": 0.5}
 KEEP = {"[Continue to Use Evidence]": 0.8, "[Retrieval]": 0.1, "[No Retrieval]": 0.1}
 
 
@@ -337,6 +338,7 @@ KEEP = {"[Continue to Use Evidence]": 0.8, "[Retrieval]": 0.1, "[No Retrieval]":
         ((IRRELEVANT, None, RELEVANT), [2]),
         ((RELEVANT, IRRELEVANT, None), [0]),
         ((None, RELEVANT, None), [1, 2]),
+        ((EVEN, None, EVEN), [0, 1, 2]),
     ],
 )
 def test_a_segment_that_continues_has_the_isrel_of_the_one_before(

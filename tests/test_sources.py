@@ -142,6 +142,8 @@ def test_no_title_source_or_note_makes_a_line_of_its_own(
     assert len(lines) == 5
     assert lines[4].startswith("Note: ")
     served_ = SERVE._result(result)
+    (told,) = served_.structuredContent["citations"]
+    assert (told["title"], told["source"]) == (title_line(title), shown_source(source))
     text = served_.content[0].text.split("\n\n")
     assert text[0] == "A [1]"
     assert text[1].startswith("[1] ")

@@ -32,7 +32,7 @@ from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.sources import one_line, place
+from selfcorrect_rag.sources import one_line, place, shown_source, title_line
 
 MOST_PASSAGES = 20
 """What the index is asked for; the knob ``passages`` takes the best of them."""
@@ -144,11 +144,17 @@ def _line(event: dict[str, Any]) -> str:
     return str(said)
 
 
+def _source(citation: dict[str, Any]) -> Source:
+    """A citation, of whatever made the result, fit to be shown."""
+    title, source = title_line(citation["title"]), shown_source(citation["source"])
+    return Source(number=citation["number"], title=title, source=source, text=citation["text"])
+
+
 def _result(result: dict[str, Any]) -> CallToolResult:
     answer = Answer(
         answer=result["answer"],
         cited_answer=result.get("cited_answer", result["answer"]),
-        citations=[Source.model_validate(citation) for citation in result["citations"]],
+        citations=[_source(citation) for citation in result["citations"]],
         action=result.get("action"),
         rationale=result.get("rationale"),
         notes=[one_line(note) for note in result["notes"]],

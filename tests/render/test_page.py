@@ -225,6 +225,16 @@ def test_knowledge_leads_to_the_chunk_that_it_is_from() -> None:
     assert links == ["#passage-1", "#passage-2", "#passage-3"]
 
 
+def test_an_index_in_the_answer_is_no_link() -> None:
+    result = {**result_of("text", ""), "cited_answer": "x[1] is it [1][1]"}
+    page = Page(render_run(result))
+    answer = page.text[page.text.index("x[1]") :]
+    assert answer.startswith("x[1] is it")
+    cited = {**result, "cited_answer": "x[1] is it"}
+    without = Page(render_run(cited)).links.count("#knowledge-1")
+    assert page.links.count("#knowledge-1") == without + 2
+
+
 def test_best_effort_and_silence_are_said() -> None:
     broken = Page(render_run({**result_of("text", ""), "constraints_met": False}))
     assert "broke a hard constraint" in broken.text
