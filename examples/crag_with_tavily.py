@@ -30,8 +30,8 @@ def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = in
         said = approve(f"search {web.name} for {pause.value['query']!r}? (yes, no, other words) ")
         result = graph.invoke(Command(resume=said), thread, context=context)
     print(result["action"], "->", result["cited_answer"])
-    # This generator reads all knowledge as one passage and points at no piece of it; the citations of
-    # a chat model's answer are in result["citations"].
+    # This generator reads all knowledge as one passage and points at no piece of it; what a chat
+    # model points at is in result["citations"].
     for piece in result["knowledge"]:
         print(f"read: {title_of(piece)} ({source_of(piece)})")
     for note in result["notes"]:
