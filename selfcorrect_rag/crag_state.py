@@ -26,9 +26,13 @@ class Strip(TypedDict):
     document: int
     """Index into the documents that it was cut from: ``passages``, or ``web_results``."""
     text: str
-    score: float
-    """In [-1, 1]."""
+    score: float | None
+    """In [-1, 1]; None where the evaluator was not asked and all is kept."""
     kept: bool
+
+
+Judged = Literal["relevant", "irrelevant"]
+"""Of a piece of knowledge."""
 
 
 class CRAGInput(Input, total=False):
@@ -57,13 +61,19 @@ class Correction(TypedDict, total=False):
     """Why a search gave nothing; empty where it did, or where there was none."""
     knowledge: Documents
     """What the answer is written from: internal first, then external."""
+    judged: list[Judged | None]
+    """What the evaluator found of each piece of ``knowledge``; None where nothing scored it.
+
+    Irrelevant is what only has scores below the lower threshold, and what was taken although all
+    its strips were dropped.
+    """
 
 
 class CRAGOutput(Correction, Output, total=False):
     """The answer, and everything that led to it."""
 
     cited_answer: str
-    """The answer with ``[n]`` where the model, or we, point at ``knowledge``."""
+    """The answer with ``[n]`` where the model points at a piece of ``knowledge``, from 1."""
 
 
 class CRAGState(CRAGInput, CRAGOutput, Asked, total=False):
@@ -105,6 +115,7 @@ def blank_crag() -> dict[str, Any]:
         "web_strips": [],
         "web_failure": "",
         "knowledge": [],
+        "judged": [],
         "notes": [],
         **blank_costs(),
     }

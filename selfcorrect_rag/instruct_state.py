@@ -38,7 +38,8 @@ class InstructRAGOutput(Output, total=False):
     useful_documents: list[int]
     """Documents that the rationale uses, as indices into ``passages``, in order of first name.
 
-    There is a citation for each, with the ``number`` that the rationale names it by.
+    There is a citation for each, with the ``number`` that the rationale names it by, unless the
+    answer declines to answer.
     """
     dismissed_documents: list[int]
     """Documents that it names as of no use."""

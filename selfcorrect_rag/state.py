@@ -107,14 +107,16 @@ class Decision(TypedDict):
 
 
 class Citation(TypedDict):
-    """A passage that the answer rests on."""
+    """A text that a part of the answer was written from, and that was judged relevant."""
 
     number: int
     """As printed in the answer, from 1."""
     passage: int
     """Index into ``passages``; of CRAG and Self-CRAG, into ``knowledge``."""
     title: str
+    """On one line, of at most 200 characters."""
     source: str
+    """An http, https or file address, or the path of a file; empty where it is anything else."""
     text: str
     segments: list[int]
     """Which segments of the answer were generated from it."""

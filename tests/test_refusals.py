@@ -442,7 +442,9 @@ def test_settings_of_another_graph(graph: str, other: str, form: Any) -> None:
     _both_ways(graph, form, theirs(passages=3), f"give {ours.__name__}")
 
 
-@pytest.mark.parametrize("given", [Parent(), 3, "fast", ["passages"], object()], ids=lambda given: type(given).__name__)
+@pytest.mark.parametrize(
+    "given", [Parent(), 3, "fast", ["passages"], object()], ids=lambda given: type(given).__name__
+)
 @pytest.mark.parametrize("graph", PARTS)
 @both_forms
 def test_what_are_no_settings(graph: str, form: Any, given: Any) -> None:

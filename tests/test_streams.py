@@ -27,7 +27,7 @@ from tests.scripted import (
 
 ASKED: Any = {"messages": [HumanMessage("Who wrote Emma, and when?")]}
 PLAIN: Any = {"question": "Who wrote Emma, and when?"}
-ANSWER = "Jane Austen wrote it [1]."
+ANSWER = "Jane Austen wrote it."
 GOING = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
 
 

@@ -34,11 +34,11 @@ from selfcorrect_rag.commands.demonstrations import (
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS, Graph
 from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
-from selfcorrect_rag.commands.show import place
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.sources import one_line, place, shown_source, title_line
 
 MOST_PASSAGES = 20
 """What the index is asked for; the knob ``passages`` takes the best of them."""
@@ -177,20 +177,26 @@ def _line(event: dict[str, Any]) -> str:
     said = event["event"].replace("_", " ")
     for key in ("query", "action", "reason", "text", "answer"):
         if event.get(key):
-            return f"{said}: {event[key]}"
+            return f"{said}: {one_line(event[key])}"
     return str(said)
+
+
+def _source(citation: dict[str, Any]) -> Source:
+    """A citation, of whatever made the result, fit to be shown."""
+    title, source = title_line(citation["title"]), shown_source(citation["source"])
+    return Source(number=citation["number"], title=title, source=source, text=citation["text"])
 
 
 def _result(result: dict[str, Any]) -> CallToolResult:
     answer = Answer(
         answer=result["answer"],
         cited_answer=result.get("cited_answer", result["answer"]),
-        citations=[Source.model_validate(citation) for citation in result["citations"]],
+        citations=[_source(citation) for citation in result["citations"]],
         action=result.get("action"),
         rationale=result.get("rationale"),
-        notes=result["notes"],
+        notes=[one_line(note) for note in result["notes"]],
     )
-    cited = [f"[{c.number}] {place(c.title, c.source)}" for c in answer.citations]
+    cited = [f"[{c.number}] {place(c.title, c.source) or 'untitled'}" for c in answer.citations]
     parts = [answer.rationale or "", answer.cited_answer, "\n".join(cited), "\n".join(answer.notes)]
     return CallToolResult(
         content=[TextContent(type="text", text="\n\n".join(part for part in parts if part))],

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from selfcorrect_rag.errors import CallsMixed, SelfCorrectError
 from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.sources import one_line, shown_source, title_line
 
 DESCRIPTION = (
     "Answers a question from documents and names the passages that the answer rests on. Cite them "
@@ -122,14 +123,16 @@ def _answered(question: str, result: dict[str, Any]) -> Answered:
 
 
 def readable(result: Mapping[str, Any]) -> str:
-    """A graph's answer as text: with citation marks, what they point at, and notes."""
+    """A graph's answer as text: with citation marks, a line for what each points at, and notes."""
     citations = result["citations"]
     marks = "".join(f" [{citation['number']}]" for citation in citations)
     answer = result.get("cited_answer") or f"{result['answer']}{marks}"
     sources = [f"[{c['number']}] {_source(c['title'], c['source'])}" for c in citations]
     cited = ["Sources:", *sources] if sources else ["Sources: none"]
-    return "\n".join([answer, "", *cited, *(f"Note: {note}" for note in result["notes"])])
+    notes = [f"Note: {one_line(note)}" for note in result["notes"]]
+    return "\n".join([answer, "", *cited, *notes])
 
 
-def _source(title: str, source: str) -> str:
+def _source(given_title: str, given_source: str) -> str:
+    title, source = title_line(given_title), shown_source(given_source)
     return f"{title} ({source})" if title and source else title or source or "untitled"

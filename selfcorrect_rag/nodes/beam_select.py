@@ -2,15 +2,12 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
-
-from langchain_core.documents import Document
+from collections.abc import Iterable, Sequence
 
 from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
-from selfcorrect_rag.nodes.citing import citations_of, cited_text, settled
+from selfcorrect_rag.nodes.citing import cited_passages, cited_text, settled
 from selfcorrect_rag.nodes.generate_and_critique import NO_TEXT, UNREADABLE, scored
 from selfcorrect_rag.nodes.limits import limit_met, stopped
 from selfcorrect_rag.nodes.reply import say
@@ -49,16 +46,16 @@ def beam_select(
                 )
             )
             if not chosen.closed:  # which is answered by the option, not by the segment
-                _say(state, update["beams"], cast(Mapping[str, Any], state)[source])
+                _say(state, update["beams"], source)
         return {**update, "depth": state["depth"] + 1}
 
     return plain_node(run)
 
 
-def _say(state: SelfRAGState, beams: Sequence[Beam], passages: Sequence[Document]) -> None:
+def _say(state: SelfRAGState, beams: Sequence[Beam], source: Source) -> None:
     """Stream what is settled now and was not before."""
     now, before = settled(beams), settled(state["beams"])
-    citations = citations_of(now, passages)
+    citations = cited_passages(now, state, source)
     said = cited_text(before, citations)
     say(state, cited_text(now, citations)[len(said) :])
 

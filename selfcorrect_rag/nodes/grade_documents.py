@@ -16,6 +16,7 @@ from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
+from selfcorrect_rag.sources import title_of
 from selfcorrect_rag.thresholds import Action, Thresholds
 
 BRANCHES: dict[Action, list[str]] = {
@@ -70,7 +71,7 @@ def _update(
     scores: Sequence[float],
 ) -> Update:
     grades = [
-        Grade(document=i, title=str(passage.metadata.get("title") or ""), score=score)
+        Grade(document=i, title=title_of(passage), score=score)
         for i, (passage, score) in enumerate(zip(state["passages"], scores, strict=True))
     ]
     thresholds = settings.thresholds(evaluator.thresholds)

@@ -101,11 +101,11 @@ def _cut(documents: Sequence[Document], how: Decomposition) -> Cut:
 def _kept(
     event: Result, cut: Cut, scores: Sequence[float] | None, settings: CRAGSettings
 ) -> list[Strip]:
-    """Strips with their scores; without scores all are kept, as if each were certain."""
+    """Strips with their scores; without scores all are kept."""
     of, texts = cut
-    given = [1.0] * len(texts) if scores is None else scores
+    given: Sequence[float | None] = [None] * len(texts) if scores is None else scores
     strips = [
-        Strip(document=i, text=text, score=score, kept=scores is None)
+        Strip(document=i, text=text, score=score, kept=score is None)
         for i, text, score in zip(of, texts, given, strict=True)
     ]
     if scores is not None:

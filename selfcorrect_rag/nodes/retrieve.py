@@ -11,6 +11,7 @@ from selfcorrect_rag.events import Retrieved
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.sources import name_of
 from selfcorrect_rag.state import Beam, SelfRAGState
 
 
@@ -70,7 +71,7 @@ def _update(
         if not retrieved:
             notes.append(f"no passage was found for {query!r}: written without evidence")
         beams.append({**beam, "retrieved": retrieved})
-        titles = [_title(passages[i]) for i in retrieved]
+        titles = [name_of(passages[i]) for i in retrieved]
         emit(Retrieved(event="retrieved", query=query, passages=titles))
     usage = {**state["usage"], "retrievals": state["usage"]["retrievals"] + len(found)}
     return {"passages": passages, "beams": beams, "notes": notes, "usage": usage}
@@ -91,11 +92,8 @@ def _merge(
 
 
 def _identity(document: Document) -> object:
-    return document.id or (document.metadata.get("title"), document.page_content)
-
-
-def _title(document: Document) -> str:
-    return str(document.metadata.get("title") or document.page_content[:60])
+    # The chunks of a file may share its id and its title.
+    return document.id, str(document.metadata.get("title") or ""), document.page_content
 
 
 def _failed(state: SelfRAGState, error: Exception) -> Update:

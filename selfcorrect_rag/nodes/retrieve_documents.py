@@ -13,6 +13,7 @@ from selfcorrect_rag.instruct_state import InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.sources import name_of
 
 State = CRAGState | InstructRAGState
 RetrievesOnce = CRAGSettings | InstructRAGSettings
@@ -51,7 +52,7 @@ def retrieve_documents(retriever: AnyRetriever, settings: RetrievesOnce) -> Node
 
 def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Update:
     passages = found if state["fixed"] else found[: settings.passages]
-    titles = [str(p.metadata.get("title") or p.page_content[:60]) for p in passages]
+    titles = [name_of(passage) for passage in passages]
     emit(Retrieved(event="retrieved", query=state["question"], passages=titles))
     return {"passages": passages}
 

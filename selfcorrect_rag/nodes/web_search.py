@@ -14,6 +14,7 @@ from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.sources import source_of, title_of
 
 
 def approval(settings: CRAGSettings) -> Update:
@@ -89,7 +90,7 @@ def _approved(state: CRAGState, web: WebSearch) -> str | None:
 def _update(state: CRAGState, web: WebSearch, query: str, results: list[Document]) -> Update:
     if not results:
         return _failed(state, web, "the search found nothing", query)
-    titles = [str(r.metadata.get("title") or r.metadata.get("source") or "") for r in results]
+    titles = [title_of(result) or source_of(result) for result in results]
     emit(WebSearched(event="web_searched", query=query, source=web.name, results=titles))
     return {"web_results": results, **_done(state, web, query)}
 

@@ -1,12 +1,9 @@
 """write_answer: the best beam as text, with citations to the passages it came from."""
 
-from collections.abc import Mapping
-from typing import Any, cast
-
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.nodes.beam_select import closed_answer
-from selfcorrect_rag.nodes.citing import citations_of, cited_text, settled
+from selfcorrect_rag.nodes.citing import cited_passages, cited_text, settled
 from selfcorrect_rag.nodes.reply import kept, say
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState, Source
@@ -25,7 +22,7 @@ def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node
             # A closed set is answered by the option itself.
             option = closed_answer(segments[0]["text"], chosen.options)
             segments = [{**segments[0], "text": option or segments[0]["text"]}]
-        citations = citations_of(segments, cast(Mapping[str, Any], state)[source])
+        citations = cited_passages(segments, state, source)
         answer = " ".join(segment["text"] for segment in segments)
         cited = cited_text(segments, citations)
         path = [(s["depth"], s["beam"], s["passage"]) for s in segments]
