@@ -179,7 +179,6 @@ FAILED = PagesWebSearch(RuntimeError("down"))
         # kept by a low strip threshold, and still below the lower threshold
         (["Gold.", "Noise."], {"strip_threshold": -0.95}, ["relevant", "irrelevant"], [1]),
         (["Gold.", "Noise."], {"strip_threshold": -0.95, "lower": -0.9}, ["relevant"] * 2, [1, 2]),
-        # one good strip of a document that was graded as a whole
         (INCORRECT, {"select": False}, [None, None], []),
         (INCORRECT, {"web": FAILED}, ["irrelevant"], []),
         (CORRECT, {"strip_threshold": 1}, ["irrelevant"], []),
