@@ -179,7 +179,6 @@ FAILED = PagesWebSearch(RuntimeError("down"))
         # kept by a low strip threshold, and still below the lower threshold
         (["Gold.", "Noise."], {"strip_threshold": -0.95}, ["relevant", "irrelevant"], [1]),
         (["Gold.", "Noise."], {"strip_threshold": -0.95, "lower": -0.9}, ["relevant"] * 2, [1, 2]),
-        # one good strip of a document that was graded as a whole
         (INCORRECT, {"select": False}, [None, None], []),
         (INCORRECT, {"web": FAILED}, ["irrelevant"], []),
         (CORRECT, {"strip_threshold": 1}, ["irrelevant"], []),
@@ -309,6 +308,8 @@ def test_a_sentence_that_refuses_cites_nothing_beside_one_that_answers() -> None
     )
     result = crag(AMBIGUOUS, "The documents do not say when.\n[2] She wrote Emma.")
     assert [c["number"] for c in result["citations"]] == [2], "a mark that begins a line"
+    result = crag(AMBIGUOUS, "She wrote Emma. [2] The documents do not say when.")
+    assert [c["number"] for c in result["citations"]] == [2], "a mark after the full stop"
 
 
 def test_reading_a_refusal_takes_no_time_that_grows_with_its_square() -> None:
