@@ -7,7 +7,6 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nodes.beam_select import closed_answer
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
     FULL,
@@ -215,19 +214,3 @@ def test_no_candidate_gives_an_option() -> None:
     result, _ = ask(lambda prompt: segment("Perhaps.", RELEVANT), A, options=["yes", "no"])
     assert result["answer"] == "Perhaps."
     assert "none of the options" in result["notes"][0] or "no candidate" in result["notes"][0]
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "answer"),
-    [
-        ("True.", (), "true"),
-        ("(A)", ("A", "B"), "A"),
-        ("The answer is B.", ("A", "B"), "B"),
-        ("no", ("no", "yes"), "no"),
-        ("I know", ("no", "yes"), None),
-        ("yes or no", ("no", "yes"), None),
-        ("", (), None),
-    ],
-)
-def test_what_a_closed_answer_says(text: str, options: tuple[str, ...], answer: str | None) -> None:
-    assert closed_answer(text, options) == answer

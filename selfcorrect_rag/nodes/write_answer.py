@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+from selfcorrect_rag.closed_set import closed_answer
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
-from selfcorrect_rag.nodes.beam_select import closed_answer
 from selfcorrect_rag.nodes.citing import citations_of, cited_text, settled
 from selfcorrect_rag.nodes.reply import reply, say
 from selfcorrect_rag.settings import SelfRAGSettings
