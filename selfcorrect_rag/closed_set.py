@@ -216,6 +216,8 @@ _JOINT = re.compile(
     r"[\s\"'*)\](\[]*(?:,|(?:,\s*)?(?:and|or|nor)\b|[/&])[\s\"'*)\](\[]*", re.IGNORECASE
 )
 
+_APART = re.compile(r"[\W_]*(?:(?:an?|the)\s+)?", re.IGNORECASE)
+
 
 def _grouped(text: str, places: Iterable[_Place]) -> Iterator[list[_Place]]:
     """Names that "and", "or" or a slash join, and those that commas put before them."""
@@ -223,7 +225,7 @@ def _grouped(text: str, places: Iterable[_Place]) -> Iterator[list[_Place]]:
     joined = False
     for place in places:
         between = text[held[-1].end : place.start] if held else ""
-        if held and held[-1].option == place.option and not _bare(between[:_NEAR]):
+        if held and held[-1].option == place.option and _APART.fullmatch(between[:_NEAR]):
             held[-1] = held[-1]._replace(end=place.end)  # "A: a gas"
             continue
         is_joint = held and len(between) <= _NEAR and _JOINT.fullmatch(between) is not None
