@@ -78,11 +78,30 @@ def _names(options: Sequence[str]) -> list[_Name]:
             for option, (label, text) in zip(options, pairs, strict=True)
             for name in (_Name(option, label, True), _phrase(option, text))
         ]
-    return [
-        _Name(option, label, True) if len(label := re.sub(r"\W", "", option)) == 1
-        else _phrase(option, option)
-        for option in options
-    ]  # fmt: skip
+    names = []
+    for option in options:
+        label = re.sub(r"\W", "", option)
+        names.append(_Name(option, label, True) if len(label) == 1 else _phrase(option, option))
+    return [*names, *_synonyms(options)]
+
+
+_OPPOSITES = (("true", "false"), ("yes", "no"))
+_SYNONYMS = {
+    "true": ("correct",),
+    "false": ("untrue", "incorrect"),
+    "yes": ("yeah", "yep", "yup"),
+    "no": ("nope", "nah"),
+}
+
+
+def _synonyms(options: Sequence[str]) -> Iterator[_Name]:
+    """What else people say where both of a pair of opposites may be given."""
+    spelt = {_clean(option): option for option in options}
+    for pair in _OPPOSITES:
+        for word in pair if all(word in spelt for word in pair) else ():
+            yield from (_Name(spelt[word], said, False) for said in _SYNONYMS[word])
+            if word in ("true", "false"):
+                yield _Name(spelt[word], word[0].upper(), True)
 
 
 def _is_run(labels: Sequence[str]) -> bool:
@@ -263,7 +282,7 @@ _CLAUSE = re.compile(
     r"[.;!?\n,]|\b(?:but|because|since|so|while|although|though|whereas|however)\b"
 )
 _OPEN = re.compile(
-    r"\b(?:whether|if|unclear|unknown|uncertain|unsure|doubt|(?:no|not\s+enough|insufficient|little)\s+"
+    r"\b(?:whether|if|unclear|unknown|uncertain|unsure|(?<!no\s)doubt|(?:no|not\s+enough|insufficient|little)\s+"
     r"(?:\w+\s+)?(?:evidence|proof|indication|information|reason|way|basis)"
     r"|(?:not|n['’]t|cannot)\s+(?:(?:be|really|yet|at\s+all)\s+)?(?:clear|known|certain|sure|possible|proven|tell|say|know|enough))\b",
     re.IGNORECASE,
@@ -289,11 +308,9 @@ def _stance(before: str, after: str) -> str:
     return "denied" if _DENIED.search(clause) or _IS_WRONG.match(after) else "asserted"
 
 
-_OPPOSITES = ({"true", "false"}, {"yes", "no"})
-
-
 def _opposite(denied: set[str], options: Sequence[str]) -> str | None:
     """The other one of two that are each other's denial."""
-    if len(denied) != 1 or {_clean(option) for option in options} not in _OPPOSITES:
+    both = sorted(_clean(option) for option in options)
+    if len(denied) != 1 or both not in map(sorted, _OPPOSITES):
         return None
     return next(option for option in options if option not in denied)
