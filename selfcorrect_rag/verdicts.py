@@ -1,0 +1,394 @@
+"""What one clause of a rationale says of the documents that it names: the English of use and
+dismissal. Documents stand in it as marks (`selfcorrect_rag.mentions`)."""
+
+import re
+from collections.abc import Iterator
+from enum import IntEnum
+
+from selfcorrect_rag.mentions import BEGIN, END, MARK, numbers_in
+
+
+class Grade(IntEnum):
+    """What is said of a document; over a rationale, the highest grade decides."""
+
+    NAMED = 0
+    TOPIC = 1
+    """What it is about, and no more."""
+    REPORTED = 2
+    """What it says, or that it is the source of what is said."""
+    LACKING = 3
+    """What it does not say."""
+    USEFUL = 4
+    IRRELEVANT = 5
+
+
+_FLAGS = re.IGNORECASE
+
+_NOT = r"(?:\bnot|n['’]t|\bnor|\bless|\bhardly|\bcannot|\bnever|\bneither)"
+_ADVERBS = r"(?:(?!not\b)[\w-]+ ){0,3}?"
+_OTHER = (
+    r"(?:(?:an? |the |some |quite |entirely |completely |totally |only |about ){0,3}"
+    r"(?:different|another|other|others|separate|rival|wrong|unrelated|similarly[- ]named)\b"
+    r"|some(?:one|thing|body|where) else|others\b|elsewhere\b)"
+)
+
+_IRRELEVANT = re.compile(
+    r"\birrelev\w+|\bunrelated\b|\bunhelpful\b|\buseless\b|\boff[- ]?(?:the[- ])?topic\b"
+    r"|\b(?:beside|besides|off) the (?:point|mark|subject)\b|\btangential\b|\bimmaterial\b"
+    rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|related|pertinent|needed|need|necessary|applicable|aligned"
+    r"|consider(?:ed)?|used?|using|concerned?|concerns|about|rely|relied|relying|count|matter|matters|belong"
+    r"|apply|applies|connected|required|of (?:use|help|interest|value|relevance)|(?:to|on) the (?:purpose|point|topic)"
+    r"|want(?:ed)?|take|taken|trust|trusted|consult(?:ed)?|look|draw|drew|cite|include|included|counted"
+    r"|what (?:is|was|['’]s|I|we|the question|you)|what(?:['’]s)? (?:is |was )?(?:meant|needed|asked|wanted))\b"
+    r"|\bno (?:\w+ ){0,2}?(?:relevance|use|help|bearing|connection|relation|relationship|interest|value|good"
+    r"|part|role|need|link|place)\b"
+    rf"|\b(?:nothing|little|naught) (?:at all )?(?:to (?:do|see) with|of (?:use|help|value|interest|relevance)|useful|relevant|helpful)"
+    r"|\b(?:ignor|disregard|dismiss|discard|exclud|reject|eliminat|discount|skip|omit|ditch)(?:e|ed|ing|s|p|ped|ping|t|ted)?\b"
+    r"|\b(?:forget|drop(?:ped)?|toss|avoid(?:ed)?) (?:about )?(?=[\x02(\"]|it\b|them\b|that\b|this\b|those\b)"
+    r"|\b(?:set|put|push|left|leave|leaving|lay|laid|cast|toss)(?:ting)? (?:\S+ ){0,4}?(?:aside|out|apart|away)\b"
+    r"|\brul(?:e|ed|ing) (?:\S+ ){0,3}?out\b|\b(?:is|are|was|were) (?:both |all |therefore |also )?out\b"
+    r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)|\bmislead|\bby mistake\b"
+    r"|\bwrong\b|\bmistaken\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
+    r"|\binapplicable\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value|relevance)\b|\bwaste of\b"
+    r"|\bunsuitable\b|\bunreliable\b|\boutdated\b|\bmiss(?:es|ed)? the (?:point|mark)\b|\bfar from (?:relevant|useful|helpful)\b"
+    r"|(?:=|,|\bso|\bhence|—|–|-|:) ?(?:no|nope|nah)\W*$"
+    rf"|{END} ?[|:=–—-]+ ?(?:no|nope|nah|not|✗|✘|❌|✖)(?!\w)"
+    r"|[✗✘❌✖]",
+    _FLAGS,
+)
+_INFORM = (
+    r"(?:mention|provide|contain|state|answer|address|specify|discuss|help|refer|give|include|say|support|indicate"
+    r"|match|relate|name|offer|tell|describe|explain|talk|have|identify|confirm|reveal|show|clarify|cover|deal"
+    r"|speak|list|add|touch|bear|record|note|report|concern|find|found|see|saw|locate|yield|hold|prove|establish)"
+)
+_LACKING = re.compile(
+    rf"{_NOT} {_ADVERBS}{_INFORM}\w*|{_NOT} {_ADVERBS}(?:given|stated|mentioned|found|listed|specified|provided)\b"
+    r"|\b(?:fails?|failed|lacks?|lacked|lacking|omits?|omitted|neither|silent|missing|misses|unlike|useless)\b"
+    r"|\bno (?:\w+ ){0,2}(?:information|mention|answers?|details?|evidence|reference|date|name|word|trace|sign|indication"
+    r"|data|clue|hint)\b"
+    r"|\bwithout (?:\w+ ){0,2}(?:mention|provid|giv|stat|nam|answer|specif|say|tell)"
+    rf"|\b(?:about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?|refers? to|deals? with|of|for|is|are|was|were|mentions?"
+    rf"|treats? of|[:=|(]) ?{_OTHER}"
+    r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than|instead(?: of)?)\b",
+    _FLAGS,
+)
+_POSITIVE_NOT = re.compile(
+    rf"{_NOT} {_ADVERBS}(?:irrelevant|unrelated|unhelpful|useless|wrong|contradict\w*|conflict\w*|disagree\w*|dispute\w*"
+    r"|ignored?|ignoring|dismissed|overlook\w*|disregarded|doubt\w*|without)\b|\bnot only\b|\bnot just\b|\bno doubt\b|\bno other\b",
+    _FLAGS,
+)
+_USEFUL = re.compile(
+    r"\b(?:useful|helpful|relevant|pertinent|according to|based on|supports?|supported|supporting|confirm(?:s|ed|ing)?"
+    r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient|suffices?|settles?|helps?|helped"
+    r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying) on|consult(?:ed)?"
+    r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence|as per|per|thanks to"
+    r"|directly|took|taken|learn(?:ed|t)?|gave me)\b"
+    rf"|{END} ?[|:=–—-]+ ?(?:yes|✓|✔|✅)|[✓✔✅]",
+    _FLAGS,
+)
+
+# What a document that stands as the subject does
+
+
+_LEAD = re.compile(
+    r"(?:[\W\d]|\b(?:and|but|or|so|also|both|only|while|whereas|although|though|as|since|because|which|that|well|then|however"
+    r"|firstly|secondly|finally|first|second|next|meanwhile|likewise|similarly|additionally|moreover|furthermore|on|the|other"
+    r"|hand|contrast|by|in|addition|not|with|regard|respect|to|for|neither|nor|either|therefore|thus|hence|if|i|think|see|out|"
+    r"turning|looking|at|moving|come|of|it|yet|still|note|unfortunately|[\w]+ly|alone|page|article|text|list|entry|biography)\b)*",
+    _FLAGS,
+)
+_SUBJECT = re.compile(
+    rf"{END}(?: ?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))?[,:—–|-]? ?"
+    r"(?P<adverbs>(?:(?:also|both|all|each|itself|themselves|it|they|he|she|again|then|too|clearly|however|only|merely|just"
+    r"|simply|even|still|does|do|did|would|will|can|could|may|might|\w+ly) )*)(?P<verb>[a-z]+(?:n['’]t)?)\b(?P<rest>.*)",
+    re.DOTALL | _FLAGS,
+)
+_BE = frozenset(
+    "is are was were be being been isn't aren't wasn't weren't has have had contains contain provides provide appears appear "
+    "seems seem looks look turns".split()
+)
+_NO_VERB = frozenset(
+    "and or nor of in on at by for from with to as because since if when where who which that whose there the a an no not yes "
+    "only alone together "
+    "but so while than then".split()
+)
+_TOPIC_VERBS = re.compile(
+    r"(?:is|are|was|were|'s|seems?|appears?)? ?(?:to be )?(?:just |only |merely |mainly |also |all |both |simply |either |more |"
+    r"solely |rather |mostly |actually |instead )*"
+    r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es|ed|ing)?|focus(?:es|ed|ing)?|treats?|talk(?:s|ed|ing)?"
+    r"|cover(?:s|ed|ing)?|revolves?|centers?|centres?|relates?|refers?|speaks? of|on)\b",
+    _FLAGS,
+)
+_REPORT = re.compile(
+    rf"({END}[^{BEGIN}{END}]{{0,120}}?\b(?:state|say|mention|note|report|explain|indicate|reveal|show|describe|confirm|suggest"
+    r"|claim|imply|implie|tell|told|establish|add|think|find|found|read|make clear|put|call|name|identifie|list|give|credit"
+    r"|record|place|specifie)(?:s|d|ing)?(?: (?:us|me|explicitly|clearly))?)"
+    r"(?! (?:nothing|none|no\b|neither|little|only|us nothing|me nothing|not\b|(?:an? )?(?:different|other|another)))"
+    r"(?: that\b|:|\b).*$",
+    re.DOTALL | _FLAGS,
+)
+_FINITE = re.compile(
+    r"\b(?:is|was|were|are|has|had|have|can|will|did|does|do)\b|\b\w{2,}(?:ed|es|[^su\W]s)\b", _FLAGS
+)
+_NEGATED = re.compile(
+    r"(?:^| )(?:not|never|hardly|barely|scarcely|neither|nor|cannot|no|nothing|none|nobody|little)\b|n['’]t\b", _FLAGS
+)
+_MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", _FLAGS)
+
+
+def of_named(clause: str) -> Grade:
+    """What a clause says of the documents that it names."""
+    clause, is_praised = _POSITIVE_NOT.subn(" ", clause)
+    clause = re.sub(r'""', " quoted ", clause)
+    subject = _as_subject(clause)
+    shown = _REPORT.sub(r"\1", clause) if subject else clause
+    if _is_attribution(clause):
+        return Grade.REPORTED if not _MISSING_THERE.search(clause) else Grade.LACKING
+    if _IRRELEVANT.search(shown):
+        return Grade.IRRELEVANT
+    if subject:
+        grade = _of_subject(subject, clause)
+        if grade is not None:
+            return Grade.USEFUL if grade <= Grade.REPORTED and is_praised else grade
+    if _LACKING.search(shown):
+        return Grade.LACKING
+    if is_praised or _USEFUL.search(shown):
+        return Grade.USEFUL
+    if _is_cited(clause):
+        return Grade.REPORTED
+    if _NEGATED.search(clause.split(BEGIN)[0]):
+        return Grade.LACKING
+    return Grade.REPORTED if _IN.search(clause) else Grade.NAMED
+
+
+_ATTRIBUTION = re.compile(
+    rf"\W*(?:(?:well|and|but|as|while|first|second|because|since|also|so)\b,? ?)*(?:in|from|according to|per|as per|based on|by|following|judging by|if we look at)"
+    rf" (?:both )?(?:the )?(?:\w+ )?{MARK}(?:,| |$)(?! ?(?:and|or)\b)",
+    _FLAGS,
+)
+_MISSING_THERE = re.compile(
+    rf"{END},? (?:there (?:is|are|was)(?: no|n['’]t)|(?:I|we) (?:find|found|see|saw|can find|have|do not|don['’]t|did not|didn['’]t"
+    r"|could not|couldn['’]t|cannot|can['’]t)(?: find| see)? ?(?:no|nothing|any|anything)|nothing|no )\b",
+    _FLAGS,
+)
+_IN = re.compile(rf"\b(?:in|from|see|by|both) (?:the )?\(?{BEGIN}|\b(?:says?|states?|notes?|writes?) {BEGIN}", _FLAGS)
+
+
+def _is_attribution(clause: str) -> bool:
+    """Whether it begins "In Document 2," and goes on with what stands there."""
+    return bool(_ATTRIBUTION.match(clause)) and not _IRRELEVANT.search(clause.split(END)[0])
+
+
+_CITED = re.compile(
+    rf"\w[^{BEGIN}]*[(\[](?:[a-z.]{{1,12}} )?{BEGIN}"  # "... (Document 2)", "[see Document 2]"
+    rf"|\w.*\w\W{{0,3}}{BEGIN}[^{END}]*{END}(?:[ ,]*(?:and )?{MARK})*\W*$"  # "... [2][4]."
+    rf"|^\W*(?:{MARK}[\W]*(?:and )?)+$",  # names alone
+    _FLAGS | re.DOTALL,
+)
+
+
+def _is_cited(clause: str) -> bool:
+    """Whether the documents stand in it as the source of what it says."""
+    return _CITED.search(clause) is not None
+
+
+def _as_subject(clause: str) -> re.Match[str] | None:
+    """The predicate of the documents, where they are the subject of the clause."""
+    if not _LEAD.fullmatch(clause.split(BEGIN)[0].split("(")[0]) and not re.search(
+        r"\b(?:which|as|that|the \w+ (?:in|of|at)|both|and) (?:both )?$", clause.split(BEGIN)[0], _FLAGS
+    ):
+        return None
+    if re.search(r"\($", clause.split(BEGIN)[0]) and clause.split(BEGIN)[0].strip() != "(":
+        return None
+    last = clause.rfind(BEGIN)
+    return _SUBJECT.match(clause, clause.index(END, last))
+
+
+def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
+    """None where the rest of the clause must tell."""
+    adverbs, verb, rest = predicate["adverbs"].lower(), predicate["verb"].lower(), predicate["rest"]
+    after = f"{adverbs}{verb}{rest}"
+    lead = clause[: clause.index(BEGIN)]
+    is_denied = re.search(r"\b(?:neither|not|nor|none of)\b", lead, _FLAGS)
+    if is_denied:
+        return Grade.LACKING
+    head = re.match(r"(?:\S+ ?){0,4}", after)
+    if re.match(r"(?:(?:also|both|really|simply|just|even|itself|actually|\w+ly) )*(?:\w+n['’]t|(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|may|might|must|should)"
+                r" (?:\w+ly |really |even )?(?:not|never|neither|hardly|no longer)\b|cannot\b|never\b|not\b|hardly\b|neither\b|fails?\b|failed\b|lacks?\b|omits?\b)", after, _FLAGS):
+        return Grade.LACKING
+    if _TOPIC_VERBS.match(after):
+        if re.search(r"\band (?:also |it )?(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b", rest, _FLAGS):
+            return Grade.REPORTED
+        return Grade.LACKING if _LACKING.search(after) or re.search(r", not\b|\bnot\b", after) else Grade.TOPIC
+    if verb in _BE and verb not in ("has", "have", "had", "contains", "contain", "provides", "provide"):
+        if re.search(r"\band (?:also )?(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b", rest, _FLAGS):
+            return Grade.REPORTED
+        return None
+    if _MERELY.search(adverbs) or re.match(r" (?:only|merely|just|nothing|none|no|neither|little)\b| (?:us|me) (?:only|nothing|little)\b", rest, _FLAGS):
+        return Grade.LACKING
+    if re.search(rf"^ (?:about |to |on |of )?{_OTHER}", rest, _FLAGS) or re.search(r"\bbut (?:not|no|nothing|never)\b", rest):
+        return Grade.LACKING
+    is_colon = re.match(rf"{END}(?: ?\([^()]*\))? ?[:=|—–-]", predicate[0]) is not None
+    if verb in _NO_VERB and not (is_colon and _FINITE.search(after)):
+        return None
+    if is_colon and not _FINITE.search(after) and '"' not in clause and "quoted" not in clause:
+        return None
+    if _USEFUL.search(after.split(" that ")[0]):
+        return Grade.USEFUL
+    return Grade.REPORTED
+
+
+def is_topic(clause: str) -> bool:
+    """Whether a clause says what its documents are, or are about, and no more."""
+    return of_named(clause) in (Grade.NAMED, Grade.TOPIC)
+
+
+# Clauses that name no document
+
+
+_FOLLOWS = re.compile(
+    r"(?:(?:but|however|yet|while|although|though|and|therefore|thus|so|hence|because|as|since|for|still|only)\b[ ,]*)*"
+    r"(?:(?:it|its|they|they['’]re|it['’]s|neither|both|which|itself|still|do|does|is|are|isn['’]t|doesn['’]t|not|irrelevant|unrelated"
+    r"|unhelpful|useless|useful|helpful|relevant|off|no use|no good|no help|ignored?|skip\w*|discarded|dismissed|excluded|no|nope|tasty|of no)\b"
+    r"|(?:this|these|that|those|the) (?:one|ones|two|latter|former|documents?|passages?|text|excerpt|article|entry|page|is|are|was|were|does|do|doesn)\b"
+    r"|(?:that|this|those|these)(?:['’]s)?\b"
+    r"|(?:an?|another|other|some|wrong|different)\b|(?:I|we) .{0,60}\b(?:it|them|that|this|those|these|either)\b)",
+    _FLAGS,
+)
+_RELATIVE = re.compile(r"(?:and |but )?(?:which|hence|so (?:no|nope|not)\b|an?\b|another\b|other\b|some\b)", _FLAGS)
+_PLURAL = re.compile(r"\b(?:they|they['’]re|these|those|neither|both|them|are)\b", _FLAGS)
+_BUT = re.compile(r"(?:but|however|yet)\b", _FLAGS)
+
+
+def follows(clause: str) -> bool:
+    """Whether it speaks of documents that were named before."""
+    return _FOLLOWS.match(clause) is not None
+
+
+def is_but(clause: str) -> bool:
+    return _BUT.match(clause) is not None
+
+
+def is_plural(clause: str) -> bool:
+    return _PLURAL.search(clause) is not None
+
+
+def is_relative(clause: str) -> bool:
+    """Whether it speaks of what stands in the same sentence alone."""
+    return _RELATIVE.match(clause) is not None
+
+
+def of_pronoun(clause: str) -> Grade:
+    """What a clause says of the documents that were named before."""
+    clause, is_praised = _POSITIVE_NOT.subn(" ", clause)
+    shown = re.sub(r"\b(?:states?|says?|mentions?|notes?|tells?|shows?|explains?)(?: (?:us|me))? that\b.*$", "says", clause, flags=_FLAGS)
+    if _IRRELEVANT.search(shown):
+        return Grade.IRRELEVANT
+    if _LACKING.search(shown) or re.match(r"(?:\w+,? ){0,2}(?:it|they|that|those|these|this)(?: \w+)? (?:\w+n['’]t|(?:is|are|do|does|did|was|were|has|have) not|cannot)\b", shown, _FLAGS):
+        return Grade.LACKING
+    if is_praised or _USEFUL.search(shown):
+        return Grade.USEFUL
+    return Grade.REPORTED if _SAYS.search(clause) else Grade.NAMED
+
+
+_SAYS = re.compile(
+    r"\b(?:it|they|which|this|that|document|latter|former) (?:also |both |all |explicitly |clearly |does )*(?:states?|says?|mentions?|notes?|tells?|shows?|explains?|names?|gives?|lists?"
+    r"|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?|places?|puts?|dates?|repeats?)\b",
+    _FLAGS,
+)
+
+_COLLECTIVE = re.compile(
+    r"\b(?:(?:all |both )?(?:of )?(?:the |these |those )?(?:other|remaining|rest)(?: (?:of (?:the|them|these)))?(?: \w+)?(?: documents?| passages?| ones| texts?| sources?| articles?)?"
+    r"|(?:the )?others\b|none of (?:the|these|them|those|your)(?: \w+){0,2}|no (?:provided |retrieved |given )?(?:documents?|passages?|sources?)"
+    r"|neither (?:document|passage|of (?:the|them))|nothing in (?:the|these|any)(?: \w+)? (?:documents?|passages?)"
+    r"|(?:all |both )?(?:of )?(?:the|these|those|all)(?: \w+)? (?:documents|passages|sources|texts|results)"
+    r"|(?:the )?(?:provided |given |retrieved )(?:documents|passages|information|context))\b",
+    _FLAGS,
+)
+_OTHERS = re.compile(r"\b(?:others?|rest|remaining)\b", _FLAGS)
+
+
+def collective(clause: str) -> Grade | None:
+    """What it says of all documents, or of all others; None where it says nothing against them."""
+    match = _COLLECTIVE.search(clause)
+    if not match:
+        return None
+    plain = _POSITIVE_NOT.sub(" ", clause)
+    is_none = re.match(r"(?:none|no|neither|nothing)\b", match[0], _FLAGS) is not None
+    if is_none and not re.search(r"\b(?:irrelevant|unrelated|useless)\b", plain):
+        return Grade.LACKING
+    if _IRRELEVANT.search(plain) or _LACKING.search(plain) or re.search(r"n['’]t\b", plain):
+        return Grade.LACKING
+    if _OTHERS.search(match[0]) and re.search(r"\b(?:about|concern|deal with|discuss|cover)\b", plain, _FLAGS):
+        return Grade.LACKING
+    return None
+
+
+_SINGLED = re.compile(
+    rf"\b(?:only|solely|just|exclusively)(?: on| in| from)? (?:the )?\(?{BEGIN}|{END} (?:alone|is all|is the only|are the only)\b|\bonly (?:one|document|source|useful|relevant|helpful)\b.*{BEGIN}",
+    _FLAGS,
+)
+_SINGLED_VERBS = re.compile(
+    r"\b(?:useful|helpful|relevant|of use|of help|needed|answers?|contains?|support\w*|used?|mentions?|helps?|provides?|gives?|names?|states?|says?|relevance|address\w*)\b",
+    _FLAGS,
+)
+
+
+def singles_out(clause: str) -> bool:
+    """Whether it says that no other document is useful."""
+    return bool(_SINGLED.search(clause) and _SINGLED_VERBS.search(clause))
+
+
+_LISTS = re.compile(
+    rf"\b(?:documents?|passages?) (?:that|which) (?:is|are) (?:\w+ )?(?:useful|relevant|helpful)\b[^{BEGIN}]*{BEGIN}"
+    rf"|^\W*{MARK}(?:[ ,]*(?:and )?{MARK})* (?:is|are) (?:useful|relevant|helpful) (?:to|for|in) (?:answer|answering)\b",
+    _FLAGS,
+)
+
+
+def lists_useful(sentence: str) -> bool:
+    """Whether it lists the documents that are useful to answer the question (Table 12)."""
+    return _LISTS.search(sentence) is not None
+
+
+# Headings
+
+
+_LABEL = re.compile(rf"^\W*([^:{BEGIN}.!?]{{2,60}}): (?=.*{BEGIN})", re.DOTALL)
+
+
+def label(sentence: str) -> Grade | None:
+    """The verdict before the colon of "Irrelevant: Documents 3 and 5", if it is one."""
+    match = _LABEL.match(sentence)
+    return of_heading(match[1]) if match else None
+
+
+def of_heading(line: str) -> Grade | None:
+    if _IRRELEVANT.search(line) and not _POSITIVE_NOT.search(line):
+        return Grade.IRRELEVANT
+    if _LACKING.search(line):
+        return Grade.LACKING
+    return Grade.USEFUL if _USEFUL.search(line) else None
+
+
+# Documents that a clause sets apart from the others
+
+
+_EXCEPTION = re.compile(
+    rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to|unlike|except(?: for)?|excluding|other than|apart from"
+    rf"|aside from|besides)(?: (?:from|on|in|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
+    _FLAGS,
+)
+
+
+def exceptions(clause: str) -> Iterator[tuple[list[int], Grade]]:
+    """Documents that a clause takes out: "unlike Document 3", "none except Document 2"."""
+    for match in _EXCEPTION.finditer(clause):
+        if match["cue"].lower().startswith(("except", "other", "apart", "aside", "besides")):
+            yield numbers_in(match["marks"]), Grade.USEFUL
+        else:
+            yield numbers_in(match["marks"]), Grade.LACKING
+
+
+def without_exceptions(clause: str) -> str:
+    return _EXCEPTION.sub(" ", clause)
