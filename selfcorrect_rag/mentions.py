@@ -1,7 +1,8 @@
 """Where a text names documents: by number, by ordinal, or by title, each as one kind of mark.
 
 A mark stands between two control characters, so that no text can hold one: ``marked`` takes them
-out of what it reads. All patterns are linear in the text.
+out of what it reads. It ends in a space where the text has brackets alone, "[2]". All patterns are
+linear in the text.
 """
 
 import re
@@ -17,12 +18,12 @@ def marked(text: str, titles: Sequence[str]) -> str:
     Runs of spaces become one; lines stay. Words in quotes are no one's verdict: they go, unless they
     are the title of one document.
     """
-    text = re.sub(rf"[{BEGIN}{END}]|\*\*|__|`", "", text)
+    text = re.sub(rf"[{BEGIN}{END}⁰¹²³⁴-⁹]|\*\*|__|`", "", text)
     text = "\n".join(" ".join(line.split()) for line in text.splitlines())
     for title in titles:  # as the prompt shows it: words of a title are no verdict
         text = text.replace(f" (Title: {title})", "")
     text = _without_quotations(text, titles)
-    text = _MENTION.sub(lambda match: _mark(_numbers(match[0])), text)
+    text = _MENTION.sub(_by_number, text)
     text = _ORDINAL.sub(lambda match: _by_ordinal(match, len(titles)), text)
     text = _BARE_LIST.sub(lambda match: _by_bare_number(match, len(titles)), text)
     # "Document 3 (Title)": the title of a document that is named by number says nothing more
@@ -51,6 +52,12 @@ _QUOTED = re.compile(
 _NUMBER_FOLLOWS = re.compile(r" ?[(\[](?:doc|\d)", re.IGNORECASE)
 _STARTS = re.compile(r"(?:^|[.!?:;] |\n|, (?:and )?| and | or )\W{0,3}$")
 
+_SPOKEN_OF = re.compile(
+    r"[^.!?\n]{0,120}?\b(?:says?|states?|mentions?|tells?|explains?|names|answer|useful|use|used|helpful|help|helps"
+    r"|(?:ir)?relevant|unrelated|ignore)\b",
+    re.IGNORECASE,
+)
+
 
 def _without_quotations(text: str, titles: Sequence[str]) -> str:
     """A title is a name after a word such as "titled", and where a clause begins with it."""
@@ -64,12 +71,14 @@ def _without_quotations(text: str, titles: Sequence[str]) -> str:
         if len(numbers) == 1:
             before = text[max(0, match.start() - 12) : match.start()]
             if _NUMBER_FOLLOWS.match(text[match.end() : match.end() + 6]):
-                return ""  # "'Emma' (Document 3) says ...": the number names it
-            if match["word"] or _STARTS.search(before):
+                return '""'  # "'Emma' (Document 3) says ...": the number names it
+            after = text[match.end() : match.end() + 150]
+            if match["word"] or (_STARTS.search(before) and _SPOKEN_OF.match(after)):
                 return f" {_mark(numbers)}"
         elif match["single"]:
             return match[0]  # an apostrophe more likely than a quotation
-        return f"{match['word'] or ''}\"\""
+        end = "." if quoted.endswith((".", "!", "?")) else ""
+        return f'{match["word"] or ""}""{end}'
 
     return _QUOTED.sub(replaced, text)
 
@@ -92,6 +101,13 @@ _MENTION = re.compile(
     rf"|{_BRACKET}",
     re.IGNORECASE,
 )
+
+
+def _by_number(match: re.Match[str]) -> str:
+    mark = _mark(_numbers(match[0]))
+    return f"{mark[:-1]} {END}" if match[0].startswith("[") else mark
+
+
 _WIDEST = 100
 """Of ranges; a wider one is two numbers."""
 

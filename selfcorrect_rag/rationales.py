@@ -57,13 +57,15 @@ class _Found:
         """Those of a list of the useful ones."""
         self.before: list[int] = []
         """Those named last."""
+        self.last = Grade.NAMED
+        """What was said of them."""
 
     def read(self, sentence: str, heading: Grade | None) -> None:
         listed = verdicts.lists_useful(sentence)
         if listed:
             self.listed.update(numbers_in(sentence))
-        grades = self._read_clauses(sentence)
         inline = verdicts.label(sentence) or heading
+        grades = self._read_clauses(verdicts.without_label(sentence))
         if inline:
             grades = {n: max(grade, inline) for n, grade in grades.items()}
         for number, grade in grades.items():
@@ -75,22 +77,27 @@ class _Found:
         grades: dict[int, Grade] = {}
         named: list[list[int]] = []  # by the clauses so far
         parallel = Grade.NAMED
+        of_others = False
         for clause in _clauses(sentence):
             for numbers, grade in verdicts.exceptions(clause):
                 _raise(grades, numbers, grade)
             clause = verdicts.without_exceptions(clause)
             numbers = numbers_in(clause)
             if numbers:
-                grade = verdicts.of_named(clause)
+                if named and verdicts.begins_with_pronoun(clause):
+                    _raise(grades, named[-1], verdicts.of_pronoun(clause.split(BEGIN)[0]))
+                grade = self.last if verdicts.is_likewise(clause) else verdicts.of_named(clause)
                 if parallel == Grade.LACKING and verdicts.is_topic(clause):
                     grade = max(grade, Grade.LACKING)
-                parallel = grade
+                parallel = self.last = grade
                 _raise(grades, numbers, grade)
                 named.append(numbers)
                 if verdicts.singles_out(clause) and grade in (Grade.REPORTED, Grade.USEFUL):
                     self.rest = max(self.rest, Grade.LACKING)
             elif of := verdicts.collective(clause):
-                self.rest = max(self.rest, of)
+                self.rest, of_others = max(self.rest, of), True
+            elif of_others and not named:
+                continue  # "so they are not useful": of the same others
             elif verdicts.follows(clause):
                 grade = verdicts.of_pronoun(clause)
                 meant = self._meant(clause, grades, named)
@@ -170,12 +177,13 @@ def _with_headings(text: str) -> Iterator[tuple[str, Grade | None]]:
 
 
 _CLAUSE = re.compile(
-    r";| [—–-] |(?<=\w): | \|| (?=(?:but|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
+    r";| [—–-] |(?<=\w): | (?=(?:but|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
     r"|,? (?=so (?:it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless|I|not?\b|nope))"
     r"|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
     r"|(?: |(?<=\())(?=(?:because|as) (?:it|they)\b)"
     r"|, (?:and )?(?=(?:I|we|neither|both|none) )| and (?=neither\b|none\b)"
-    rf"|(?:, (?:and )?| and )(?=(?:(?:the|only|in|as|since|because|from|per|see|neither) |[A-Z]\w+ (?=\()){{0,2}}\(?{BEGIN})",
+    r"|(?:,|,? and|,? while) (?=(?:the |all |all the )?(?:others?|rest|remaining)\b)"
+    rf"|(?:, (?:and )?| and )(?=(?:(?:so|nor|as|likewise) (?:is|are|do|does|did|was|were) |(?:the|only|in|as|since|because|from|per|see|neither) |[A-Z]\w+ (?=\()){{0,2}}\(?{BEGIN})",
     re.IGNORECASE,
 )
 
@@ -194,6 +202,9 @@ def _clauses(sentence: str) -> Iterator[str]:
         held.append(piece)
         if _is_bare(piece):
             continue
+        if said is not None and held[:-1] and _NEEDS_NO_SUBJECT.match(piece):
+            said = ", ".join([said, *held[:-1]])
+            held = [piece]
         joined = ", ".join(held)
         held = []
         if said is not None:
@@ -205,6 +216,10 @@ def _clauses(sentence: str) -> Iterator[str]:
         yield ", ".join(held)
 
 
+_NEEDS_NO_SUBJECT = re.compile(
+    r"(?:which|because|since|so|but|hence|as|for|although|though|while|whereas|however|I|we|it|they)\b",
+    re.IGNORECASE,
+)
 _EMPTY = frozenset({"and", "or", "nor", "both", "neither", "either", "only", "the", "the others"})
 
 

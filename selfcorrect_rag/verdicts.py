@@ -32,6 +32,13 @@ _OTHER = (
     r"|some(?:one|thing|body|where) else|others\b|elsewhere\b)"
 )
 
+_SEEMING = re.compile(
+    r"\b(?:might|may|could|at first\w*|initially|on the surface)\b[^,.;]{0,40}?\b(?:relevant|useful|helpful|promising|related)\b"
+    r"|\b(?:seem|look|appear|sound)(?:s|ed)?\b[^,.;]{0,30}?\b(?:relevant|useful|helpful|promising|related) (?:at first|initially|on the surface)",
+    _FLAGS,
+)
+"""What is said to seem so is not said to be so."""
+
 _IRRELEVANT = re.compile(
     r"\birrelev\w+|\bunrelated\b|\bunhelpful\b|\buseless\b|\boff[- ]?(?:the[- ])?topic\b"
     r"|\b(?:beside|besides|off) the (?:point|mark|subject)\b|\btangential\b|\bimmaterial\b"
@@ -49,11 +56,11 @@ _IRRELEVANT = re.compile(
     r"|\brul(?:e|ed|ing) (?:\S+ ){0,3}?out\b|\b(?:is|are|was|were) (?:both |all |therefore |also )?out\b"
     r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)|\bmislead|\bby mistake\b"
     r"|\bwrong\b|\bmistaken\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
+    r"|\b(?:is|are) (?:just |only |very |rather )?(?:generic|general|vague)\b"
     r"|\binapplicable\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value|relevance)\b|\bwaste of\b"
     r"|\bunsuitable\b|\bunreliable\b|\boutdated\b|\bmiss(?:es|ed)? the (?:point|mark)\b|\bfar from (?:relevant|useful|helpful)\b"
     r"|(?:=|,|\bso|\bhence|—|–|-|:) ?(?:no|nope|nah)\W*$"
-    rf"|{END} ?[|:=–—-]+ ?(?:no|nope|nah|not|✗|✘|❌|✖)(?!\w)"
-    r"|[✗✘❌✖]",
+    rf"|{END} ?[:=–—-]+ ?not(?!\w)|[✗✘❌✖]",
     _FLAGS,
 )
 _INFORM = (
@@ -67,8 +74,8 @@ _LACKING = re.compile(
     r"|\bno (?:\w+ ){0,2}(?:information|mention|answers?|details?|evidence|reference|date|name|word|trace|sign|indication"
     r"|data|clue|hint)\b"
     r"|\bwithout (?:\w+ ){0,2}(?:mention|provid|giv|stat|nam|answer|specif|say|tell)"
-    rf"|\b(?:about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?|refers? to|deals? with|of|for|is|are|was|were|mentions?"
-    rf"|treats? of|[:=|(]) ?{_OTHER}"
+    rf"|(?:[:=|(]|\b(?:about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?|refers? to|deals? with|of|for|is|are|was|were|mentions?"
+    rf"|treats? of)) ?{_OTHER}"
     r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than|instead(?: of)?)\b",
     _FLAGS,
 )
@@ -83,7 +90,7 @@ _USEFUL = re.compile(
     r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying) on|consult(?:ed)?"
     r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence|as per|per|thanks to"
     r"|directly|took|taken|learn(?:ed|t)?|gave me)\b"
-    rf"|{END} ?[|:=–—-]+ ?(?:yes|✓|✔|✅)|[✓✔✅]",
+    r"|[✓✔✅]",
     _FLAGS,
 )
 
@@ -100,7 +107,7 @@ _LEAD = re.compile(
 _SUBJECT = re.compile(
     rf"{END}(?: ?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))?[,:—–|-]? ?"
     r"(?P<adverbs>(?:(?:also|both|all|each|itself|themselves|it|they|he|she|again|then|too|clearly|however|only|merely|just"
-    r"|simply|even|still|does|do|did|would|will|can|could|may|might|\w+ly) )*)(?P<verb>[a-z]+(?:n['’]t)?)\b(?P<rest>.*)",
+    r"|simply|even|still|does|do|did|would|will|can|could|may|might|\w+ly) )*)(?P<verb>[^\W\d_]+(?:n['’]t)?)\b(?P<rest>.*)",
     re.DOTALL | _FLAGS,
 )
 _BE = frozenset(
@@ -115,20 +122,23 @@ _NO_VERB = frozenset(
 _TOPIC_VERBS = re.compile(
     r"(?:is|are|was|were|'s|seems?|appears?)? ?(?:to be )?(?:just |only |merely |mainly |also |all |both |simply |either |more |"
     r"solely |rather |mostly |actually |instead )*"
-    r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es|ed|ing)?|focus(?:es|ed|ing)?|treats?|talk(?:s|ed|ing)?"
-    r"|cover(?:s|ed|ing)?|revolves?|centers?|centres?|relates?|refers?|speaks? of|on)\b",
+    r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es|ed|ing)?|focus(?:es|ed|ing)?|treats? of|talk(?:s|ed|ing)?"
+    r"|cover(?:s|ed|ing)?|revolves?|centers?|centres?|relates?|refers?|on)\b",
     _FLAGS,
 )
 _REPORT = re.compile(
-    rf"({END}[^{BEGIN}{END}]{{0,120}}?\b(?:state|say|mention|note|report|explain|indicate|reveal|show|describe|confirm|suggest"
-    r"|claim|imply|implie|tell|told|establish|add|think|find|found|read|make clear|put|call|name|identifie|list|give|credit"
-    r"|record|place|specifie)(?:s|d|ing)?(?: (?:us|me|explicitly|clearly))?)"
-    r"(?! (?:nothing|none|no\b|neither|little|only|us nothing|me nothing|not\b|(?:an? )?(?:different|other|another)))"
-    r"(?: that\b|:|\b).*$",
-    re.DOTALL | _FLAGS,
+    r"(?:state|say|mention|note|report|explain|indicate|reveal|show|describe|confirm|suggest|claim|imply|implie|tell|told"
+    r"|establish|add|identify|identifie|name|list|give|gave|credit|record|place|specify|specifie|read|put|call)(?:s|es|d|ed)?",
+    _FLAGS,
 )
+_NO_OBJECT = re.compile(
+    r" (?:about |of |us |me )?(?:nothing|none|no|neither|little|only|merely|not|(?:an? |the )?(?:different|other|another|wrong)|someone|something)\b",
+    _FLAGS,
+)
+_REPORTING = re.compile(r"\b(?:\w+ing|which|it|says?|states?) (?:\w+ )?that\b.*", _FLAGS | re.DOTALL)
 _FINITE = re.compile(
-    r"\b(?:is|was|were|are|has|had|have|can|will|did|does|do)\b|\b\w{2,}(?:ed|es|[^su\W]s)\b", _FLAGS
+    r"\b(?:wrote|written|born|said|won|became|led|made|gave|given|built|died|took|taken|came|began|sang|sung|told|found|held"
+    r"|is|was|were|are|has|had|have|can|will|did|does|do)\b|\b\w{2,}(?:ed|es|[^su\W]s)\b", _FLAGS
 )
 _NEGATED = re.compile(
     r"(?:^| )(?:not|never|hardly|barely|scarcely|neither|nor|cannot|no|nothing|none|nobody|little)\b|n['’]t\b", _FLAGS
@@ -139,9 +149,11 @@ _MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", _FLAGS)
 def of_named(clause: str) -> Grade:
     """What a clause says of the documents that it names."""
     clause, is_praised = _POSITIVE_NOT.subn(" ", clause)
-    clause = re.sub(r'""', " quoted ", clause)
+    clause = _SEEMING.sub("seems", clause.replace('""', " quoted "))
     subject = _as_subject(clause)
-    shown = _REPORT.sub(r"\1", clause) if subject else clause
+    shown = _without_content(clause, subject)
+    if verdict := _by_mark(clause):
+        return verdict
     if _is_attribution(clause):
         return Grade.REPORTED if not _MISSING_THERE.search(clause) else Grade.LACKING
     if _IRRELEVANT.search(shown):
@@ -161,9 +173,31 @@ def of_named(clause: str) -> Grade:
     return Grade.REPORTED if _IN.search(clause) else Grade.NAMED
 
 
+def _without_content(clause: str, subject: re.Match[str] | None) -> str:
+    """The clause without what its documents are said to say."""
+    if subject and _REPORT.fullmatch(subject["verb"]) and not _NO_OBJECT.match(subject["rest"]):
+        return clause[: subject.start("rest")]
+    return _REPORTING.sub("", clause)
+
+
+_YES = re.compile(
+    rf"{END} ?[|:=–—-]+ ?(?:yes|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)", _FLAGS
+)
+_NO = re.compile(
+    rf"{END} ?[|:=–—-]+ ?(?:no|nope|nah|✗|✘|❌|✖)(?!\w)|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)", _FLAGS
+)
+
+
+def _by_mark(clause: str) -> Grade | None:
+    """The verdict of "2: yes", or of a row of a table."""
+    if _YES.search(clause):
+        return Grade.USEFUL
+    return Grade.IRRELEVANT if _NO.search(clause) else None
+
+
 _ATTRIBUTION = re.compile(
     rf"\W*(?:(?:well|and|but|as|while|first|second|because|since|also|so)\b,? ?)*(?:in|from|according to|per|as per|based on|by|following|judging by|if we look at)"
-    rf" (?:both )?(?:the )?(?:\w+ )?{MARK}(?:,| |$)(?! ?(?:and|or)\b)",
+    rf" (?:both )?(?:the )?(?:\w+ )?(?:\"\" ?)?\(?{MARK}\)?(?:[,:]| |$)(?! ?(?:and|or)\b)",
     _FLAGS,
 )
 _MISSING_THERE = re.compile(
@@ -180,8 +214,8 @@ def _is_attribution(clause: str) -> bool:
 
 
 _CITED = re.compile(
-    rf"\w[^{BEGIN}]*[(\[](?:[a-z.]{{1,12}} )?{BEGIN}"  # "... (Document 2)", "[see Document 2]"
-    rf"|\w.*\w\W{{0,3}}{BEGIN}[^{END}]*{END}(?:[ ,]*(?:and )?{MARK})*\W*$"  # "... [2][4]."
+    rf"[\w\"][^{BEGIN}]*[(\[](?:[a-z.]{{1,12}} )?{BEGIN}"  # "... (Document 2)", "[see Document 2]"
+    rf"|\w.*\w\W{{0,3}}{BEGIN}[^{END}]* {END}(?:[ ,]*(?:and )?{MARK})*\W*$"  # "... [2][4]."
     rf"|^\W*(?:{MARK}[\W]*(?:and )?)+$",  # names alone
     _FLAGS | re.DOTALL,
 )
@@ -217,14 +251,12 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
                 r" (?:\w+ly |really |even )?(?:not|never|neither|hardly|no longer)\b|cannot\b|never\b|not\b|hardly\b|neither\b|fails?\b|failed\b|lacks?\b|omits?\b)", after, _FLAGS):
         return Grade.LACKING
     if _TOPIC_VERBS.match(after):
-        if re.search(r"\band (?:also |it )?(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b", rest, _FLAGS):
+        if _AND_SAYS.search(rest):
             return Grade.REPORTED
         return Grade.LACKING if _LACKING.search(after) or re.search(r", not\b|\bnot\b", after) else Grade.TOPIC
     if verb in _BE and verb not in ("has", "have", "had", "contains", "contain", "provides", "provide"):
-        if re.search(r"\band (?:also )?(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b", rest, _FLAGS):
-            return Grade.REPORTED
-        return None
-    if _MERELY.search(adverbs) or re.match(r" (?:only|merely|just|nothing|none|no|neither|little)\b| (?:us|me) (?:only|nothing|little)\b", rest, _FLAGS):
+        return Grade.REPORTED if _AND_SAYS.search(rest) else None
+    if _MERELY.search(adverbs) or re.match(r" (?:(?:only|merely|just)\b(?! (?:in|on|after|by|at|once|from)\b)|(?:nothing|none|no|neither|little)\b)| (?:us|me) (?:only|nothing|little)\b", rest, _FLAGS):
         return Grade.LACKING
     if re.search(rf"^ (?:about |to |on |of )?{_OTHER}", rest, _FLAGS) or re.search(r"\bbut (?:not|no|nothing|never)\b", rest):
         return Grade.LACKING
@@ -238,12 +270,39 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
     return Grade.REPORTED
 
 
+_AND_SAYS = re.compile(
+    r"\band (?:also |it )?(?:(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b"
+    r"|[a-z]+s (?:that|he|she|it|they|him|her|how|who|when|where)\b)",
+    _FLAGS,
+)
+
+
+_LIKEWISE = re.compile(
+    rf"\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have|can|could|will|would)\b"
+    rf"|(?:the )?same (?:(?:goes|holds|applies|is true|can be said|with)\b)|ditto\b|likewise\b,?)"
+    rf"(?: true)?(?: (?:for|of|to|about))?:? (?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or|,? nor) {MARK})*\W*$",
+    _FLAGS,
+)
+
+
+def is_likewise(clause: str) -> bool:
+    """Whether it says of its documents what was said before: "so is Document 3"."""
+    return _LIKEWISE.match(clause) is not None
+
+
 def is_topic(clause: str) -> bool:
     """Whether a clause says what its documents are, or are about, and no more."""
     return of_named(clause) in (Grade.NAMED, Grade.TOPIC)
 
 
 # Clauses that name no document
+
+
+_PRONOUN = re.compile(r"(?:(?:but|and|so|yet|although|though|because|as|since) )*(?:it|they)\b", _FLAGS)
+
+
+def begins_with_pronoun(clause: str) -> bool:
+    return _PRONOUN.match(clause) is not None
 
 
 _FOLLOWS = re.compile(
@@ -281,14 +340,29 @@ def is_relative(clause: str) -> bool:
 def of_pronoun(clause: str) -> Grade:
     """What a clause says of the documents that were named before."""
     clause, is_praised = _POSITIVE_NOT.subn(" ", clause)
-    shown = re.sub(r"\b(?:states?|says?|mentions?|notes?|tells?|shows?|explains?)(?: (?:us|me))? that\b.*$", "says", clause, flags=_FLAGS)
-    if _IRRELEVANT.search(shown):
+    shown = _REPORTING.sub("says", clause)
+    if _IRRELEVANT.search(shown) or _NOT_SO.search(shown):
         return Grade.IRRELEVANT
     if _LACKING.search(shown) or re.match(r"(?:\w+,? ){0,2}(?:it|they|that|those|these|this)(?: \w+)? (?:\w+n['’]t|(?:is|are|do|does|did|was|were|has|have) not|cannot)\b", shown, _FLAGS):
         return Grade.LACKING
     if is_praised or _USEFUL.search(shown):
         return Grade.USEFUL
-    return Grade.REPORTED if _SAYS.search(clause) else Grade.NAMED
+    if _SAYS.search(clause):
+        return Grade.REPORTED
+    return Grade.TOPIC if _IT_IS_ABOUT.match(clause) else Grade.NAMED
+
+
+_NOT_SO = re.compile(
+    r"^(?:(?:but|though|although|yet|and|however|in fact|actually|really|it|they|both|that|those|these)[ ,]+)*"
+    r"(?:(?:is|are|was|were|do|does|did) not|(?:is|are|was|were|do|does|did)n['’]t)(?: (?:either|really|at all|so))?\W*$",
+    _FLAGS,
+)
+_IT_IS_ABOUT = re.compile(
+    r"(?:(?:but|and|so|yet|because|as|since|for|however),? )*(?:it|they|this|that|these|those)(?:['’](?:s|re))? "
+    r"(?:(?:is|are|was|were|only|just|merely|actually|really|mainly|all) )*"
+    r"(?:about|concerns?|deals? with|discuss(?:es)?|focus(?:es)?|covers?|talks? about|treats? of|refers? to)\b",
+    _FLAGS,
+)
 
 
 _SAYS = re.compile(
@@ -363,6 +437,12 @@ def label(sentence: str) -> Grade | None:
     return of_heading(match[1]) if match else None
 
 
+def without_label(sentence: str) -> str:
+    """The sentence without a verdict before its colon."""
+    match = _LABEL.match(sentence)
+    return sentence[match.end() :] if match and of_heading(match[1]) else sentence
+
+
 def of_heading(line: str) -> Grade | None:
     if _IRRELEVANT.search(line) and not _POSITIVE_NOT.search(line):
         return Grade.IRRELEVANT
@@ -391,4 +471,4 @@ def exceptions(clause: str) -> Iterator[tuple[list[int], Grade]]:
 
 
 def without_exceptions(clause: str) -> str:
-    return _EXCEPTION.sub(" ", clause)
+    return re.sub(r" +(?=,| )", "", _EXCEPTION.sub(" ", clause))
