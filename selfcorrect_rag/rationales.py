@@ -160,7 +160,7 @@ def _with_headings(text: str) -> Iterator[tuple[str, Grade | None]]:
     A heading ends at the next one; one that ends in a colon, with the list below it.
     """
     heading: Grade | None = None
-    is_list = False
+    is_list = has_bullets = False
     for line in text.splitlines():
         if not line:
             continue
@@ -168,16 +168,22 @@ def _with_headings(text: str) -> Iterator[tuple[str, Grade | None]]:
             heading, is_list = verdicts.of_heading(line), False
             continue
         bullet = _BULLET.match(line)
-        if is_list and not bullet and not line.startswith(BEGIN):
+        if is_list and not bullet and (has_bullets or not line.startswith(BEGIN)):
             heading, is_list = None, False
-        for sentence in sentences(line[bullet.end() :] if bullet else line):
-            yield sentence, heading
+        has_bullets = bullet is not None
         if line.endswith(":") and BEGIN not in line:
             heading, is_list = verdicts.of_heading(line), True
+            continue
+        for sentence in sentences(line[bullet.end() :] if bullet else line):
+            yield sentence, heading
 
 
 _CLAUSE = re.compile(
-    r";| [—–-] |(?<=\w): | (?=(?:but|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
+    r";| [—–-] |, (?=(?:it|they) )"
+    r"|(?:,? and|,? but|,) (?=(?:(?:then|instead|only|to|will|rather|I|we|also|therefore) ){0,2}(?:rely|relied|relying|use|used|using"
+    r"|ignor|skip|disregard|discard|set|leave|left|reject|dismiss|exclud|base|based|go|went|take|took|draw|drew|focus)"
+    r"(?:e|ed|ing|ped|s|es)?\b)"
+    r"|(?<=\w): | (?=(?:but|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
     r"|,? (?=so (?:it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless|I|not?\b|nope))"
     r"|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
     r"|(?: |(?<=\())(?=(?:because|as) (?:it|they)\b)"

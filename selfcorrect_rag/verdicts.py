@@ -57,6 +57,7 @@ _IRRELEVANT = re.compile(
     r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)|\bmislead|\bby mistake\b"
     r"|\bwrong\b|\bmistaken\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
     r"|\b(?:is|are) (?:just |only |very |rather )?(?:generic|general|vague)\b"
+    r"|\boutside (?:of )?(?:the |this |our )?(?:scope|question|topic)|\bout of (?:scope|place)\b"
     r"|\binapplicable\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value|relevance)\b|\bwaste of\b"
     r"|\bunsuitable\b|\bunreliable\b|\boutdated\b|\bmiss(?:es|ed)? the (?:point|mark)\b|\bfar from (?:relevant|useful|helpful)\b"
     r"|(?:=|,|\bso|\bhence|—|–|-|:) ?(?:no|nope|nah)\W*$"
@@ -89,7 +90,8 @@ _USEFUL = re.compile(
     r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient|suffices?|settles?|helps?|helped"
     r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying) on|consult(?:ed)?"
     r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence|as per|per|thanks to"
-    r"|directly|took|taken|learn(?:ed|t)?|gave me)\b"
+    r"|directly|took|taken|learn(?:ed|t)?|gave me|(?:any|much|some|very) (?:good|use|help)"
+    rf"|matters?|go(?:ing|es)? with|went with|(?:leaves|left with) (?:(?:only|us|me|with) )*{BEGIN})\b"
     r"|[✓✔✅]",
     _FLAGS,
 )
@@ -101,7 +103,7 @@ _LEAD = re.compile(
     r"(?:[\W\d]|\b(?:and|but|or|so|also|both|only|while|whereas|although|though|as|since|because|which|that|well|then|however"
     r"|firstly|secondly|finally|first|second|next|meanwhile|likewise|similarly|additionally|moreover|furthermore|on|the|other"
     r"|hand|contrast|by|in|addition|not|with|regard|respect|to|for|neither|nor|either|therefore|thus|hence|if|i|think|see|out|"
-    r"turning|looking|at|moving|come|of|it|yet|still|note|unfortunately|[\w]+ly|alone|page|article|text|list|entry|biography)\b)*",
+    r"turning|looking|at|moving|come|of|it|yet|still|note|unfortunately|[\w]+ly|alone|page|article|text|list|entry|biography|documents?|passages?)\b)*",
     _FLAGS,
 )
 _SUBJECT = re.compile(
@@ -122,7 +124,7 @@ _NO_VERB = frozenset(
 _TOPIC_VERBS = re.compile(
     r"(?:is|are|was|were|'s|seems?|appears?)? ?(?:to be )?(?:just |only |merely |mainly |also |all |both |simply |either |more |"
     r"solely |rather |mostly |actually |instead )*"
-    r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es|ed|ing)?|focus(?:es|ed|ing)?|treats? of|talk(?:s|ed|ing)?"
+    r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es|ed|ing)?|focus(?:es|ed|ing)?|treats? of|tells? (?:us |me )?about|talk(?:s|ed|ing)?"
     r"|cover(?:s|ed|ing)?|revolves?|centers?|centres?|relates?|refers?|on)\b",
     _FLAGS,
 )
@@ -135,7 +137,7 @@ _NO_OBJECT = re.compile(
     r" (?:about |of |us |me )?(?:nothing|none|no|neither|little|only|merely|not|(?:an? |the )?(?:different|other|another|wrong)|someone|something)\b",
     _FLAGS,
 )
-_REPORTING = re.compile(r"\b(?:\w+ing|which|it|says?|states?) (?:\w+ )?that\b.*", _FLAGS | re.DOTALL)
+_REPORTING = re.compile(r"\b(?:\w+ing|which|it|says?|states?) (?:(?!means|makes|implies)\w+ )?that\b.*", _FLAGS | re.DOTALL)
 _FINITE = re.compile(
     r"\b(?:wrote|written|born|said|won|became|led|made|gave|given|built|died|took|taken|came|began|sang|sung|told|found|held"
     r"|is|was|were|are|has|had|have|can|will|did|does|do)\b|\b\w{2,}(?:ed|es|[^su\W]s)\b", _FLAGS
@@ -152,6 +154,8 @@ def of_named(clause: str) -> Grade:
     clause = _SEEMING.sub("seems", clause.replace('""', " quoted "))
     subject = _as_subject(clause)
     shown = _without_content(clause, subject)
+    if _ELLIPSIS.search(clause):
+        return Grade.USEFUL
     if verdict := _by_mark(clause):
         return verdict
     if _is_attribution(clause):
@@ -201,7 +205,7 @@ _ATTRIBUTION = re.compile(
     _FLAGS,
 )
 _MISSING_THERE = re.compile(
-    rf"{END},? (?:there (?:is|are|was)(?: no|n['’]t)|(?:I|we) (?:find|found|see|saw|can find|have|do not|don['’]t|did not|didn['’]t"
+    rf"{END},? (?:there (?:is|are|was)(?: no\b| nothing| not\b|n['’]t)|(?:I|we) (?:find|found|see|saw|can find|have|do not|don['’]t|did not|didn['’]t"
     r"|could not|couldn['’]t|cannot|can['’]t)(?: find| see)? ?(?:no|nothing|any|anything)|nothing|no )\b",
     _FLAGS,
 )
@@ -226,6 +230,12 @@ def _is_cited(clause: str) -> bool:
     return _CITED.search(clause) is not None
 
 
+_GROUP = re.compile(
+    rf"(?:{MARK}(?: ?\([^()]{{0,100}}\)|,[^,{BEGIN}]{{1,60}},)?(?:,? (?:and|or|nor|&|as well as|in) (?:both )?|, )(?=(?:the )?{BEGIN})(?:the )?)*{MARK}",
+    _FLAGS,
+)
+
+
 def _as_subject(clause: str) -> re.Match[str] | None:
     """The predicate of the documents, where they are the subject of the clause."""
     if not _LEAD.fullmatch(clause.split(BEGIN)[0].split("(")[0]) and not re.search(
@@ -234,8 +244,8 @@ def _as_subject(clause: str) -> re.Match[str] | None:
         return None
     if re.search(r"\($", clause.split(BEGIN)[0]) and clause.split(BEGIN)[0].strip() != "(":
         return None
-    last = clause.rfind(BEGIN)
-    return _SUBJECT.match(clause, clause.index(END, last))
+    group = _GROUP.search(clause)
+    return _SUBJECT.match(clause, group.end() - 1) if group else None
 
 
 def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
@@ -258,7 +268,7 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
         return Grade.REPORTED if _AND_SAYS.search(rest) else None
     if _MERELY.search(adverbs) or re.match(r" (?:(?:only|merely|just)\b(?! (?:in|on|after|by|at|once|from)\b)|(?:nothing|none|no|neither|little)\b)| (?:us|me) (?:only|nothing|little)\b", rest, _FLAGS):
         return Grade.LACKING
-    if re.search(rf"^ (?:about |to |on |of )?{_OTHER}", rest, _FLAGS) or re.search(r"\bbut (?:not|no|nothing|never)\b", rest):
+    if re.search(rf"^ (?:about |to |on |of )?{_OTHER}", rest, _FLAGS) or _SHORT_OF.search(rest):
         return Grade.LACKING
     is_colon = re.match(rf"{END}(?: ?\([^()]*\))? ?[:=|—–-]", predicate[0]) is not None
     if verb in _NO_VERB and not (is_colon and _FINITE.search(after)):
@@ -277,6 +287,9 @@ _AND_SAYS = re.compile(
 )
 
 
+_ELLIPSIS = re.compile(rf"^(?:\w+ ){{0,2}}{MARK}(?: (?:and|or) {MARK})* (?:is|are|does|do|did|was|were|has|have)\W*$", _FLAGS)
+"""An affirmative verb that stands for what was said before: "Document 2 is"."""
+
 _LIKEWISE = re.compile(
     rf"\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have|can|could|will|would)\b"
     rf"|(?:the )?same (?:(?:goes|holds|applies|is true|can be said|with)\b)|ditto\b|likewise\b,?)"
@@ -288,6 +301,13 @@ _LIKEWISE = re.compile(
 def is_likewise(clause: str) -> bool:
     """Whether it says of its documents what was said before: "so is Document 3"."""
     return _LIKEWISE.match(clause) is not None
+
+
+_SHORT_OF = re.compile(
+    r"\bbut (?:not|no|nothing|never)\b|\bwithout (?:\w+ )?(?:mention|provid|giv|stat|nam|answer|specif|say|tell|identif|address)"
+    r"|\b(?:of|with|by|shar\w+|bear\w+) (?:only )?(?:the|a|an) (?:same|similar) (?:\w+ )?(?:sur)?name\b|\bnamesake",
+    _FLAGS,
+)
 
 
 def is_topic(clause: str) -> bool:
@@ -306,12 +326,14 @@ def begins_with_pronoun(clause: str) -> bool:
 
 
 _FOLLOWS = re.compile(
-    r"(?:(?:but|however|yet|while|although|though|and|therefore|thus|so|hence|because|as|since|for|still|only)\b[ ,]*)*"
+    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+s\b(?= )|(?:(?:but|however|yet|while|although|though|and|therefore|thus|so|hence|because|as|since|for|still|only)\b[ ,]*)*"
     r"(?:(?:it|its|they|they['’]re|it['’]s|neither|both|which|itself|still|do|does|is|are|isn['’]t|doesn['’]t|not|irrelevant|unrelated"
     r"|unhelpful|useless|useful|helpful|relevant|off|no use|no good|no help|ignored?|skip\w*|discarded|dismissed|excluded|no|nope|tasty|of no)\b"
     r"|(?:this|these|that|those|the) (?:one|ones|two|latter|former|documents?|passages?|text|excerpt|article|entry|page|is|are|was|were|does|do|doesn)\b"
     r"|(?:that|this|those|these)(?:['’]s)?\b"
-    r"|(?:an?|another|other|some|wrong|different)\b|(?:I|we) .{0,60}\b(?:it|them|that|this|those|these|either)\b)",
+    r"|(?:an?|another|other|some|wrong|different)\b"
+    rf"|(?:the|that|this) \w+ (?:it \w+ )?(?:is|are|was|were) {_OTHER}|(?:the) (?:excerpt|text|passage|article|page|entry)\b"
+    r"|(?:I|we) .{0,60}\b(?:it|them|that|this|those|these|either)\b)",
     _FLAGS,
 )
 _RELATIVE = re.compile(r"(?:and |but )?(?:which|hence|so (?:no|nope|not)\b|an?\b|another\b|other\b|some\b)", _FLAGS)
@@ -456,7 +478,7 @@ def of_heading(line: str) -> Grade | None:
 
 _EXCEPTION = re.compile(
     rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to|unlike|except(?: for)?|excluding|other than|apart from"
-    rf"|aside from|besides)(?: (?:from|on|in|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
+    rf"|aside from|besides|over|in preference to)(?: (?:from|on|in|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
     _FLAGS,
 )
 
