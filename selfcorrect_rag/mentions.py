@@ -53,7 +53,8 @@ _NUMBER_FOLLOWS = re.compile(r" ?[(\[](?:doc|\d)", re.IGNORECASE)
 _STARTS = re.compile(r"(?:^|[.!?:;] |\n|, (?:and )?| and | or )\W{0,3}$")
 
 _SPOKEN_OF = re.compile(
-    r"[^.!?\n]{0,120}?\b(?:says?|states?|mentions?|tells?|explains?|names|answer|useful|use|used|helpful|help|helps"
+    r"[^.!?\n]{0,120}?\b(?:says?|states?|mentions?|tells?|explains?|names|answer|useful|use|used"
+    r"|helpful|help|helps"
     r"|(?:ir)?relevant|unrelated|ignore)\b",
     re.IGNORECASE,
 )
@@ -129,13 +130,17 @@ def _numbers(mention: str) -> Iterator[int]:
 _LIST = rf"\d{{1,2}}(?![\d%])(?: ?\([^()\n]{{1,80}}\))?(?:{_AND}\d{{1,2}}(?![\d%])(?: ?\([^()\n]{{1,80}}\))?)*"
 _BARE_LIST = re.compile(
     # after a word that speaks of documents, before what ends a list
-    r"(?P<before>\b(?:used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless|(?:un)?helpful"
-    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|numbers?|nos\.|sources?|refs\.)"
-    rf" ?:? ?(?:are |is )?)(?P<after>{_LIST})(?= ?(?:[.,;:!?)\n–—-]|$|(?:are|is|do|does|have|has|both|all"
+    r"(?P<before>\b(?:used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"
+    r"|(?:un)?helpful"
+    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|numbers?|nos\."
+    r"|sources?|refs\.)"
+    rf" ?:? ?(?:are |is )?)(?P<after>{_LIST})(?= ?(?:[.,;:!?)\n–—-]|$|(?:are|is|do|does|have|has"
+    rf"|both|all"
     r"|which|because|since|as|but|while|for|say|only)\b))"
     # before a verb that has no other subject: "1 and 3 are not", "(2 is ..."
     rf"|(?P<head>^|[.;:!(\n] ?|(?:, |\b)(?:and|but|while|whereas) )(?P<subject>{_LIST})"
-    r"(?= (?:(?:both|all|also|only) )?(?:is|are|isn|aren|do|does|don|doesn|was|were|says?|states?|names?"
+    r"(?= (?:(?:both|all|also|only) )?(?:is|are|isn|aren|do|does|don|doesn|was|were|says?|states?"
+    r"|names?"
     r"|mentions?|gives?|lists?)\b)"
     # before a colon, or in a table: "1: yes", "| 1 | no |"
     r"|(?P<row>^\|? ?)(?P<number>\d{1,2})(?= ?(?:\||[:=] ))",
@@ -157,19 +162,34 @@ def _by_bare_number(match: re.Match[str], count: int) -> str:
 # By ordinal
 
 
-_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
+_ORDINALS = [
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+]
 _COUNTS = ["two", "three", "four", "five"]
 _ONE = rf"(?:{'|'.join(_ORDINALS)}|last|final|\d{{1,2}}(?:st|nd|rd|th))"
 _NOUN = r"(?:documents?|passages?|sources?|texts?|articles?|excerpts?|snippets?|docs?)"
 _VERBS = (
-    r"(?:is|isn|was|wasn|does|doesn|did|has|says?|states?|tells?|told|names?|notes?|mentions?|gives?"
-    r"|gave|recalls?|explains?|describes?|discusses|covers?|confirms?|helped|helps|lists?|deals|shows?)"
+    r"(?:is|isn|was|wasn|does|doesn|did|has|says?|states?|tells?|told|names?|notes?|mentions?"
+    r"|gives?"
+    r"|gave|recalls?|explains?|describes?|discusses|covers?|confirms?|helped|helps|lists?|deals"
+    r"|shows?)"
 )
 _ORDINAL = re.compile(
     rf"\b(?:the |my )?(?P<several>{_ONE}(?:(?:,? and |, | or ){_ONE})*)"
     rf"(?: (?P<count>{'|'.join(_COUNTS)}))? {_NOUN}\b"
-    rf"|(?P<at>^|[.;:!] |\n|, (?:and )?| and |\bwhile )the (?P<one>{_ONE})(?: one)?(?=,? (?:itself )?{_VERBS}\b)"
-    rf"|(?P<top>^|[.;:!] |\n)the (?P<end>first|last) (?P<many>{'|'.join(_COUNTS)})(?: ones)?(?=,| {_VERBS}| are\b)",
+    rf"|(?P<at>^|[.;:!] |\n|, (?:and )?| and "
+    rf"|\bwhile )the (?P<one>{_ONE})(?: one)?(?=,? (?:itself )?{_VERBS}\b)"
+    rf"|(?P<top>^|[.;:!] |\n)the (?P<end>first|last) (?P<many>{'|'.join(_COUNTS)})(?: ones)?(?=,"
+    rf"| {_VERBS}| are\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 

@@ -6,11 +6,10 @@ document, the document is not useful; where it contradicts itself, the document 
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
 from selfcorrect_rag import verdicts
-from selfcorrect_rag.mentions import BEGIN, END, MARK, marked, numbers_in
+from selfcorrect_rag.mentions import BEGIN, MARK, marked, numbers_in
 from selfcorrect_rag.search.chunking import sentences
 from selfcorrect_rag.verdicts import Grade
 
@@ -91,7 +90,7 @@ class _Found:
                     grade = max(grade, Grade.LACKING)
                 parallel = self.last = grade
                 _raise(grades, numbers, grade)
-                named.append(numbers)
+                named = [*named[-_RECENT:], numbers]
                 if verdicts.singles_out(clause) and grade in (Grade.REPORTED, Grade.USEFUL):
                     self.rest = max(self.rest, Grade.LACKING)
             elif of := verdicts.collective(clause):
@@ -142,6 +141,10 @@ class _Found:
 _DISMISSED = (Grade.TOPIC, Grade.LACKING, Grade.IRRELEVANT)
 
 
+_RECENT = 10
+"""Clauses back that "they" may stand for."""
+
+
 def _raise(grades: dict[int, Grade], numbers: Iterable[int], grade: Grade) -> None:
     for number in numbers:
         grades[number] = max(grade, grades.get(number, grade))
@@ -180,21 +183,34 @@ def _with_headings(text: str) -> Iterator[tuple[str, Grade | None]]:
 
 _CLAUSE = re.compile(
     r";| [—–-] |, (?=(?:it|they) )"
-    r"|(?:,? and|,? but|,) (?=(?:(?:then|instead|only|to|will|rather|I|we|also|therefore) ){0,2}(?:rely|relied|relying|use|used|using"
-    r"|ignor|skip|disregard|discard|set|leave|left|reject|dismiss|exclud|base|based|go|went|take|took|draw|drew|focus)"
+    r"|(?:,? and|,? but|,) (?=(?:(?:then|instead|only|to|will|rather|I|we|also"
+    r"|therefore) ){0,2}(?:rely|relied|relying|use|used|using"
+    r"|ignor|skip|disregard|discard|set|leave|left|reject|dismiss|exclud|base|based|go|went|take"
+    r"|took|draw|drew|focus)"
     r"(?:e|ed|ing|ped|s|es)?\b)"
     r"|(?<=\w): | (?=(?:but|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
-    r"|,? (?=so (?:it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless|I|not?\b|nope))"
+    r"|,? (?=so (?:it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless"
+    r"|I|not?\b|nope))"
     r"|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
     r"|(?: |(?<=\())(?=(?:because|as) (?:it|they)\b)"
     r"|, (?:and )?(?=(?:I|we|neither|both|none) )| and (?=neither\b|none\b)"
     r"|(?:,|,? and|,? while) (?=(?:the |all |all the )?(?:others?|rest|remaining)\b)"
-    rf"|(?:, (?:and )?| and )(?=(?:(?:so|nor|as|likewise) (?:is|are|do|does|did|was|were) |(?:the|only|in|as|since|because|from|per|see|neither) |[A-Z]\w+ (?=\()){{0,2}}\(?{BEGIN})",
+    rf"|(?:, (?:and )?| and )(?=(?:(?:so|nor|as|likewise) (?:is|are|do|does|did|was|were) |(?:the"
+    rf"|only|in|as|since|because|from|per|see|neither) |[A-Z]\w+ (?=\()){{0,2}}\(?{BEGIN})",
     re.IGNORECASE,
 )
 
 
+_LONGEST = re.compile(rf"(?:{MARK}|[^{BEGIN}]){{1,600}}", re.DOTALL)
+"""What is read as one clause at most: patterns look at all of a clause from every mark in it."""
+
+
 def _clauses(sentence: str) -> Iterator[str]:
+    for clause in _all_clauses(sentence):
+        yield from _LONGEST.findall(clause)
+
+
+def _all_clauses(sentence: str) -> Iterator[str]:
     """A sentence in clauses; bare names ("Document 1, Document 2 and ...") go with the next one.
 
     Names after which nothing follows ("I will use Document 2 and Document 4") go with the one before.
@@ -223,7 +239,8 @@ def _clauses(sentence: str) -> Iterator[str]:
 
 
 _NEEDS_NO_SUBJECT = re.compile(
-    r"(?:which|because|since|so|but|hence|as|for|although|though|while|whereas|however|I|we|it|they)\b",
+    r"(?:which|because|since|so|but|hence|as|for|although|though|while|whereas|however|I|we|it"
+    r"|they)\b",
     re.IGNORECASE,
 )
 _EMPTY = frozenset({"and", "or", "nor", "both", "neither", "either", "only", "the", "the others"})

@@ -33,8 +33,10 @@ _OTHER = (
 )
 
 _SEEMING = re.compile(
-    r"\b(?:might|may|could|at first\w*|initially|on the surface)\b[^,.;]{0,40}?\b(?:relevant|useful|helpful|promising|related)\b"
-    r"|\b(?:seem|look|appear|sound)(?:s|ed)?\b[^,.;]{0,30}?\b(?:relevant|useful|helpful|promising|related) (?:at first|initially|on the surface)",
+    r"\b(?:might|may|could|at first\w*|initially|on the surface)\b[^,.;]{0,40}?\b(?:relevant"
+    r"|useful|helpful|promising|related)\b"
+    r"|\b(?:seem|look|appear|sound)(?:s|ed)?\b[^,.;]{0,30}?\b(?:relevant|useful|helpful|promising"
+    r"|related) (?:at first|initially|on the surface)",
     _FLAGS,
 )
 """What is said to seem so is not said to be so."""
@@ -42,56 +44,85 @@ _SEEMING = re.compile(
 _IRRELEVANT = re.compile(
     r"\birrelev\w+|\bunrelated\b|\bunhelpful\b|\buseless\b|\boff[- ]?(?:the[- ])?topic\b"
     r"|\b(?:beside|besides|off) the (?:point|mark|subject)\b|\btangential\b|\bimmaterial\b"
-    rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|related|pertinent|needed|need|necessary|applicable|aligned"
-    r"|consider(?:ed)?|used?|using|concerned?|concerns|about|rely|relied|relying|count|matter|matters|belong"
-    r"|apply|applies|connected|required|of (?:use|help|interest|value|relevance)|(?:to|on) the (?:purpose|point|topic)"
-    r"|want(?:ed)?|take|taken|trust|trusted|consult(?:ed)?|look|draw|drew|cite|include|included|counted"
-    r"|what (?:is|was|['’]s|I|we|the question|you)|what(?:['’]s)? (?:is |was )?(?:meant|needed|asked|wanted))\b"
-    r"|\bno (?:\w+ ){0,2}?(?:relevance|use|help|bearing|connection|relation|relationship|interest|value|good"
+    rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|related|pertinent|needed|need|necessary"
+    rf"|applicable|aligned"
+    r"|consider(?:ed)?|used?|using|concerned?|concerns|about|rely|relied|relying|count|matter"
+    r"|matters|belong"
+    r"|apply|applies|connected|required|of (?:use|help|interest|value|relevance)|(?:to"
+    r"|on) the (?:purpose|point|topic)"
+    r"|want(?:ed)?|take|taken|trust|trusted|consult(?:ed)?|look|draw|drew|cite|include|included"
+    r"|counted"
+    r"|what (?:is|was|['’]s|I|we|the question|you)|what(?:['’]s)? (?:is |was )?(?:meant|needed"
+    r"|asked|wanted))\b"
+    r"|\bno (?:\w+ ){0,2}?(?:relevance|use|help|bearing|connection|relation|relationship|interest"
+    r"|value|good"
     r"|part|role|need|link|place)\b"
-    rf"|\b(?:nothing|little|naught) (?:at all )?(?:to (?:do|see) with|of (?:use|help|value|interest|relevance)|useful|relevant|helpful)"
-    r"|\b(?:ignor|disregard|dismiss|discard|exclud|reject|eliminat|discount|skip|omit|ditch)(?:e|ed|ing|s|p|ped|ping|t|ted)?\b"
-    r"|\b(?:forget|drop(?:ped)?|toss|avoid(?:ed)?) (?:about )?(?=[\x02(\"]|it\b|them\b|that\b|this\b|those\b)"
-    r"|\b(?:set|put|push|left|leave|leaving|lay|laid|cast|toss)(?:ting)? (?:\S+ ){0,4}?(?:aside|out|apart|away)\b"
-    r"|\brul(?:e|ed|ing) (?:\S+ ){0,3}?out\b|\b(?:is|are|was|were) (?:both |all |therefore |also )?out\b"
-    r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)|\bmislead|\bby mistake\b"
+    rf"|\b(?:nothing|little|naught) (?:at all )?(?:to (?:do|see) with|of (?:use|help|value"
+    rf"|interest|relevance)|useful|relevant|helpful)"
+    r"|\b(?:ignor|disregard|dismiss|discard|exclud|reject|eliminat|discount|skip|omit|ditch)(?:e"
+    r"|ed|ing|s|p|ped|ping|t|ted)?\b"
+    r"|\b(?:forget|drop(?:ped)?|toss|avoid(?:ed)?) (?:about )?(?=[\x02(\"]|it\b|them\b|that\b"
+    r"|this\b|those\b)"
+    r"|\b(?:set|put|push|left|leave|leaving|lay|laid|cast|toss)(?:ting)? (?:\S+ ){0,4}?(?:aside"
+    r"|out|apart|away)\b"
+    r"|\brul(?:e|ed|ing) (?:\S+ ){0,3}?out\b|\b(?:is|are|was|were) (?:both |all |therefore "
+    r"|also )?out\b"
+    r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)"
+    r"|\bmislead|\bby mistake\b"
     r"|\bwrong\b|\bmistaken\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
     r"|\b(?:is|are) (?:just |only |very |rather )?(?:generic|general|vague)\b"
     r"|\boutside (?:of )?(?:the |this |our )?(?:scope|question|topic)|\bout of (?:scope|place)\b"
-    r"|\binapplicable\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value|relevance)\b|\bwaste of\b"
-    r"|\bunsuitable\b|\bunreliable\b|\boutdated\b|\bmiss(?:es|ed)? the (?:point|mark)\b|\bfar from (?:relevant|useful|helpful)\b"
+    r"|\binapplicable\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value"
+    r"|relevance)\b|\bwaste of\b"
+    r"|\bunsuitable\b|\bunreliable\b|\boutdated\b|\bmiss(?:es|ed)? the (?:point|mark)\b"
+    r"|\bfar from (?:relevant|useful|helpful)\b"
     r"|(?:=|,|\bso|\bhence|—|–|-|:) ?(?:no|nope|nah)\W*$"
     rf"|{END} ?[:=–—-]+ ?not(?!\w)|[✗✘❌✖]",
     _FLAGS,
 )
 _INFORM = (
-    r"(?:mention|provide|contain|state|answer|address|specify|discuss|help|refer|give|include|say|support|indicate"
-    r"|match|relate|name|offer|tell|describe|explain|talk|have|identify|confirm|reveal|show|clarify|cover|deal"
-    r"|speak|list|add|touch|bear|record|note|report|concern|find|found|see|saw|locate|yield|hold|prove|establish)"
+    r"(?:mention|provide|contain|state|answer|address|specify|discuss|help|refer|give|include|say"
+    r"|support|indicate"
+    r"|match|relate|name|offer|tell|describe|explain|talk|have|identify|confirm|reveal|show"
+    r"|clarify|cover|deal"
+    r"|speak|list|add|touch|bear|record|note|report|concern|find|found|see|saw|locate|yield|hold"
+    r"|prove|establish)"
 )
 _LACKING = re.compile(
-    rf"{_NOT} {_ADVERBS}{_INFORM}\w*|{_NOT} {_ADVERBS}(?:given|stated|mentioned|found|listed|specified|provided)\b"
-    r"|\b(?:fails?|failed|lacks?|lacked|lacking|omits?|omitted|neither|silent|missing|misses|unlike|useless)\b"
-    r"|\bno (?:\w+ ){0,2}(?:information|mention|answers?|details?|evidence|reference|date|name|word|trace|sign|indication"
+    rf"{_NOT} {_ADVERBS}{_INFORM}\w*|{_NOT} {_ADVERBS}(?:given|stated|mentioned|found|listed"
+    rf"|specified|provided)\b"
+    r"|\b(?:fails?|failed|lacks?|lacked|lacking|omits?|omitted|neither|silent|missing|misses"
+    r"|unlike|useless)\b"
+    r"|\bno (?:\w+ ){0,2}(?:information|mention|answers?|details?|evidence|reference|date|name"
+    r"|word|trace|sign|indication"
     r"|data|clue|hint)\b"
     r"|\bwithout (?:\w+ ){0,2}(?:mention|provid|giv|stat|nam|answer|specif|say|tell)"
-    rf"|(?:[:=|(]|\b(?:about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?|refers? to|deals? with|of|for|is|are|was|were|mentions?"
+    rf"|(?:[:=|(]|\b(?:about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?"
+    rf"|refers? to|deals? with|of|for|is|are|was|were|mentions?"
     rf"|treats? of)) ?{_OTHER}"
-    r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than|instead(?: of)?)\b",
+    r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than"
+    r"|instead(?: of)?)\b",
     _FLAGS,
 )
 _POSITIVE_NOT = re.compile(
-    rf"{_NOT} {_ADVERBS}(?:irrelevant|unrelated|unhelpful|useless|wrong|contradict\w*|conflict\w*|disagree\w*|dispute\w*"
-    r"|ignored?|ignoring|dismissed|overlook\w*|disregarded|doubt\w*|without)\b|\bnot only\b|\bnot just\b|\bno doubt\b|\bno other\b",
+    rf"{_NOT} {_ADVERBS}(?:irrelevant|unrelated|unhelpful|useless|wrong|contradict\w*|conflict\w*"
+    rf"|disagree\w*|dispute\w*"
+    r"|ignored?|ignoring|dismissed|overlook\w*|disregarded|doubt\w*|without)\b|\bnot only\b"
+    r"|\bnot just\b|\bno doubt\b|\bno other\b",
     _FLAGS,
 )
 _USEFUL = re.compile(
-    r"\b(?:useful|helpful|relevant|pertinent|according to|based on|supports?|supported|supporting|confirm(?:s|ed|ing)?"
-    r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient|suffices?|settles?|helps?|helped"
-    r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying) on|consult(?:ed)?"
-    r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence|as per|per|thanks to"
+    r"\b(?:useful|helpful|relevant|pertinent|according to|based on|supports?|supported|supporting"
+    r"|confirm(?:s|ed|ing)?"
+    r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient"
+    r"|suffices?|settles?|helps?|helped"
+    r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying) on"
+    r"|consult(?:ed)?"
+    r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence"
+    r"|as per|per|thanks to"
     r"|directly|took|taken|learn(?:ed|t)?|gave me|(?:any|much|some|very) (?:good|use|help)"
-    rf"|matters?|go(?:ing|es)? with|went with|(?:leaves|left with) (?:(?:only|us|me|with) )*{BEGIN})\b"
+    rf"|matters?|go(?:ing|es)? with|went with|(?:leaves|left with) (?:(?:only|us|me"
+    rf"|with) )*{BEGIN})\b"
     r"|[✓✔✅]",
     _FLAGS,
 )
@@ -100,50 +131,122 @@ _USEFUL = re.compile(
 
 
 _LEAD = re.compile(
-    r"(?:[\W\d]|\b(?:and|but|or|so|also|both|only|while|whereas|although|though|as|since|because|which|that|well|then|however"
-    r"|firstly|secondly|finally|first|second|next|meanwhile|likewise|similarly|additionally|moreover|furthermore|on|the|other"
-    r"|hand|contrast|by|in|addition|not|with|regard|respect|to|for|neither|nor|either|therefore|thus|hence|if|i|think|see|out|"
-    r"turning|looking|at|moving|come|of|it|yet|still|note|unfortunately|[\w]+ly|alone|page|article|text|list|entry|biography|documents?|passages?)\b)*",
+    r"(?:[\W\d]|\b(?:and|but|or|so|also|both|only|while|whereas|although|though|as|since|because"
+    r"|which|that|well|then|however"
+    r"|firstly|secondly|finally|first|second|next|meanwhile|likewise|similarly|additionally"
+    r"|moreover|furthermore|on|the|other"
+    r"|hand|contrast|by|in|addition|not|with|regard|respect|to|for|neither|nor|either|therefore"
+    r"|thus|hence|if|i|think|see|out|"
+    r"turning|looking|at|moving|come|of|it|yet|still|note|unfortunately|[\w]+ly|alone|page"
+    r"|article|text|list|entry|biography|documents?|passages?)\b)*",
     _FLAGS,
 )
 _SUBJECT = re.compile(
     rf"{END}(?: ?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))?[,:—–|-]? ?"
-    r"(?P<adverbs>(?:(?:also|both|all|each|itself|themselves|it|they|he|she|again|then|too|clearly|however|only|merely|just"
-    r"|simply|even|still|does|do|did|would|will|can|could|may|might|\w+ly) )*)(?P<verb>[^\W\d_]+(?:n['’]t)?)\b(?P<rest>.*)",
+    r"(?P<adverbs>(?:(?:also|both|all|each|itself|themselves|it|they|he|she|again|then|too"
+    r"|clearly|however|only|merely|just"
+    r"|simply|even|still|does|do|did|would|will|can|could|may|might"
+    r"|\w+ly) )*)(?P<verb>[^\W\d_]+(?:n['’]t)?)\b(?P<rest>.*)",
     re.DOTALL | _FLAGS,
 )
 _BE = frozenset(
-    "is are was were be being been isn't aren't wasn't weren't has have had contains contain provides provide appears appear "
-    "seems seem looks look turns".split()
+    [
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "being",
+        "been",
+        "isn't",
+        "aren't",
+        "wasn't",
+        "weren't",
+        "appears",
+        "appear",
+        "seems",
+        "seem",
+        "looks",
+        "look",
+        "turns",
+    ]
 )
 _NO_VERB = frozenset(
-    "and or nor of in on at by for from with to as because since if when where who which that whose there the a an no not yes "
-    "only alone together "
-    "but so while than then".split()
+    [
+        "and",
+        "or",
+        "nor",
+        "of",
+        "in",
+        "on",
+        "at",
+        "by",
+        "for",
+        "from",
+        "with",
+        "to",
+        "as",
+        "because",
+        "since",
+        "if",
+        "when",
+        "where",
+        "who",
+        "which",
+        "that",
+        "whose",
+        "there",
+        "the",
+        "a",
+        "an",
+        "no",
+        "not",
+        "yes",
+        "only",
+        "alone",
+        "together",
+        "but",
+        "so",
+        "while",
+        "than",
+        "then",
+    ]
 )
 _TOPIC_VERBS = re.compile(
-    r"(?:is|are|was|were|'s|seems?|appears?)? ?(?:to be )?(?:just |only |merely |mainly |also |all |both |simply |either |more |"
+    r"(?:is|are|was|were|'s|seems?|appears?)? ?(?:to be )?(?:just |only |merely |mainly |also "
+    r"|all |both |simply |either |more |"
     r"solely |rather |mostly |actually |instead )*"
-    r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es|ed|ing)?|focus(?:es|ed|ing)?|treats? of|tells? (?:us |me )?about|talk(?:s|ed|ing)?"
+    r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es"
+    r"|ed|ing)?|focus(?:es|ed|ing)?|treats? of|tells? (?:us |me )?about|talk(?:s|ed|ing)?"
     r"|cover(?:s|ed|ing)?|revolves?|centers?|centres?|relates?|refers?|on)\b",
     _FLAGS,
 )
 _REPORT = re.compile(
-    r"(?:state|say|mention|note|report|explain|indicate|reveal|show|describe|confirm|suggest|claim|imply|implie|tell|told"
-    r"|establish|add|identify|identifie|name|list|give|gave|credit|record|place|specify|specifie|read|put|call)(?:s|es|d|ed)?",
+    r"(?:state|say|mention|note|report|explain|indicate|reveal|show|describe|confirm|suggest"
+    r"|claim|imply|implie|tell|told"
+    r"|establish|add|identify|identifie|name|list|give|gave|credit|record|place|specify|specifie"
+    r"|read|put|call)(?:s|es|d|ed)?",
     _FLAGS,
 )
 _NO_OBJECT = re.compile(
-    r" (?:about |of |us |me )?(?:nothing|none|no|neither|little|only|merely|not|(?:an? |the )?(?:different|other|another|wrong)|someone|something)\b",
+    r" (?:about |of |us |me )?(?:nothing|none|no|neither|little|only|merely|not|(?:an? "
+    r"|the )?(?:different|other|another|wrong)|someone|something)\b",
     _FLAGS,
 )
-_REPORTING = re.compile(r"\b(?:\w+ing|which|it|says?|states?) (?:(?!means|makes|implies)\w+ )?that\b.*", _FLAGS | re.DOTALL)
+_REPORTING = re.compile(
+    r"\b(?:\w+ing|which|it|says?|states?) (?:(?!means|makes|implies)\w+ )?that\b.*",
+    _FLAGS | re.DOTALL,
+)
 _FINITE = re.compile(
-    r"\b(?:wrote|written|born|said|won|became|led|made|gave|given|built|died|took|taken|came|began|sang|sung|told|found|held"
-    r"|is|was|were|are|has|had|have|can|will|did|does|do)\b|\b\w{2,}(?:ed|es|[^su\W]s)\b", _FLAGS
+    r"\b(?:wrote|written|born|said|won|became|led|made|gave|given|built|died|took|taken|came"
+    r"|began|sang|sung|told|found|held"
+    r"|is|was|were|are|has|had|have|can|will|did|does|do)\b|\b\w{2,}(?:ed|es|[^su\W]s)\b",
+    _FLAGS,
 )
 _NEGATED = re.compile(
-    r"(?:^| )(?:not|never|hardly|barely|scarcely|neither|nor|cannot|no|nothing|none|nobody|little)\b|n['’]t\b", _FLAGS
+    r"(?:^| )(?:not|never|hardly|barely|scarcely|neither|nor|cannot|no|nothing|none|nobody"
+    r"|little)\b|n['’]t\b",
+    _FLAGS,
 )
 _MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", _FLAGS)
 
@@ -185,10 +288,12 @@ def _without_content(clause: str, subject: re.Match[str] | None) -> str:
 
 
 _YES = re.compile(
-    rf"{END} ?[|:=–—-]+ ?(?:yes|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)", _FLAGS
+    rf"{END} ?[|:=–—-]+ ?(?:yes|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)",
+    _FLAGS,
 )
 _NO = re.compile(
-    rf"{END} ?[|:=–—-]+ ?(?:no|nope|nah|✗|✘|❌|✖)(?!\w)|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)", _FLAGS
+    rf"{END} ?[|:=–—-]+ ?(?:no|nope|nah|✗|✘|❌|✖)(?!\w)|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)",
+    _FLAGS,
 )
 
 
@@ -200,16 +305,22 @@ def _by_mark(clause: str) -> Grade | None:
 
 
 _ATTRIBUTION = re.compile(
-    rf"\W*(?:(?:well|and|but|as|while|first|second|because|since|also|so)\b,? ?)*(?:in|from|according to|per|as per|based on|by|following|judging by|if we look at)"
+    rf"\W*(?:(?:well|and|but|as|while|first|second|because|since|also|so)\b,? ?)*(?:in|from"
+    rf"|according to|per|as per|based on|by|following|judging by|if we look at)"
     rf" (?:both )?(?:the )?(?:\w+ )?(?:\"\" ?)?\(?{MARK}\)?(?:[,:]| |$)(?! ?(?:and|or)\b)",
     _FLAGS,
 )
 _MISSING_THERE = re.compile(
-    rf"{END},? (?:there (?:is|are|was)(?: no\b| nothing| not\b|n['’]t)|(?:I|we) (?:find|found|see|saw|can find|have|do not|don['’]t|did not|didn['’]t"
-    r"|could not|couldn['’]t|cannot|can['’]t)(?: find| see)? ?(?:no|nothing|any|anything)|nothing|no )\b",
+    rf"{END},? (?:there (?:is|are|was)(?: no\b| nothing| not\b|n['’]t)|(?:I|we) (?:find|found|see"
+    rf"|saw|can find|have|do not|don['’]t|did not|didn['’]t"
+    r"|could not|couldn['’]t|cannot|can['’]t)(?: find| see)? ?(?:no|nothing|any|anything)|nothing"
+    r"|no )\b",
     _FLAGS,
 )
-_IN = re.compile(rf"\b(?:in|from|see|by|both) (?:the )?\(?{BEGIN}|\b(?:says?|states?|notes?|writes?) {BEGIN}", _FLAGS)
+_IN = re.compile(
+    rf"\b(?:in|from|see|by|both) (?:the )?\(?{BEGIN}|\b(?:says?|states?|notes?|writes?) {BEGIN}",
+    _FLAGS,
+)
 
 
 def _is_attribution(clause: str) -> bool:
@@ -231,21 +342,45 @@ def _is_cited(clause: str) -> bool:
 
 
 _GROUP = re.compile(
-    rf"(?:{MARK}(?: ?\([^()]{{0,100}}\)|,[^,{BEGIN}]{{1,60}},)?(?:,? (?:and|or|nor|&|as well as|in) (?:both )?|, )(?=(?:the )?{BEGIN})(?:the )?)*{MARK}",
+    rf"(?:{MARK}(?: ?\([^()]{{0,100}}\)|,[^,{BEGIN}]{{1,60}},)?(?:,? (?:and|or|nor|&|as well as"
+    rf"|in) (?:both )?|, )(?=(?:the )?{BEGIN})(?:the )?)*{MARK}",
     _FLAGS,
+)
+
+
+_BEFORE_SUBJECT = re.compile(
+    r"\b(?:which|as|that|the \w+ (?:in|of|at)|both|and) (?:both )?$", _FLAGS
 )
 
 
 def _as_subject(clause: str) -> re.Match[str] | None:
     """The predicate of the documents, where they are the subject of the clause."""
-    if not _LEAD.fullmatch(clause.split(BEGIN)[0].split("(")[0]) and not re.search(
-        r"\b(?:which|as|that|the \w+ (?:in|of|at)|both|and) (?:both )?$", clause.split(BEGIN)[0], _FLAGS
-    ):
+    lead = clause.split(BEGIN)[0]
+    if not _LEAD.fullmatch(lead.split("(")[0]) and not _BEFORE_SUBJECT.search(lead):
         return None
-    if re.search(r"\($", clause.split(BEGIN)[0]) and clause.split(BEGIN)[0].strip() != "(":
+    if lead.endswith("(") and lead.strip() != "(":
         return None
     group = _GROUP.search(clause)
     return _SUBJECT.match(clause, group.end() - 1) if group else None
+
+
+_DENIED_SUBJECT = re.compile(r"\b(?:neither|not|nor|none of)\b", _FLAGS)
+_DENIED_VERB = re.compile(
+    r"(?:(?:also|both|really|simply|just|even|itself|actually|\w+ly) )*(?:\w+n['’]t"
+    r"|(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|may|might|must|should)"
+    r" (?:\w+ly |really |even )?(?:not|never|neither|hardly|no longer)\b"
+    r"|(?:cannot|never|not|hardly|neither|fails?|failed|lacks?|omits?)\b)",
+    _FLAGS,
+)
+_HAS = frozenset(["has", "have", "had", "contains", "contain", "provides", "provide"])
+_TO_OTHERS = re.compile(rf"^ (?:about |to |on |of )?{_OTHER}", _FLAGS)
+_ONLY = re.compile(
+    r" (?:(?:only|merely|just)\b(?! (?:in|on|after|by|at|once|from)\b)"
+    r"|(?:nothing|none|no|neither|little)\b)| (?:us|me) (?:only|nothing|little)\b",
+    _FLAGS,
+)
+_COLON = re.compile(rf"{END}(?: ?\([^()]*\))? ?[:=|—–-]")
+_DENIES = re.compile(r"\bnot\b", _FLAGS)
 
 
 def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
@@ -253,24 +388,20 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
     adverbs, verb, rest = predicate["adverbs"].lower(), predicate["verb"].lower(), predicate["rest"]
     after = f"{adverbs}{verb}{rest}"
     lead = clause[: clause.index(BEGIN)]
-    is_denied = re.search(r"\b(?:neither|not|nor|none of)\b", lead, _FLAGS)
-    if is_denied:
-        return Grade.LACKING
-    head = re.match(r"(?:\S+ ?){0,4}", after)
-    if re.match(r"(?:(?:also|both|really|simply|just|even|itself|actually|\w+ly) )*(?:\w+n['’]t|(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|may|might|must|should)"
-                r" (?:\w+ly |really |even )?(?:not|never|neither|hardly|no longer)\b|cannot\b|never\b|not\b|hardly\b|neither\b|fails?\b|failed\b|lacks?\b|omits?\b)", after, _FLAGS):
+    if _DENIED_SUBJECT.search(lead) or _DENIED_VERB.match(after):
         return Grade.LACKING
     if _TOPIC_VERBS.match(after):
         if _AND_SAYS.search(rest):
             return Grade.REPORTED
-        return Grade.LACKING if _LACKING.search(after) or re.search(r", not\b|\bnot\b", after) else Grade.TOPIC
-    if verb in _BE and verb not in ("has", "have", "had", "contains", "contain", "provides", "provide"):
+        is_lacking = _LACKING.search(after) or _DENIES.search(after)
+        return Grade.LACKING if is_lacking else Grade.TOPIC
+    if verb in _BE:
         return Grade.REPORTED if _AND_SAYS.search(rest) else None
-    if _MERELY.search(adverbs) or re.match(r" (?:(?:only|merely|just)\b(?! (?:in|on|after|by|at|once|from)\b)|(?:nothing|none|no|neither|little)\b)| (?:us|me) (?:only|nothing|little)\b", rest, _FLAGS):
+    if _MERELY.search(adverbs) or _ONLY.match(rest):
         return Grade.LACKING
-    if re.search(rf"^ (?:about |to |on |of )?{_OTHER}", rest, _FLAGS) or _SHORT_OF.search(rest):
+    if _TO_OTHERS.search(rest) or _SHORT_OF.search(rest):
         return Grade.LACKING
-    is_colon = re.match(rf"{END}(?: ?\([^()]*\))? ?[:=|—–-]", predicate[0]) is not None
+    is_colon = _COLON.match(predicate[0]) is not None
     if verb in _NO_VERB and not (is_colon and _FINITE.search(after)):
         return None
     if is_colon and not _FINITE.search(after) and '"' not in clause and "quoted" not in clause:
@@ -287,13 +418,18 @@ _AND_SAYS = re.compile(
 )
 
 
-_ELLIPSIS = re.compile(rf"^(?:\w+ ){{0,2}}{MARK}(?: (?:and|or) {MARK})* (?:is|are|does|do|did|was|were|has|have)\W*$", _FLAGS)
+_ELLIPSIS = re.compile(
+    rf"^(?:\w+ ){{0,2}}{MARK}(?: (?:and|or) {MARK})* (?:is|are|does|do|did|was|were|has|have)\W*$",
+    _FLAGS,
+)
 """An affirmative verb that stands for what was said before: "Document 2 is"."""
 
 _LIKEWISE = re.compile(
-    rf"\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have|can|could|will|would)\b"
+    rf"\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have"
+    rf"|can|could|will|would)\b"
     rf"|(?:the )?same (?:(?:goes|holds|applies|is true|can be said|with)\b)|ditto\b|likewise\b,?)"
-    rf"(?: true)?(?: (?:for|of|to|about))?:? (?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or|,? nor) {MARK})*\W*$",
+    rf"(?: true)?(?: (?:for|of|to|about))?:? (?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or"
+    rf"|,? nor) {MARK})*\W*$",
     _FLAGS,
 )
 
@@ -304,8 +440,10 @@ def is_likewise(clause: str) -> bool:
 
 
 _SHORT_OF = re.compile(
-    r"\bbut (?:not|no|nothing|never)\b|\bwithout (?:\w+ )?(?:mention|provid|giv|stat|nam|answer|specif|say|tell|identif|address)"
-    r"|\b(?:of|with|by|shar\w+|bear\w+) (?:only )?(?:the|a|an) (?:same|similar) (?:\w+ )?(?:sur)?name\b|\bnamesake",
+    r"\bbut (?:not|no|nothing|never)\b|\bwithout (?:\w+ )?(?:mention|provid|giv|stat|nam|answer"
+    r"|specif|say|tell|identif|address)"
+    r"|\b(?:of|with|by|shar\w+|bear\w+) (?:only )?(?:the|a|an) (?:same"
+    r"|similar) (?:\w+ )?(?:sur)?name\b|\bnamesake",
     _FLAGS,
 )
 
@@ -318,7 +456,9 @@ def is_topic(clause: str) -> bool:
 # Clauses that name no document
 
 
-_PRONOUN = re.compile(r"(?:(?:but|and|so|yet|although|though|because|as|since) )*(?:it|they)\b", _FLAGS)
+_PRONOUN = re.compile(
+    r"(?:(?:but|and|so|yet|although|though|because|as|since) )*(?:it|they)\b", _FLAGS
+)
 
 
 def begins_with_pronoun(clause: str) -> bool:
@@ -326,17 +466,25 @@ def begins_with_pronoun(clause: str) -> bool:
 
 
 _FOLLOWS = re.compile(
-    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+s\b(?= )|(?:(?:but|however|yet|while|although|though|and|therefore|thus|so|hence|because|as|since|for|still|only)\b[ ,]*)*"
-    r"(?:(?:it|its|they|they['’]re|it['’]s|neither|both|which|itself|still|do|does|is|are|isn['’]t|doesn['’]t|not|irrelevant|unrelated"
-    r"|unhelpful|useless|useful|helpful|relevant|off|no use|no good|no help|ignored?|skip\w*|discarded|dismissed|excluded|no|nope|tasty|of no)\b"
-    r"|(?:this|these|that|those|the) (?:one|ones|two|latter|former|documents?|passages?|text|excerpt|article|entry|page|is|are|was|were|does|do|doesn)\b"
+    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+s\b(?= )"
+    r"|(?:(?:but|however|yet|while|although|though|and|therefore|thus|so|hence|because|as|since"
+    r"|for|still|only)\b[ ,]*)*"
+    r"(?:(?:it|its|they|they['’]re|it['’]s|neither|both|which|itself|still|do|does|is|are"
+    r"|isn['’]t|doesn['’]t|not|irrelevant|unrelated"
+    r"|unhelpful|useless|useful|helpful|relevant|off|no use|no good|no help|ignored?|skip\w*"
+    r"|discarded|dismissed|excluded|no|nope|tasty|of no)\b"
+    r"|(?:this|these|that|those|the) (?:one|ones|two|latter|former|documents?|passages?|text"
+    r"|excerpt|article|entry|page|is|are|was|were|does|do|doesn)\b"
     r"|(?:that|this|those|these)(?:['’]s)?\b"
     r"|(?:an?|another|other|some|wrong|different)\b"
-    rf"|(?:the|that|this) \w+ (?:it \w+ )?(?:is|are|was|were) {_OTHER}|(?:the) (?:excerpt|text|passage|article|page|entry)\b"
+    rf"|(?:the|that|this) \w+ (?:it \w+ )?(?:is|are|was|were) {_OTHER}|(?:the) (?:excerpt|text"
+    rf"|passage|article|page|entry)\b"
     r"|(?:I|we) .{0,60}\b(?:it|them|that|this|those|these|either)\b)",
     _FLAGS,
 )
-_RELATIVE = re.compile(r"(?:and |but )?(?:which|hence|so (?:no|nope|not)\b|an?\b|another\b|other\b|some\b)", _FLAGS)
+_RELATIVE = re.compile(
+    r"(?:and |but )?(?:which|hence|so (?:no|nope|not)\b|an?\b|another\b|other\b|some\b)", _FLAGS
+)
 _PLURAL = re.compile(r"\b(?:they|they['’]re|these|those|neither|both|them|are)\b", _FLAGS)
 _BUT = re.compile(r"(?:but|however|yet)\b", _FLAGS)
 
@@ -365,7 +513,7 @@ def of_pronoun(clause: str) -> Grade:
     shown = _REPORTING.sub("says", clause)
     if _IRRELEVANT.search(shown) or _NOT_SO.search(shown):
         return Grade.IRRELEVANT
-    if _LACKING.search(shown) or re.match(r"(?:\w+,? ){0,2}(?:it|they|that|those|these|this)(?: \w+)? (?:\w+n['’]t|(?:is|are|do|does|did|was|were|has|have) not|cannot)\b", shown, _FLAGS):
+    if _LACKING.search(shown) or _IT_DOES_NOT.match(shown):
         return Grade.LACKING
     if is_praised or _USEFUL.search(shown):
         return Grade.USEFUL
@@ -374,30 +522,46 @@ def of_pronoun(clause: str) -> Grade:
     return Grade.TOPIC if _IT_IS_ABOUT.match(clause) else Grade.NAMED
 
 
+_IT_DOES_NOT = re.compile(
+    r"(?:\w+,? ){0,2}(?:it|they|that|those|these|this)(?: \w+)? "
+    r"(?:\w+n['’]t|(?:is|are|do|does|did|was|were|has|have) not|cannot)\b",
+    _FLAGS,
+)
 _NOT_SO = re.compile(
-    r"^(?:(?:but|though|although|yet|and|however|in fact|actually|really|it|they|both|that|those|these)[ ,]+)*"
-    r"(?:(?:is|are|was|were|do|does|did) not|(?:is|are|was|were|do|does|did)n['’]t)(?: (?:either|really|at all|so))?\W*$",
+    r"^(?:(?:but|though|although|yet|and|however|in fact|actually|really|it|they|both|that|those"
+    r"|these)[ ,]+)*"
+    r"(?:(?:is|are|was|were|do|does|did) not|(?:is|are|was|were|do|does|did)n['’]t)(?: (?:either"
+    r"|really|at all|so))?\W*$",
     _FLAGS,
 )
 _IT_IS_ABOUT = re.compile(
-    r"(?:(?:but|and|so|yet|because|as|since|for|however),? )*(?:it|they|this|that|these|those)(?:['’](?:s|re))? "
+    r"(?:(?:but|and|so|yet|because|as|since|for|however),? )*(?:it|they|this|that|these"
+    r"|those)(?:['’](?:s|re))? "
     r"(?:(?:is|are|was|were|only|just|merely|actually|really|mainly|all) )*"
-    r"(?:about|concerns?|deals? with|discuss(?:es)?|focus(?:es)?|covers?|talks? about|treats? of|refers? to)\b",
+    r"(?:about|concerns?|deals? with|discuss(?:es)?|focus(?:es)?|covers?|talks? about|treats? of"
+    r"|refers? to)\b",
     _FLAGS,
 )
 
 
 _SAYS = re.compile(
-    r"\b(?:it|they|which|this|that|document|latter|former) (?:also |both |all |explicitly |clearly |does )*(?:states?|says?|mentions?|notes?|tells?|shows?|explains?|names?|gives?|lists?"
-    r"|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?|places?|puts?|dates?|repeats?)\b",
+    r"\b(?:it|they|which|this|that|document|latter|former) (?:also |both |all |explicitly "
+    r"|clearly |does )*(?:states?|says?|mentions?|notes?|tells?|shows?|explains?|names?|gives?"
+    r"|lists?"
+    r"|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?"
+    r"|places?|puts?|dates?|repeats?)\b",
     _FLAGS,
 )
 
 _COLLECTIVE = re.compile(
-    r"\b(?:(?:all |both )?(?:of )?(?:the |these |those )?(?:other|remaining|rest)(?: (?:of (?:the|them|these)))?(?: \w+)?(?: documents?| passages?| ones| texts?| sources?| articles?)?"
-    r"|(?:the )?others\b|none of (?:the|these|them|those|your)(?: \w+){0,2}|no (?:provided |retrieved |given )?(?:documents?|passages?|sources?)"
-    r"|neither (?:document|passage|of (?:the|them))|nothing in (?:the|these|any)(?: \w+)? (?:documents?|passages?)"
-    r"|(?:all |both )?(?:of )?(?:the|these|those|all)(?: \w+)? (?:documents|passages|sources|texts|results)"
+    r"\b(?:(?:all |both )?(?:of )?(?:the |these |those )?(?:other|remaining|rest)(?: (?:of (?:the"
+    r"|them|these)))?(?: \w+)?(?: documents?| passages?| ones| texts?| sources?| articles?)?"
+    r"|(?:the )?others\b|none of (?:the|these|them|those|your)(?: \w+){0,2}|no (?:provided "
+    r"|retrieved |given )?(?:documents?|passages?|sources?)"
+    r"|neither (?:document|passage|of (?:the|them))|nothing in (?:the|these"
+    r"|any)(?: \w+)? (?:documents?|passages?)"
+    r"|(?:all |both )?(?:of )?(?:the|these|those|all)(?: \w+)? (?:documents|passages|sources"
+    r"|texts|results)"
     r"|(?:the )?(?:provided |given |retrieved )(?:documents|passages|information|context))\b",
     _FLAGS,
 )
@@ -415,17 +579,22 @@ def collective(clause: str) -> Grade | None:
         return Grade.LACKING
     if _IRRELEVANT.search(plain) or _LACKING.search(plain) or re.search(r"n['’]t\b", plain):
         return Grade.LACKING
-    if _OTHERS.search(match[0]) and re.search(r"\b(?:about|concern|deal with|discuss|cover)\b", plain, _FLAGS):
+    if _OTHERS.search(match[0]) and re.search(
+        r"\b(?:about|concern|deal with|discuss|cover)\b", plain, _FLAGS
+    ):
         return Grade.LACKING
     return None
 
 
 _SINGLED = re.compile(
-    rf"\b(?:only|solely|just|exclusively)(?: on| in| from)? (?:the )?\(?{BEGIN}|{END} (?:alone|is all|is the only|are the only)\b|\bonly (?:one|document|source|useful|relevant|helpful)\b.*{BEGIN}",
+    rf"\b(?:only|solely|just|exclusively)(?: on| in| from)? (?:the )?\(?{BEGIN}|{END} (?:alone"
+    rf"|is all|is the only|are the only)\b|\bonly (?:one|document|source|useful|relevant"
+    rf"|helpful)\b.*{BEGIN}",
     _FLAGS,
 )
 _SINGLED_VERBS = re.compile(
-    r"\b(?:useful|helpful|relevant|of use|of help|needed|answers?|contains?|support\w*|used?|mentions?|helps?|provides?|gives?|names?|states?|says?|relevance|address\w*)\b",
+    r"\b(?:useful|helpful|relevant|of use|of help|needed|answers?|contains?|support\w*|used?"
+    r"|mentions?|helps?|provides?|gives?|names?|states?|says?|relevance|address\w*)\b",
     _FLAGS,
 )
 
@@ -436,8 +605,10 @@ def singles_out(clause: str) -> bool:
 
 
 _LISTS = re.compile(
-    rf"\b(?:documents?|passages?) (?:that|which) (?:is|are) (?:\w+ )?(?:useful|relevant|helpful)\b[^{BEGIN}]*{BEGIN}"
-    rf"|^\W*{MARK}(?:[ ,]*(?:and )?{MARK})* (?:is|are) (?:useful|relevant|helpful) (?:to|for|in) (?:answer|answering)\b",
+    rf"\b(?:documents?|passages?) (?:that|which) (?:is|are) (?:\w+ )?(?:useful|relevant"
+    rf"|helpful)\b[^{BEGIN}]*{BEGIN}"
+    rf"|^\W*{MARK}(?:[ ,]*(?:and )?{MARK})* (?:is|are) (?:useful|relevant|helpful) (?:to|for"
+    rf"|in) (?:answer|answering)\b",
     _FLAGS,
 )
 
@@ -477,8 +648,10 @@ def of_heading(line: str) -> Grade | None:
 
 
 _EXCEPTION = re.compile(
-    rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to|unlike|except(?: for)?|excluding|other than|apart from"
-    rf"|aside from|besides|over|in preference to)(?: (?:from|on|in|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
+    rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to"
+    rf"|unlike|except(?: for)?|excluding|other than|apart from"
+    rf"|aside from|besides|over|in preference to)(?: (?:from|on|in"
+    rf"|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
     _FLAGS,
 )
 
