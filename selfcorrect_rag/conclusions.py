@@ -185,7 +185,7 @@ def _concluded(lines: Sequence[str]) -> str:
     answers = [s for s in answers if _says(_without_source(s))] or answers
     sources = [_without_source(s) for s in answers]
     candidates = [
-        cited
+        said if is_refusal(said) else cited
         for said, cited in zip(answers, sources, strict=True)
         if not said.endswith("?")
         and not _IS_WRONG.search(said)
@@ -200,7 +200,9 @@ def _concluded(lines: Sequence[str]) -> str:
         candidates = [cited for cited in reported if not _DOCUMENT.search(cited)] or answers[-1:]
     if not candidates:
         return ""
-    return candidates[-1] if is_refusal(candidates[-1]) else _asserted(candidates[-1])
+    if is_refusal(candidates[-1]):
+        return _LABEL.sub("", candidates[-1])
+    return _asserted(candidates[-1])
 
 
 _REPORTS = re.compile(
@@ -226,7 +228,10 @@ def _refuses_all(sentence: str) -> bool:
 
 
 _DOCS = r"(?:[\[(]?\bdoc\w{0,8}\b|\[\d|\bpassages? \d|\bsources? \d)"
-_CITED = re.compile(r" ?[(\[][^()\[\]]{0,20}\bdoc[^()\[\]]{0,80}[)\]]| ?\[\d[\d, –-]*\]", _FLAGS)
+_CITED = re.compile(
+    r" ?\([^()]{0,20}\bdoc[^()]{0,80}\)| ?\[[^\[\]]{0,20}\bdoc[^\[\]]{0,80}\]| ?\[\d[\d, –-]*\]",
+    _FLAGS,
+)
 _SOURCE = re.compile(
     rf",? (?:as|according to|per|as per|based on|see|from|which|thanks to|both|because|since"
     rf"|given that)\b[^.:;]{{0,60}}?{_DOCS}[^.:;]{{0,80}}[.!]?$",
@@ -256,8 +261,8 @@ _LEAD = re.compile(
     r"|actually|conclusion|all of which means|this (?:means|implies)|that means|(?:this"
     r"|that) makes (?:it|him|her|them)"
     r"|putting (?:this|it|these)(?: all)? together|taken together)\b(?! \w+ (?:and|or)\b(?=$))"
-    r"|(?:i['’]d|i would|i['’]ll|i) (?:\w+ )?(?:go with|say|choose|conclude|believe|think|answer"
-    r"|know)(?: that)?\b"
+    r"|(?:i['’]d|i would|i['’]ll|i) (?:(?!cannot|can|not|do)\w+ )?"
+    r"(?:go with|say|choose|conclude|believe|think|answer|know)(?: that)?\b"
     r"|(?:(?:i am|i['’]m) )?not (?:\S+ )?sure,? but|(?:from|by) (?:\w+ ){0,3}knowledge\b"
     r"|(?:from|based on|given|according to|on the basis of|to) (?:\[\d|the|my|these|this|all|our"
     r"|both|doc)[^,.]{0,80},|my (?:guess|conclusion|verdict|choice) (?:is|would be)"

@@ -15,8 +15,8 @@ MARK = rf"{BEGIN}[^{END}]*{END}"
 def marked(text: str, titles: Sequence[str]) -> str:
     """The text with the documents that it names as marks, without quotations and emphasis.
 
-    Runs of spaces become one; lines stay. Words in quotes are no one's verdict: they go, unless they
-    are the title of one document.
+    Runs of spaces become one; lines stay. Words in quotes are no one's verdict: they go, unless
+    they are the title of one document.
     """
     text = re.sub(rf"[{BEGIN}{END}⁰¹²³⁴-⁹]|\*\*|__|`", "", text)
     text = "\n".join(" ".join(line.split()) for line in text.splitlines())
@@ -127,7 +127,8 @@ def _numbers(mention: str) -> Iterator[int]:
         is_range = False
 
 
-_LIST = rf"\d{{1,2}}(?![\d%])(?: ?\([^()\n]{{1,80}}\))?(?:{_AND}\d{{1,2}}(?![\d%])(?: ?\([^()\n]{{1,80}}\))?)*"
+_LISTED = r"\d{1,2}(?![\d%])(?: ?\([^()\n]{1,80}\))?"
+_LIST = rf"{_LISTED}(?:{_AND}{_LISTED})*"
 _BARE_LIST = re.compile(
     # after a word that speaks of documents, before what ends a list
     r"(?P<before>\b(?:used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from selfcorrect_rag import verdicts
+from selfcorrect_rag import anaphora, verdicts
 from selfcorrect_rag.mentions import BEGIN, MARK, marked, numbers_in
 from selfcorrect_rag.search.chunking import sentences
 from selfcorrect_rag.verdicts import Grade
@@ -27,12 +27,12 @@ def read_documents(rationale: str, titles: Sequence[str]) -> Reading:
     """Which of the documents a rationale uses, and which it dismisses.
 
     A document is named by number ("Document [2]", "documents 1 and 3", "Documents 2-4", "[2]"), by
-    place ("the first document") or, where one document alone bears it, by its title in quotes. It is
-    useful where the rationale says that it is, cites it, or tells what it says; it is dismissed where
-    any clause calls it irrelevant or leaves it aside, or says that it lacks what is asked or is
-    about something, and none calls it useful. "The other documents" are those of which nothing else
-    is said, and to call some alone useful is to dismiss the others. One that is merely named is
-    neither. What stands in quotes, or is reported ("states that ..."), is no verdict.
+    place ("the first document") or, where one document alone bears it, by its title in quotes. It
+    is useful where the rationale says that it is, cites it, or tells what it says; it is dismissed
+    where any clause calls it irrelevant or leaves it aside, or says that it lacks what is asked or
+    is about something, and none calls it useful. "The other documents" are those of which nothing
+    else is said, and to call some alone useful is to dismiss the others. One that is merely named
+    is neither. What stands in quotes, or is reported ("states that ..."), is no verdict.
 
     Args:
         rationale: what a model wrote.
@@ -60,11 +60,11 @@ class _Found:
         """What was said of them."""
 
     def read(self, sentence: str, heading: Grade | None) -> None:
-        listed = verdicts.lists_useful(sentence)
+        listed = anaphora.lists_useful(sentence)
         if listed:
             self.listed.update(numbers_in(sentence))
-        inline = verdicts.label(sentence) or heading
-        grades = self._read_clauses(verdicts.without_label(sentence))
+        inline = anaphora.label(sentence) or heading
+        grades = self._read_clauses(anaphora.without_label(sentence))
         if inline:
             grades = {n: max(grade, inline) for n, grade in grades.items()}
         for number, grade in grades.items():
@@ -83,24 +83,24 @@ class _Found:
             clause = verdicts.without_exceptions(clause)
             numbers = numbers_in(clause)
             if numbers:
-                if named and verdicts.begins_with_pronoun(clause):
-                    _raise(grades, named[-1], verdicts.of_pronoun(clause.split(BEGIN)[0]))
+                if named and anaphora.begins_with_pronoun(clause):
+                    _raise(grades, named[-1], anaphora.of_pronoun(clause.split(BEGIN)[0]))
                 grade = self.last if verdicts.is_likewise(clause) else verdicts.of_named(clause)
                 if parallel == Grade.LACKING and verdicts.is_topic(clause):
                     grade = max(grade, Grade.LACKING)
                 parallel = self.last = grade
                 _raise(grades, numbers, grade)
                 named = [*named[-_RECENT:], numbers]
-                if verdicts.singles_out(clause) and grade in (Grade.REPORTED, Grade.USEFUL):
+                if anaphora.singles_out(clause) and grade in (Grade.REPORTED, Grade.USEFUL):
                     self.rest = max(self.rest, Grade.LACKING)
-            elif of := verdicts.collective(clause):
+            elif of := anaphora.collective(clause):
                 self.rest, of_others = max(self.rest, of), True
             elif of_others and not named:
                 continue  # "so they are not useful": of the same others
-            elif verdicts.follows(clause):
-                grade = verdicts.of_pronoun(clause)
+            elif anaphora.follows(clause):
+                grade = anaphora.of_pronoun(clause)
                 meant = self._meant(clause, grades, named)
-                if grade == Grade.REPORTED and verdicts.is_but(clause):
+                if grade == Grade.REPORTED and anaphora.is_but(clause):
                     # "does not mention the year, but it states ...": it is of use after all
                     for number in meant:
                         if grades.get(number) == Grade.LACKING:
@@ -114,8 +114,8 @@ class _Found:
     ) -> Iterable[int]:
         """The documents that a clause without a name speaks of."""
         if not named:
-            return [] if verdicts.is_relative(clause) else self.before
-        if verdicts.is_plural(clause) and len(named[-1]) == 1:
+            return [] if anaphora.is_relative(clause) else self.before
+        if anaphora.is_plural(clause) and len(named[-1]) == 1:
             unclear = [n for numbers in named for n in numbers if grades[n] <= Grade.LACKING
                        and grades[n] != Grade.REPORTED]  # fmt: skip
             return unclear if len(unclear) > 1 else [n for numbers in named[-2:] for n in numbers]
@@ -168,14 +168,14 @@ def _with_headings(text: str) -> Iterator[tuple[str, Grade | None]]:
         if not line:
             continue
         if _HEADLINE.match(line) and BEGIN not in line:
-            heading, is_list = verdicts.of_heading(line), False
+            heading, is_list = anaphora.of_heading(line), False
             continue
         bullet = _BULLET.match(line)
         if is_list and not bullet and (has_bullets or not line.startswith(BEGIN)):
             heading, is_list = None, False
         has_bullets = bullet is not None
         if line.endswith(":") and BEGIN not in line:
-            heading, is_list = verdicts.of_heading(line), True
+            heading, is_list = anaphora.of_heading(line), True
             continue
         for sentence in sentences(line[bullet.end() :] if bullet else line):
             yield sentence, heading
@@ -213,7 +213,8 @@ def _clauses(sentence: str) -> Iterator[str]:
 def _all_clauses(sentence: str) -> Iterator[str]:
     """A sentence in clauses; bare names ("Document 1, Document 2 and ...") go with the next one.
 
-    Names after which nothing follows ("I will use Document 2 and Document 4") go with the one before.
+    Names after which nothing follows ("I will use Document 2 and Document 4") go with the one
+    before.
     """
     held: list[str] = []
     said: str | None = None

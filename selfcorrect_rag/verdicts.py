@@ -22,11 +22,11 @@ class Grade(IntEnum):
     IRRELEVANT = 5
 
 
-_FLAGS = re.IGNORECASE
+FLAGS = re.IGNORECASE
 
 _NOT = r"(?:\bnot|n['’]t|\bnor|\bless|\bhardly|\bcannot|\bnever|\bneither)"
 _ADVERBS = r"(?:(?!not\b)[\w-]+ ){0,3}?"
-_OTHER = (
+OTHER = (
     r"(?:(?:an? |the |some |quite |entirely |completely |totally |only |about ){0,3}"
     r"(?:different|another|other|others|separate|rival|wrong|unrelated|similarly[- ]named)\b"
     r"|some(?:one|thing|body|where) else|others\b|elsewhere\b)"
@@ -37,11 +37,11 @@ _SEEMING = re.compile(
     r"|useful|helpful|promising|related)\b"
     r"|\b(?:seem|look|appear|sound)(?:s|ed)?\b[^,.;]{0,30}?\b(?:relevant|useful|helpful|promising"
     r"|related) (?:at first|initially|on the surface)",
-    _FLAGS,
+    FLAGS,
 )
 """What is said to seem so is not said to be so."""
 
-_IRRELEVANT = re.compile(
+IRRELEVANT = re.compile(
     r"\birrelev\w+|\bunrelated\b|\bunhelpful\b|\buseless\b|\boff[- ]?(?:the[- ])?topic\b"
     r"|\b(?:beside|besides|off) the (?:point|mark|subject)\b|\btangential\b|\bimmaterial\b"
     rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|related|pertinent|needed|need|necessary"
@@ -78,7 +78,7 @@ _IRRELEVANT = re.compile(
     r"|\bfar from (?:relevant|useful|helpful)\b"
     r"|(?:=|,|\bso|\bhence|—|–|-|:) ?(?:no|nope|nah)\W*$"
     rf"|{END} ?[:=–—-]+ ?not(?!\w)|[✗✘❌✖]",
-    _FLAGS,
+    FLAGS,
 )
 _INFORM = (
     r"(?:mention|provide|contain|state|answer|address|specify|discuss|help|refer|give|include|say"
@@ -88,7 +88,7 @@ _INFORM = (
     r"|speak|list|add|touch|bear|record|note|report|concern|find|found|see|saw|locate|yield|hold"
     r"|prove|establish)"
 )
-_LACKING = re.compile(
+LACKING = re.compile(
     rf"{_NOT} {_ADVERBS}{_INFORM}\w*|{_NOT} {_ADVERBS}(?:given|stated|mentioned|found|listed"
     rf"|specified|provided)\b"
     r"|\b(?:fails?|failed|lacks?|lacked|lacking|omits?|omitted|neither|silent|missing|misses"
@@ -99,19 +99,19 @@ _LACKING = re.compile(
     r"|\bwithout (?:\w+ ){0,2}(?:mention|provid|giv|stat|nam|answer|specif|say|tell)"
     rf"|(?:[:=|(]|\b(?:about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?"
     rf"|refers? to|deals? with|of|for|is|are|was|were|mentions?"
-    rf"|treats? of)) ?{_OTHER}"
+    rf"|treats? of)) ?{OTHER}"
     r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than"
     r"|instead(?: of)?)\b",
-    _FLAGS,
+    FLAGS,
 )
-_POSITIVE_NOT = re.compile(
+POSITIVE_NOT = re.compile(
     rf"{_NOT} {_ADVERBS}(?:irrelevant|unrelated|unhelpful|useless|wrong|contradict\w*|conflict\w*"
     rf"|disagree\w*|dispute\w*"
     r"|ignored?|ignoring|dismissed|overlook\w*|disregarded|doubt\w*|without)\b|\bnot only\b"
     r"|\bnot just\b|\bno doubt\b|\bno other\b",
-    _FLAGS,
+    FLAGS,
 )
-_USEFUL = re.compile(
+USEFUL = re.compile(
     r"\b(?:useful|helpful|relevant|pertinent|according to|based on|supports?|supported|supporting"
     r"|confirm(?:s|ed|ing)?"
     r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient"
@@ -124,7 +124,7 @@ _USEFUL = re.compile(
     rf"|matters?|go(?:ing|es)? with|went with|(?:leaves|left with) (?:(?:only|us|me"
     rf"|with) )*{BEGIN})\b"
     r"|[✓✔✅]",
-    _FLAGS,
+    FLAGS,
 )
 
 # What a document that stands as the subject does
@@ -139,7 +139,7 @@ _LEAD = re.compile(
     r"|thus|hence|if|i|think|see|out|"
     r"turning|looking|at|moving|come|of|it|yet|still|note|unfortunately|[\w]+ly|alone|page"
     r"|article|text|list|entry|biography|documents?|passages?)\b)*",
-    _FLAGS,
+    FLAGS,
 )
 _SUBJECT = re.compile(
     rf"{END}(?: ?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))?[,:—–|-]? ?"
@@ -147,7 +147,7 @@ _SUBJECT = re.compile(
     r"|clearly|however|only|merely|just"
     r"|simply|even|still|does|do|did|would|will|can|could|may|might"
     r"|\w+ly) )*)(?P<verb>[^\W\d_]+(?:n['’]t)?)\b(?P<rest>.*)",
-    re.DOTALL | _FLAGS,
+    re.DOTALL | FLAGS,
 )
 _BE = frozenset(
     [
@@ -219,41 +219,41 @@ _TOPIC_VERBS = re.compile(
     r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es"
     r"|ed|ing)?|focus(?:es|ed|ing)?|treats? of|tells? (?:us |me )?about|talk(?:s|ed|ing)?"
     r"|cover(?:s|ed|ing)?|revolves?|centers?|centres?|relates?|refers?|on)\b",
-    _FLAGS,
+    FLAGS,
 )
 _REPORT = re.compile(
     r"(?:state|say|mention|note|report|explain|indicate|reveal|show|describe|confirm|suggest"
     r"|claim|imply|implie|tell|told"
     r"|establish|add|identify|identifie|name|list|give|gave|credit|record|place|specify|specifie"
     r"|read|put|call)(?:s|es|d|ed)?",
-    _FLAGS,
+    FLAGS,
 )
 _NO_OBJECT = re.compile(
     r" (?:about |of |us |me )?(?:nothing|none|no|neither|little|only|merely|not|(?:an? "
     r"|the )?(?:different|other|another|wrong)|someone|something)\b",
-    _FLAGS,
+    FLAGS,
 )
-_REPORTING = re.compile(
+REPORTING = re.compile(
     r"\b(?:\w+ing|which|it|says?|states?) (?:(?!means|makes|implies)\w+ )?that\b.*",
-    _FLAGS | re.DOTALL,
+    FLAGS | re.DOTALL,
 )
 _FINITE = re.compile(
     r"\b(?:wrote|written|born|said|won|became|led|made|gave|given|built|died|took|taken|came"
     r"|began|sang|sung|told|found|held"
     r"|is|was|were|are|has|had|have|can|will|did|does|do)\b|\b\w{2,}(?:ed|es|[^su\W]s)\b",
-    _FLAGS,
+    FLAGS,
 )
 _NEGATED = re.compile(
     r"(?:^| )(?:not|never|hardly|barely|scarcely|neither|nor|cannot|no|nothing|none|nobody"
     r"|little)\b|n['’]t\b",
-    _FLAGS,
+    FLAGS,
 )
-_MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", _FLAGS)
+_MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", FLAGS)
 
 
 def of_named(clause: str) -> Grade:
     """What a clause says of the documents that it names."""
-    clause, is_praised = _POSITIVE_NOT.subn(" ", clause)
+    clause, is_praised = POSITIVE_NOT.subn(" ", clause)
     clause = _SEEMING.sub("seems", clause.replace('""', " quoted "))
     subject = _as_subject(clause)
     shown = _without_content(clause, subject)
@@ -263,15 +263,15 @@ def of_named(clause: str) -> Grade:
         return verdict
     if _is_attribution(clause):
         return Grade.REPORTED if not _MISSING_THERE.search(clause) else Grade.LACKING
-    if _IRRELEVANT.search(shown):
+    if IRRELEVANT.search(shown):
         return Grade.IRRELEVANT
     if subject:
         grade = _of_subject(subject, clause)
         if grade is not None:
             return Grade.USEFUL if grade <= Grade.REPORTED and is_praised else grade
-    if _LACKING.search(shown):
+    if LACKING.search(shown):
         return Grade.LACKING
-    if is_praised or _USEFUL.search(shown):
+    if is_praised or USEFUL.search(shown):
         return Grade.USEFUL
     if _is_cited(clause):
         return Grade.REPORTED
@@ -284,16 +284,16 @@ def _without_content(clause: str, subject: re.Match[str] | None) -> str:
     """The clause without what its documents are said to say."""
     if subject and _REPORT.fullmatch(subject["verb"]) and not _NO_OBJECT.match(subject["rest"]):
         return clause[: subject.start("rest")]
-    return _REPORTING.sub("", clause)
+    return REPORTING.sub("", clause)
 
 
 _YES = re.compile(
     rf"{END} ?[|:=–—-]+ ?(?:yes|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)",
-    _FLAGS,
+    FLAGS,
 )
 _NO = re.compile(
     rf"{END} ?[|:=–—-]+ ?(?:no|nope|nah|✗|✘|❌|✖)(?!\w)|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)",
-    _FLAGS,
+    FLAGS,
 )
 
 
@@ -308,31 +308,31 @@ _ATTRIBUTION = re.compile(
     rf"\W*(?:(?:well|and|but|as|while|first|second|because|since|also|so)\b,? ?)*(?:in|from"
     rf"|according to|per|as per|based on|by|following|judging by|if we look at)"
     rf" (?:both )?(?:the )?(?:\w+ )?(?:\"\" ?)?\(?{MARK}\)?(?:[,:]| |$)(?! ?(?:and|or)\b)",
-    _FLAGS,
+    FLAGS,
 )
 _MISSING_THERE = re.compile(
     rf"{END},? (?:there (?:is|are|was)(?: no\b| nothing| not\b|n['’]t)|(?:I|we) (?:find|found|see"
     rf"|saw|can find|have|do not|don['’]t|did not|didn['’]t"
     r"|could not|couldn['’]t|cannot|can['’]t)(?: find| see)? ?(?:no|nothing|any|anything)|nothing"
     r"|no )\b",
-    _FLAGS,
+    FLAGS,
 )
 _IN = re.compile(
     rf"\b(?:in|from|see|by|both) (?:the )?\(?{BEGIN}|\b(?:says?|states?|notes?|writes?) {BEGIN}",
-    _FLAGS,
+    FLAGS,
 )
 
 
 def _is_attribution(clause: str) -> bool:
     """Whether it begins "In Document 2," and goes on with what stands there."""
-    return bool(_ATTRIBUTION.match(clause)) and not _IRRELEVANT.search(clause.split(END)[0])
+    return bool(_ATTRIBUTION.match(clause)) and not IRRELEVANT.search(clause.split(END)[0])
 
 
 _CITED = re.compile(
     rf"[\w\"][^{BEGIN}]*[(\[](?:[a-z.]{{1,12}} )?{BEGIN}"  # "... (Document 2)", "[see Document 2]"
     rf"|\w.*\w\W{{0,3}}{BEGIN}[^{END}]* {END}(?:[ ,]*(?:and )?{MARK})*\W*$"  # "... [2][4]."
     rf"|^\W*(?:{MARK}[\W]*(?:and )?)+$",  # names alone
-    _FLAGS | re.DOTALL,
+    FLAGS | re.DOTALL,
 )
 
 
@@ -344,12 +344,12 @@ def _is_cited(clause: str) -> bool:
 _GROUP = re.compile(
     rf"(?:{MARK}(?: ?\([^()]{{0,100}}\)|,[^,{BEGIN}]{{1,60}},)?(?:,? (?:and|or|nor|&|as well as"
     rf"|in) (?:both )?|, )(?=(?:the )?{BEGIN})(?:the )?)*{MARK}",
-    _FLAGS,
+    FLAGS,
 )
 
 
 _BEFORE_SUBJECT = re.compile(
-    r"\b(?:which|as|that|the \w+ (?:in|of|at)|both|and) (?:both )?$", _FLAGS
+    r"\b(?:which|as|that|the \w+ (?:in|of|at)|both|and) (?:both )?$", FLAGS
 )
 
 
@@ -364,23 +364,23 @@ def _as_subject(clause: str) -> re.Match[str] | None:
     return _SUBJECT.match(clause, group.end() - 1) if group else None
 
 
-_DENIED_SUBJECT = re.compile(r"\b(?:neither|not|nor|none of)\b", _FLAGS)
+_DENIED_SUBJECT = re.compile(r"\b(?:neither|not|nor|none of)\b", FLAGS)
 _DENIED_VERB = re.compile(
     r"(?:(?:also|both|really|simply|just|even|itself|actually|\w+ly) )*(?:\w+n['’]t"
     r"|(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|may|might|must|should)"
     r" (?:\w+ly |really |even )?(?:not|never|neither|hardly|no longer)\b"
     r"|(?:cannot|never|not|hardly|neither|fails?|failed|lacks?|omits?)\b)",
-    _FLAGS,
+    FLAGS,
 )
 _HAS = frozenset(["has", "have", "had", "contains", "contain", "provides", "provide"])
-_TO_OTHERS = re.compile(rf"^ (?:about |to |on |of )?{_OTHER}", _FLAGS)
+_TO_OTHERS = re.compile(rf"^ (?:about |to |on |of )?{OTHER}", FLAGS)
 _ONLY = re.compile(
     r" (?:(?:only|merely|just)\b(?! (?:in|on|after|by|at|once|from)\b)"
     r"|(?:nothing|none|no|neither|little)\b)| (?:us|me) (?:only|nothing|little)\b",
-    _FLAGS,
+    FLAGS,
 )
 _COLON = re.compile(rf"{END}(?: ?\([^()]*\))? ?[:=|—–-]")
-_DENIES = re.compile(r"\bnot\b", _FLAGS)
+_DENIES = re.compile(r"\bnot\b", FLAGS)
 
 
 def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
@@ -393,20 +393,20 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
     if _TOPIC_VERBS.match(after):
         if _AND_SAYS.search(rest):
             return Grade.REPORTED
-        is_lacking = _LACKING.search(after) or _DENIES.search(after)
+        is_lacking = LACKING.search(after) or _DENIES.search(after)
         return Grade.LACKING if is_lacking else Grade.TOPIC
-    if verb in _BE:
+    is_colon = _COLON.match(predicate[0]) is not None
+    if verb in _BE and not (is_colon and adverbs):
         return Grade.REPORTED if _AND_SAYS.search(rest) else None
     if _MERELY.search(adverbs) or _ONLY.match(rest):
         return Grade.LACKING
     if _TO_OTHERS.search(rest) or _SHORT_OF.search(rest):
         return Grade.LACKING
-    is_colon = _COLON.match(predicate[0]) is not None
     if verb in _NO_VERB and not (is_colon and _FINITE.search(after)):
         return None
     if is_colon and not _FINITE.search(after) and '"' not in clause and "quoted" not in clause:
         return None
-    if _USEFUL.search(after.split(" that ")[0]):
+    if USEFUL.search(after.split(" that ")[0]):
         return Grade.USEFUL
     return Grade.REPORTED
 
@@ -414,13 +414,13 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
 _AND_SAYS = re.compile(
     r"\band (?:also |it )?(?:(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b"
     r"|[a-z]+s (?:that|he|she|it|they|him|her|how|who|when|where)\b)",
-    _FLAGS,
+    FLAGS,
 )
 
 
 _ELLIPSIS = re.compile(
     rf"^(?:\w+ ){{0,2}}{MARK}(?: (?:and|or) {MARK})* (?:is|are|does|do|did|was|were|has|have)\W*$",
-    _FLAGS,
+    FLAGS,
 )
 """An affirmative verb that stands for what was said before: "Document 2 is"."""
 
@@ -430,7 +430,7 @@ _LIKEWISE = re.compile(
     rf"|(?:the )?same (?:(?:goes|holds|applies|is true|can be said|with)\b)|ditto\b|likewise\b,?)"
     rf"(?: true)?(?: (?:for|of|to|about))?:? (?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or"
     rf"|,? nor) {MARK})*\W*$",
-    _FLAGS,
+    FLAGS,
 )
 
 
@@ -444,204 +444,13 @@ _SHORT_OF = re.compile(
     r"|specif|say|tell|identif|address)"
     r"|\b(?:of|with|by|shar\w+|bear\w+) (?:only )?(?:the|a|an) (?:same"
     r"|similar) (?:\w+ )?(?:sur)?name\b|\bnamesake",
-    _FLAGS,
+    FLAGS,
 )
 
 
 def is_topic(clause: str) -> bool:
     """Whether a clause says what its documents are, or are about, and no more."""
     return of_named(clause) in (Grade.NAMED, Grade.TOPIC)
-
-
-# Clauses that name no document
-
-
-_PRONOUN = re.compile(
-    r"(?:(?:but|and|so|yet|although|though|because|as|since) )*(?:it|they)\b", _FLAGS
-)
-
-
-def begins_with_pronoun(clause: str) -> bool:
-    return _PRONOUN.match(clause) is not None
-
-
-_FOLLOWS = re.compile(
-    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+s\b(?= )"
-    r"|(?:(?:but|however|yet|while|although|though|and|therefore|thus|so|hence|because|as|since"
-    r"|for|still|only)\b[ ,]*)*"
-    r"(?:(?:it|its|they|they['’]re|it['’]s|neither|both|which|itself|still|do|does|is|are"
-    r"|isn['’]t|doesn['’]t|not|irrelevant|unrelated"
-    r"|unhelpful|useless|useful|helpful|relevant|off|no use|no good|no help|ignored?|skip\w*"
-    r"|discarded|dismissed|excluded|no|nope|tasty|of no)\b"
-    r"|(?:this|these|that|those|the) (?:one|ones|two|latter|former|documents?|passages?|text"
-    r"|excerpt|article|entry|page|is|are|was|were|does|do|doesn)\b"
-    r"|(?:that|this|those|these)(?:['’]s)?\b"
-    r"|(?:an?|another|other|some|wrong|different)\b"
-    rf"|(?:the|that|this) \w+ (?:it \w+ )?(?:is|are|was|were) {_OTHER}|(?:the) (?:excerpt|text"
-    rf"|passage|article|page|entry)\b"
-    r"|(?:I|we) .{0,60}\b(?:it|them|that|this|those|these|either)\b)",
-    _FLAGS,
-)
-_RELATIVE = re.compile(
-    r"(?:and |but )?(?:which|hence|so (?:no|nope|not)\b|an?\b|another\b|other\b|some\b)", _FLAGS
-)
-_PLURAL = re.compile(r"\b(?:they|they['’]re|these|those|neither|both|them|are)\b", _FLAGS)
-_BUT = re.compile(r"(?:but|however|yet)\b", _FLAGS)
-
-
-def follows(clause: str) -> bool:
-    """Whether it speaks of documents that were named before."""
-    return _FOLLOWS.match(clause) is not None
-
-
-def is_but(clause: str) -> bool:
-    return _BUT.match(clause) is not None
-
-
-def is_plural(clause: str) -> bool:
-    return _PLURAL.search(clause) is not None
-
-
-def is_relative(clause: str) -> bool:
-    """Whether it speaks of what stands in the same sentence alone."""
-    return _RELATIVE.match(clause) is not None
-
-
-def of_pronoun(clause: str) -> Grade:
-    """What a clause says of the documents that were named before."""
-    clause, is_praised = _POSITIVE_NOT.subn(" ", clause)
-    shown = _REPORTING.sub("says", clause)
-    if _IRRELEVANT.search(shown) or _NOT_SO.search(shown):
-        return Grade.IRRELEVANT
-    if _LACKING.search(shown) or _IT_DOES_NOT.match(shown):
-        return Grade.LACKING
-    if is_praised or _USEFUL.search(shown):
-        return Grade.USEFUL
-    if _SAYS.search(clause):
-        return Grade.REPORTED
-    return Grade.TOPIC if _IT_IS_ABOUT.match(clause) else Grade.NAMED
-
-
-_IT_DOES_NOT = re.compile(
-    r"(?:\w+,? ){0,2}(?:it|they|that|those|these|this)(?: \w+)? "
-    r"(?:\w+n['’]t|(?:is|are|do|does|did|was|were|has|have) not|cannot)\b",
-    _FLAGS,
-)
-_NOT_SO = re.compile(
-    r"^(?:(?:but|though|although|yet|and|however|in fact|actually|really|it|they|both|that|those"
-    r"|these)[ ,]+)*"
-    r"(?:(?:is|are|was|were|do|does|did) not|(?:is|are|was|were|do|does|did)n['’]t)(?: (?:either"
-    r"|really|at all|so))?\W*$",
-    _FLAGS,
-)
-_IT_IS_ABOUT = re.compile(
-    r"(?:(?:but|and|so|yet|because|as|since|for|however),? )*(?:it|they|this|that|these"
-    r"|those)(?:['’](?:s|re))? "
-    r"(?:(?:is|are|was|were|only|just|merely|actually|really|mainly|all) )*"
-    r"(?:about|concerns?|deals? with|discuss(?:es)?|focus(?:es)?|covers?|talks? about|treats? of"
-    r"|refers? to)\b",
-    _FLAGS,
-)
-
-
-_SAYS = re.compile(
-    r"\b(?:it|they|which|this|that|document|latter|former) (?:also |both |all |explicitly "
-    r"|clearly |does )*(?:states?|says?|mentions?|notes?|tells?|shows?|explains?|names?|gives?"
-    r"|lists?"
-    r"|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?"
-    r"|places?|puts?|dates?|repeats?)\b",
-    _FLAGS,
-)
-
-_COLLECTIVE = re.compile(
-    r"\b(?:(?:all |both )?(?:of )?(?:the |these |those )?(?:other|remaining|rest)(?: (?:of (?:the"
-    r"|them|these)))?(?: \w+)?(?: documents?| passages?| ones| texts?| sources?| articles?)?"
-    r"|(?:the )?others\b|none of (?:the|these|them|those|your)(?: \w+){0,2}|no (?:provided "
-    r"|retrieved |given )?(?:documents?|passages?|sources?)"
-    r"|neither (?:document|passage|of (?:the|them))|nothing in (?:the|these"
-    r"|any)(?: \w+)? (?:documents?|passages?)"
-    r"|(?:all |both )?(?:of )?(?:the|these|those|all)(?: \w+)? (?:documents|passages|sources"
-    r"|texts|results)"
-    r"|(?:the )?(?:provided |given |retrieved )(?:documents|passages|information|context))\b",
-    _FLAGS,
-)
-_OTHERS = re.compile(r"\b(?:others?|rest|remaining)\b", _FLAGS)
-
-
-def collective(clause: str) -> Grade | None:
-    """What it says of all documents, or of all others; None where it says nothing against them."""
-    match = _COLLECTIVE.search(clause)
-    if not match:
-        return None
-    plain = _POSITIVE_NOT.sub(" ", clause)
-    is_none = re.match(r"(?:none|no|neither|nothing)\b", match[0], _FLAGS) is not None
-    if is_none and not re.search(r"\b(?:irrelevant|unrelated|useless)\b", plain):
-        return Grade.LACKING
-    if _IRRELEVANT.search(plain) or _LACKING.search(plain) or re.search(r"n['’]t\b", plain):
-        return Grade.LACKING
-    if _OTHERS.search(match[0]) and re.search(
-        r"\b(?:about|concern|deal with|discuss|cover)\b", plain, _FLAGS
-    ):
-        return Grade.LACKING
-    return None
-
-
-_SINGLED = re.compile(
-    rf"\b(?:only|solely|just|exclusively)(?: on| in| from)? (?:the )?\(?{BEGIN}|{END} (?:alone"
-    rf"|is all|is the only|are the only)\b|\bonly (?:one|document|source|useful|relevant"
-    rf"|helpful)\b.*{BEGIN}",
-    _FLAGS,
-)
-_SINGLED_VERBS = re.compile(
-    r"\b(?:useful|helpful|relevant|of use|of help|needed|answers?|contains?|support\w*|used?"
-    r"|mentions?|helps?|provides?|gives?|names?|states?|says?|relevance|address\w*)\b",
-    _FLAGS,
-)
-
-
-def singles_out(clause: str) -> bool:
-    """Whether it says that no other document is useful."""
-    return bool(_SINGLED.search(clause) and _SINGLED_VERBS.search(clause))
-
-
-_LISTS = re.compile(
-    rf"\b(?:documents?|passages?) (?:that|which) (?:is|are) (?:\w+ )?(?:useful|relevant"
-    rf"|helpful)\b[^{BEGIN}]*{BEGIN}"
-    rf"|^\W*{MARK}(?:[ ,]*(?:and )?{MARK})* (?:is|are) (?:useful|relevant|helpful) (?:to|for"
-    rf"|in) (?:answer|answering)\b",
-    _FLAGS,
-)
-
-
-def lists_useful(sentence: str) -> bool:
-    """Whether it lists the documents that are useful to answer the question (Table 12)."""
-    return _LISTS.search(sentence) is not None
-
-
-# Headings
-
-
-_LABEL = re.compile(rf"^\W*([^:{BEGIN}.!?]{{2,60}}): (?=.*{BEGIN})", re.DOTALL)
-
-
-def label(sentence: str) -> Grade | None:
-    """The verdict before the colon of "Irrelevant: Documents 3 and 5", if it is one."""
-    match = _LABEL.match(sentence)
-    return of_heading(match[1]) if match else None
-
-
-def without_label(sentence: str) -> str:
-    """The sentence without a verdict before its colon."""
-    match = _LABEL.match(sentence)
-    return sentence[match.end() :] if match and of_heading(match[1]) else sentence
-
-
-def of_heading(line: str) -> Grade | None:
-    if _IRRELEVANT.search(line) and not _POSITIVE_NOT.search(line):
-        return Grade.IRRELEVANT
-    if _LACKING.search(line):
-        return Grade.LACKING
-    return Grade.USEFUL if _USEFUL.search(line) else None
 
 
 # Documents that a clause sets apart from the others
@@ -652,7 +461,7 @@ _EXCEPTION = re.compile(
     rf"|unlike|except(?: for)?|excluding|other than|apart from"
     rf"|aside from|besides|over|in preference to)(?: (?:from|on|in"
     rf"|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
-    _FLAGS,
+    FLAGS,
 )
 
 
