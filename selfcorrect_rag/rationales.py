@@ -78,9 +78,10 @@ class _Found:
         parallel = Grade.NAMED
         of_others = False
         for clause in _clauses(sentence):
-            for numbers, grade in verdicts.exceptions(clause):
+            kept = verdicts.without_exceptions(clause)
+            for numbers, grade in verdicts.exceptions(clause, bool(anaphora.collective(kept))):
                 _raise(grades, numbers, grade)
-            clause = verdicts.without_exceptions(clause)
+            clause = kept
             numbers = numbers_in(clause)
             if numbers:
                 if named and anaphora.begins_with_pronoun(clause):

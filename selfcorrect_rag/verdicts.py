@@ -97,7 +97,7 @@ LACKING = re.compile(
     r"|word|trace|sign|indication"
     r"|data|clue|hint)\b"
     r"|\bwithout (?:\w+ ){0,2}(?:mention|provid|giv|stat|nam|answer|specif|say|tell)"
-    rf"|(?:[:=|(]|\b(?:about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?"
+    rf"|(?:[:=|(]|\b(?:but|about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?"
     rf"|refers? to|deals? with|of|for|is|are|was|were|mentions?"
     rf"|treats? of)) ?{OTHER}"
     r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than"
@@ -121,7 +121,8 @@ USEFUL = re.compile(
     r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence"
     r"|as per|per|thanks to"
     r"|directly|took|taken|learn(?:ed|t)?|gave me|(?:any|much|some|very) (?:good|use|help)"
-    rf"|matters?|go(?:ing|es)? with|went with|(?:leaves|left with) (?:(?:only|us|me"
+    rf"|matters?|trust|where (?:I|we|it)|go(?:ing|es)? with|went with|(?:leaves|left with) "
+    rf"(?:(?:only|us|me"
     rf"|with) )*{BEGIN})\b"
     r"|[✓✔✅]",
     FLAGS,
@@ -142,7 +143,8 @@ _LEAD = re.compile(
     FLAGS,
 )
 _SUBJECT = re.compile(
-    rf"{END}(?: ?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))?[,:—–|-]? ?"
+    rf"{END}(?:['’]s (?:\w+ ){{1,2}}(?=\w+s\b))?(?: "
+    rf"?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))?[,:—–|-]? ?"
     r"(?P<adverbs>(?:(?:also|both|all|each|itself|themselves|it|they|he|she|again|then|too"
     r"|clearly|however|only|merely|just"
     r"|simply|even|still|does|do|did|would|will|can|could|may|might"
@@ -169,6 +171,9 @@ _BE = frozenset(
         "looks",
         "look",
         "turns",
+        "turned",
+        "proves",
+        "proved",
     ]
 )
 _NO_VERB = frozenset(
@@ -459,20 +464,42 @@ def is_topic(clause: str) -> bool:
 _EXCEPTION = re.compile(
     rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to"
     rf"|unlike|except(?: for)?|excluding|other than|apart from"
-    rf"|aside from|besides|over|in preference to)(?: (?:from|on|in"
+    rf"|aside from|besides|over|in preference to|more than)(?: (?:from|on|in"
     rf"|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
     FLAGS,
 )
 
 
-def exceptions(clause: str) -> Iterator[tuple[list[int], Grade]]:
-    """Documents that a clause takes out: "unlike Document 3", "none except Document 2"."""
+def exceptions(clause: str, is_against: bool) -> Iterator[tuple[list[int], Grade]]:
+    """Documents that a clause takes out: "unlike Document 3", "none except Document 2".
+
+    Args:
+        clause: with the marks of documents.
+        is_against: whether it speaks against the others.
+    """
     for match in _EXCEPTION.finditer(clause):
-        if match["cue"].lower().startswith(("except", "other", "apart", "aside", "besides")):
-            yield numbers_in(match["marks"]), Grade.USEFUL
-        else:
-            yield numbers_in(match["marks"]), Grade.LACKING
+        is_other = match["cue"].lower().startswith(("except", "other", "apart", "aside", "besides"))
+        praised = is_other and is_against
+        yield numbers_in(match["marks"]), Grade.USEFUL if praised else Grade.LACKING
+    for match in _ASIDE.finditer(clause):
+        if grade := _of_aside(match["said"]):
+            yield numbers_in(match["mark"]), grade
+
+
+_ASIDE = re.compile(rf"(?P<mark>{MARK}) ?(?P<said>\([^(){BEGIN}]{{1,100}}\)|[✓✔✅✗✘❌✖])")
+_SAYS_NO = re.compile(r"\(?(?:no|nope|not|✗|✘|❌|✖)(?!\w)", FLAGS)
+_SAYS_YES = re.compile(r"\(?(?:yes|useful|relevant|helpful|✓|✔|✅)(?!\w)", FLAGS)
+
+
+def _of_aside(said: str) -> Grade | None:
+    """The verdict in brackets after a document: "Document 3 (irrelevant)"."""
+    if _SAYS_YES.match(said):
+        return Grade.USEFUL
+    if _SAYS_NO.match(said) or IRRELEVANT.search(said):
+        return Grade.IRRELEVANT
+    return Grade.LACKING if LACKING.search(said) else None
 
 
 def without_exceptions(clause: str) -> str:
-    return re.sub(r" +(?=,| )", "", _EXCEPTION.sub(" ", clause))
+    kept = _ASIDE.sub(lambda m: m["mark"] if _of_aside(m["said"]) else m[0], clause)
+    return re.sub(r" +(?=,| )", "", _EXCEPTION.sub(" ", kept))

@@ -103,6 +103,9 @@ not useful for answering this question. Based on the above information, the answ
         ("Document 2, not Document 4, names the author.", [2], [4]),
         ("No document other than Document 2 names her.", [2], [1, 3, 4, 5]),
         ("I will ignore Document 5 and rely on Document 2.", [2], [5]),
+        ("All documents except Document 3 are useful.", [], [3]),
+        ("Document 2 (yes), Document 3 (another work).", [2], [3]),
+        ("Document 2's first line gives the answer.", [2], []),
         # denied twice, or only so it seems
         ("Document 2 is not irrelevant.", [2], []),
         ("Document 3 looks relevant at first glance but is not.", [], [3]),
