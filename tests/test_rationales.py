@@ -113,6 +113,8 @@ not useful for answering this question. Based on the above information, the answ
         ("Document 2 says that she was not useful to anyone.", [2], []),
         ("In Document 2 the author cannot be helped.", [2], []),
         ("He was never the author [2].", [2], []),
+        ("Document 2 calls her unrelated to the other Eliot.", [2], []),
+        ("Document 3 is about another work and Document 5 is a poet's biography.", [], [3, 5]),
         ("In Document 3 there is nothing on her.", [], [3]),
         ("Rejected: Document 3 and Document 5. Sources: Document 2.", [2], [3, 5]),
         ("### Discarded\nDocument 3 is a series.\n### Answer\nEliot [2]", [2], [3]),
@@ -277,6 +279,7 @@ def test_a_share_comes_with_the_borders_of_its_wilson_interval(tmp_path: Path) -
         # what is called wrong is no answer
         ("Some say that the answer is Lyon, which is wrong. The capital is Paris.", "Paris"),
         ("One might think the answer is Lyon. It is Paris.", "Paris"),
+        ("In the first draft the answer is Lyon, which is wrong. So it is Paris.", "Paris"),
         ("The answer is not Lyon but Paris.", "Paris"),
         ("The answer is not Lyon. It is Paris.", "Paris"),
         ("The answer is Paris, not Lyon.", "Paris"),
