@@ -1,78 +1,370 @@
-"""The final answer of a rationale, whose prompt asks for reasoning and a concise conclusion."""
+"""The final answer of a rationale, whose prompt asks for reasoning and a concise conclusion.
+
+Pure text, in time linear in its length.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from selfcorrect_rag.search.chunking import sentences
 
-_QUOTED = r"\"[^\"\n]*\"|“[^”\n]*”"
-_STATED = re.compile(
-    r"(?:^[\s#>]*|\b(?:the|my|our)\s+)(?:(?:final|correct|short|concise|best)\s+)*answers?\b"
-    rf"(?:\s+(?:to|for)\b(?:[^.:\n\"“]|{_QUOTED}){{0,200}}?)?"
-    r"\s*(?::|\b(?:is|are|would be|must be)\b:?)[ \t]*",
-    re.IGNORECASE | re.MULTILINE,
-)
-_STATES_NONE = re.compile(
-    r"(?:not|unclear|unknown|found|provided|given|mentioned|stated|supported|based|derived|located"
-    r"|explicitly|(?:in|from)\s+(?:the\s+)?\W*documents?)\b",
-    re.IGNORECASE,
-)
+_FLAGS = re.IGNORECASE
 
 
 def final_answer(rationale: str) -> str:
     """The answer that a rationale comes to; empty where the rationale is.
 
-    What follows the last announcement ("Answer: ...", "the answer is ...", "the correct answers
-    are: ...") up to the end of its sentence, or the list below it, joined by commas; without the
-    quotes around it and its full stop. "The answer is not given" or "the answer is found in
-    Document [2]" announces nothing. Where nothing is announced, the last sentence as it stands.
+    What follows the last announcement ("Answer: ...", "the answer is ...", "... is the answer") up
+    to the end of its sentence, or the list below it, joined by commas. Where nothing is announced,
+    the last sentence that speaks of no document, or that says that nothing answers. Left out are
+    what leads to the answer ("Therefore, it is ..."), where it stands (", according to Document
+    2"), what it is not (", not Lyon"), and closing words ("I hope this helps!"). What is called
+    wrong is no answer, and neither is "the answer is not given" while there is another.
     """
-    text = re.sub(r"\*\*|__", "", rationale).strip()
-    for match in reversed(list(_STATED.finditer(text))):
-        answer = _stated(text[match.end() :])
-        if answer and not _STATES_NONE.match(answer):
-            return answer
-    return next(reversed(list(_whole_sentences(text))), "")
+    text = re.sub(r"\*\*|__|`|[⁰¹²³⁴-⁹]|\$", "", rationale)
+    text = _MARKED_UP.sub(lambda match: f"\nAnswer: {match[1] or match[2]}\n", text)
+    text = _ASIDE.sub("", re.sub(r"(?<=[.!?]) (?=docs?\b)", "\n", text))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    told = [line for line in lines if line]
+    announced = (answer for answer in _announced(told) if not is_refusal(answer))
+    return next(announced, "") or _concluded(told)
 
 
-_BULLET = re.compile(r"(?:[-*•]|\d{1,2}[.)])\s+")
+_MARKED_UP = re.compile(r"<answer>([^<>]{1,2000})</answer>|\\boxed\{([^{}]{1,200})\}", _FLAGS)
+_ASIDE = re.compile(r"(?:(?<=[.!?] )|^)(?:\([^()\n]{0,300}\)|\[[^\[\]\n]{20,300}\])", re.MULTILINE)
+"""A sentence in brackets."""
 
 
-def _stated(rest: str) -> str:
-    """The answer at the beginning of ``rest``: a sentence or, after a line break, a list."""
-    line, *below = rest.split("\n")
-    if not line.strip():
-        lines = [text.strip() for text in below if text.strip()]
-        line = lines[0] if lines else ""
-        items = []
-        while lines and _BULLET.match(lines[0]):
-            items.append(_bare(_BULLET.sub("", lines.pop(0), count=1)))
-        if items:
-            return ", ".join(items)
-    return _bare(next(_whole_sentences(line), ""))
+def is_refusal(answer: str) -> bool:
+    """Whether an answer says that there is none."""
+    return _REFUSES.search(answer) is not None
 
 
-_ABBREVIATION = re.compile(r"\b(?:[A-HJ-UWYZ]|[JS]r|Mrs?|Ms|[DM]r|St|Mt|No|vs|Inc|Co|Ltd)\.$")
+_REFUSES = re.compile(
+    r"\b(?:unable to|(?:can ?not|can['’]t|could ?n[o'’]t|could not"
+    r"|cannot) (?:\w+ ){0,3}?(?:answer|determin|say|find|giv|provid|identif"
+    r"|tell|establish|confirm|conclud|infer|be (?:found|known|said|given)|know)\w*"
+    r"|(?:do|does|did)(?: not|n['’]t) (?:\w+ )?know|no idea|not sure\W*$|insufficient"
+    r"|not enough (?:information|evidence|context|detail|data)|(?:is|are"
+    r"|remains?) (?:\w+ )?(?:unknown|unclear|unanswered)"
+    r"|no (?:\w+ ){0,2}(?:answer|information)\b|unanswerable)"
+    r"|^(?:the answer is |it is |this is |that is )?(?:not (?:\w+ )?(?:given|stated|mentioned"
+    r"|specified|provided|known|available|found|clear|possible|in the)"
+    r"|unknown|unclear|undetermined|n/a|none of (?:the|these|them|those)\b|no document)",
+    _FLAGS,
+)
+_NO_DOCUMENT = re.compile(
+    r"\b(?:none of (?:the|these|them|those)(?! other)|neither (?:document|passage"
+    r"|of the)\b(?! [\[(#]?\d)|no (?:provided |given |retrieved )?(?:documents?"
+    r"|passages?)\b(?! [\[(#]?\d)"
+    r"|(?:the|these|all|provided|given)(?: \w+)? (?:documents|passages|information|context"
+    r"|texts) (?:do|does|did|is|are|say|contain)(?: not|n['’]t| nothing| no))\b",
+    _FLAGS,
+)
+_OTHERS = re.compile(r"\b(?:others?|rest|remaining)\b", _FLAGS)
+
+
+# What is announced
+
+
+_NOUN = r"(?:ans\w{0,3}er|anser)s?"
+_QUOTED = r"\"[^\"\n]{0,300}\"|“[^”\n]{0,300}”"
+_STATED = re.compile(
+    rf"(?:^[\W\d]{{0,6}}|(?<=[.!?:] )|\b(?:the|my|our|an?|so|short) )(?:(?:final|correct|right"
+    rf"|short|concise|best|only|likely|overall) )*{_NOUN}\b"
+    rf"(?: (?:to|for)\b(?:[^.:\n\"“]|{_QUOTED}){{0,200}}?)?"
+    r" ?(?P<sign>:|=|[-–—>]+ |\b(?:is|are|was|would be|must be|should be|has to be|seems to be"
+    r"|appears to be)\b:?) ?",
+    _FLAGS,
+)
+_STATED_AFTER = re.compile(
+    rf"^(?P<answer>[^.!?\n]{{1,200}}?),? (?:is|are|would be|must be|should be)(?: \w+ly"
+    rf"| therefore| thus)? (?:the|my|our)(?: (?:final|correct|right|best|only))* {_NOUN}\W*$",
+    _FLAGS,
+)
+_HEADLINE = re.compile(rf"^#{{1,6}} (?:\w+ )?(?:{_NOUN}|conclusion)\W*$", _FLAGS)
+_DOUBTED = re.compile(
+    r"\b(?:might|may|could|would|some|one|people|many|tempting|at first|initially|if|whether"
+    r"|false|claim\w*|not) (?:\w+ ){0,4}$",
+    _FLAGS,
+)
+_IS_WRONG = re.compile(
+    r"\b(?:which|but|though|although|however|and|this|that|it)\b[^.]{0,40}?(?:\b(?:wrong"
+    r"|incorrect|false|inaccurate|mistaken|untrue)\b"
+    r"|\b(?:is|was|are|were) not (?:right|correct|true|so)|\b(?:is|was|are)n['’]t (?:right"
+    r"|correct|true|so))",
+    _FLAGS,
+)
+
+
+def _announced(lines: Sequence[str]) -> Iterator[str]:
+    """What is announced, the last first."""
+    for i in range(len(lines) - 1, -1, -1):
+        line = lines[i]
+        if _HEADLINE.match(line) and (answer := _below(lines, i)):
+            yield answer
+            continue
+        for sentence in reversed(list(_whole_sentences(line))):
+            yield from _in_sentence(sentence, lines, i)
+
+
+def _in_sentence(sentence: str, lines: Sequence[str], i: int) -> Iterator[str]:
+    after = _STATED_AFTER.match(sentence)
+    if after and not _STATED.match(sentence):
+        yield _bare(_without_lead(after["answer"]))
+        return
+    end = len(sentence)
+    for match in reversed(list(_STATED.finditer(sentence))):
+        rest, end = sentence[match.end() : end], match.start()
+        if _DOUBTED.search(sentence[max(0, end - 60) : end]):
+            continue
+        if not rest and match["sign"].endswith(":") and sentence == lines[i][-len(sentence) :]:
+            rest = _below(lines, i)
+            if rest:
+                yield rest
+            continue
+        answer = _asserted(rest)
+        if answer and not _IS_WRONG.search(rest) and not _IS_ABOUT.match(answer):
+            yield answer
+
+
+_IS_ABOUT = re.compile(
+    r"(?:based|derived|located|found|provided|given|supported|explicitly|stated|mentioned|(?:in"
+    r"|from) (?:the )?\W*doc\w*)\b",
+    _FLAGS,
+)
+"""What follows "the answer is" where it does not say the answer but where it is from."""
+_BULLET = re.compile(r"(?:[-*•]|\d{1,2}[.)]) ")
+
+
+def _below(lines: Sequence[str], i: int) -> str:
+    """The sentence, or the list, in the lines below line ``i``."""
+    items = []
+    for line in lines[i + 1 :]:
+        if not _BULLET.match(line):
+            break
+        items.append(_bare(_BULLET.sub("", line, count=1)))
+    if items:
+        return ", ".join(items)
+    first = next(_whole_sentences(lines[i + 1]), "") if i + 1 < len(lines) else ""
+    return _asserted(first)
+
+
+# What is concluded where nothing is announced
+
+
+_CLOSING = re.compile(
+    r"\W*(?:(?:i )?hope (?:this|that|it)\b|let me know|(?:please )?(?:feel free|let me know"
+    r"|note that|don['’]t hesitate)|if you (?:have|need|want|would)"
+    r"|is there anything|thank(?:s| you)|(?:i['’]m |i am )?(?:happy|glad) to|kind regards"
+    r"|best (?:regards|wishes)|regards|cheers|good luck"
+    r"|you['’]re welcome|have a (?:nice|great|good)|do you (?:have|need|want)|any (?:other"
+    r"|more) questions)",
+    _FLAGS,
+)
+_NOTE = re.compile(r"\W*(?:p\.?s\.?|note|disclaimer|sources?|references?|confidence)\b ?:", _FLAGS)
+_CONCLUDES = re.compile(
+    r"\W*(?:so|thus|therefore|hence|accordingly|consequently|in (?:conclusion|summary|short|sum)"
+    r"|to (?:conclude|sum up|summari[sz]e)|overall|ultimately"
+    r"|all in all|as a result|this (?:means|implies|makes)|that (?:means|makes)"
+    r"|all of which means|conclusion)\b",
+    _FLAGS,
+)
+_DOCUMENT = re.compile(
+    r"\bdoc(?:u\w{0,8}|s)?\b|\b(?:passages?|sources?|texts?|snippets?|excerpts?"
+    r"|ones?)\b(?= ?[\[(#]?\d)|\bpassages?\b|\[\d|^\W*\d+ ?[:|=]",
+    _FLAGS,
+)
+
+
+def _concluded(lines: Sequence[str]) -> str:
+    told = [s for line in lines for s in _whole_sentences(_LINE_MARK.sub("", line)) if _says(s)]
+    told = [s for s in told if not _CLOSING.match(s) and not _STATED.fullmatch(s)]
+    answers = [s for s in told if not _NOTE.match(s)] or told
+    answers = [s for s in answers if _says(_without_source(s))] or answers
+    sources = [_without_source(s) for s in answers]
+    candidates = [
+        said if is_refusal(said) else cited
+        for said, cited in zip(answers, sources, strict=True)
+        if not said.endswith("?")
+        and not _IS_WRONG.search(said)
+        and (
+            not _DOCUMENT.search(said)
+            or (_CONCLUDES.match(said) and not _DOCUMENT.search(cited))
+            or _refuses_all(said)
+        )
+    ]
+    if not candidates:
+        reported = [_REPORTS.sub("", cited) for cited in sources]
+        candidates = [cited for cited in reported if not _DOCUMENT.search(cited)] or answers[-1:]
+    if not candidates:
+        return ""
+    if is_refusal(candidates[-1]):
+        return _LABEL.sub("", candidates[-1])
+    return _asserted(candidates[-1])
+
+
+_REPORTS = re.compile(
+    r"^\W*(?:both )?doc\w{0,8}[^.:;]{1,30}? (?:\w+ly )?(?:says?|states?|shows?|confirms?"
+    r"|indicates?|tells us|makes? (?:it )?clear)(?: that)? ",
+    _FLAGS,
+)
+_LINE_MARK = re.compile(r"^(?:#{1,6} |[-*•>] |[-=]+> ?|\d{1,2}[.)] )+")
+
+
+def _says(sentence: str) -> bool:
+    return re.search(r"\w", sentence) is not None
+
+
+def _refuses_all(sentence: str) -> bool:
+    """Whether it says that no document answers, or that its writer cannot."""
+    if _OTHERS.search(sentence):
+        return False
+    return _NO_DOCUMENT.search(sentence) is not None or is_refusal(sentence)
+
+
+# An answer without what surrounds it
+
+
+_DOCS = r"(?:[\[(]?\bdoc\w{0,8}\b|\[\d|\bpassages? \d|\bsources? \d)"
+_CITED = re.compile(
+    r" ?\([^()]{0,20}\bdoc[^()]{0,80}\)| ?\[[^\[\]]{0,20}\bdoc[^\[\]]{0,80}\]| ?\[\d[\d, –-]*\]",
+    _FLAGS,
+)
+_SOURCE = re.compile(
+    rf",? (?:as|according to|per|as per|based on|see|from|which|thanks to|both|because|since"
+    rf"|given that)\b[^.:;]{{0,60}}?{_DOCS}[^.:;]{{0,80}}[.!]?$",
+    _FLAGS,
+)
+_SOURCE_BEFORE = re.compile(
+    rf"^[^:]{{0,60}}?\b(?:according to|per|as|from|in|based on|see) "
+    rf"[^:]{{0,20}}?{_DOCS}[^:]{{0,40}}: (?=\S)",
+    _FLAGS,
+)
+
+
+def _without_source(sentence: str) -> str:
+    sentence = _CITED.sub("", sentence)
+    sentence = _SOURCE_BEFORE.sub("", sentence)
+    lead = _LEAD.match(sentence)
+    if lead and lead.end() < len(sentence):
+        sentence = sentence[lead.end() :]
+    return _SOURCE.sub("", sentence)
+
+
+_LEAD = re.compile(
+    r"(?:[^\w\"“'‘(\[$€£+-]*(?:(?:so|thus|therefore|hence|accordingly|consequently"
+    r"|in (?:conclusion|summary|short|sum)|to (?:conclude|sum up|summari[sz]e)|overall"
+    r"|ultimately|finally|all in all|as a result|however|but|and|well|yet|then|still|indeed"
+    r"|in fact|of course|probably|most likely|likely|clearly|definitely|simply"
+    r"|actually|conclusion|all of which means|this (?:means|implies)|that means|(?:this"
+    r"|that) makes (?:it|him|her|them)"
+    r"|putting (?:this|it|these)(?: all)? together|taken together)\b(?! \w+ (?:and|or)\b(?=$))"
+    r"|(?:i['’]d|i would|i['’]ll|i) (?:(?!cannot|can|not|do)\w+ )?"
+    r"(?:go with|say|choose|conclude|believe|think|answer|know)(?: that)?\b"
+    r"|(?:(?:i am|i['’]m) )?not (?:\S+ )?sure,? but|(?:from|by) (?:\w+ ){0,3}knowledge\b"
+    r"|(?:from|based on|given|according to|on the basis of|to) (?:\[\d|the|my|these|this|all|our"
+    r"|both|doc)[^,.]{0,80},|my (?:guess|conclusion|verdict|choice) (?:is|would be)"
+    r"|(?:we can|one can|we|it can be) (?:conclude|conclud(?:e|ed)|say)(?: that)?\b"
+    r"|it follows that\b|that\b(?= the| it)|what remains is\b))*[ ,:>]*",
+    _FLAGS,
+)
+_IT_IS = re.compile(
+    r"(?:(?:it|that|this|they)(?:['’]s| is| was| are| were| must be| would be|['’]re)|is"
+    r"|was) (?!not\b|[\w-]+ed\b|born\b|written\b|made\b|held\b|built\b|given\b|known\b|why\b"
+    r"|because\b|clear\b)",
+    _FLAGS,
+)
+_CLEFT = re.compile(
+    r"^(?:it|this) (?:is|was) (?P<answer>(?:(?!not\b)\S+ ){1,8}?)(?:that|who|which) ", _FLAGS
+)
+_ROLE = re.compile(
+    r"^(?:the|her|his|their|its|my|our) (?!\S+ (?:of|in) \S+ed\b)[^,.;:\"]{2,80}? (?:is|was|are"
+    r"|were)(?: therefore| thus| then|:)? (?!not\b|no\b|\w+ed\b|born\b|written\b|made\b|held\b"
+    r"|built\b|given\b|known\b|sung\b|won\b|led\b|why\b|clear\b|(?:in|at|on|by|from) (?!\d))",
+    _FLAGS,
+)
+_LABEL = re.compile(r"^[A-Z][a-z]*(?: [a-z]+)?: (?=\S)")
+_TAIL = re.compile(
+    r"(?:,? then|,? it is|,? i think|,? i believe|,? after all|,? of course|,? though|,? for "
+    r"sure|,? it was)\W*$",
+    _FLAGS,
+)
+_REASON = re.compile(
+    r", (?:because|since|as (?:it|he|she|they|the|this)|given that|for (?:it|he|she|they)|which"
+    r"|who|so)\b.*$",
+    _FLAGS,
+)
+_NOT_BUT = re.compile(
+    r"^not (?P<denied>.{1,80}?)(?:,? but(?: rather)?|;|,? (?:it|that)(?: is|['’]s)|,? instead| "
+    r"[—–-]) (?P<answer>.+)$",
+    _FLAGS,
+)
+_BUT_NOT = re.compile(
+    r"(?:,| \(| and|, and) not (?!only\b).{1,80}$|,? (?:rather than|instead of|as opposed to) "
+    r".{1,80}$",
+    _FLAGS,
+)
+
+
+def _asserted(said: str) -> str:
+    """What a sentence gives as the answer; empty where it only denies one."""
+    said = _without_lead(_without_source(next(_whole_sentences(said), "")))
+    if denied := _NOT_BUT.match(said):
+        said = denied["answer"]
+    elif re.match(
+        r"not\b(?! (?:\w+ )?(?:enough|given|stated|mentioned|specified|provided|known|available"
+        r"|found|clear|possible|in the))",
+        said,
+        _FLAGS,
+    ):
+        return ""
+    for tail in (_BUT_NOT, _REASON, _TAIL):
+        said = tail.sub("", said)
+    return _bare(said)
+
+
+def _without_lead(said: str) -> str:
+    lead = _LEAD.match(said)
+    if lead and lead.end() < len(said):
+        said = said[lead.end() :]
+    cleft = _CLEFT.match(said)
+    if cleft:
+        return cleft["answer"].strip()
+    for pattern in (_IT_IS, _ROLE, _LABEL):
+        match = pattern.match(said)
+        if match and match.end() < len(said):
+            said = said[match.end() :]
+    return said
+
+
+_ABBREVIATION = re.compile(
+    r"\b(?:[A-HJ-UWYZ]|[JS]r|Mrs?|Ms|[DM]r|Prof|Gen|Rev|Sen|Capt|Lt|Col|St|Mt|Ft|vs|Inc|Co|Ltd"
+    r"|refs?|approx|ca)\.$"
+)
 """A full stop that ends no sentence; I, V and X more often end a name, as in "World War I."."""
+_LONGEST = 8
+"""Characters at the end of a sentence that are read for an abbreviation."""
 
 
-def _whole_sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, one with "J. R. R. Tolkien" in one piece."""
-    held = ""
-    for line in text.splitlines():
-        for piece in sentences(line):
-            held = f"{held} {piece}".strip()
-            if not _ABBREVIATION.search(held):
-                yield held
-                held = ""
-        if held:
-            yield held
-            held = ""
+def _whole_sentences(line: str) -> Iterator[str]:
+    """The sentences of a line, one with "J. R. R. Tolkien" in one piece."""
+    held: list[str] = []
+    pieces = sentences(line)
+    for piece, following in pairwise([*pieces, ""]):
+        held.append(piece)
+        is_number = piece.endswith(("No.", "no.")) and following[:1].isdigit()
+        if not is_number and not _ABBREVIATION.search(piece[-_LONGEST:]):
+            yield " ".join(held)
+            held = []
+    if held:
+        yield " ".join(held)
 
 
 def _bare(answer: str) -> str:
     answer = answer.strip()
-    if not _ABBREVIATION.search(answer):
+    if not _ABBREVIATION.search(answer[-_LONGEST:]):
         answer = answer.rstrip(".!")
     is_quoted = re.fullmatch(r"[\"“]([^\"“”]*)[\"”]", answer)
-    return (is_quoted[1].rstrip(".") if is_quoted else answer).strip()
+    return (is_quoted[1].rstrip(".") if is_quoted else answer).strip(" ,;")

@@ -1,18 +1,21 @@
-"""What a rationale says: the final answer, and which documents it uses or dismisses.
+"""Which documents a rationale uses, and which it dismisses.
 
-Pure text, sentence by sentence. Where a rationale contradicts itself, a document is dismissed.
+Pure text, clause by clause, in time linear in its length. Where a rationale does not clearly use a
+document, the document is not useful; where it contradicts itself, the document is dismissed.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from enum import IntEnum
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from selfcorrect_rag import anaphora, verdicts
+from selfcorrect_rag.mentions import BEGIN, MARK, marked, numbers_in
 from selfcorrect_rag.search.chunking import sentences
+from selfcorrect_rag.verdicts import Grade
 
 
 class Reading(NamedTuple):
-    """The documents that a rationale names, by number from 1, in order of first name."""
+    """The documents that a rationale speaks of, by number from 1: first those that it names."""
 
     useful: list[int]
     dismissed: list[int]
@@ -20,233 +23,234 @@ class Reading(NamedTuple):
     """Numbers that no document has."""
 
 
-class _Grade(IntEnum):
-    """What a clause says about a document; over a rationale, the highest grade decides."""
-
-    DESCRIBED = 1
-    LACKING = 2
-    USEFUL = 3
-    IRRELEVANT = 4
-
-
 def read_documents(rationale: str, titles: Sequence[str]) -> Reading:
-    """Which of the documents a rationale uses, and which it only names to dismiss them.
+    """Which of the documents a rationale uses, and which it dismisses.
 
-    A document is named by number ("Document [2]", "documents 1 and 3", "Documents 2-4", "[2]") or,
-    where one document alone bears it, by its title in quotes after such a word as "titled". It is
-    useful where the rationale says that it is, or says what is in it, and dismissed where any
-    clause calls it irrelevant, or says that it lacks what is asked for and none calls it useful.
-    What stands in quotes, or is reported ("states that ..."), is no verdict.
+    A document is named by number ("Document [2]", "documents 1 and 3", "Documents 2-4", "[2]"), by
+    place ("the first document") or, where one document alone bears it, by its title in quotes. It
+    is useful where the rationale says that it is, cites it, or tells what it says; it is dismissed
+    where any clause calls it irrelevant or leaves it aside, or says that it lacks what is asked or
+    is about something, and none calls it useful. "The other documents" are those of which nothing
+    else is said, and to call some alone useful is to dismiss the others. One that is merely named
+    is neither. What stands in quotes, or is reported ("states that ..."), is no verdict.
 
     Args:
         rationale: what a model wrote.
         titles: of the documents as they were numbered; empty where one has none.
     """
-    text = _marked(rationale, titles)
-    grades: dict[int, _Grade] = {}
-    before: list[int] = []
-    for sentence, heading in _with_headings(text):
-        found = _read_sentence(sentence, before)
-        if heading:
-            found = {n: max(grade, heading) for n, grade in found.items()}
-        for number, grade in found.items():
-            grades[number] = max(grade, grades.get(number, grade))
-        before = list(found) or before
-    there = {n: g for n, g in grades.items() if 1 <= n <= len(titles)}
-    verdicts = {n: g in (_Grade.DESCRIBED, _Grade.USEFUL) for n, g in there.items()}
-    return Reading(
-        useful=[n for n, is_useful in verdicts.items() if is_useful],
-        dismissed=[n for n, is_useful in verdicts.items() if not is_useful],
-        missing=[n for n in grades if n not in there],
-    )
+    found = _Found(len(titles))
+    for sentence, heading in _with_headings(marked(rationale, titles)):
+        found.read(sentence, heading)
+    return found.reading()
 
 
-# Documents by name, as marks
+class _Found:
+    """What was said so far of each document."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.grades: dict[int, Grade] = {}
+        self.rest = Grade.NAMED
+        """What is said of the documents of which nothing else is said."""
+        self.listed: set[int] = set()
+        """Those of a list of the useful ones."""
+        self.before: list[int] = []
+        """Those named last."""
+        self.last = Grade.NAMED
+        """What was said of them."""
+
+    def read(self, sentence: str, heading: Grade | None) -> None:
+        listed = anaphora.lists_useful(sentence)
+        if listed:
+            self.listed.update(numbers_in(sentence))
+        inline = anaphora.label(sentence) or heading
+        grades = self._read_clauses(anaphora.without_label(sentence))
+        if inline:
+            grades = {n: max(grade, inline) for n, grade in grades.items()}
+        for number, grade in grades.items():
+            self.grades[number] = max(grade, self.grades.get(number, grade))
+        self.before = [n for n in grades if n in numbers_in(sentence)] or self.before
+
+    def _read_clauses(self, sentence: str) -> dict[int, Grade]:
+        """The grade of each document that the sentence names, or that its pronouns stand for."""
+        grades: dict[int, Grade] = {}
+        named: list[list[int]] = []  # by the clauses so far
+        parallel = Grade.NAMED
+        of_others = False
+        for clause in _clauses(sentence):
+            kept = verdicts.without_exceptions(clause)
+            for numbers, grade in verdicts.exceptions(clause, bool(anaphora.collective(kept))):
+                _raise(grades, numbers, grade)
+            clause = kept
+            numbers = numbers_in(clause)
+            if numbers:
+                if named and anaphora.begins_with_pronoun(clause):
+                    _raise(grades, named[-1], anaphora.of_pronoun(clause.split(BEGIN)[0]))
+                grade = self.last if verdicts.is_likewise(clause) else verdicts.of_named(clause)
+                if parallel == Grade.LACKING and verdicts.is_topic(clause):
+                    grade = max(grade, Grade.LACKING)
+                parallel = self.last = grade
+                _raise(grades, numbers, grade)
+                named = [*named[-_RECENT:], numbers]
+                if anaphora.singles_out(clause) and grade in (Grade.REPORTED, Grade.USEFUL):
+                    self.rest = max(self.rest, Grade.LACKING)
+            elif of := anaphora.collective(clause):
+                self.rest, of_others = max(self.rest, of), True
+            elif of_others and not named:
+                continue  # "so they are not useful": of the same others
+            elif anaphora.follows(clause):
+                grade = anaphora.of_pronoun(clause)
+                meant = self._meant(clause, grades, named)
+                if grade == Grade.REPORTED and anaphora.is_but(clause):
+                    # "does not mention the year, but it states ...": it is of use after all
+                    for number in meant:
+                        if grades.get(number) == Grade.LACKING:
+                            grades[number] = Grade.REPORTED
+                elif grade > Grade.NAMED:
+                    _raise(grades, meant, grade)
+        return grades
+
+    def _meant(
+        self, clause: str, grades: dict[int, Grade], named: Sequence[Sequence[int]]
+    ) -> Iterable[int]:
+        """The documents that a clause without a name speaks of."""
+        if not named:
+            return [] if anaphora.is_relative(clause) else self.before
+        if anaphora.is_plural(clause) and len(named[-1]) == 1:
+            unclear = [n for numbers in named for n in numbers if grades[n] <= Grade.LACKING
+                       and grades[n] != Grade.REPORTED]  # fmt: skip
+            return unclear if len(unclear) > 1 else [n for numbers in named[-2:] for n in numbers]
+        return named[-1]
+
+    def reading(self) -> Reading:
+        there = {n: g for n, g in self.grades.items() if 1 <= n <= self.count}
+        for number in range(1, self.count + 1):
+            if there.get(number, Grade.NAMED) == Grade.NAMED and self.rest > Grade.NAMED:
+                there[number] = self.rest
+        if self.listed:
+            there = {
+                n: Grade.NAMED if grade == Grade.REPORTED and n not in self.listed else grade
+                for n, grade in there.items()
+            }
+        return Reading(
+            useful=[n for n, grade in there.items() if grade in (Grade.REPORTED, Grade.USEFUL)],
+            dismissed=[n for n, grade in there.items() if grade in _DISMISSED],
+            missing=[n for n in self.grades if n not in there],
+        )
 
 
-_BEGIN, _END = "\x02", "\x03"
-_ITEM = r"[\[(#]{0,2}\d{1,3}(?![\d%])[\])]{0,2}"
-_AND = r"\s*(?:,\s*(?:(?:and|or|nor)\s+)?|(?:and|or|nor|&|to|through)\s+|[-–]\s*)"
-_BRACKET = r"\[\d{1,3}(?:\s*[,–-]\s*\d{1,3})*\]"
-_MENTION = re.compile(
-    rf"\bdoc(?:ument)?s\s*:?\s*{_ITEM}(?:{_AND}{_ITEM})*"
-    rf"|\bdoc(?:ument)?\.?\s*(?:no\.\s*|number\s+)?{_ITEM}"
-    rf"(?:\s*,?\s*(?:(?:and|or|nor|&)\s*)?{_BRACKET}|\s*(?:and|or|nor|&)\s*\d{{1,3}}(?![\d%]))*"
-    rf"|{_BRACKET}",
-    re.IGNORECASE,
-)
-_TITLED = re.compile(
-    r"\b(?:documents?|passages?|articles?|titled|entitled|title)\s*[:,]?\s*"
-    r"[\"“]([^\"“”\n]{1,200})[\"”]",
-    re.IGNORECASE,
-)
-_QUOTED = re.compile(r"\"[^\"\n]{0,500}\"|“[^“”\n]{0,500}”")
+_DISMISSED = (Grade.TOPIC, Grade.LACKING, Grade.IRRELEVANT)
 
 
-def _marked(text: str, titles: Sequence[str]) -> str:
-    """The text with documents named in one way, and without quotations and emphasis."""
-    numbers: dict[str, list[int]] = {}
-    for number, title in enumerate(titles, start=1):
-        numbers.setdefault(_plain(title), []).append(number)
-
-    def by_title(match: re.Match[str]) -> str:
-        found = numbers.get(_plain(match[1]), [])
-        return f" {_BEGIN}{found[0]}{_END} " if len(found) == 1 else match[0]
-
-    text = re.sub(rf"[{_BEGIN}{_END}]|\*\*|__", "", text)
-    for title in titles:  # as the prompt shows it: words of a title are no verdict
-        text = text.replace(f" (Title: {title})", "")
-    text = _QUOTED.sub('""', _TITLED.sub(by_title, text))
-    return _MENTION.sub(lambda m: f"{_BEGIN}{' '.join(map(str, _numbers(m[0])))}{_END}", text)
+_RECENT = 10
+"""Clauses back that "they" may stand for."""
 
 
-def _plain(title: str) -> str:
-    return " ".join(title.casefold().split()).rstrip(".,")
-
-
-_WIDEST = 100
-"""Of ranges; a wider one is two numbers."""
-
-
-def _numbers(mention: str) -> Iterator[int]:
-    """The numbers of a mention, with ranges counted out."""
-    last, is_range = 0, False
-    for word in re.findall(r"\d+|to|through|[-–]", mention):
-        if not word.isdigit():
-            is_range = True
-            continue
-        number = int(word)
-        if is_range and number - last <= _WIDEST:
-            yield from range(last + 1, number)
-        yield (last := number)
-        is_range = False
+def _raise(grades: dict[int, Grade], numbers: Iterable[int], grade: Grade) -> None:
+    for number in numbers:
+        grades[number] = max(grade, grades.get(number, grade))
 
 
 # Sentences and clauses
 
 
-_BULLET = re.compile(r"\s*(?:[-*•]|\d{1,2}[.)])\s+")
+_BULLET = re.compile(r"(?:[-*•] |\d{1,2}[.)] )")
+_HEADLINE = re.compile(r"#{1,6} ")
 
 
-def _with_headings(text: str) -> Iterator[tuple[str, _Grade | None]]:
-    """The sentences, each with the grade of the heading that its list stands under."""
-    heading: _Grade | None = None
+def _with_headings(text: str) -> Iterator[tuple[str, Grade | None]]:
+    """The sentences, each with the grade of the heading that it stands under.
+
+    A heading ends at the next one; one that ends in a colon, with the list below it.
+    """
+    heading: Grade | None = None
+    is_list = has_bullets = False
     for line in text.splitlines():
-        if not line.strip():
+        if not line:
+            continue
+        if _HEADLINE.match(line) and BEGIN not in line:
+            heading, is_list = anaphora.of_heading(line), False
             continue
         bullet = _BULLET.match(line)
-        if not bullet and _content(line):
-            heading = None
+        if is_list and not bullet and (has_bullets or not line.startswith(BEGIN)):
+            heading, is_list = None, False
+        has_bullets = bullet is not None
+        if line.endswith(":") and BEGIN not in line:
+            heading, is_list = anaphora.of_heading(line), True
+            continue
         for sentence in sentences(line[bullet.end() :] if bullet else line):
             yield sentence, heading
-        if line.rstrip().endswith(":") and _BEGIN not in line:
-            grade = _grade(line)
-            heading = grade if grade > _Grade.DESCRIBED else None
 
 
 _CLAUSE = re.compile(
-    r";|\s[—–]\s|\s(?=(?:but|however|while|whereas|although|though|except|unlike|yet)\b)"
-    r"|,\s+(?=which\b)"
-    rf"|(?:,\s+(?:and\s+)?|\sand\s+)(?=(?:(?:the|only|in|as|since|because|from)\s+){{0,2}}{_BEGIN})",
+    r";| [—–-] |, (?=(?:it|they) )"
+    r"|(?:,? and|,? but|,) (?=(?:(?:then|instead|only|to|will|rather|I|we|also"
+    r"|therefore) ){0,2}(?:rely|relied|relying|use|used|using"
+    r"|ignor|skip|disregard|discard|set|leave|left|reject|dismiss|exclud|base|based|go|went|take"
+    r"|took|draw|drew|focus)"
+    r"(?:e|ed|ing|ped|s|es)?\b)"
+    r"|(?<=\w): | (?=(?:but|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
+    r"|,? (?=so (?:it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless"
+    r"|I|not?\b|nope))"
+    r"|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
+    r"|(?: |(?<=\())(?=(?:because|as) (?:it|they)\b)"
+    r"|, (?:and )?(?=(?:I|we|neither|both|none) )| and (?=neither\b|none\b)"
+    r"|(?:,|,? and|,? while) (?=(?:the |all |all the )?(?:others?|rest|remaining)\b)"
+    rf"|(?:, (?:and )?| and )(?=(?:(?:so|nor|as|likewise) (?:is|are|do|does|did|was|were) |(?:the"
+    rf"|only|in|as|since|because|from|per|see|neither) |[A-Z]\w+ (?=\()){{0,2}}\(?{BEGIN})",
     re.IGNORECASE,
 )
-_FOLLOWS = re.compile(
-    r"(?:(?:but|however|yet|while|although|though|and|therefore|thus|so)\b[\s,]*)?"
-    r"(?:(?:it|they|neither|both|which|itself|still|do|does|is|are)\b"
-    r"|(?:this|these|that|those|the)\s+(?:documents?|passages?|is|are|does|do)\b)",
-    re.IGNORECASE,
-)
-_BUT = re.compile(r"(?:but|however|yet)\b", re.IGNORECASE)
-_OTHERS = re.compile(r"\b(?:others?|rest|remaining|none)\b", re.IGNORECASE)
 
 
-def _read_sentence(sentence: str, before: Sequence[int]) -> dict[int, _Grade]:
-    """The grade of each document that the sentence names, or that its pronouns stand for.
-
-    ``before`` are the documents named last.
-    """
-    grades: dict[int, _Grade] = {}
-    for clause in _clauses(sentence):
-        grade, named = _grade(clause), _named(clause)
-        for number in named:
-            grades[number] = max(grade, grades.get(number, grade))
-        if named or _OTHERS.search(clause) or not _FOLLOWS.match(clause):
-            continue
-        if grade > _Grade.DESCRIBED:
-            for number in list(grades) or before:
-                grades[number] = max(grade, grades.get(number, grade))
-        elif _BUT.match(clause):
-            # "does not mention the year, but it states ...": what it has is of use after all
-            for number in [n for n, found in grades.items() if found == _Grade.LACKING]:
-                grades[number] = grade
-    return grades
+_LONGEST = re.compile(rf"(?:{MARK}|[^{BEGIN}]){{1,600}}", re.DOTALL)
+"""What is read as one clause at most: patterns look at all of a clause from every mark in it."""
 
 
 def _clauses(sentence: str) -> Iterator[str]:
-    """A sentence in clauses; bare names ("Document 1, Document 2 and ...") go with the next one."""
+    for clause in _all_clauses(sentence):
+        yield from _LONGEST.findall(clause)
+
+
+def _all_clauses(sentence: str) -> Iterator[str]:
+    """A sentence in clauses; bare names ("Document 1, Document 2 and ...") go with the next one.
+
+    Names after which nothing follows ("I will use Document 2 and Document 4") go with the one
+    before.
+    """
     held: list[str] = []
+    said: str | None = None
     for piece in _CLAUSE.split(sentence):
-        held.append(piece.strip())
-        if _content(piece):
-            yield ", ".join(held)
-            held = []
-    if held:
+        piece = piece.strip()
+        if not piece:
+            continue
+        held.append(piece)
+        if _is_bare(piece):
+            continue
+        if said is not None and held[:-1] and _NEEDS_NO_SUBJECT.match(piece):
+            said = ", ".join([said, *held[:-1]])
+            held = [piece]
+        joined = ", ".join(held)
+        held = []
+        if said is not None:
+            yield said
+        said = joined
+    if said is not None:
+        yield ", ".join([said, *held])
+    elif held:
         yield ", ".join(held)
 
 
-def _content(clause: str) -> bool:
-    """Whether a clause says more than names of documents."""
-    rest = re.sub(rf"{_BEGIN}[^{_END}]*{_END}", " ", clause)
-    words = re.findall(r"[^\W_]+", rest.lower())
-    return any(word not in _EMPTY for word in words)
-
-
-_EMPTY = frozenset({"and", "or", "both", "neither", "either", "only", "the"})
-
-
-def _named(clause: str) -> list[int]:
-    marks = re.findall(rf"{_BEGIN}([^{_END}]*){_END}", clause)
-    return [int(number) for mark in marks for number in mark.split()]
-
-
-# Verdicts
-
-
-_REPORTED = re.compile(
-    rf"({_END}[^{_BEGIN}]{{0,200}}?\b(?:state|say|mention|note|report|explain|indicate|reveal|show|describe|confirm"
-    r"|suggest|claim|impl(?:y|ie))s?(?:\s+us)?)\s+that\b.*?(?=,\s+(?:and|so)\b|$)",
+_NEEDS_NO_SUBJECT = re.compile(
+    r"(?:which|because|since|so|but|hence|as|for|although|though|while|whereas|however|I|we|it"
+    r"|they)\b",
     re.IGNORECASE,
 )
-_NOT = r"(?:\bnot|n['’]t|\bnor|\bless|\bhardly|\bcannot)\s+(?:\w+\s+){0,3}?"
-_IRRELEVANT = re.compile(
-    r"\b(?:irrelevant|unrelated|unhelpful|useless)\b"
-    rf"|{_NOT}(?:relevant|useful|helpful|related|pertinent|needed|necessary|applicable|aligned"
-    r"|considered|used|about)\b"
-    r"|\bno\s+(?:\w+\s+)?(?:relevance|use|help|bearing)\b"
-    r"|\b(?:ignor|disregard|dismiss|discard|exclud)(?:e|ed|ing)?\b|\bruled\s+out\b",
-    re.IGNORECASE,
-)
-_LACKING = re.compile(
-    rf"{_NOT}(?:mention|provide|contain|state|answer|address|specify|discuss|help|refer|give"
-    r"|include|say|support|indicate|match|relate|name|offer|tell|describe|explain|talk|have|identify"
-    r"|confirm|reveal|show|clarify)"
-    r"|\b(?:fails?|lacks?|lacking|neither|unlike)\b"
-    r"|\bno\s+(?:\w+\s+){0,2}(?:information|mention|answers?|details?|evidence|reference)\b"
-    r"|\bwithout\s+(?:\w+\s+){0,2}(?:mention|provid|giv|stat|nam|answer|specif)"
-    r"|\b(?:about|concerns?|describes?|discuss(?:es)?|refers?\s+to)\s+(?:an?\s+)?(?:different|another)",
-    re.IGNORECASE,
-)
-_USEFUL = re.compile(
-    r"\b(?:useful|helpful|relevant|pertinent|according\s+to|based\s+on|supports?|confirms?"
-    r"|answers?)\b",
-    re.IGNORECASE,
-)
+_EMPTY = frozenset({"and", "or", "nor", "both", "neither", "either", "only", "the", "the others"})
 
 
-def _grade(clause: str) -> _Grade:
-    clause = _REPORTED.sub(r"\1", re.sub(r"\bnot only\b", "", clause, flags=re.IGNORECASE))
-    if _IRRELEVANT.search(clause):
-        return _Grade.IRRELEVANT
-    if _LACKING.search(clause):
-        return _Grade.LACKING
-    return _Grade.USEFUL if _USEFUL.search(clause) else _Grade.DESCRIBED
+def _is_bare(clause: str) -> bool:
+    """Whether a clause says no more than names of documents, with what brackets add to them."""
+    if BEGIN not in clause:
+        return False
+    rest = re.sub(rf"{MARK}(?: ?\([^()]{{0,100}}\))?", " ", clause)
+    return all(word in _EMPTY for word in re.findall(r"[^\W_]+", rest.lower()))

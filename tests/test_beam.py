@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nodes.beam_select import closed_answer
 from selfcorrect_rag.reflection import (
     Reflection,
     ScoredSegment,
@@ -400,19 +399,3 @@ def test_the_reply_to_a_closed_question_says_what_the_answer_says(run: str) -> N
         stream = graph.stream(asked, context=context, stream_mode="messages")
         streamed = asyncio.run(chunks()) if run == "astream" else list(stream)
         assert "".join(message.content for message, _ in streamed) == "B [1]"
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "answer"),
-    [
-        ("True.", (), "true"),
-        ("(A)", ("A", "B"), "A"),
-        ("The answer is B.", ("A", "B"), "B"),
-        ("no", ("no", "yes"), "no"),
-        ("I know", ("no", "yes"), None),
-        ("yes or no", ("no", "yes"), None),
-        ("", (), None),
-    ],
-)
-def test_what_a_closed_answer_says(text: str, options: tuple[str, ...], answer: str | None) -> None:
-    assert closed_answer(text, options) == answer

@@ -57,7 +57,7 @@ GUARDS = {
         "options relabelled but not the key",
         CANNOT + "options are answered by the caller's own strings",
     ),
-    14: ("matching is case-sensitive", "test_beam::test_what_a_closed_answer_says"),
+    14: ("matching is case-sensitive", "test_closed_set::test_what_a_text_answers_with"),
     15: (
         "a missing log-probability used as a probability",
         "test_reflection::test_a_token_without_a_probability_has_none_and_all_without_is_an_error",

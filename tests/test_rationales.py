@@ -1,10 +1,14 @@
 """Rationales written by hand in the paper's style: documents used and dismissed, final answers."""
 
-import time
+import json
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from selfcorrect_rag.conclusions import final_answer
+from benchmarks.rationales import FOLDER, figures, rows_of
+from selfcorrect_rag.conclusions import final_answer, is_refusal
 from selfcorrect_rag.rationales import read_documents
 
 TITLES = ["Eliot Park", "Middlemarch", "Middlemarch (TV series)", "George Eliot", "T. S. Eliot"]
@@ -24,12 +28,12 @@ not useful for answering this question. Based on the above information, the answ
 @pytest.mark.parametrize(
     ("rationale", "useful", "dismissed"),
     [
-        (TISHEM, [4, 5], []),
+        (TISHEM, [4, 5], [1, 2, 3]),
         (
             "After reviewing the provided document, I found that only documents 2, 4 contain "
             "relevant information to answer the question.",
             [2, 4],
-            [],
+            [1, 3, 5],
         ),
         (
             "Document [2] states that Middlemarch is by George Eliot. Document [1] is not relevant "
@@ -41,8 +45,8 @@ not useful for answering this question. Based on the above information, the answ
         ("While Documents [1] and [3] are irrelevant, Document [2] names the author.", [2], [1, 3]),
         (
             "Documents [2], [4] support this, whereas Documents 3-5 are about others.",
-            [2, 4, 3, 5],
-            [],
+            [2, 4],
+            [3, 5],
         ),
         ("Document 1, Document 3, and Document 5 do not provide any information.", [], [1, 3, 5]),
         ("Document 2 does not explicitly mention the year, but it names the author.", [2], []),
@@ -50,15 +54,16 @@ not useful for answering this question. Based on the above information, the answ
         ("Document 3 is about a television series. However, it is not relevant here.", [], [3]),
         ("Document 2 states that she was not related to T. S. Eliot.", [2], []),
         ("Unlike Document 5, Document 4 tells us who she was.", [4], [5]),
-        ("Document 2 says so, while the other documents are not relevant.", [2], []),
-        ("Document 2 says so, while both others are not relevant.", [2], []),
+        ("Document 2 says so, while the other documents are not relevant.", [2], [1, 3, 4, 5]),
+        ("Document 2 says so, the others don't.", [2], [1, 3, 4, 5]),
         ("Neither Document 1 nor Document 3 names an author.", [], [1, 3]),
         ("Document 2 is useful. Document 2 does not say when it was written.", [2], []),
         ("Document 2 is useful. On reflection, Document 2 is not relevant at all.", [], [2]),
         ("Document 2 tells of a novel. Document 2 does not say who wrote it.", [], [2]),
         ("Not only Document 2 but also Document 4 states this.", [2, 4], []),
         ("Middlemarch is by George Eliot [2][4].", [2, 4], []),
-        ("None of the documents is relevant. From my own knowledge, it is George Eliot.", [], []),
+        ("None of the documents is relevant. From my own knowledge, it is George Eliot.",
+         [], [1, 2, 3, 4, 5]),
         (
             "Useful documents:\n- **Document [2]** (Title: Middlemarch): names the author\n\n"
             "Irrelevant documents:\n* Document [1]: a park\n* Document [3]: a series\n\n"
@@ -72,9 +77,50 @@ not useful for answering this question. Based on the above information, the answ
             [2],
             [5],
         ),
+        # named, and no more
+        ("Documents 1-5 were retrieved.", [], []),
+        ("I skimmed Document 3. Document 4 is a biography.", [], []),
+        ("The documents that are useful to answer the question are: Document 2. Document 4 "
+         "mentions her family.", [2], []),
+        # by place, by number alone, by title
+        ("The first document isn't about the novel. The second one is.", [2], [1]),
+        ("Only the second document names her.", [2], [1, 3, 4, 5]),
+        ("The useful ones are 2 and 4. Skip 1 (a park) and 3.", [2, 4], [1, 3]),
+        ("1: no (a park)\n2: yes\n4: yes", [2, 4], [1]),
+        ("| Document | Useful |\n|---|---|\n| 1 | No |\n| 2 | Yes |", [2], [1]),
+        ("- [1] a park ❌\n- [2] the author ✅", [2], [1]),
+        # the same said of another
+        ("Document 1 is irrelevant. So is Document 3.", [], [1, 3]),
+        ("Document 1 is unrelated, as are Documents 3 and 5.", [], [1, 3, 5]),
+        ("Document 2 is useful, and so is Document 4.", [2, 4], []),
+        ("Document 3 does not help. Nor does Document 5.", [], [3, 5]),
+        # pronouns
+        ("Document 3 is a TV series and Document 5 a poet, so neither was used.", [], [3, 5]),
+        ("Although Document 3 mentions the novel, it says nothing about its author.", [], [3]),
+        ("Document 2 only gives the year, but it is still useful.", [2], []),
+        ("Lyon is sometimes named, which is wrong. Document 2 names her.", [2], []),
+        # set apart
+        ("Document 2, not Document 4, names the author.", [2], [4]),
+        ("No document other than Document 2 names her.", [2], [1, 3, 4, 5]),
+        ("I will ignore Document 5 and rely on Document 2.", [2], [5]),
+        ("All documents except Document 3 are useful.", [], [3]),
+        ("Document 2 (yes), Document 3 (another work).", [2], [3]),
+        ("Document 2's first line gives the answer.", [2], []),
+        # denied twice, or only so it seems
+        ("Document 2 is not irrelevant.", [2], []),
+        ("Document 3 looks relevant at first glance but is not.", [], [3]),
+        # what it says is no verdict on it
+        ("Document 2 says that she was not useful to anyone.", [2], []),
+        ("In Document 2 the author cannot be helped.", [2], []),
+        ("He was never the author [2].", [2], []),
+        ("Document 2 calls her unrelated to the other Eliot.", [2], []),
+        ("Document 3 is about another work and Document 5 is a poet's biography.", [], [3, 5]),
+        ("In Document 3 there is nothing on her.", [], [3]),
+        ("Rejected: Document 3 and Document 5. Sources: Document 2.", [2], [3, 5]),
+        ("### Discarded\nDocument 3 is a series.\n### Answer\nEliot [2]", [2], [3]),
         ("According to Document #4 and Doc. 2, she did. Can be ignored: Document 1.", [4, 2], [1]),
     ],
-)
+)  # fmt: skip
 def test_useful_documents_are_told_from_dismissed_ones(
     rationale: str, useful: list[int], dismissed: list[int]
 ) -> None:
@@ -109,17 +155,101 @@ def test_what_a_document_is_quoted_with_is_no_verdict() -> None:
 
 
 def test_marks_of_ours_in_a_rationale_name_nothing() -> None:
-    assert read_documents("\x022\x03 is useful.", TITLES).useful == []
+    assert read_documents("She is \x022\x03 and useful.", TITLES).useful == []
+
+
+NAMED = ["Document {}", "[{}]", "Passage {}", "doc {}", "Document [{}]"]
+DISMISSALS = [
+    "{} doesn't.", "{} is not.", "{} is off-topic.", "{} has nothing to do with the question.",
+    "{} is about someone else.", "I will not use {}.", "We can ignore {}.", "{} isn't relevant.",
+    "{} does not say who wrote it.", "{} says nothing about it.", "No mention of it in {}.",
+    "I set {} aside.", "{} is no help.", "{}: irrelevant.", "{} is beside the point.",
+    "{} never names her.", "{} fails to name her.", "{} is noise.", "{} concerns another Eliot.",
+    "Nothing in {} helps.", "{} can be left out.", "{} won't help us.", "{} only gives a date.",
+    "{} lacks the author.", "{}, which is about a park, can be disregarded.", "I don't need {}.",
+]  # fmt: skip
+USES = [
+    "{} says that she wrote it.", "{} names the author.", "According to {}, she wrote it.",
+    "She wrote it ({}).", "{} is useful.", "I rely on {}.", "{} confirms it.", "{} has the answer.",
+    "As {} states, she wrote it.", "She wrote it, as we learn from {}.", "{}: she was the author.",
+    "{} puts it beyond doubt.", "In {}, she is called the author.", "{} answers the question.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("named", NAMED)
+@pytest.mark.parametrize("said", DISMISSALS)
+def test_dismissals_however_the_document_is_named(said: str, named: str) -> None:
+    reading = read_documents(said.format(named.format(3)), TITLES)
+    assert (reading.useful, reading.dismissed) == ([], [3])
+
+
+@pytest.mark.parametrize("named", NAMED)
+@pytest.mark.parametrize("said", USES)
+def test_uses_however_the_document_is_named(said: str, named: str) -> None:
+    reading = read_documents(said.format(named.format(2)), TITLES)
+    assert (reading.useful, reading.dismissed) == ([2], [])
+
+
+@given(st.lists(st.tuples(st.sampled_from(USES + DISMISSALS), st.integers(1, 5)), max_size=6))
+def test_sentences_are_read_apart_and_a_use_never_outweighs_the_plain_dismissal(
+    said: list[tuple[str, int]],
+) -> None:
+    text = " ".join(sentence.format(f"Document {n}") for sentence, n in said)
+    reading = read_documents(text, TITLES)
+    assert not set(reading.useful) & set(reading.dismissed)
+    dismissed = {n for sentence, n in said if sentence in DISMISSALS}
+    used = {n for sentence, n in said if sentence in USES}
+    assert used - dismissed == set(reading.useful) - dismissed
+    assert dismissed - used <= set(reading.dismissed)
+    irrelevant = {n for sentence, n in said if "off-topic" in sentence or "ignore" in sentence}
+    assert irrelevant <= set(reading.dismissed)
+
+
+@given(st.lists(st.sampled_from([*"[]()12,.:|\n\"'", "Document ", "not ", "it ", "the other "])
+                | st.text(max_size=3)).map("".join))  # fmt: skip
+def test_whatever_is_written_no_document_is_both_and_none_is_made_up(text: str) -> None:
+    useful, dismissed, missing = read_documents(text, TITLES)
+    assert set(useful) | set(dismissed) <= {1, 2, 3, 4, 5}
+    assert not set(useful) & set(dismissed)
+    assert not set(missing) & {1, 2, 3, 4, 5}
+    assert isinstance(final_answer(text), str)
+
+
+UNITS = ["Document 1, ", "[1] ", '"', "Documents 1-999 ", "not ", "the answer ", "A. ", "( ", "so ",
+         "Document 1 is ", "Document 1 and ", "the answer is not given ", " ", "\n", "1. a\n",
+         "because Document 1 ", "Answer:\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_long_rationales_are_read_to_their_end(unit: str) -> None:
+    # Of this length, only what is linear ends.
+    text = unit * 20_000 + '".\n\nDocument 4 is off-topic.\n\nThe answer is George Eliot.'
+    assert final_answer(text) == "George Eliot"
+    assert 4 in read_documents(text, TITLES).dismissed
 
 
 @pytest.mark.parametrize(
-    "unit", ["Document 1, ", "[1] ", '"', "Documents 1-999 ", "not ", "the answer "]
+    ("file", "least"),
+    [
+        ("rationales_development.jsonl", {"readings": 0.99, "documents": 0.99, "answers": 0.95}),
+        ("closed_answers_development.jsonl", {"closed_answers": 0.98}),
+    ],
 )
-def test_long_rationales_are_read_in_linear_time(unit: str) -> None:
-    start = time.perf_counter()
-    read_documents(unit * 5000, TITLES)
-    final_answer(unit * 5000)
-    assert time.perf_counter() - start < 10
+def test_the_development_half_is_read_as_it_was(file: str, least: dict[str, float]) -> None:
+    measured = figures(rows_of(FOLDER / file))
+    assert {
+        name: measured[name]["share"] >= share for name, share in least.items()
+    } == dict.fromkeys(least, True)
+
+
+def test_a_share_comes_with_the_borders_of_its_wilson_interval(tmp_path: Path) -> None:
+    row = {"text": "B", "options": ["A", "B"], "answer": "B"}
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(json.dumps({**row, "answer": a}) for a in "BBBBBBBBBA"))
+    # Newcombe 1998, method 3, for 9 of 10
+    assert figures(rows_of(file))["closed_answers"] == {
+        "share": 0.9, "low": 0.5958, "high": 0.9821, "of": 10,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -139,14 +269,63 @@ def test_long_rationales_are_read_in_linear_time(unit: str) -> None:
         ("Answer:\nGeorge Eliot.", "George Eliot"),
         ("At first the answer is T. S. Eliot. But the answer is George Eliot.", "George Eliot"),
         ("The answer is George Eliot. The answer is found in Document [2].", "George Eliot"),
-        ("The answer is not given. George Eliot wrote it.", "George Eliot wrote it."),
+        ("The answer is not given. George Eliot wrote it.", "George Eliot wrote it"),
         ("Document 2 names her. In conclusion, J. R. R. Tolkien did not write it.",
-         "In conclusion, J. R. R. Tolkien did not write it."),
+         "J. R. R. Tolkien did not write it"),
         ("George Eliot", "George Eliot"),
         ("Document 2 answers the question: it names George Eliot.",
-         "Document 2 answers the question: it names George Eliot."),
+         "Document 2 answers the question: it names George Eliot"),
         ("", ""),
+        # what is called wrong is no answer
+        ("Some say that the answer is Lyon, which is wrong. The capital is Paris.", "Paris"),
+        ("One might think the answer is Lyon. It is Paris.", "Paris"),
+        ("In the first draft the answer is Lyon, which is wrong. So it is Paris.", "Paris"),
+        ("The answer is not Lyon but Paris.", "Paris"),
+        ("The answer is not Lyon. It is Paris.", "Paris"),
+        ("The answer is Paris, not Lyon.", "Paris"),
+        ("Lyon is often named, which is wrong. So it is Paris.", "Paris"),
+        # neither are closing words, notes and asides
+        ("The answer is Paris. I hope this helps!", "Paris"),
+        ("Paris. Let me know if you have any other questions.", "Paris"),
+        ("Hope this helps!", ""),
+        ("So: Paris.\n\nNote: Document 3 is about Lyon.", "Paris"),
+        ("Paris. (Document 3: Lyon. Not needed.)", "Paris"),
+        # nothing is announced
+        ("Document 2 says so. Therefore, Paris is the capital.", "Paris is the capital"),
+        ("Document 2 names her. Hence it was George Eliot who wrote it.", "George Eliot"),
+        ("Paris, according to Document 2. Document 3 is off-topic.", "Paris"),
+        ("Yes. Document 2 says so.", "Yes"),
+        ("No. Document 2 says otherwise.", "No"),
+        ("It was No. 5. Document 2 says so.", "No. 5"),
+        ("Document 2 says that the author is George Eliot.", "George Eliot"),
+        ("None of them says. From my own knowledge, it is Paris.", "Paris"),
+        ("Paris is the correct answer.", "Paris"),
+        ("## Answer\nParis", "Paris"),
+        ("<answer>Paris</answer>", "Paris"),
+        ("\\boxed{42}", "42"),
+        ("Answer:", ""),
+        ("Answer: Paris, because Document 2 says so.", "Paris"),
+        ("The answer is Paris (Document [2]).", "Paris"),
     ],
 )  # fmt: skip
 def test_final_answers(rationale: str, answer: str) -> None:
     assert final_answer(rationale) == answer
+
+
+@pytest.mark.parametrize(
+    ("rationale", "answer"),
+    [
+        ("The question is who wrote it. None of the documents says who did.",
+         "None of the documents says who did."),
+        ("Document 1 is a park. I cannot answer the question. I hope this helps!",
+         "I cannot answer the question."),
+        ("The documents do not contain this information. I don't know.", "I don't know."),
+        ("Document 1: not relevant.\n\nAnswer: insufficient information.",
+         "insufficient information."),
+        ("The documents do not say, so the answer cannot be determined.",
+         "The documents do not say, so the answer cannot be determined."),
+    ],
+)  # fmt: skip
+def test_where_nothing_answers_the_answer_says_so(rationale: str, answer: str) -> None:
+    assert final_answer(rationale) == answer
+    assert is_refusal(answer) or "documents says" in answer

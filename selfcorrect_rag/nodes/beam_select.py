@@ -1,9 +1,9 @@
 """beam_select: keep the best partial answers, finished ones among them."""
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 
+from selfcorrect_rag.closed_set import closed_answer
 from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
@@ -170,25 +170,3 @@ def _open_ended(state: SelfRAGState, allowed: Sequence[Candidate]) -> tuple[list
     beam = _extended(state["beams"][best["beam"]], best)
     note = "no candidate gave one of the options: the best candidate is given as it is"
     return [{**beam, "next": None}], {"notes": [*state["notes"], note]}
-
-
-def closed_answer(text: str, options: Iterable[str] = ()) -> str | None:
-    """What a closed-set answer says, without case and punctuation around it.
-
-    With options, the one it equals, else the only one that stands in it as words; None where it
-    is none of them.
-    """
-    said = _clean(text)
-    cleaned = {_clean(option): option for option in options}
-    if not cleaned:
-        return said or None
-    if said in cleaned:
-        return cleaned[said]
-    within = [
-        option for key, option in cleaned.items() if re.search(rf"\b{re.escape(key)}\b", said)
-    ]
-    return within[0] if len(within) == 1 else None
-
-
-def _clean(text: str) -> str:
-    return re.sub(r"^\W+|\W+$", "", text).lower()

@@ -1,8 +1,8 @@
 """write_answer: the best beam as text, with citations to the passages it came from."""
 
+from selfcorrect_rag.closed_set import closed_answer
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
-from selfcorrect_rag.nodes.beam_select import closed_answer
 from selfcorrect_rag.nodes.citing import cited_passages, cited_text, settled
 from selfcorrect_rag.nodes.reply import kept, say
 from selfcorrect_rag.settings import SelfRAGSettings

@@ -83,7 +83,7 @@ def test_the_teacher_reads_up_to_the_sentence_that_answers_and_dismisses_what_la
             assert gold.sentences[last] in read
             assert not any(said in read for said in gold.sentences[last + 1 :])
             if asked.close is not None and asked.close < asked.gold:
-                assert read_documents(text, titles(reading)).dismissed == [asked.close + 1]
+                assert asked.close + 1 in read_documents(text, titles(reading)).dismissed
                 dismissed += 1
     assert dismissed > 5
 
