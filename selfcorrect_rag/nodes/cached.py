@@ -20,6 +20,7 @@ from selfcorrect_rag.events import Cached
 from selfcorrect_rag.models.t5_evaluator import T5Evaluator
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.reply import say
+from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
 from selfcorrect_rag.settings import Settings
 
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
@@ -96,7 +97,8 @@ def _asked(state: Mapping[str, Any]) -> bool:
 def _found(state: Mapping[str, Any], update: Update) -> Update:
     emit(Cached(event="cached", node=_name()))
     if not _asked(state):  # else the reply is among the messages
-        say(state, update.get("cited_answer") or update.get("written") or "")
+        for key in {"cited_answer", "written"} & update.keys():
+            say(state, update[key] or NO_ANSWER)
     return update
 
 

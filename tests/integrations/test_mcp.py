@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 
+from tests.crag_runs import PagesWebSearch
+from tests.test_approval import GRAPHS as APPROVALS
 from tests.test_docs import BLOCK, ROOT
 
 pytest.importorskip("mcp")
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult
+from mcp.shared.memory import create_connected_server_and_client_session
+from mcp.types import CallToolResult, ElicitResult, ErrorData
+
+from integrations.mcp.serve import server
 
 SERVE = ROOT / "integrations" / "mcp" / "serve.py"
 README = (SERVE.parent / "README.md").read_text(encoding="utf-8")
@@ -186,6 +192,43 @@ async def test_stdio_as_the_readme_says(folder: Path, url: str) -> None:
         await session.initialize()
         result = await session.call_tool("self_rag", {"question": QUESTION})
     assert "Eliot" in result.content[0].text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("tool", ["crag", "self_crag"])
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        (ElicitResult(action="accept", content={"approve": True}), "wrote, Emma"),
+        (ElicitResult(action="accept", content={"approve": True, "query": "Emma"}), "Emma"),
+        (ElicitResult(action="accept", content={"approve": False, "query": "Emma"}), None),
+        (ElicitResult(action="decline"), None),
+        (ElicitResult(action="cancel"), None),
+        (ErrorData(code=-32600, message="there is nobody to ask"), None),
+        (None, None),
+    ],
+    ids=["yes", "another", "no", "declined", "cancelled", "failed", "not supported"],
+)
+async def test_a_search_waits_for_the_clients_user(tool: str, said: Any, sent: str | None) -> None:
+    web, saver = PagesWebSearch(), InMemorySaver()
+    build, kind = APPROVALS[tool]
+    graph = build(web, settings=kind(approve_search=True), checkpointer=saver)
+    asked: list[str] = []
+
+    async def hear(context: Any, params: Any) -> Any:
+        assert not web.queries
+        asked.append(params.message)
+        return said
+
+    async with create_connected_server_and_client_session(
+        server({tool.replace("_", "-"): graph}), elicitation_callback=hear if said else None
+    ) as session:
+        result = await session.call_tool(tool, {"question": "Who wrote Emma?"})
+    assert not result.isError, result.content
+    assert [query for query, _ in web.queries] == ([] if sent is None else [sent])
+    assert asked == (["Search pages for: wrote, Emma"] if said else [])
+    notes = result.structuredContent["notes"]  # type: ignore[index]
+    assert any("the search was not approved" in note for note in notes) is (sent is None)
+    assert not saver.storage, "nothing of a call is left behind"
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
