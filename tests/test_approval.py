@@ -228,7 +228,7 @@ CONTEXTS: list[dict[str, Any] | None] = [
 
 @EVERY
 @WAYS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     default=st.booleans(),
     first=st.sampled_from(CONTEXTS),

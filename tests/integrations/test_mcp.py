@@ -7,15 +7,17 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from tests.crag_runs import PagesWebSearch
+from tests.agents.scripted import reflecting
+from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.test_approval import GRAPHS as APPROVALS
 from tests.test_docs import BLOCK, ROOT
 
@@ -26,7 +28,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.memory import create_connected_server_and_client_session
 from mcp.types import CallToolResult, ElicitResult, ErrorData
 
-from integrations.mcp.serve import server
+from integrations.mcp import serve
 
 SERVE = ROOT / "integrations" / "mcp" / "serve.py"
 README = (SERVE.parent / "README.md").read_text(encoding="utf-8")
@@ -220,7 +222,7 @@ async def test_a_search_waits_for_the_clients_user(tool: str, said: Any, sent: s
         return said
 
     async with create_connected_server_and_client_session(
-        server({tool.replace("_", "-"): graph}), elicitation_callback=hear if said else None
+        serve.server({tool.replace("_", "-"): graph}), elicitation_callback=hear if said else None
     ) as session:
         result = await session.call_tool(tool, {"question": "Who wrote Emma?"})
     assert not result.isError, result.content
@@ -229,6 +231,31 @@ async def test_a_search_waits_for_the_clients_user(tool: str, said: Any, sent: s
     notes = result.structuredContent["notes"]  # type: ignore[index]
     assert any("the search was not approved" in note for note in notes) is (sent is None)
     assert not saver.storage, "nothing of a call is left behind"
+
+
+@pytest.mark.parametrize("approve", [True, False])
+def test_the_option_reaches_the_graphs(approve: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    web = PagesWebSearch()
+    parts: dict[str, Any] = {
+        "opened_retriever": (lambda query: [document("Vague.")], "notes"),
+        "opened_evaluator": WordEvaluator(),
+        "opened_web": web,
+        "demonstrations_from": (),
+        "opened_model": nullcontext(reflecting()),
+        "reads_demo": False,
+    }
+    for name, part in parts.items():
+        monkeypatch.setattr(serve, name, lambda *args, part=part, **options: part)
+    args = Namespace(
+        model=None, engine=None, evaluator=None, web=None, demonstrations_from=None, approve=approve
+    )
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    with ExitStack() as stack:
+        made = serve.opened(args, stack)
+    for name in ("crag", "self-crag"):
+        web.queries.clear()
+        made[name].invoke({"question": "Who?"}, thread, context={"passages": 1})
+        assert bool(web.queries) is not approve
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
