@@ -117,7 +117,7 @@ def _other_query(reply: str) -> str | None:
     if any(w in NEGATIONS or w.endswith("n't") or w.startswith(PREFIXES) for w in words):
         return None
     first = next((word for word in words if word not in POLITE), None)
-    if first is None or first in STOPS or first in CONSENTS or words[0] in CONSENTS:
+    if first is None or first in STOPS or first in CONSENTS:
         return None
     text = reply.strip()
     return text if len(text) <= LONGEST and sum(map(len, words)) > 1 else None

@@ -228,7 +228,7 @@ CONTEXTS: list[dict[str, Any] | None] = [
 
 @EVERY
 @WAYS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     default=st.booleans(),
     first=st.sampled_from(CONTEXTS),
@@ -339,6 +339,7 @@ async def test_a_fork_may_ask_for_approval(name: str, asynchronous: bool, said: 
             result = await run(graph, asynchronous, Command(resume=said), THREAD)
             assert queries(web) == ([QUERY] if said == "yes" else []), node
             assert bool(result["web_results"]) is (said == "yes")
+            assert "__interrupt__" not in result, "asked once"
 
 
 @EVERY

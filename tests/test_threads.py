@@ -231,12 +231,13 @@ async def test_an_input_that_asks_nothing_is_refused_and_kept_out_of_the_thread(
 
 @EVERY
 def test_a_message_of_the_thread_is_asked_again(name: str) -> None:
-    graph = made(name, checkpointer=InMemorySaver())
+    rewriter = RunnableLambda(lambda messages: "Rewritten?")
+    graph = made(name, checkpointer=InMemorySaver(), follow_up=rewriter)
     asked = HumanMessage("Who?", id="1")
     first = graph.invoke({"messages": [asked]}, THREAD)
     graph.invoke({"messages": [HumanMessage("When?")]}, THREAD)
     again = graph.invoke({"messages": [asked]}, THREAD)
-    assert again["asked"] == "Who?"
+    assert again["asked"] == again["question"] == "Who?", "nothing was said before it"
     assert [m.content for m in again["messages"]][:2] == [m.content for m in first["messages"]]
     assert len(again["messages"]) == len({m.id for m in again["messages"]}) == 5
 

@@ -130,7 +130,7 @@ def _tool(made: FastMCP, name: str, runnable: Any, knobs: tuple[str, ...]) -> An
                         continue
                     step += 1
                     await context.report_progress(step, message=_line(part))
-                asked = await _resumed(context, result)
+                asked = await _resumed(context, runnable, thread)
         finally:
             if runnable.checkpointer:
                 runnable.checkpointer.delete_thread(thread["configurable"]["thread_id"])
@@ -150,14 +150,15 @@ def _tool(made: FastMCP, name: str, runnable: Any, knobs: tuple[str, ...]) -> An
     return answered
 
 
-async def _resumed(context: Any, result: dict[str, Any]) -> Command[Any] | None:
+async def _resumed(context: Any, runnable: Any, thread: RunnableConfig) -> Command[Any] | None:
     """How a run goes on that paused before a web search; None where it did not pause.
 
     A client that cannot ask its user has said no.
     """
-    if "__interrupt__" not in result:
+    paused = (await runnable.aget_state(thread)).interrupts if runnable.checkpointer else ()
+    if not paused:
         return None
-    (pause,) = result["__interrupt__"]
+    (pause,) = paused
     message = f"Search {pause.value['source']} for: {pause.value['query']}"
     try:
         said = await context.elicit(message, Approval)

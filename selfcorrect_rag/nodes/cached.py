@@ -19,6 +19,7 @@ from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.reply import say
+from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
 from selfcorrect_rag.settings import Settings
 
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
@@ -101,7 +102,8 @@ def _asked(state: Mapping[str, Any]) -> bool:
 def _found(state: Mapping[str, Any], update: Update) -> Update:
     emit(Cached(event="cached", node=_name()))
     if not _asked(state):  # else the reply is among the messages
-        say(state, update.get("cited_answer") or update.get("written") or "")
+        for key in {"cited_answer", "written"} & update.keys():
+            say(state, update[key] or NO_ANSWER)
     return update
 
 

@@ -7,20 +7,28 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 
+from tests.agents.scripted import reflecting
+from tests.crag_runs import PagesWebSearch, WordEvaluator, document
+from tests.test_approval import GRAPHS as APPROVALS
 from tests.test_docs import BLOCK, ROOT
 
 pytest.importorskip("mcp")
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult
+from mcp.shared.memory import create_connected_server_and_client_session
+from mcp.types import CallToolResult, ElicitResult, ErrorData
+
+from integrations.mcp import serve
 
 SERVE = ROOT / "integrations" / "mcp" / "serve.py"
 README = (SERVE.parent / "README.md").read_text(encoding="utf-8")
@@ -188,6 +196,68 @@ async def test_stdio_as_the_readme_says(folder: Path, url: str) -> None:
         await session.initialize()
         result = await session.call_tool("self_rag", {"question": QUESTION})
     assert "Eliot" in result.content[0].text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("tool", ["crag", "self_crag"])
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        (ElicitResult(action="accept", content={"approve": True}), "wrote, Emma"),
+        (ElicitResult(action="accept", content={"approve": True, "query": "Emma"}), "Emma"),
+        (ElicitResult(action="accept", content={"approve": False, "query": "Emma"}), None),
+        (ElicitResult(action="decline"), None),
+        (ElicitResult(action="cancel"), None),
+        (ErrorData(code=-32600, message="there is nobody to ask"), None),
+        (None, None),
+    ],
+    ids=["yes", "another", "no", "declined", "cancelled", "failed", "not supported"],
+)
+async def test_a_search_waits_for_the_clients_user(tool: str, said: Any, sent: str | None) -> None:
+    web, saver = PagesWebSearch(), InMemorySaver()
+    build, kind = APPROVALS[tool]
+    graph = build(web, settings=kind(approve_search=True), checkpointer=saver)
+    asked: list[str] = []
+
+    async def hear(context: Any, params: Any) -> Any:
+        assert not web.queries
+        asked.append(params.message)
+        return said
+
+    async with create_connected_server_and_client_session(
+        serve.server({tool.replace("_", "-"): graph}), elicitation_callback=hear if said else None
+    ) as session:
+        result = await session.call_tool(tool, {"question": "Who wrote Emma?"})
+    assert not result.isError, result.content
+    assert [query for query, _ in web.queries] == ([] if sent is None else [sent])
+    assert asked == (["Search pages for: wrote, Emma"] if said else [])
+    notes = result.structuredContent["notes"]  # type: ignore[index]
+    assert any("the search was not approved" in note for note in notes) is (sent is None)
+    assert not saver.storage, "nothing of a call is left behind"
+
+
+@pytest.mark.parametrize("approve", [True, False])
+def test_the_option_reaches_the_graphs(approve: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    web = PagesWebSearch()
+    parts: dict[str, Any] = {
+        "opened_retriever": (lambda query: [document("Vague.")], "notes"),
+        "opened_evaluator": WordEvaluator(),
+        "opened_web": web,
+        "demonstrations_from": (),
+        "opened_model": nullcontext(reflecting()),
+        "reads_demo": False,
+    }
+    for name, part in parts.items():
+        monkeypatch.setattr(serve, name, lambda *args, part=part, **options: part)
+    args = Namespace(
+        model=None, engine=None, evaluator=None, web=None, demonstrations_from=None, approve=approve
+    )
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    with ExitStack() as stack:
+        made = serve.opened(args, stack)
+    for name in ("crag", "self-crag"):
+        web.queries.clear()
+        made[name].invoke({"question": "Who?"}, thread, context={"passages": 1})
+        assert bool(web.queries) is not approve
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:

@@ -13,10 +13,14 @@ TEXT = (Path(__file__).parents[2] / "docs" / "studio.md").read_text(encoding="ut
 
 
 def test_the_python_runs_against_the_server(server: Server) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     names: dict[str, object] = {}
-    exec(compile(block.replace("http://127.0.0.1:2024", server.url), "studio.md", "exec"), names)
+    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+        source = block.replace("http://127.0.0.1:2024", server.url)
+        exec(compile(source, "studio.md", "exec"), names)
     strict, again = names["strict"], names["again"]
+    assert "__interrupt__" in names["paused"]  # type: ignore[operator]
+    assert names["refused"]["web_failure"] == "the search was not approved"  # type: ignore[index]
+    assert names["refused"]["web_results"] == []  # type: ignore[index]
     assert strict["action"] != "correct"  # type: ignore[index]
     assert again["passages"][0]["metadata"]["title"] == "Novels"  # type: ignore[index]
 

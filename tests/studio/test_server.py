@@ -109,12 +109,16 @@ def test_streams_show_each_step(server: Server, graph: str) -> None:
 
 @pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
 def test_a_chat_streams_the_reply_alone(server: Server, graph: str) -> None:
+    seen = parts(server, new_thread(server), graph, "messages-tuple", {"question": QUESTION})
+    plain = [data[0] for event, data in seen if event == "messages"]
     thread = new_thread(server)
     seen = parts(server, thread, graph, "messages-tuple", ASKED)
     chunks = [data[0] for event, data in seen if event == "messages"]
     reply = server.client.threads.get_state(thread)["values"]["messages"][-1]
     assert "".join(chunk["content"] for chunk in chunks) == reply["content"] != ""
     assert {chunk["id"] for chunk in chunks} == {reply["id"]}
+    assert "".join(chunk["content"] for chunk in plain) == reply["content"]
+    assert len({chunk["id"] for chunk in plain}) == 1
 
 
 def test_the_agent_calls_its_tool_and_streams_its_own_words(server: Server) -> None:
@@ -197,18 +201,64 @@ def test_a_fork_with_edited_documents(server: Server, graph: str) -> None:
 
 
 @pytest.mark.parametrize("graph", ["crag", "self_crag", "chat_agent"])
-@pytest.mark.parametrize("answer", ["yes", "no"])
-def test_a_search_waits_for_approval(server: Server, graph: str, answer: str) -> None:
+@pytest.mark.parametrize("again", ["the same context", "none", "another"])
+@pytest.mark.parametrize(
+    ("answer", "query"),
+    [("yes", ""), ("no", None), ({"query": "Vinter"}, "Vinter")],
+    ids=str,
+)
+def test_a_search_waits_for_approval(
+    server: Server, graph: str, again: str, answer: Any, query: str | None
+) -> None:
     thread = new_thread(server)
     context = {**SEARCHING, "approve_search": True}
     context |= {"mode": "always"} if graph == "self_crag" else {}
     paused = server.client.runs.wait(thread, graph, input=ASKED, context=context)
-    assert paused["__interrupt__"][0]["value"]["ask"] == "search the web?"
+    value = paused["__interrupt__"][0]["value"]
+    assert value["ask"] == "search the web?"
+    assert set(value["choices"]) == {"yes", "no", "query"}
     assert server.client.threads.get(thread)["status"] == "interrupted"
-    done = server.client.runs.wait(thread, graph, command={"resume": answer}, context=context)
+    contexts = {"the same context": {"context": context}, "none": {}}
+    further = contexts.get(again, {"context": {"approve_search": False}})
+    done = server.client.runs.wait(thread, graph, command={"resume": answer}, **further)
     result = done["messages"][-2]["artifact"] if graph == "chat_agent" else done
-    assert bool(result["web_results"]) == (answer == "yes")
-    assert ("not approved" in result["web_failure"]) == (answer == "no")
+    assert bool(result["web_results"]) == (query is not None)
+    assert ("not approved" in result["web_failure"]) == (query is None)
+    assert result["web_query"] == (query or value["query"])
+
+
+@pytest.mark.parametrize("graph", ["crag", "self_crag"])
+def test_a_turn_answers_its_own_question_after_one_that_was_left(
+    server: Server, graph: str
+) -> None:
+    thread = new_thread(server)
+    context = {**SEARCHING, "approve_search": True}
+    context |= {"mode": "always"} if graph == "self_crag" else {}
+    assert "__interrupt__" in server.client.runs.wait(thread, graph, input=ASKED, context=context)
+    second = server.client.runs.wait(thread, graph, input={"question": "What is Vinter?"})
+    assert second["asked"] == "What is Vinter?"
+    third = server.client.runs.wait(thread, graph, input=ASKED)
+    assert third["asked"] == QUESTION
+    assert third["messages"][-1]["type"] == "ai"
+
+
+@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "nothing is asked: give"),
+        ({"question": 3}, "question is no text but int"),
+        ({"qestion": QUESTION}, "the input has no 'qestion': it takes question, messages"),
+    ],
+    ids=str,
+)
+def test_an_input_that_asks_nothing_is_told(
+    server: Server, graph: str, given: Any, said: str
+) -> None:
+    thread = new_thread(server)
+    server.client.runs.wait(thread, graph, input={"question": QUESTION})
+    with pytest.raises(Exception, match=said):
+        server.client.runs.wait(thread, graph, input=given)
 
 
 async def test_parallel_runs_do_not_mix(server: Server) -> None:
