@@ -144,7 +144,7 @@ def test_an_assistants_settings_hold(server: Server) -> None:
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_a_setting_out_of_bounds_is_told(server: Server, graph: str) -> None:
-    with pytest.raises(Exception, match="BadSettings.*passages: Input should be"):
+    with pytest.raises(Exception, match=r"BadSettings.*passages: Input should be"):
         server.client.runs.wait(None, graph, input=ASKED, context={"passages": 0})
 
 
