@@ -123,6 +123,7 @@ def test_the_question_asked_is_no_demonstration(selection: str) -> None:
         ([{"question": "Who?", "answers": ["A"]}], {}, "lacks a rationale"),
         ([{"question": "Who?", "rationale": "R"}], {"mode": "few_shot"}, "lacks answers"),
         ([{"question": "", "rationale": "R"}], {}, "demonstration 1 has no question"),
+        ([{"rationale": "R"}], {"selection": "nearest"}, "demonstration 1 has no question"),
         (DEMONSTRATIONS, {"selection": "nearest"}, "needs embeddings"),
     ],
 )

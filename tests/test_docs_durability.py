@@ -65,7 +65,7 @@ def test_the_table_says_which_nodes_are_cached(monkeypatch: pytest.MonkeyPatch) 
             everything.add(name)
             if any(node.runnable is one for one in marked):
                 kept.add(name)
-    table = PAGE.split("| node |")[1]
+    table = PAGE.split("| node |")[1].split("\n\n")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
     said = {row.split("|")[1].strip(): row.split("|")[3].strip() for row in rows}
     listed = {

@@ -95,6 +95,7 @@ UNTOLD: Mapping[str, Callable[[], Any]] = {
     "function": lambda: RunnableLambda(lambda messages: "yes"),
     "chat": lambda: saying("yes"),
     "retries": lambda: saying("yes").with_retry(),
+    "bound to a function": lambda: chat().bind(tools=[lambda query: query]),
     "reflection": lambda: ScriptedReflectionLLM(write=lambda prompt: segment("yes")),
     "prompted": lambda: PromptedReflectionLLM(saying("yes")),
     "evaluator": WordEvaluator,

@@ -6,6 +6,7 @@ A fault is a row of a table, and so is what can be read without doubt; a graph i
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -251,6 +252,20 @@ def test_what_a_retriever_gives_that_can_be_read(graph: str, form: Any, given: A
 @graphs_with("retriever")
 def test_a_generator_function_gives_all_that_it_yields(graph: str, form: Any) -> None:
     assert form(build(graph, retriever=_yielding))["passages"] == [DOCUMENT, PAGE]
+
+
+@graphs_with("retriever")
+def test_a_generator_is_not_read_on_the_event_loop(graph: str) -> None:
+    readers = []
+
+    def found(query: str) -> Iterator[Document]:
+        readers.append(threading.current_thread())
+        yield DOCUMENT
+
+    for retriever in (found, lambda query: found(query)):
+        ainvoke(build(graph, retriever=retriever))
+    assert len(readers) == 2
+    assert threading.main_thread() not in readers
 
 
 @pytest.mark.parametrize("given", READABLE.values(), ids=READABLE)

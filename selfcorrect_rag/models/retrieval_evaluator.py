@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -128,7 +127,7 @@ def _number(score: object) -> float | None:
         number = float(plain)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return None
-    if math.isnan(number) or not IRRELEVANT - ROUNDING <= number <= RELEVANT + ROUNDING:
+    if not IRRELEVANT - ROUNDING <= number <= RELEVANT + ROUNDING:  # NaN is not either
         return None
     return min(max(number, IRRELEVANT), RELEVANT)
 

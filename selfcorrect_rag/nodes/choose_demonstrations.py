@@ -30,7 +30,7 @@ def choose_demonstrations(
     all demonstrations are embedded at the first run that asks for the nearest; runs beside it wait
     for that.
     """
-    embedded = _Embedded([d["question"] for d in demonstrations])
+    embedded = _Embedded(demonstrations)
 
     def run(state: InstructRAGState) -> Update:
         chosen = current(settings)
@@ -62,23 +62,26 @@ class _Embedded:
     task: its own event loop might be what the task has to run on.
     """
 
-    def __init__(self, questions: list[str]) -> None:
-        self._questions = questions
+    def __init__(self, demonstrations: Sequence[Demonstration]) -> None:
+        self._demonstrations = demonstrations
         self._vectors: list[Vector] | None = None
         self._thread = threading.Lock()
         self._tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
         self._tasks = WeakKeyDictionary()
 
+    def _questions(self) -> list[str]:
+        return [demonstration["question"] for demonstration in self._demonstrations]
+
     def by(self, embeddings: Embeddings) -> list[Vector]:
         with self._thread:
             if self._vectors is None:
-                self._vectors = embeddings.embed_documents(self._questions)
+                self._vectors = embeddings.embed_documents(self._questions())
             return self._vectors
 
     async def aby(self, embeddings: Embeddings) -> list[Vector]:
         async with self._tasks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             if self._vectors is None:
-                self._vectors = await embeddings.aembed_documents(self._questions)
+                self._vectors = await embeddings.aembed_documents(self._questions())
             return self._vectors
 
 

@@ -146,9 +146,16 @@ def test_an_assistants_settings_hold(server: Server) -> None:
     assert len(told["artifact"]["passages"]) == 2
 
 
-def test_a_setting_out_of_bounds_is_told(server: Server) -> None:
-    with pytest.raises(Exception, match="passages"):
-        server.client.runs.wait(None, "crag", input={"question": QUESTION}, context={"passages": 0})
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_setting_out_of_bounds_is_told(server: Server, graph: str) -> None:
+    with pytest.raises(Exception, match=r"BadSettings.*passages: Input should be"):
+        server.client.runs.wait(None, graph, input=ASKED, context={"passages": 0})
+
+
+def test_the_server_drops_what_is_no_knob(server: Server) -> None:
+    given = {"passages": 1, "pasages": 2}
+    result = server.client.runs.wait(None, "crag", input={"question": QUESTION}, context=given)
+    assert len(result["passages"]) == 1
 
 
 def before(server: Server, thread: str, node: str) -> dict[str, Any]:
