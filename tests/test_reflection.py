@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from selfcorrect_rag.reflection import (
@@ -133,17 +133,24 @@ TERMS = ("isrel", "issup", "isuse")
 
 
 @given(candidates, st.sampled_from(TERMS), st.floats(0, 5), st.floats(0.01, 5))
-def test_raising_a_weight_never_demotes_the_candidate_that_is_best_in_it(
+@example(
+    [(Critique(isrel=0.5, issup=0, isuse=0), 0), (Critique(isrel=0.5, issup=1e-9, isuse=0), 0)],
+    "isrel",
+    0.0,
+    1.0,
+)
+def test_raising_a_weight_takes_from_every_lead_over_the_candidate_that_is_best_in_it(
     given_candidates: list[tuple[Critique, float]], term: str, weight: float, more: float
 ) -> None:
     best = max(given_candidates, key=lambda c: c[0][term])  # type: ignore[literal-required]
 
-    def beaten(value: float) -> int:
+    def leads(value: float) -> list[float]:
         weights = Weights(**{term: value})
         mine = segment_score(*best, weights)
-        return sum(segment_score(*other, weights) > mine + 1e-9 for other in given_candidates)
+        return [segment_score(*other, weights) - mine for other in given_candidates]
 
-    assert beaten(weight + more) <= beaten(weight)
+    for before, after in zip(leads(weight), leads(weight + more), strict=True):
+        assert after <= before + 1e-9
 
 
 # Paths

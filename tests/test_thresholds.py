@@ -165,6 +165,12 @@ def test_measuring_nothing() -> None:
         measure([], POPQA)
 
 
-def test_a_worth_off_the_scale() -> None:
-    with pytest.raises(ValueError, match="0 to 1"):
-        calibrate(rows((0.5, True), (0.1, False)), ambiguous_worth=75)
+@pytest.mark.parametrize("worth", [-0.01, 1.01, 75])
+def test_a_worth_off_the_scale(worth: float) -> None:
+    judged = rows((0.5, True), (0.1, False))
+    for called in (
+        lambda: calibrate(judged, ambiguous_worth=worth),
+        lambda: measure(judged, POPQA, ambiguous_worth=worth),
+    ):
+        with pytest.raises(ValueError, match="0 to 1"):
+            called()

@@ -82,7 +82,7 @@ class Tally(BaseCallbackHandler):
 def _told(response: LLMResult) -> tuple[int, int | None, int | None]:
     """Calls, tokens read and tokens written, as the model gives them."""
     generation = response.generations[0][0]
-    calls = max(1, (generation.generation_info or {}).get("requests", 0))
+    calls = (generation.generation_info or {}).get("requests") or 1
     counted = getattr(getattr(generation, "message", None), "usage_metadata", None)
     if counted:
         return calls, counted["input_tokens"], counted["output_tokens"]
