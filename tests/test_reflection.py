@@ -134,10 +134,10 @@ TERMS = ("isrel", "issup", "isuse")
 
 @given(candidates, st.sampled_from(TERMS), st.floats(0, 5), st.floats(0.01, 5))
 @example(
-    [(Critique(isrel=0.5, issup=0, isuse=0), 0), (Critique(isrel=0.5, issup=1e-9, isuse=0), 0)],
+    [(Critique(isrel=0.5, issup=s, isuse=0.5), 0.0) for s in (0.0, 1e-9)],
     "isrel",
     0.0,
-    1.0,
+    0.5,
 )
 def test_raising_a_weight_takes_from_every_lead_over_the_candidate_that_is_best_in_it(
     given_candidates: list[tuple[Critique, float]], term: str, weight: float, more: float

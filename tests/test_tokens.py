@@ -13,8 +13,9 @@ from selfcorrect_rag.models import tokens
 from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded, secretly_named
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
+from tests.conftest import sentencepiece_tokenizer
 
-LETTERS = [*"abcdefghijklmnopqrstuvwxyz .<>/[]", "é"]
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz .<>/[]X\u3000"]
 
 
 def letters(
@@ -92,6 +93,14 @@ def test_what_stands_before_every_text_is_there_and_its_end_is_not(
     (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("b", 0))])
     assert tokenizer.convert_ids_to_tokens(encoded.ids) == [*expected, "b"]
     assert encoded.counts == [len(expected), 1]
+
+
+def test_a_space_before_a_text_is_put_where_its_prompt_begins() -> None:
+    tokenizer = sentencepiece_tokenizer()
+    controlled = ControlledTokenizer(tokenizer)
+    for prompt in (parts(("ab", 0), RETRIEVAL, ("ab", 0)), parts(RETRIEVAL, ("ab", 0), ("c", 0))):
+        whole = "".join(part.text for part in prompt.parts)
+        assert controlled.encode([prompt])[0].ids == tokenizer(whole)["input_ids"]
 
 
 def test_texts_that_stand_together_are_encoded_together() -> None:
@@ -278,6 +287,13 @@ def test_an_unknown_token_that_is_special_is_known_by_its_other_name() -> None:
     assert encoded.ids == tokenizer("aZb")["input_ids"][:-1]
 
 
+def test_added_white_space_keeps_its_name() -> None:
+    tokenizer = letters(more=(AddedToken("  ", normalized=False),))
+    assert "  " not in secretly_named(tokenizer.backend_tokenizer)[1]
+    (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("a  b", 0))])
+    assert tokenizer.convert_ids_to_tokens(encoded.ids) == ["<s>", "a", "  ", "b"]
+
+
 def test_scored_pieces_keep_their_scores() -> None:
     pieces = [("<unk>", 0.0), ("<s>", -1.0), ("a", -2.0), ("b", -3.0)]
     made = Tokenizer(models.Unigram(pieces, unk_id=0))
@@ -289,7 +305,8 @@ def test_scored_pieces_keep_their_scores() -> None:
 
 
 def test_merges_in_one_string_are_read_as_two() -> None:
-    state = json.loads(letters(merges=(("a", "b"), ("<", "s"))).backend_tokenizer.to_str())
+    merges = (("a", "b"), ("\u3000", "\u3000"), ("<", "s"))
+    state = json.loads(letters(merges=merges).backend_tokenizer.to_str())
     state["model"]["merges"] = [" ".join(pair) for pair in state["model"]["merges"]]
 
     class Old:
@@ -299,7 +316,7 @@ def test_merges_in_one_string_are_read_as_two() -> None:
             return json.dumps(state)
 
     copy, _ = secretly_named(Old())  # type: ignore[arg-type]
-    assert json.loads(copy.to_str())["model"]["merges"] == [["a", "b"], ["<", "s"]]
+    assert json.loads(copy.to_str())["model"]["merges"] == list(map(list, merges))
 
 
 # Tokenizers that are refused
@@ -312,6 +329,32 @@ def test_a_slow_tokenizer_is_refused() -> None:
     message = "SlowTokenizer is not a fast tokenizer; save it with a tokenizer.json"
     with pytest.raises(NotAReflectionModel, match=f"^{message}$"):
         ControlledTokenizer(SlowTokenizer())  # type: ignore[arg-type]
+
+
+def test_a_tokenizer_that_splits_a_control_token_is_refused() -> None:
+    tokenizer = letters()
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    for token in state["added_tokens"]:
+        token["single_word"] = token["content"] == PARAGRAPH
+    split = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)))
+    message = f"the tokenizer splits {PARAGRAPH} where words are beside it"
+    with pytest.raises(NotAReflectionModel, match=f"^{message}$"):
+        ControlledTokenizer(split)
+
+
+@pytest.mark.parametrize(("options", "extra"), [({}, "local"), ({"extra": "vllm"}, "vllm")])
+def test_the_extra_that_may_be_missing_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], extra: str
+) -> None:
+    asked = []
+
+    def load(*given: str) -> PreTrainedTokenizerFast:
+        asked.append(given)
+        return letters()
+
+    monkeypatch.setattr(tokens, "load_tokenizer", load)
+    ControlledTokenizer.from_pretrained("some/model", **options)
+    assert asked == [("some/model", extra)]
 
 
 def test_a_vocabulary_without_reflection_tokens_is_refused(tmp_path: Any) -> None:
