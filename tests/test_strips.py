@@ -43,6 +43,7 @@ def test_short_sentences_stay_with_a_neighbour() -> None:
     ("words", "strips"),
     [
         ([5, 6, 6, 6], [[5, 6, 6, 6]]),  # three: the opening goes with the one after it
+        ([5, 6, 6, 6, 6], [[5, 6, 6, 6, 6]]),
         ([6, 6, 6, 6, 6], [[6, 6, 6], [6, 6]]),
         ([6, 5, 6, 6], [[6, 5, 6, 6]]),
         ([6, 6, 6, 5, 6, 6], [[6, 6, 6, 5], [6, 6]]),
