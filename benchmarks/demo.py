@@ -20,7 +20,7 @@ from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import Group
 
 QUESTIONS = 40
-SETTINGS: dict[str, Any] = {"mode": "always", "depth": 1}
+SETTINGS: dict[str, Any] = {"mode": "always", "form": "short"}
 
 
 def main() -> None:

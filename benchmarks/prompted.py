@@ -59,7 +59,7 @@ def main() -> None:
         tutorial = create_tutorial(chat, retriever)
 
         def bounded(limit: int | None) -> Callable[[str], str]:
-            context: Any = {"depth": 1, "max_model_calls": limit}
+            context: Any = {"form": "short", "max_model_calls": limit}
             return lambda question: self_rag.invoke({"question": question}, context=context)[
                 "answer"
             ]

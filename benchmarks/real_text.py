@@ -109,7 +109,7 @@ def above(pairs: Sequence[tuple[bool, bool]]) -> list[float]:
 
 
 def asked_all(name: str, rows: Sequence[Asked], llm: TransformersReflectionLLM) -> list[Outcome]:
-    settings: Any = {"mode": "always", "depth": 1, "segment_tokens": 50}
+    settings: Any = {"mode": "always", "form": "short", "segment_tokens": 50}
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
         index = ChromaIndex(folder)

@@ -43,7 +43,7 @@ from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Segment
 
 PASSAGES, LONG_PASSAGES, BEAMS, DEPTH, TOKENS = 10, 5, 2, 7, 100
-SHORT: Any = {"depth": 1, "segment_tokens": TOKENS}
+SHORT: Any = {"form": "short", "segment_tokens": TOKENS}
 TOKEN: Any = {"max_tokens": 1, "choose": "Retrieve"}
 """Options of a decision that takes one token."""
 LONG: Any = {"mode": "always", "depth": DEPTH, "beam_width": BEAMS, "segment_tokens": TOKENS}

@@ -44,7 +44,7 @@ from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results" / "vllm.json"
 PASSAGES, LONG_PASSAGES, BEAMS, DEPTH, ANSWER_TOKENS = 10, 5, 2, 6, 100
-SHORT: Any = {"depth": 1, "segment_tokens": ANSWER_TOKENS}
+SHORT: Any = {"form": "short", "segment_tokens": ANSWER_TOKENS}
 LONG: Any = {
     "mode": "always",
     "depth": DEPTH,

@@ -12,6 +12,7 @@ from langgraph.types import Command
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.nano import demo_index, load_evaluator, load_generator
 from selfcorrect_rag.search import TavilyWebSearch
+from selfcorrect_rag.sources import source_of, title_of
 
 
 def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = input) -> None:
@@ -22,15 +23,17 @@ def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = in
         web,
         checkpointer=InMemorySaver(),
     )
-    context, thread = {"approve_search": True}, {"configurable": {"thread_id": "1"}}
-    result = graph.invoke({"question": question}, thread, context=context)
+    thread = {"configurable": {"thread_id": "1"}}
+    result = graph.invoke({"question": question}, thread, context={"approve_search": True})
     if "__interrupt__" in result:
         (pause,) = result["__interrupt__"]
         said = approve(f"search {web.name} for {pause.value['query']!r}? (yes, no, other words) ")
-        result = graph.invoke(Command(resume=said), thread, context=context)
+        result = graph.invoke(Command(resume=said), thread)
     print(result["action"], "->", result["cited_answer"])
-    for citation in result["citations"]:
-        print(f"[{citation['number']}] {citation['title']} ({citation['source']})")
+    # This generator reads all knowledge as one passage and points at no piece of it; what a chat
+    # model points at is in result["citations"].
+    for piece in result["knowledge"]:
+        print(f"read: {title_of(piece)} ({source_of(piece)})")
     for note in result["notes"]:
         print(f"note: {note}")
 

@@ -5,11 +5,9 @@ Incorrect rewrites the question and searches the web, Ambiguous does both side b
 recompose_knowledge -> generate.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -18,6 +16,7 @@ from langgraph.types import Checkpointer
 from selfcorrect_rag.crag_state import CRAGInput, CRAGOutput, CRAGState, blank_crag
 from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.nodes.base import Update
 from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import grade_documents
@@ -26,16 +25,19 @@ from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
 from selfcorrect_rag.nodes.refine_strips import refine_strips, select_web_strips
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.rewrite_query import rewrite_query
+from selfcorrect_rag.nodes.web_search import after_search, approval
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.turns import TurnGraph
 
 CRAG = CompiledStateGraph[CRAGState, CRAGSettings, CRAGInput, CRAGOutput]
 
 
 def create_crag(
     llm: Runnable[Any, Any],
-    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    retriever: Retriever,
     evaluator: RetrievalEvaluator,
     web_search: WebSearch,
     *,
@@ -52,7 +54,8 @@ def create_crag(
 
     Args:
         llm: any LangChain LLM or chat model, which writes the answer.
-        retriever: any LangChain retriever, or a function from a query to documents.
+        retriever: any LangChain retriever, or a function from a query to documents; see
+            :data:`~selfcorrect_rag.search.retriever.Retriever`.
         evaluator: what grades documents and strips, such as
             :class:`~selfcorrect_rag.models.T5Evaluator`.
         web_search: such as :class:`~selfcorrect_rag.search.TavilyWebSearch`, or a retriever that
@@ -68,13 +71,15 @@ def create_crag(
         interrupt_after: nodes to pause after.
         name: as shown in traces.
     """
-    settings = settings or CRAGSettings()
-    if not isinstance(retriever, Runnable):
-        retriever = RunnableLambda(retriever)
-    graph = StateGraph(
+    settings = CRAGSettings.of(settings)
+
+    def blank() -> Update:
+        return {**blank_crag(), **approval(settings)}
+
+    graph = TurnGraph(
         CRAGState, context_schema=CRAGSettings, input_schema=CRAGInput, output_schema=CRAGOutput
     )
-    graph.add_node("read_question", read_question(blank_crag))
+    graph.add_node("read_question", read_question(blank))
     asked = add_follow_up(graph, follow_up)
     add_correction(graph, retriever, evaluator, web_search, rewriter, settings, cache)
     graph.add_node("generate", cached(generate(llm, settings), cache, llm, settings))
@@ -93,7 +98,7 @@ def create_crag(
 
 def add_correction(
     graph: StateGraph[Any, Any, Any, Any],
-    retriever: Runnable[str, list[Document]],
+    retriever: Retriever,
     evaluator: RetrievalEvaluator,
     web: WebSearch,
     rewriter: Runnable[Any, Any] | None,
@@ -104,7 +109,7 @@ def add_correction(
 
     They begin at ``retrieve`` and end at ``recompose_knowledge``.
     """
-    graph.add_node("retrieve", retrieve_documents(retriever, settings))
+    graph.add_node("retrieve", retrieve_documents(AnyRetriever(retriever), settings))
     for name, step in (
         ("grade_documents", grade_documents(evaluator, settings)),
         ("refine_strips", refine_strips(evaluator, settings)),
@@ -119,7 +124,7 @@ def add_correction(
     graph.add_edge("retrieve", "grade_documents")
     graph.add_conditional_edges("grade_documents", _by_action, ["refine_strips", "rewrite_query"])
     graph.add_conditional_edges("rewrite_query", _beside_search, ["refine_strips", "web_search"])
-    graph.add_edge("web_search", "select_web_strips")
+    graph.add_conditional_edges("web_search", after_search, ["select_web_strips", "web_search"])
     graph.add_edge("refine_strips", "recompose_knowledge")
     graph.add_edge("select_web_strips", "recompose_knowledge")
 

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from selfcorrect_rag.costs import blank_costs
 from selfcorrect_rag.documents import Documents
-from selfcorrect_rag.state import Input, Output, SelfRAGOutput, SelfRAGState
+from selfcorrect_rag.state import Asked, Input, Output, SelfRAGOutput, SelfRAGState
 from selfcorrect_rag.thresholds import Action
 
 
@@ -26,13 +26,17 @@ class Strip(TypedDict):
     document: int
     """Index into the documents that it was cut from: ``passages``, or ``web_results``."""
     text: str
-    score: float
-    """In [-1, 1]."""
+    score: float | None
+    """In [-1, 1]; None where the evaluator was not asked and all is kept."""
     kept: bool
 
 
+Judged = Literal["relevant", "irrelevant"]
+"""Of a piece of knowledge."""
+
+
 class CRAGInput(Input, total=False):
-    """Give ``question``, or ``messages`` whose last human message is the question."""
+    """Give ``question``, or ``messages`` that end with a human message."""
 
 
 class Correction(TypedDict, total=False):
@@ -57,22 +61,33 @@ class Correction(TypedDict, total=False):
     """Why a search gave nothing; empty where it did, or where there was none."""
     knowledge: Documents
     """What the answer is written from: internal first, then external."""
+    judged: list[Judged | None]
+    """What the evaluator found of each piece of ``knowledge``; None where nothing scored it.
+
+    Irrelevant is what only has scores below the lower threshold, and what was taken although all
+    its strips were dropped.
+    """
 
 
 class CRAGOutput(Correction, Output, total=False):
     """The answer, and everything that led to it."""
 
     cited_answer: str
-    """The answer with ``[n]`` where the model, or we, point at ``knowledge``."""
+    """The answer with ``[n]`` where the model points at a piece of ``knowledge``, from 1."""
 
 
-class CRAGState(CRAGInput, CRAGOutput, total=False):
+class CRAGState(CRAGInput, CRAGOutput, Asked, total=False):
     """The whole state, with what only the nodes need."""
 
     fixed: bool
     """The caller gave the documents."""
     branches: list[Literal["refine", "search"]]
     """What the action, or the settings, ask for."""
+    approval: Literal["none", "wanted", "late"]
+    """Whether a person is asked before the web is: the turn began with it, or a later context did.
+
+    Kept with the thread, so that no other context undoes it.
+    """
 
 
 class SelfCRAGOutput(SelfRAGOutput, CRAGOutput, total=False):
@@ -100,6 +115,7 @@ def blank_crag() -> dict[str, Any]:
         "web_strips": [],
         "web_failure": "",
         "knowledge": [],
+        "judged": [],
         "notes": [],
         **blank_costs(),
     }

@@ -1,12 +1,17 @@
 """Documents in a graph's state, which over a wire arrive as JSON objects."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import inspect
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from langchain_core.documents import Document
 from langgraph.channels import LastValue
+from pydantic import BaseModel
 
 from selfcorrect_rag.errors import NoDocument
+
+EXPECTED = 'a list of Documents, or of {"page_content": "...", "metadata": {"title": "..."}}'
 
 
 class DocumentsValue(LastValue[list[Document]]):
@@ -23,22 +28,53 @@ class DocumentsValue(LastValue[list[Document]]):
 Documents = Annotated[list[Document], DocumentsValue]
 
 
-def as_documents(given: Sequence[Any]) -> list[Document]:
-    """Documents, where some may still be JSON objects with ``page_content``.
+def as_documents(given: object, source: str = "the input") -> list[Document]:
+    """Documents, from any list, tuple or generator of them or of JSON objects.
+
+    Args:
+        given: what came.
+        source: who gave it, for the message.
 
     Raises:
-        NoDocument: one of them is neither.
+        NoDocument: it is something else, or holds something else.
     """
-    return [_document(document, place) for place, document in enumerate(given)]
+    if inspect.isawaitable(given) or isinstance(given, AsyncIterable):
+        if inspect.iscoroutine(given):
+            given.close()  # it would warn that nobody awaited it
+        raise needs_async(source)
+    # A single document, which can be iterated over too, might be a part of what was meant.
+    if isinstance(given, str | bytes | Mapping | BaseModel) or not isinstance(given, Iterable):
+        raise NoDocument(f"{source} gave {_kind(given)}: give {EXPECTED}")
+    return [_document(document, place, source) for place, document in enumerate(given)]
 
 
-def _document(given: Any, place: int) -> Document:
+async def aas_documents(given: object, source: str) -> list[Document]:
+    """:func:`as_documents` of what may also have to be awaited or iterated over asynchronously."""
+    if inspect.isawaitable(given):
+        given = await given
+    if isinstance(given, AsyncIterable):
+        given = [document async for document in given]
+    if isinstance(given, Iterator):  # it may search while it is read
+        given = await asyncio.to_thread(list, given)
+    return as_documents(given, source)
+
+
+def needs_async(source: str) -> NoDocument:
+    """What to raise where ``source`` is async and was called from sync code."""
+    return NoDocument(f"{source} is async: run the graph with ainvoke or astream")
+
+
+def _document(given: Any, place: int, source: str) -> Document:
     if isinstance(given, Document):
         return given
-    text = given.get("page_content") if isinstance(given, Mapping) else None
-    if not isinstance(text, str):
-        raise NoDocument(
-            f"document {place} is none: give a Document, or "
-            '{"page_content": "...", "metadata": {"title": "..."}}'
-        )
-    return Document(text, metadata=given.get("metadata") or {}, id=given.get("id"))
+    fields = given if isinstance(given, Mapping) else {}
+    text, metadata, name = (fields.get(key) for key in ("page_content", "metadata", "id"))
+    if not isinstance(text, str) or not isinstance(metadata, Mapping | None):
+        raise NoDocument(f"{source} gave {_kind(given)} as document {place}: give {EXPECTED}")
+    return Document(text, metadata=dict(metadata or {}), id=None if name is None else str(name))
+
+
+def _kind(given: object) -> str:
+    if isinstance(given, Mapping):
+        return f"a {type(given).__name__} with {', '.join(map(repr, given)) or 'nothing'}"
+    return "None" if given is None else f"a {type(given).__name__}"

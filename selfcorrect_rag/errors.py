@@ -9,12 +9,32 @@ class MissingExtra(SelfCorrectError, ImportError):
     """An optional dependency is not installed."""
 
 
+class BadInput(SelfCorrectError, ValueError):
+    """An input with a key that no graph takes, or with a value of the wrong type."""
+
+
 class NoQuestion(SelfCorrectError, ValueError):
-    """The input holds neither a question nor a human message."""
+    """The input of this turn holds neither a question nor a human message at its end."""
+
+
+class NoCheckpointer(SelfCorrectError, ValueError):
+    """A run that is to pause for a person has nowhere to be kept meanwhile."""
+
+
+class BadSettings(SelfCorrectError, ValueError):
+    """Settings of another graph, a knob that a graph does not have, or a value out of bounds."""
+
+    def __init__(self, reason: str, knob: str = "") -> None:
+        super().__init__(f"{knob}: {reason}" if knob else reason)
+        self.reason, self.knob = reason, knob
 
 
 class NoDocument(SelfCorrectError, ValueError):
-    """Something among the documents of an input that is no document."""
+    """What is no list of documents, in an input or from a retriever or a web search."""
+
+
+class NotARetriever(SelfCorrectError, TypeError):
+    """What neither is a LangChain retriever nor a function from a query to documents."""
 
 
 class PromptTooLong(SelfCorrectError, ValueError):

@@ -5,14 +5,13 @@ retrieval the question goes to write_rationale at once; modes without demonstrat
 retrieval that found nothing, skip choose_demonstrations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
@@ -32,6 +31,8 @@ from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.read_rationale import read_rationale
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.write_rationale import write_rationale
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
+from selfcorrect_rag.turns import TurnGraph
 
 InstructRAG = CompiledStateGraph[
     InstructRAGState, InstructRAGSettings, InstructRAGInput, InstructRAGOutput
@@ -40,7 +41,7 @@ InstructRAG = CompiledStateGraph[
 
 def create_instruct_rag(
     llm: Runnable[Any, Any],
-    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    retriever: Retriever,
     demonstrations: Sequence[Demonstration] = (),
     *,
     embeddings: Embeddings | None = None,
@@ -56,7 +57,8 @@ def create_instruct_rag(
 
     Args:
         llm: any LangChain LLM or chat model, which writes the rationale.
-        retriever: any LangChain retriever, or a function from a query to documents, best first.
+        retriever: any LangChain retriever, or a function from a query to documents, best first;
+            see :data:`~selfcorrect_rag.search.retriever.Retriever`.
         demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``).
         embeddings: for ``selection="nearest"``.
         follow_up: a chat model that rewrites questions of later turns to stand alone, from the
@@ -73,15 +75,13 @@ def create_instruct_rag(
         BadDemonstrations: at a run, where the mode shows demonstrations and those given will not
             do.
     """
-    defaults = settings or InstructRAGSettings()
-    if not isinstance(retriever, Runnable):
-        retriever = RunnableLambda(retriever)
+    defaults = InstructRAGSettings.of(settings)
 
     def blank() -> Update:
         mode = current(defaults).mode or defaults.mode or ("icl" if demonstrations else "instruct")
         return blank_instruct_rag(mode)
 
-    graph = StateGraph(
+    graph = TurnGraph(
         InstructRAGState,
         context_schema=InstructRAGSettings,
         input_schema=InstructRAGInput,
@@ -89,7 +89,7 @@ def create_instruct_rag(
     )
     graph.add_node("read_question", read_question(blank))
     asked = add_follow_up(graph, follow_up)
-    graph.add_node("retrieve", retrieve_documents(retriever, defaults))
+    graph.add_node("retrieve", retrieve_documents(AnyRetriever(retriever), defaults))
     graph.add_node(
         "choose_demonstrations", choose_demonstrations(demonstrations, embeddings, defaults)
     )

@@ -9,6 +9,8 @@ from selfcorrect_rag.settings import Settings, knob
 class InstructRAGSettings(Settings):
     """InstructRAG's knobs; defaults are those of appendix B where it gives one."""
 
+    graph = "InstructRAG"
+
     mode: Mode | None = knob(
         None,
         "How the model is asked: InstructRAG by demonstrations (icl), fine-tuned (ft) or by "

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from selfcorrect_rag.costs import blank_costs
 from selfcorrect_rag.documents import Documents
-from selfcorrect_rag.state import Input, Output
+from selfcorrect_rag.state import Asked, Input, Output
 
 Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
 """What the model is asked. InstructRAG: with demonstrations, fine-tuned, by instruction alone.
@@ -27,7 +27,7 @@ class Demonstration(TypedDict, total=False):
 
 
 class InstructRAGInput(Input, total=False):
-    """Give ``question``, or ``messages`` whose last human message is the question."""
+    """Give ``question``, or ``messages`` that end with a human message."""
 
 
 class InstructRAGOutput(Output, total=False):
@@ -38,7 +38,8 @@ class InstructRAGOutput(Output, total=False):
     useful_documents: list[int]
     """Documents that the rationale uses, as indices into ``passages``, in order of first name.
 
-    There is a citation for each, with the ``number`` that the rationale names it by.
+    There is a citation for each, with the ``number`` that the rationale names it by, unless the
+    answer declines to answer.
     """
     dismissed_documents: list[int]
     """Documents that it names as of no use."""
@@ -52,7 +53,7 @@ class InstructRAGOutput(Output, total=False):
     """Which of ``passages`` was shown as Document [1], [2] and so on."""
 
 
-class InstructRAGState(InstructRAGInput, InstructRAGOutput, total=False):
+class InstructRAGState(InstructRAGInput, InstructRAGOutput, Asked, total=False):
     """The whole state, with what only the nodes need."""
 
     fixed: bool

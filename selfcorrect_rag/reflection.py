@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NotRequired
+from typing import Literal, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -99,7 +99,32 @@ class Weights:
     sequence: float = 1.0
 
 
+class ScoredSegment(NamedTuple):
+    """One segment of a path, as path scores see it."""
+
+    critique: Critique
+    sequence: float | None
+    """p(y_t|x,d,y_<t); None where the model gave none."""
+    retrieved: bool
+    """Whether it was written from a passage retrieved for it. A segment that keeps the passage
+    before, or goes without, is asked for no judgement of one."""
+
+
 PATH_RULES = ("mean", "sum", "product")
+
+
+def is_readable(reflection: Reflection) -> bool:
+    """Whether its log-probabilities say something: none is NaN or infinite, and one is finite.
+
+    Minus infinity is a probability of 0. A retrieval token is read for [Retrieval] against
+    [No Retrieval], so one of these two must be finite.
+    """
+    logprobs = reflection["logprobs"]
+    if any(math.isnan(value) or value == math.inf for value in logprobs.values()):
+        return False
+    is_retrieve = reflection["group"] == Group.RETRIEVE
+    tokens = (RETRIEVAL, NO_RETRIEVAL) if is_retrieve else tuple(logprobs)
+    return any(math.isfinite(logprobs[token]) for token in tokens)
 
 
 def probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
@@ -136,11 +161,15 @@ def critique_score(reflection: Reflection) -> float:
 
 
 def critique(reflections: Iterable[Reflection]) -> Critique:
-    """Score a segment by the first reflection of each critique group; absent stays None."""
+    """Score a segment by the first reflection of each critique group.
+
+    A judgement that is absent, or that :func:`is_readable` does not find readable, is None.
+    """
     scores: dict[str, float] = {}
     for reflection in reflections:
-        if reflection["group"] != Group.RETRIEVE and reflection["group"] not in scores:
-            scores[reflection["group"]] = critique_score(reflection)
+        group = reflection["group"]
+        if group != Group.RETRIEVE and group not in scores and is_readable(reflection):
+            scores[group] = critique_score(reflection)
     return Critique(
         isrel=scores.get(Group.ISREL),
         issup=scores.get(Group.ISSUP),
@@ -153,11 +182,13 @@ def sequence_probability(logprob: float | None, tokens: int) -> float | None:
 
     Args:
         logprob: sum of the log-probabilities of all tokens of the segment; None where the model
-            gave none, and then p is absent too.
+            gave none, and then p is absent too, as it is where this is NaN or infinite.
         tokens: how many there are. The mean keeps long segments from losing by length alone; the
             paper writes a bare p, its code takes this mean.
     """
-    return None if logprob is None else math.exp(logprob / max(tokens, 1))
+    if logprob is None or math.isnan(logprob) or logprob == math.inf:
+        return None
+    return min(math.exp(logprob / max(tokens, 1)), 1.0)  # rounding can lift it above 1
 
 
 def segment_score(scores: Critique, sequence: float | None, weights: Weights) -> float:
@@ -176,40 +207,80 @@ def segment_score(scores: Critique, sequence: float | None, weights: Weights) ->
     )
 
 
-def path_score(
-    segments: Sequence[tuple[Critique, float | None]], weights: Weights, rule: str
-) -> float:
-    """Score a beam of several segments, each a critique and a sequence probability.
+def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> float:
+    """Score a path of several segments.
 
-    The paper scores segments and is silent on how a path adds up. ``mean``, the default, is
-    Eq. 3-4 over the path's means: each term is averaged over the segments in which the model
-    gave it, so that neither length nor a segment without critique (``[Continue to Use
-    Evidence]``) moves the score, and ISUSE, given once, counts once and whole. ``sum`` adds the
-    segment scores: longer paths win. ``product`` multiplies them, as the official code does; it
-    is only meaningful while all are positive. With one segment the three are equal, with none 0.
+    The paper scores segments and does not say how the scores of a path add up. By every rule the
+    candidates for one segment of one path are ordered as Eq. 3-4 order them, except by
+    ``product`` where the product before is not positive.
+
+    ``mean``, the default, is the mean of the segment scores. A segment that was written from no
+    passage of its own (``[Continue to Use Evidence]``, ``[No Retrieval]``) takes the path's means
+    so far for the ISREL and ISSUP that nobody asked for. Segments before the first retrieved one
+    are left out once there is one: all paths of an answer share them. ``sum`` adds the segment
+    scores: longer paths win. ``product`` multiplies them, as the official code does. With one
+    segment the three are equal, with none the score is 0.
 
     Raises:
         ValueError: ``rule`` is none of the three.
     """
     if not segments:
         return 0.0
-    each = [segment_score(scores, sequence, weights) for scores, sequence in segments]
     match rule:
         case "sum":
-            return math.fsum(each)
+            return math.fsum(segment_score(s.critique, s.sequence, weights) for s in segments)
         case "product":
-            return math.prod(each)
+            return math.prod(segment_score(s.critique, s.sequence, weights) for s in segments)
         case "mean":
-            means = Critique(
-                isrel=_mean(scores["isrel"] for scores, _ in segments),
-                issup=_mean(scores["issup"] for scores, _ in segments),
-                isuse=_mean(scores["isuse"] for scores, _ in segments),
-            )
-            return segment_score(means, _mean(p for _, p in segments), weights)
+            each = _averaged(segments, weights)
+            return math.fsum(each) / len(each)
         case _:
             raise ValueError(f"path rule {rule!r} is none of {', '.join(PATH_RULES)}")
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return math.fsum(given) / len(given) if given else None
+def best_path_score(
+    segments: Sequence[ScoredSegment], further: int, weights: Weights, rule: str
+) -> float:
+    """The highest score that a path can have once it ends, at most ``further`` segments on.
+
+    No segment scores above the sum of the weights, and ISUSE, which is given at the end, counts
+    once. A path whose best is no better than a finished one's score need not be continued.
+    """
+    most = weights.sequence + weights.isrel + weights.issup
+    match rule:
+        case "sum":
+            return path_score(segments, weights, rule) + further * most + weights.isuse
+        case "product":
+            before = path_score(segments, weights, rule)
+            if before < 0:  # a negative score to come would turn it
+                return math.inf
+            return before * max(1.0, most) ** (further - 1) * max(1.0, most + weights.isuse)
+        case _:
+            is_judged = any(segment.retrieved for segment in segments)
+            each = _averaged(segments, weights) if is_judged else []
+            return max(
+                (math.fsum(each) + more * most + weights.isuse) / (len(each) + more)
+                for more in range(1, further + 1)
+            )
+
+
+def _averaged(segments: Sequence[ScoredSegment], weights: Weights) -> list[float]:
+    """The segment scores that rule ``mean`` averages."""
+    first = next((i for i, segment in enumerate(segments) if segment.retrieved), 0)
+    isrel: list[float] = []
+    issup: list[float] = []
+    each: list[float] = []
+    for segment in segments[first:]:
+        scores = segment.critique
+        isrel.append(_or_mean(scores["isrel"], isrel, segment.retrieved))
+        issup.append(_or_mean(scores["issup"], issup, segment.retrieved))
+        judged = Critique(isrel=isrel[-1], issup=issup[-1], isuse=scores["isuse"])
+        each.append(segment_score(judged, segment.sequence, weights))
+    return each
+
+
+def _or_mean(score: float | None, before: Sequence[float], retrieved: bool) -> float:
+    """The score, or where it is absent 0 for a retrieved passage and the mean so far for none."""
+    if score is not None:
+        return score
+    return 0.0 if retrieved or not before else math.fsum(before) / len(before)

@@ -5,13 +5,11 @@ read_knowledge -> generate_and_critique -> beam_select -> ... -> write_answer. W
 evidence skips CRAG; later segments read the same knowledge.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
@@ -21,23 +19,27 @@ from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.prompted_llm import reflecting
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.nodes.base import Update
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_knowledge import read_knowledge
 from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.web_search import approval
 from selfcorrect_rag.nodes.write_answer import write_answer
+from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import SelfCRAGSettings
 from selfcorrect_rag.state import blank_self_rag
+from selfcorrect_rag.turns import TurnGraph
 
 SelfCRAG = CompiledStateGraph[SelfCRAGState, SelfCRAGSettings, CRAGInput, SelfCRAGOutput]
 
 
 def create_self_crag(
     llm: ReflectionLLM | Runnable[Any, Any],
-    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    retriever: Retriever,
     evaluator: RetrievalEvaluator,
     web_search: WebSearch,
     *,
@@ -60,16 +62,18 @@ def create_self_crag(
         TypeError: ``llm`` is no LangChain model.
     """
     llm = reflecting(llm)
-    settings = settings or SelfCRAGSettings()
-    if not isinstance(retriever, Runnable):
-        retriever = RunnableLambda(retriever)
-    graph = StateGraph(
+    settings = SelfCRAGSettings.of(settings)
+
+    def blank() -> Update:
+        return {**blank_crag(), **blank_self_rag(), **approval(settings)}
+
+    graph = TurnGraph(
         SelfCRAGState,
         context_schema=SelfCRAGSettings,
         input_schema=CRAGInput,
         output_schema=SelfCRAGOutput,
     )
-    graph.add_node("read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}))
+    graph.add_node("read_question", read_question(blank))
     asked = add_follow_up(graph, follow_up)
     graph.add_node(
         "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)

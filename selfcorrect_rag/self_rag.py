@@ -1,16 +1,15 @@
 """Self-RAG (Algorithm 1) as a graph.
 
 read_question -> decide_retrieval -> retrieve -> generate_and_critique -> beam_select -> ...
--> write_answer. Each turn of the loop writes one segment on every beam; short form is depth 1.
+-> write_answer. Each turn of the loop writes one segment on every beam; in short form there is one
+turn, and a segment is a whole answer.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
@@ -24,6 +23,7 @@ from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.write_answer import write_answer
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import (
     SelfRAGInput,
@@ -31,13 +31,14 @@ from selfcorrect_rag.state import (
     SelfRAGState,
     blank_self_rag,
 )
+from selfcorrect_rag.turns import TurnGraph
 
 SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRAGOutput]
 
 
 def create_self_rag(
     llm: ReflectionLLM | Runnable[Any, Any],
-    retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
+    retriever: Retriever,
     *,
     follow_up: Runnable[Any, Any] | None = None,
     settings: SelfRAGSettings | None = None,
@@ -53,7 +54,8 @@ def create_self_rag(
         llm: a model that reflects, e.g.
             :class:`~selfcorrect_rag.models.TransformersReflectionLLM`. Any other chat model or LLM
             is wrapped (:class:`~selfcorrect_rag.models.PromptedReflectionLLM`), and notes say so.
-        retriever: any LangChain retriever, or a function from a query to documents.
+        retriever: any LangChain retriever, or a function from a query to documents; see
+            :data:`~selfcorrect_rag.search.retriever.Retriever`.
         follow_up: a chat model that rewrites questions of later turns to stand alone, from the
             ``messages`` before them; None answers each as it is.
         settings: defaults for every run; ``context=`` overrides them knob by knob.
@@ -73,10 +75,8 @@ def create_self_rag(
         TypeError: ``llm`` is no LangChain model.
     """
     llm = reflecting(llm)
-    settings = settings or SelfRAGSettings()
-    if not isinstance(retriever, Runnable):
-        retriever = RunnableLambda(retriever)
-    graph = StateGraph(
+    settings = SelfRAGSettings.of(settings)
+    graph = TurnGraph(
         SelfRAGState,
         context_schema=SelfRAGSettings,
         input_schema=SelfRAGInput,
@@ -87,7 +87,7 @@ def create_self_rag(
     graph.add_node(
         "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
     )
-    graph.add_node("retrieve", retrieve(retriever, settings))
+    graph.add_node("retrieve", retrieve(AnyRetriever(retriever), settings))
     graph.add_node(
         "generate_and_critique", cached(generate_and_critique(llm, settings), cache, llm, settings)
     )

@@ -1,11 +1,13 @@
 """The knobs of one run, passed as LangGraph context."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selfcorrect_rag.controls import add_controls
+from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.reflection import TOKENS, Group, Weights
 from selfcorrect_rag.thresholds import Thresholds
 
@@ -21,9 +23,16 @@ def knob(default: Any, description: str, *nodes: str, ge: Any = None, le: Any = 
 
 
 class Settings(BaseModel):
-    """What the knobs of all graphs share."""
+    """What the knobs of all graphs share.
+
+    Raises:
+        BadSettings: a knob that the graph does not have, or a value out of its bounds.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=add_controls)
+
+    graph: ClassVar[str] = "every graph"
+    """Whose settings they are, as messages call it."""
 
     max_model_calls: int | None = knob(
         None,
@@ -38,30 +47,94 @@ class Settings(BaseModel):
         le=100_000_000,
     )
 
+    def __init__(self, **knobs: Any) -> None:
+        """The knobs that are given, and the defaults of the rest."""
+        self._refuse_unknown(knobs)
+        try:
+            super().__init__(**knobs)
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = first["msg"].removeprefix("Value error, ")
+            name = str(first["loc"][0]) if first["loc"] else ""
+            raise BadSettings(reason, name) from error
+
     @property
     def is_limited(self) -> bool:
         """Whether something bounds what a question costs."""
         return self.max_model_calls is not None or self.max_tokens is not None
 
-    def merged(self, context: object) -> Self:
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """Settings of this graph from what a factory was given; None is the defaults.
+
+        Raises:
+            BadSettings: they are another graph's; see :meth:`merged`.
+        """
+        return cls(**cls._taken(given, nested=False))
+
+    def merged(self, context: object, *, nested: bool) -> Self:
         """These settings with what a run's context sets on top.
 
-        A context may be None, a dict (perhaps a parent graph's, with keys of its own), settings of
-        this kind, or somebody else's object, which says nothing about us.
+        Args:
+            context: None, a dict of knobs, settings of this graph or of one that is made of it
+                (Self-CRAG's are CRAG's and Self-RAG's too). Where the graph is nested it may also
+                be the parent's: an object of its own says nothing, and keys of its own are left.
+            nested: whether the graph runs inside another, which it shares the context with.
+
+        Raises:
+            BadSettings: the context is settings of another graph. Where the graph is not nested:
+                it is no settings at all, or it sets what the graph does not have.
         """
-        if isinstance(context, type(self)):
-            own_names = context.model_fields_set & type(self).model_fields.keys()
-            given = {name: getattr(context, name) for name in own_names}
-        elif isinstance(context, Mapping):
-            given = {k: v for k, v in context.items() if k in type(self).model_fields}
-        else:
+        taken = self._taken(context, nested=nested)
+        if not taken:
             return self
         own = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**{**own, **given})
+        return type(self)(**{**own, **taken})
+
+    @classmethod
+    def _taken(cls, given: object, *, nested: bool) -> dict[str, Any]:
+        """What ``given`` sets of this graph."""
+        if isinstance(given, Settings):
+            if not (isinstance(given, cls) or issubclass(cls, type(given))):
+                raise BadSettings(
+                    f"{type(given).__name__} is for {given.graph}, and this is {cls.graph}: give "
+                    f"{cls.__name__}, or a dict of some of its knobs"
+                )
+            knobs = {name: getattr(given, name) for name in given.model_fields_set}
+            foreign = _names_of_graphs(type(given))
+        elif isinstance(given, Mapping):
+            knobs, foreign = dict(given), set(given)
+        elif given is None or nested:
+            return {}
+        else:
+            raise BadSettings(
+                f"{type(given).__name__} holds no settings of {cls.graph}: give {cls.__name__}, or "
+                "a dict of some of its knobs"
+            )
+        if not nested:
+            cls._refuse_unknown(name for name in knobs if name in foreign)
+        return {name: value for name, value in knobs.items() if name in cls.model_fields}
+
+    @classmethod
+    def _refuse_unknown(cls, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in cls.model_fields:
+                known = list(cls.model_fields)
+                near = difflib.get_close_matches(str(name), known, n=1)
+                meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+                raise BadSettings(f"{cls.graph} has no such knob; {meant}", str(name))
+
+
+def _names_of_graphs(kind: type[Settings]) -> set[str]:
+    """The knobs of ``kind`` that are some graph's; what a subclass adds is its author's."""
+    ours = (c for c in kind.__mro__ if issubclass(c, Settings) and "graph" in vars(c))
+    return {name for c in ours for name in c.model_fields}
 
 
 class SelfRAGSettings(Settings):
     """Self-RAG's inference-time knobs; defaults are those of section 4.3 where it gives one."""
+
+    graph = "Self-RAG"
 
     mode: Literal["adaptive", "always", "never"] = knob(
         "adaptive",
@@ -72,7 +145,7 @@ class SelfRAGSettings(Settings):
     threshold: float | None = knob(
         0.2,
         "Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; null "
-        "retrieves when the model's own choice is [Retrieval].",
+        "retrieves when [Retrieval] is the likelier.",
         "decide_retrieval",
         "generate_and_critique",
         ge=0,
@@ -88,12 +161,18 @@ class SelfRAGSettings(Settings):
     beam_width: int = knob(
         2, "Partial answers kept after each segment.", "beam_select", ge=1, le=32
     )
-    depth: int = knob(
-        7, "Most segments of an answer; 1 is the paper's short form.", "beam_select", ge=1, le=64
+    form: Literal["long", "short"] = knob(
+        "long",
+        "long: an answer of several segments, each with its own evidence; short: one whole answer"
+        " for each passage, written past retrieval tokens to its end (the paper's short form, which"
+        " closed sets take).",
+        "generate_and_critique",
     )
+    depth: int = knob(7, "Most segments of an answer in long form.", "beam_select", ge=1, le=64)
     segment_tokens: int = knob(
         100,
-        "Most tokens of a segment (the paper: 100; 50 for closed sets; 200 for bios).",
+        "Most tokens of a segment, or of an answer in short form (the paper: 100; 50 for closed "
+        "sets; 200 for bios).",
         "decide_retrieval",
         "generate_and_critique",
         "beam_select",
@@ -102,22 +181,34 @@ class SelfRAGSettings(Settings):
         le=4096,
     )
     weight_isrel: float = knob(
-        1.0, "Weight of the passage being relevant.", "generate_and_critique", ge=0, le=100
+        1.0,
+        "Weight of the passage being relevant.",
+        "generate_and_critique",
+        "beam_select",
+        ge=0,
+        le=100,
     )
     weight_issup: float = knob(
         1.0,
         "Weight of the segment being supported by its passage.",
         "generate_and_critique",
+        "beam_select",
         ge=0,
         le=100,
     )
     weight_isuse: float = knob(
-        0.5, "Weight of the answer being useful.", "generate_and_critique", ge=0, le=100
+        0.5,
+        "Weight of the answer being useful.",
+        "generate_and_critique",
+        "beam_select",
+        ge=0,
+        le=100,
     )
     weight_sequence: float = knob(
         1.0,
         "Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
         "generate_and_critique",
+        "beam_select",
         ge=0,
         le=100,
     )
@@ -125,6 +216,7 @@ class SelfRAGSettings(Settings):
         "mean",
         "How segment scores make a path's score; product is the official code's.",
         "generate_and_critique",
+        "beam_select",
     )
     hard_constraints: tuple[str, ...] = knob(
         (),
@@ -140,11 +232,16 @@ class SelfRAGSettings(Settings):
         le=1,
     )
     closed_set: bool = knob(
-        False, "Sum scores by answer and choose the best answer, with depth 1.", "beam_select"
+        False,
+        "Sum scores by answer and choose the best answer, in short form.",
+        "generate_and_critique",
+        "beam_select",
+        "write_answer",
     )
     options: tuple[str, ...] = knob(
         (),
         "The answers allowed in a closed set; implies closed_set.",
+        "generate_and_critique",
         "beam_select",
         "write_answer",
     )
@@ -173,9 +270,16 @@ class SelfRAGSettings(Settings):
         """Whether answers are summed (section 3.3, closed-set tasks)."""
         return self.closed_set or bool(self.options)
 
+    @property
+    def short(self) -> bool:
+        """Whether each candidate is a whole answer."""
+        return self.form == "short" or self.closed
+
 
 class CRAGSettings(Settings):
     """CRAG's knobs; defaults are those of appendix B.2 where it gives one."""
+
+    graph = "CRAG"
 
     passages: int = knob(
         10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100
@@ -238,7 +342,9 @@ class CRAGSettings(Settings):
     web_results: int = knob(5, "Pages taken from a web search.", "web_search", ge=1, le=50)
     approve_search: bool = knob(
         False,
-        "Pause before a web search until a person says yes, no, or another query.",
+        "Pause before a web search until a person says yes, no, or another query. Once a turn has "
+        "begun with it, no later context takes it back.",
+        "read_question",
         "web_search",
     )
     instruction: str | None = knob(None, "Task instruction put before the question.", "generate")
@@ -247,16 +353,20 @@ class CRAGSettings(Settings):
         """Those of a run, where ``own`` are the evaluator's.
 
         Raises:
-            ValueError: together they are none, as where the lower is above the upper.
+            BadSettings: together they are none, as where the lower is above the upper.
         """
-        return Thresholds(
-            upper=own.upper if self.upper is None else self.upper,
-            lower=own.lower if self.lower is None else self.lower,
-        )
+        upper = own.upper if self.upper is None else self.upper
+        lower = own.lower if self.lower is None else self.lower
+        try:
+            return Thresholds(upper=upper, lower=lower)
+        except ValueError as error:
+            raise BadSettings(str(error)) from error
 
 
 class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
     """The knobs of both, and how CRAG's knowledge becomes Self-RAG's passages."""
+
+    graph = "Self-CRAG"
 
     passages: int = knob(
         10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100

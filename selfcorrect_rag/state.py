@@ -89,7 +89,9 @@ class Beam(TypedDict):
     segments: list[Candidate]
     score: float
     next: Step | None
-    """None where the beam has finished."""
+    """None where the beam has ended."""
+    cut: str | None
+    """Why it ended before the model finished it; None where that did not happen."""
     retrieved: list[int]
     """The passages that its next segment may read, best first."""
 
@@ -105,26 +107,49 @@ class Decision(TypedDict):
 
 
 class Citation(TypedDict):
-    """A passage that the answer rests on."""
+    """A text that a part of the answer was written from, and that was judged relevant."""
 
     number: int
     """As printed in the answer, from 1."""
     passage: int
     """Index into ``passages``; of CRAG and Self-CRAG, into ``knowledge``."""
     title: str
+    """On one line, of at most 200 characters."""
     source: str
+    """An http, https or file address, or the path of a file; empty where it is anything else."""
     text: str
     segments: list[int]
     """Which segments of the answer were generated from it."""
 
 
 class Input(TypedDict, total=False):
-    """Give ``question``, or ``messages`` whose last human message is the question."""
+    """Give ``question``, or ``messages`` that end with a human message."""
 
     question: str
     messages: Annotated[list[AnyMessage], add_messages]
     documents: Annotated[list[Document], EphemeralValue]
     """Documents fixed by the caller for this turn, best first: nothing is retrieved."""
+
+
+class Turn(TypedDict):
+    """What the input of one turn asks, apart from what its thread holds."""
+
+    question: str
+    by_message: bool
+    """The last message asks, and is to be answered with one."""
+    message_id: str | None
+    """The id that this message came with; None where it came without or where none asks."""
+
+
+class Asked(TypedDict, total=False):
+    """How the turn was asked; the same for every graph."""
+
+    turn: Annotated[Turn, EphemeralValue]
+    """Written at ``__start__``, read by ``read_question``, and gone after it."""
+    asked_by: str | None
+    """The id of the message that asked, empty if it has none; None where ``question`` did."""
+    reply_id: str
+    """The id of the message that the answer is streamed as."""
 
 
 class Output(CostedOutput, total=False):
@@ -143,7 +168,7 @@ class Output(CostedOutput, total=False):
 
 
 class SelfRAGInput(Input, total=False):
-    """Give ``question``, or ``messages`` whose last human message is the question."""
+    """Give ``question``, or ``messages`` that end with a human message."""
 
 
 class SelfRAGOutput(Output, total=False):
@@ -165,7 +190,7 @@ class SelfRAGOutput(Output, total=False):
     usage: Usage
 
 
-class SelfRAGState(SelfRAGInput, SelfRAGOutput, total=False):
+class SelfRAGState(SelfRAGInput, SelfRAGOutput, Asked, total=False):
     """The whole state, with what only the nodes need."""
 
     fixed: bool

@@ -73,12 +73,13 @@ def keep(strips: Sequence[Strip], above: float, most: int) -> list[Strip]:
 
     The best are kept; ties go to the earlier one. A text that occurs twice is kept once.
     """
-    ranked = sorted(range(len(strips)), key=lambda i: (-strips[i]["score"], i))
+    scores = {i: s["score"] for i, s in enumerate(strips) if s["score"] is not None}
+    ranked = sorted(scores, key=lambda i: (-scores[i], i))
     kept: set[int] = set()
     texts: set[str] = set()
     for i in ranked:
         text = re.sub(r"\W+", " ", strips[i]["text"].lower()).strip()
-        if len(kept) < most and strips[i]["score"] > above and text not in texts:
+        if len(kept) < most and scores[i] > above and text not in texts:
             kept.add(i)
             texts.add(text)
     return [{**strip, "kept": i in kept} for i, strip in enumerate(strips)]

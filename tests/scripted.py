@@ -58,6 +58,8 @@ class ScriptedReflectionLLM(ReflectionLLM):
     write: Callable[[str], Segment]
     retrieval: float = 0.9
     """P(Retrieval) of the first decision; the rest is P(No Retrieval)."""
+    decision: dict[str, float] | None = None
+    """The probabilities of the first decision, where more is to be said of them."""
     _calls: list[list[Prompt]] = PrivateAttr(default_factory=list)
     _options: list[dict[str, Any]] = PrivateAttr(default_factory=list)
 
@@ -74,8 +76,8 @@ class ScriptedReflectionLLM(ReflectionLLM):
         self._calls.append(list(prompts))
         self._options.append(options)
         if options.get("choose"):
-            decision = {"[Retrieval]": self.retrieval, "[No Retrieval]": 1 - self.retrieval}
-            chosen = segment("", decision, tokens=1, finish_reason="length")
+            pair = {"[Retrieval]": self.retrieval, "[No Retrieval]": 1 - self.retrieval}
+            chosen = segment("", self.decision or pair, tokens=1, finish_reason="length")
             return [chosen for _ in prompts]
         return [self.write("".join(part.text for part in p.parts)) for p in prompts]
 

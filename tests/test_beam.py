@@ -1,13 +1,26 @@
 """The segment beam: long answers, several paths, closed sets."""
 
+import asyncio
+import itertools
 import math
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.nodes.beam_select import closed_answer
+from selfcorrect_rag.reflection import (
+    Reflection,
+    ScoredSegment,
+    Weights,
+    critique,
+    path_score,
+    sequence_probability,
+)
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
     FULL,
@@ -18,6 +31,7 @@ from tests.scripted import (
     ScriptedReflectionLLM,
     document,
     passage_of,
+    reflection,
     segment,
 )
 
@@ -122,18 +136,96 @@ def test_citations_follow_the_passage_that_was_read() -> None:
     assert [c["title"] for c in result["citations"]] == ["Early", "Later"]
 
 
-def test_a_finished_beam_competes_to_the_end() -> None:
-    """The short answer is finished at once; the long one only gets worse."""
+def short_or_long(first: dict[str, float], later: dict[str, float]) -> Any:
+    """A finished answer from A (score 2.9), or one of four segments from B."""
 
     def write(prompt: str) -> Segment:
-        if passage_of(prompt) == "A" and prompt.count("<paragraph>") == 1:
+        number = prompt.count("<paragraph>")
+        if number == 1 and passage_of(prompt) == "A":
             return segment("Short and right.", RELEVANT, FULL, USEFUL)
-        going = {"next": AGAIN} if prompt.count("<paragraph>") < 4 else {}
-        return segment("Long.", {"[Relevant]": 0.5, "[Irrelevant]": 0.5}, NONE, **going)
+        going = {"next": AGAIN} if number < 4 else {}
+        return segment(f"Long {number}.", first if number == 1 else later, FULL, **going)
 
-    result, llm = ask(write, A, B, depth=4)
-    assert len(llm.calls) == 5, "the unfinished beam was followed to the end"
+    return write
+
+
+def test_a_finished_answer_takes_no_place_of_one_that_becomes_better() -> None:
+    """With a beam of one, the long answer is followed although a better one is finished."""
+    write = short_or_long({"[Relevant]": 0.5, "[Irrelevant]": 0.5}, {"[Relevant]": 1.0})
+
+    def certain(prompt: str) -> Segment:
+        written = write(prompt)
+        is_later = written["text"] in ("Long 2.", "Long 3.", "Long 4.")
+        return {**written, "logprob": 0.0} if is_later else written
+
+    result, llm = ask(certain, A, B, beam_width=1, weight_isuse=0.1)
+    # 2.0, 3.0, 3.0, 3.0 against 2.5 of the finished one
+    assert result["answer"] == "Long 1. Long 2. Long 3. Long 4."
+    assert result["score"] == pytest.approx(2.75)
+    assert len(llm.calls) == 5
+
+
+def test_what_cannot_become_better_than_a_finished_answer_is_not_continued() -> None:
+    write = short_or_long({"[Relevant]": 0.5, "[Irrelevant]": 0.5}, {"[Relevant]": 1.0})
+    result, llm = ask(write, A, B, depth=2)  # at best (2.0 + 3.5) / 2 against 2.9
     assert result["answer"] == "Short and right."
+    assert len(llm.calls) == 2
+    assert result["notes"] == [], "nothing of the answer was cut"
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> tuple[dict[tuple[str, ...], Segment], int]:
+    """A segment for each path of up to ``depth`` passages out of A and B."""
+    depth = draw(st.integers(1, 3))
+    written = {}
+    for path in (p for n in range(1, depth + 1) for p in itertools.product("AB", repeat=n)):
+        relevant, full, p = (draw(st.integers(0, 20)) / 20 for _ in range(3))
+        judged = [
+            {"[Relevant]": relevant, "[Irrelevant]": 1 - relevant},
+            {"[Fully supported]": full, "[No support / Contradictory]": 1 - full},
+        ]
+        is_last = draw(st.booleans())
+        useful = {f"[Utility:{draw(st.integers(1, 5))}]": 1.0}
+        going: Any = {} if is_last else {"next": AGAIN}
+        written[path] = segment(
+            f"{''.join(path)}.",
+            *judged,
+            *([useful] if is_last else []),
+            mean_logprob=math.log(max(p, 0.01)),
+            **going,
+        )
+    return written, depth
+
+
+@given(forests(), st.sampled_from(("mean", "sum", "product")))
+@hypothesis.settings(max_examples=60, deadline=None)
+def test_a_wide_beam_finds_the_best_of_all_paths(
+    forest: tuple[dict[tuple[str, ...], Segment], int], rule: str
+) -> None:
+    """Nothing is lost by not continuing what cannot win, and by the places of finished ones."""
+    written, depth = forest
+
+    def write(prompt: str) -> Segment:
+        passages = prompt.split("<paragraph>")[1:]
+        return written[tuple(passage[0] for passage in passages)]
+
+    def scores(path: tuple[str, ...]) -> list[ScoredSegment]:
+        steps = [written[path[: n + 1]] for n in range(len(path))]
+        return [
+            ScoredSegment(
+                critique(s["reflections"]), sequence_probability(s["logprob"], s["tokens"]), True
+            )
+            for s in steps
+        ]
+
+    def ends(path: tuple[str, ...]) -> bool:
+        parents = [path[:n] for n in range(1, len(path))]
+        is_reached = all(written[p]["next"] is not None for p in parents)
+        return is_reached and (written[path]["next"] is None or len(path) == depth)
+
+    best = max(path_score(scores(p), Weights(), rule) for p in written if ends(p))
+    result, _ = ask(write, A, B, beam_width=32, depth=depth, path_rule=rule)
+    assert result["score"] == pytest.approx(best)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -170,7 +262,7 @@ def test_paths_are_compared_by_the_rule_that_is_chosen() -> None:
     assert product["score"] == pytest.approx(2.0**3)
 
 
-def test_a_path_all_of_whose_continuations_break_a_constraint_ends_where_it_is() -> None:
+def test_a_path_all_of_whose_continuations_break_a_constraint_ends_with_a_note() -> None:
     def write(prompt: str) -> Segment:
         if prompt.count("<paragraph>") == 1:
             return segment("Right.", RELEVANT, FULL, next=AGAIN)
@@ -179,6 +271,66 @@ def test_a_path_all_of_whose_continuations_break_a_constraint_ends_where_it_is()
     result, _ = ask(write, A, hard_constraints=["[No support / Contradictory]"])
     assert result["answer"] == "Right."
     assert result["constraints_met"]
+    assert result["notes"] == [
+        "the answer ends after segment 1: all candidates for the next dropped "
+        "(hard constraint [No support / Contradictory])"
+    ]
+
+
+def test_a_note_on_what_was_cut_is_about_the_answer_that_is_given() -> None:
+    def write(prompt: str) -> Segment:
+        if passage_of(prompt) == "A":
+            return segment("Right.", RELEVANT, FULL, USEFUL)
+        return segment("Going on.", IRRELEVANT, NONE, next=AGAIN)
+
+    result, _ = ask(write, A, B, depth=1)
+    assert result["answer"] == "Right."
+    assert result["notes"] == []
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda s: {**s, "logprob": NAN},
+        lambda s: {**s, "logprob": math.inf},
+        lambda s: {**s, "reflections": [spoilt(s["reflections"][0]), *s["reflections"][1:]]},
+        lambda s: {**s, "reflections": [*s["reflections"][:-1], spoilt(s["reflections"][-1])]},
+        lambda s: {**s, "next": spoilt(reflection(AGAIN)), "finish_reason": "retrieval"},
+    ],
+    ids=["sequence", "infinite", "isrel", "isuse", "next"],
+)
+@pytest.mark.parametrize("context", [{}, {"path_rule": "sum"}, {"closed_set": True}], ids=str)
+@pytest.mark.parametrize("spoilt_title", ["A", "B"])
+def test_log_probabilities_that_are_no_numbers_never_win(
+    spoil: Any, context: dict[str, Any], spoilt_title: str
+) -> None:
+    def write(prompt: str) -> Segment:
+        if passage_of(prompt) == spoilt_title:
+            return spoil(segment("Spoilt.", RELEVANT, FULL, USEFUL))
+        return segment("Sound.", IRRELEVANT, NONE)
+
+    result, _ = ask(write, A, B, **context)
+    assert result["answer"].lower().startswith("sound")
+    broken = next(c for c in result["candidates"] if c["text"] == "Spoilt.")
+    assert broken["dropped"] == "log-probabilities that are not numbers"
+    assert all(math.isfinite(c["path_score"]) for c in result["candidates"])
+
+
+def test_nothing_but_log_probabilities_that_are_no_numbers_is_answered_with_a_note() -> None:
+    def write(prompt: str) -> Segment:
+        return {**segment("Spoilt.", RELEVANT, FULL), "logprob": NAN}
+
+    result, _ = ask(write, A, B)
+    assert result["answer"] == "Spoilt."
+    assert "not numbers" in result["notes"][0]
+    assert result["constraints_met"], "no constraint was set"
+
+
+def spoilt(given: Reflection) -> Reflection:
+    return {**given, "logprobs": dict.fromkeys(given["logprobs"], NAN)}
 
 
 def test_a_late_failure_of_the_retriever_loses_nothing() -> None:
@@ -234,6 +386,39 @@ def test_no_candidate_gives_an_option() -> None:
     result, _ = ask(lambda prompt: segment("Perhaps.", RELEVANT), A, options=["yes", "no"])
     assert result["answer"] == "Perhaps."
     assert "none of the options" in result["notes"][0] or "no candidate" in result["notes"][0]
+
+
+def test_candidates_that_name_no_option_are_left_out_of_the_sum_and_counted() -> None:
+    said = {"A": "yes", "B": "Perhaps.", "C": "Yes."}
+
+    def write(prompt: str) -> Segment:
+        return segment(said[passage_of(prompt)], RELEVANT, mean_logprob=math.log(0.1))
+
+    result, _ = ask(write, A, B, document("C"), options=["yes", "no"])
+    assert result["options"] == {"yes": pytest.approx(2.0)}
+    assert result["notes"] == [
+        "1 of 3 candidates name none of the options: they do not count",
+    ]
+
+
+@pytest.mark.parametrize("run", ["invoke", "stream", "astream"])
+def test_the_reply_to_a_closed_question_says_what_the_answer_says(run: str) -> None:
+    llm = ScriptedReflectionLLM(write=lambda _: segment("(B) it is a metal", RELEVANT, FULL))
+    graph = create_self_rag(llm, lambda _: [A])
+    asked: Any = {"messages": [("human", "Which?")]}
+    context: Any = {"options": ["A", "B"]}
+    result = graph.invoke(asked, context=context)
+    assert result["answer"] == "B"
+    assert result["cited_answer"] == result["messages"][-1].content == "B [1]"
+
+    async def chunks() -> list[Any]:
+        stream = graph.astream(asked, context=context, stream_mode="messages")
+        return [chunk async for chunk in stream]
+
+    if run != "invoke":
+        stream = graph.stream(asked, context=context, stream_mode="messages")
+        streamed = asyncio.run(chunks()) if run == "astream" else list(stream)
+        assert "".join(message.content for message, _ in streamed) == "B [1]"
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """Results of nodes kept in a cache: hits, misses, and what must never be taken from there."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
+from langchain_core.runnables import ConfigurableField
 from langgraph.cache.base import BaseCache
 from langgraph.cache.memory import InMemoryCache
 from langgraph.cache.sqlite import SqliteCache
@@ -15,9 +18,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.costs import total
+from selfcorrect_rag.models import ChatEvaluator, RetrievalEvaluator, T5Evaluator
+from selfcorrect_rag.nano import load_evaluator
 from selfcorrect_rag.state import Segment
+from selfcorrect_rag.thresholds import Thresholds
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+from tests.tiny_evaluators import make as make_t5
+from tests.tiny_evaluators import t5, t5_tokenizer
 
 PASSAGES = [document("Gold"), document("Vague")]
 QUESTION: Any = {"question": "Who wrote it?"}
@@ -184,6 +192,85 @@ def test_models_are_told_apart() -> None:
     for stop in ("a", "b", "a"):
         create_instruct_rag(bound.bind(stop=[stop]), retriever, cache=cache).invoke(QUESTION)
     assert len(bound.asked) == 2
+
+
+EVALUATORS: dict[str, Callable[[], RetrievalEvaluator]] = {
+    "a user's own": WordEvaluator,
+    "T5": make_t5,
+    "chat model": lambda: ChatEvaluator(CountingChatModel(responses=["yes"])),
+    "cross-encoder": load_evaluator,
+}
+
+
+@pytest.mark.parametrize("made", EVALUATORS.values(), ids=EVALUATORS)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_every_evaluator_is_known_to_graphs_that_are_made_later(
+    made: Callable[[], RetrievalEvaluator], is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator, cache = made(), InMemoryCache()
+    asked = []
+    sync, asynchronous = evaluator.score, evaluator.ascore
+
+    def score(*given: Any) -> list[float]:
+        asked.append(given)
+        return sync(*given)
+
+    async def ascore(*given: Any) -> list[float]:
+        asked.append(given)
+        return await asynchronous(*given)
+
+    monkeypatch.setattr(evaluator, "score", score)
+    monkeypatch.setattr(evaluator, "ascore", ascore)
+    counts, results = [], []
+    for _ in range(4):
+        graph = create_crag(
+            CountingChatModel(), retriever, evaluator, PagesWebSearch(), cache=cache
+        )
+        result = asyncio.run(graph.ainvoke(QUESTION)) if is_async else graph.invoke(QUESTION)
+        results.append(uncosted(result))
+        counts.append(len(asked))
+    assert counts[0] > 0
+    assert counts == counts[:1] * 4
+    assert results == results[:1] * 4
+
+
+def test_evaluators_are_told_apart() -> None:
+    """By their weights, though both have the same default name."""
+    cache: BaseCache[Any] = InMemoryCache()
+
+    def scores(change: float, **options: Any) -> list[float]:
+        model = t5()
+        with torch.no_grad():
+            model.classification_head.out_proj.weight += change
+        evaluator = T5Evaluator.from_model(model, t5_tokenizer(), **options)
+        graph = create_crag(
+            CountingChatModel(), retriever, evaluator, PagesWebSearch(), cache=cache
+        )
+        return [grade["score"] for grade in graph.invoke(QUESTION)["grades"]]
+
+    assert scores(0.0) == scores(0.0) != scores(0.1)
+
+
+def test_thresholds_that_are_changed_decide_anew() -> None:
+    evaluator = WordEvaluator()
+    graph = create_crag(
+        CountingChatModel(), retriever, evaluator, PagesWebSearch(), cache=InMemoryCache()
+    )
+    actions = []
+    for upper in (0.5, 0.95, 0.5):
+        evaluator.thresholds = Thresholds(upper=upper, lower=-0.5)
+        actions.append(graph.invoke(QUESTION)["action"])
+    assert actions == ["correct", "ambiguous", "correct"]
+
+
+def test_a_model_that_a_run_configures_is_asked_for_each_configuration() -> None:
+    configurable = CountingChatModel().configurable_fields(responses=ConfigurableField(id="says"))
+    graph = create_instruct_rag(configurable, retriever, cache=InMemoryCache())
+    answers = [
+        graph.invoke(QUESTION, {"configurable": {"says": [text], "thread_id": thread}})["answer"]
+        for text, thread in (("Eliot.", "1"), ("Austen.", "1"), ("Eliot.", "2"))
+    ]
+    assert answers == ["Eliot.", "Austen.", "Eliot."]
 
 
 @pytest.mark.parametrize("store", [lambda p: InMemoryCache(), lambda p: SqliteCache(path=str(p))])

@@ -35,7 +35,7 @@ def recording(kind: type[Any], **knobs: Any) -> Any:
                     READ[name].add(get_config()["metadata"]["langgraph_node"])
             return super().__getattribute__(name)
 
-        def merged(self, context: object) -> Any:
+        def merged(self, context: object, *, nested: bool) -> Any:
             return self
 
     return Recording(**knobs)
@@ -69,8 +69,11 @@ BUILDS = {
 
 
 @pytest.mark.parametrize("kind", BUILDS, ids=lambda kind: kind.__name__)
-def test_a_knob_names_the_nodes_that_read_it(kind: type[Any]) -> None:
+def test_a_knob_names_the_nodes_that_read_it(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     READ.clear()
+    monkeypatch.setattr(kind, "of", lambda given: given)  # which would make plain settings of them
     graph = BUILDS[kind](recording(kind))
     graph.invoke({"question": "Who wrote Emma?"})
     if "options" in kind.model_fields:

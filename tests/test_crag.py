@@ -170,14 +170,6 @@ def test_documents_of_the_caller_are_graded_and_nothing_is_retrieved() -> None:
     assert graph.invoke(given)["action"] == "correct"
 
 
-def test_marks_become_citations_with_their_sources() -> None:
-    llm = FakeListChatModel(responses=["It was Jane Austen [2]. Surely [2], not [9]."])
-    result = run(AMBIGUOUS, llm)
-    assert result["answer"] == "It was Jane Austen. Surely, not."
-    (citation,) = result["citations"]
-    assert (citation["number"], citation["source"]) == (2, "https://a.org")
-
-
 def test_messages_in_and_out() -> None:
     graph = create_crag(
         FakeListChatModel(responses=["Jane Austen [1]."]),

@@ -63,7 +63,7 @@ def test_the_python_of_the_docs_on_crag_runs(
     t5_tokenizer().save_pretrained(tmp_path)
     monkeypatch.setenv("TAVILY_API_KEY", "tvly-unused")
     text = (ROOT / "docs" / "crag.md").read_text(encoding="utf-8")
-    (block,) = BLOCK.findall(text.replace("path/to/evaluator", str(tmp_path)))
+    block, _ = BLOCK.findall(text.replace("path/to/evaluator", str(tmp_path)))
     passage = Document("Middlemarch is by George Eliot.", metadata={"title": "Middlemarch"})
     names: dict[str, object] = {
         "llm": FakeListChatModel(responses=["George Eliot [1]."]),

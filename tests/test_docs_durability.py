@@ -31,10 +31,13 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for block in BLOCK.findall(PAGE):
         exec(compile(block, "durability.md", "exec"), names)
     assert names["result"]["answer"] == names["resumed"]["answer"] == "George Eliot."
+    asked = [names[turn]["asked"] for turn in ("emma", "ulysses", "resumed")]
+    assert asked == ["Who wrote Emma?", "Who wrote Ulysses?", "Who wrote Ulysses?"]
+    assert [len(names[turn].get("messages", [])) for turn in ("emma", "ulysses")] == [0, 2]
     assert len(names["states"]) == 8  # the input, six nodes and the end
     assert names["first"]["candidates"] == names["second"]["candidates"]
     assert total(names["second"]["costs"])["model_calls"] == 0
-    assert len(llm.calls) == 2 + 2  # the thread and its resumption, and the two runs with a cache
+    assert len(llm.calls) == 3 * 2 + 2  # the thread's three turns, and the two runs with a cache
 
 
 def test_the_table_says_which_nodes_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:

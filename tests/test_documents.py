@@ -52,6 +52,8 @@ def test_documents_of_a_thread_edited_as_json(graph: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["text", {"text": "x"}, {"page_content": None}, 3])
-def test_what_is_no_document(wrong: Any) -> None:
-    with pytest.raises(NoDocument, match="document 1 is none: give a Document"):
-        build("crag").invoke({"question": "What is it?", "documents": [WIRED, wrong]})
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_what_is_no_document(graph: str, wrong: Any) -> None:
+    for given in ([WIRED, wrong], wrong):
+        with pytest.raises(NoDocument, match=r"the input gave .*: give a list of Documents"):
+            build(graph).invoke({"question": "What is it?", "documents": given})

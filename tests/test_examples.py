@@ -72,7 +72,7 @@ def test_crag_with_tavily(
     assert len(tavily.asked) == 1
     out = capsys.readouterr().out
     assert "ambiguous -> " in out
-    assert "Harper Lee (https://example.org/1)" in out
+    assert "read: Harper Lee (https://example.org/1)" in out
 
 
 def segment(body: dict[str, Any]) -> dict[str, Any]:

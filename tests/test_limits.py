@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from pydantic import ValidationError
 
 from selfcorrect_rag import create_instruct_rag, create_self_crag
 from selfcorrect_rag.costs import known_tokens, total
+from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.nodes.limits import limit_met
@@ -69,7 +69,7 @@ def test_a_step_begins_where_it_fits_exactly(
 @pytest.mark.parametrize("limit", ["max_model_calls", "max_tokens"])
 def test_limits_have_bounds(settings: Any, limit: str) -> None:
     assert getattr(settings(), limit) is None
-    with pytest.raises(ValidationError):
+    with pytest.raises(BadSettings, match=limit):
         settings(**{limit: 0})
 
 

@@ -120,7 +120,7 @@ def test_passages_are_judged_together_and_irrelevant_ones_cost_nothing_more() ->
 )
 def test_how_many_are_written(fields: Any, run: Any, texts: list[str]) -> None:
     llm = PromptedReflectionLLM(Provider(answer=reader, **VLLM), **fields)
-    options = {"max_tokens": 50, "stop_at_retrieval": True, **run}
+    options = {"max_tokens": 50, "stop_at_retrieval": True, "critique": True, **run}
     assert [s["text"] for s in llm._segments(prompts(*PASSAGES), **options)] == texts
 
 

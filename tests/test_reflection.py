@@ -3,17 +3,22 @@
 import math
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from selfcorrect_rag.reflection import (
+    CONTINUE,
     CONTROL_TOKENS,
     PATH_RULES,
     TOKENS,
     Critique,
     Group,
+    Reflection,
+    ScoredSegment,
     Weights,
+    best_path_score,
     critique,
+    is_readable,
     path_score,
     probabilities,
     retrieval_probability,
@@ -153,42 +158,184 @@ def test_raising_a_weight_takes_from_every_lead_over_the_candidate_that_is_best_
         assert after <= before + 1e-9
 
 
+@pytest.mark.parametrize("group", list(Group))
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_reflection_with_a_value_that_is_no_log_probability_says_nothing(
+    group: Group, value: float
+) -> None:
+    for token in TOKENS[group]:
+        given = Reflection(
+            group=group.value,
+            position=0,
+            token=TOKENS[group][0],
+            logprobs={**dict.fromkeys(TOKENS[group], -1.0), token: value},
+        )
+        assert not is_readable(given)
+        assert critique([given]) == Critique(isrel=None, issup=None, isuse=None)
+
+
+def test_readable_takes_one_finite_log_probability() -> None:
+    none = dict.fromkeys(TOKENS[Group.ISREL], -math.inf)
+    given = reflection({"[Relevant]": 1.0})
+    assert not is_readable({**given, "logprobs": none})
+    assert is_readable({**given, "logprobs": {**none, "[Irrelevant]": -800.0}})
+
+
+def test_a_retrieval_token_is_readable_by_the_pair_that_is_compared() -> None:
+    going_on = reflection({"[Continue to Use Evidence]": 1.0})
+    unknown = dict.fromkeys(TOKENS[Group.RETRIEVE], -math.inf)
+    assert not is_readable({**going_on, "logprobs": {**unknown, CONTINUE: -0.1}})
+    assert is_readable({**going_on, "logprobs": {**unknown, "[No Retrieval]": -0.1}})
+
+
+@pytest.mark.parametrize(
+    ("logprob", "expected"),
+    [(None, None), (math.nan, None), (math.inf, None), (-math.inf, 0.0), (1e-6, 1.0)],
+)
+def test_a_sequence_probability_stays_in_its_range(
+    logprob: float | None, expected: float | None
+) -> None:
+    assert sequence_probability(logprob, 3) == expected
+
+
 # Paths
 
 
-def segments(*scores: tuple[float | None, float | None, float | None, float]) -> list:
-    return [(Critique(isrel=r, issup=s, isuse=u), p) for r, s, u, p in scores]
+def path(*scores: tuple[float | None, float | None, float | None, float]) -> list[ScoredSegment]:
+    """Segments with ISREL, ISSUP, ISUSE and p, each of a passage retrieved for it."""
+    return [ScoredSegment(Critique(isrel=r, issup=s, isuse=u), p, True) for r, s, u, p in scores]
 
 
-@given(full_critiques, unit)
-def test_one_segment_is_worth_the_same_by_every_rule(scores: Critique, sequence: float) -> None:
+def without(sequence: float) -> ScoredSegment:
+    """A segment of no passage of its own."""
+    return ScoredSegment(Critique(isrel=None, issup=None, isuse=None), sequence, False)
+
+
+given_or_not = st.none() | unit
+any_critique = st.builds(
+    lambda r, s, u: Critique(isrel=r, issup=s, isuse=u),
+    given_or_not,
+    given_or_not,
+    st.none() | st.floats(-1, 1),
+)
+any_segment = st.builds(ScoredSegment, any_critique, given_or_not, st.booleans())
+retrieved_segment = st.builds(ScoredSegment, any_critique, given_or_not, st.just(True))
+any_weights = st.builds(Weights, *[st.floats(0, 5)] * 4)
+
+
+@given(any_segment)
+def test_one_segment_is_worth_the_same_by_every_rule(segment: ScoredSegment) -> None:
     for rule in PATH_RULES:
-        assert path_score([(scores, sequence)], Weights(), rule) == pytest.approx(
-            segment_score(scores, sequence, Weights())
+        assert path_score([segment], Weights(), rule) == pytest.approx(
+            segment_score(segment.critique, segment.sequence, Weights())
         )
 
 
+@given(
+    st.lists(any_segment, max_size=4),
+    retrieved_segment,
+    retrieved_segment,
+    any_weights,
+    st.sampled_from(PATH_RULES),
+)
+def test_siblings_are_ordered_as_eq_3_4_orders_them(
+    parent: list[ScoredSegment],
+    one: ScoredSegment,
+    other: ScoredSegment,
+    weights: Weights,
+    rule: str,
+) -> None:
+    f = [segment_score(s.critique, s.sequence, weights) for s in (one, other)]
+    before = path_score(parent, weights, rule) if parent else 1.0
+    assume(abs(f[0] - f[1]) > 1e-6 and (rule != "product" or before > 1e-3))
+    paths = [path_score([*parent, s], weights, rule) for s in (one, other)]
+    assert (paths[0] > paths[1]) == (f[0] > f[1])
+
+
+@given(
+    st.lists(any_segment, max_size=4),
+    retrieved_segment,
+    st.sampled_from(("isrel", "issup")),
+    unit,
+    st.sampled_from(("mean", "sum")),
+)
+def test_silence_about_a_retrieved_passage_is_no_better_than_any_judgement(
+    parent: list[ScoredSegment], segment: ScoredSegment, term: str, judged: float, rule: str
+) -> None:
+    silent, told = (
+        segment._replace(critique={**segment.critique, term: value})  # type: ignore[typeddict-item]
+        for value in (None, judged)
+    )
+    assert path_score([*parent, silent], Weights(), rule) <= (
+        path_score([*parent, told], Weights(), rule) + 1e-9
+    )
+
+
+@given(
+    st.lists(any_segment.filter(lambda s: s.critique["isuse"] is None), min_size=1, max_size=4),
+    st.lists(any_segment.filter(lambda s: s.critique["isuse"] is None), max_size=3),
+    any_segment,
+    any_weights,
+    st.sampled_from(PATH_RULES),
+    st.integers(0, 2),
+)
+def test_no_path_ends_above_the_best_that_it_can_become(
+    begun: list[ScoredSegment],
+    more: list[ScoredSegment],
+    last: ScoredSegment,
+    weights: Weights,
+    rule: str,
+    left: int,
+) -> None:
+    further = len(more) + 1 + left
+    best = best_path_score(begun, further, weights, rule)
+    assert path_score([*begun, *more, last], weights, rule) <= best + 1e-6 * max(1.0, abs(best))
+
+
+def test_the_best_that_a_path_can_become_by_hand() -> None:
+    begun = path((0.5, 0.5, None, 0.5))  # 1.5
+    assert best_path_score(begun, 1, Weights(), "mean") == approx((1.5 + 3.5) / 2)
+    assert best_path_score(begun, 2, Weights(), "mean") == approx((1.5 + 6.5) / 3)
+    assert best_path_score(path((1, 1, None, 1)), 3, Weights(), "mean") == approx(3.25)
+    assert best_path_score([without(0.1)], 4, Weights(), "mean") == approx(3.5)
+    assert best_path_score(begun, 2, Weights(), "sum") == approx(1.5 + 6.5)
+    assert best_path_score(begun, 2, Weights(), "product") == approx(1.5 * 3 * 3.5)
+    low = Weights(0.1, 0.1, 0.1, 0.1)
+    assert best_path_score(begun, 2, low, "product") == approx(0.15)
+    assert best_path_score(path((0, 0, -1.0, 0.1)), 2, Weights(), "product") == math.inf
+
+
 def test_path_rules_by_hand() -> None:
-    path = segments((0.8, 1.0, None, 0.5), (0.4, 0.5, 1.0, 0.3))
+    two = path((0.8, 1.0, None, 0.5), (0.4, 0.5, 1.0, 0.3))
     # segment scores: 0.5 + 0.8 + 1.0 = 2.3 and 0.3 + 0.4 + 0.5 + 0.5 = 1.7
-    assert path_score(path, Weights(), "sum") == approx(4.0)
-    assert path_score(path, Weights(), "product") == approx(2.3 * 1.7)
-    assert path_score(path, Weights(), "mean") == approx(0.4 + 0.6 + 0.75 + 0.5)
+    assert path_score(two, Weights(), "sum") == approx(4.0)
+    assert path_score(two, Weights(), "product") == approx(2.3 * 1.7)
+    assert path_score(two, Weights(), "mean") == approx(2.0)
 
 
-def test_the_mean_is_neutral_to_length_and_counts_utility_once_and_whole() -> None:
-    one = segments((0.8, 0.9, 1.0, 0.5))
-    long = segments(*[(0.8, 0.9, None, 0.5)] * 6, (0.8, 0.9, 1.0, 0.5))
-    assert path_score(long, Weights(), "mean") == approx(path_score(one, Weights(), "mean"))
+def test_a_segment_of_no_passage_takes_the_means_so_far() -> None:
+    judged = path((0.8, 0.9, None, 0.5), (0.4, 0.5, None, 0.5))
+    assert path_score([judged[0], without(0.5)], Weights(), "mean") == approx(2.2)
+    assert path_score([*judged, without(0.2)], Weights(), "mean") == approx((2.2 + 1.4 + 1.5) / 3)
+    # What is absent of the first counts 0; then the mean so far is of what was counted.
+    silent = path((0.8, None, None, 0.5))
+    assert path_score([*silent, without(0.5)], Weights(), "mean") == approx(1.3)
 
 
-def test_a_segment_without_critique_leaves_the_means_alone() -> None:
-    judged = segments((0.8, 0.9, None, 0.5), (0.6, 0.7, None, 0.5))
-    continued = [judged[0], *segments((None, None, None, 0.5)), judged[1]]
-    assert path_score(continued, Weights(), "mean") == approx(path_score(judged, Weights(), "mean"))
+def test_a_judgement_that_is_given_without_a_passage_of_its_own_counts() -> None:
+    going_on = ScoredSegment(Critique(isrel=None, issup=0.1, isuse=1.0), 0.5, False)
+    assert path_score([*path((0.8, 0.9, None, 0.5)), going_on], Weights(), "mean") == approx(
+        (2.2 + 0.5 + 0.8 + 0.1 + 0.5) / 2
+    )
+
+
+def test_what_comes_before_the_first_retrieved_segment_is_left_out() -> None:
+    retrieved = path((0.8, 0.9, None, 0.5))
+    assert path_score([without(0.1), *retrieved], Weights(), "mean") == approx(2.2)
+    assert path_score([without(0.1), without(0.3)], Weights(), "mean") == approx(0.2)
 
 
 def test_an_empty_path_and_an_unknown_rule() -> None:
     assert path_score([], Weights(), "mean") == 0
     with pytest.raises(ValueError, match="mean, sum, product"):
-        path_score(segments((1, 1, 1, 1)), Weights(), "median")
+        path_score(path((1, 1, 1, 1)), Weights(), "median")

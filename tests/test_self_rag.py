@@ -1,5 +1,7 @@
 """Self-RAG as a graph: what is asked of the model, what comes out, and the knobs (Algorithm 1)."""
 
+import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -86,6 +88,60 @@ def test_adaptive_retrieval(probability: float, threshold: float | None, retriev
     assert result["retrieval"]["probability"] == pytest.approx(probability)
     assert bool(result["passages"]) is retrieves
     assert ("[No Retrieval]" in llm.calls[1][0]) is not retrieves
+
+
+@pytest.mark.parametrize(
+    ("retrieval", "no_retrieval", "threshold", "retrieves"),
+    [
+        (0.15, 0.05, 0.2, True),
+        (0.01, 0.19, 0.2, False),  # 0.05 of the two
+        (0.1, 0.1, 0.5, False),  # equal to the threshold
+        (0.11, 0.09, None, True),
+        (0.09, 0.11, None, False),
+    ],
+)
+def test_without_evidence_continue_leaves_it_to_the_other_two(
+    retrieval: float, no_retrieval: float, threshold: float | None, retrieves: bool
+) -> None:
+    """[Continue to Use Evidence] before any evidence, and after a segment without."""
+    likely = {
+        "[Continue to Use Evidence]": 0.8,
+        "[Retrieval]": retrieval,
+        "[No Retrieval]": no_retrieval,
+    }
+    context: Any = {"threshold": threshold}
+    graph, _ = build(A, decision=likely)
+    result = graph.invoke(QUESTION, context=context)
+    assert result["retrieval"]["retrieve"] is retrieves
+    assert bool(result["passages"]) is retrieves
+
+    def write(prompt: str) -> Segment:
+        if prompt.endswith("[No Retrieval]") and "One." not in prompt:
+            return segment("One.", next=likely)
+        return segment("Two.", RELEVANT, FULL, USEFUL)
+
+    llm = ScriptedReflectionLLM(write=write, retrieval=0.0)
+    create_self_rag(llm, lambda _: [A]).invoke(QUESTION, context=context)
+    ending = "</paragraph>" if retrieves else "[No Retrieval]"
+    assert [prompt.endswith(ending) for prompt in llm.calls[2]] == [True]
+
+
+def test_a_decision_that_cannot_be_read_retrieves_and_is_said() -> None:
+    class Broken(ScriptedReflectionLLM):
+        def _segments(self, prompts: Any, **options: Any) -> list[Segment]:
+            segments = super()._segments(prompts, **options)
+            if "choose" in options:
+                for given in (r for s in segments for r in s["reflections"]):
+                    given["logprobs"]["[No Retrieval]"] = math.nan
+            return segments
+
+    for run in ("invoke", "ainvoke"):
+        llm = Broken(write=lambda _: segment("Yes.", RELEVANT, FULL))
+        called = getattr(create_self_rag(llm, lambda _: [A]), run)(QUESTION)
+        result = called if run == "invoke" else asyncio.run(called)
+        assert result["retrieval"]["retrieve"]
+        assert result["retrieval"]["probability"] is None
+        assert "did not say whether it needs evidence" in result["notes"][0]
 
 
 def test_always_and_never_do_not_ask_the_model() -> None:

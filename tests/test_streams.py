@@ -1,12 +1,15 @@
 """What a chat sees while a run goes on: the answer, once, and nothing that only graders say."""
 
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
 from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
+from langgraph.cache.memory import InMemoryCache
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.events import Event
@@ -23,7 +26,8 @@ from tests.scripted import (
 )
 
 ASKED: Any = {"messages": [HumanMessage("Who wrote Emma, and when?")]}
-ANSWER = "Jane Austen wrote it [1]."
+PLAIN: Any = {"question": "Who wrote Emma, and when?"}
+ANSWER = "Jane Austen wrote it."
 GOING = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
 
 
@@ -90,16 +94,81 @@ def _messages(seen: list[Any]) -> list[Any]:
     return [(mode, chunk) for mode, chunk in seen if mode == "messages"]
 
 
+FINAL = {"self_rag": "cited_answer", "crag": "cited_answer", "self_crag": "cited_answer"}
+"""What a graph streams, where ``question`` asks; of InstructRAG the rationale."""
+
+
+@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+async def test_a_question_streams_the_answer_too_and_keeps_no_message(graph: str) -> None:
+    runnable = build(graph)
+    result = runnable.invoke(PLAIN)
+    assert not result.get("messages")
+    reply = result[FINAL.get(graph, "rationale")]
+    assert reply
+    streamed = list(runnable.stream(PLAIN, stream_mode="messages"))
+    assert texts(streamed) == reply
+    assert len(streamed) > 1
+    again = [chunk async for chunk in runnable.astream(PLAIN, stream_mode="messages")]
+    assert texts(again) == reply
+    assert len(again) == len(streamed)
+    assert {m.id for m, _ in streamed}.isdisjoint({m.id for m, _ in again}), "turns are apart"
+
+
+WHOLE: list[Callable[[], Any]] = [
+    lambda: RunnableLambda(lambda messages: f" {ANSWER}\n"),
+    lambda: RunnableLambda(lambda messages: AIMessage(ANSWER, id="own")),
+    lambda: chat(ANSWER) | StrOutputParser(),
+    lambda: ScriptedReflectionLLM(write=lambda prompt: segment(ANSWER)),
+]
+
+
+@pytest.mark.parametrize("asked", [ASKED, PLAIN], ids=["messages", "question"])
+@pytest.mark.parametrize("make", WHOLE, ids=["text", "message", "chain", "reflecting"])
 @pytest.mark.parametrize("graph", ["crag", "instruct_rag"])
-def test_tokens_stream_without_a_chat_too(graph: str) -> None:
-    asked = {"question": "Who wrote Emma?"}
-    stream = list(build(graph).stream(asked, stream_mode="messages"))
-    assert texts(stream) == ANSWER
-    assert len(stream) >= len(ANSWER)
+async def test_a_model_that_does_not_stream_is_heard_once(
+    graph: str, make: Callable[[], Any], asked: Any
+) -> None:
+    def made(**options: Any) -> Any:
+        if graph == "instruct_rag":
+            return create_instruct_rag(make(), gossip, **options)
+        parts = (ChatEvaluator(chat("no")), RetrieverWebSearch(gossip, "pages"))
+        return create_crag(make(), gossip, *parts, **options)
+
+    assert texts(list(made().stream(asked, stream_mode="messages"))) == ANSWER
+    again = [chunk async for chunk in made().astream(asked, stream_mode="messages")]
+    assert texts(again) == ANSWER
 
 
-def test_segments_stream_when_every_beam_agrees_on_them() -> None:
-    seen = list(build("self_rag").stream(ASKED, stream_mode=["messages", "custom"]))
+@pytest.mark.parametrize("asked", [ASKED, PLAIN], ids=["messages", "question"])
+@pytest.mark.parametrize("graph", ["crag", "instruct_rag"])
+def test_a_result_from_a_cache_is_heard_once(graph: str, asked: Any) -> None:
+    cache: Any = InMemoryCache()
+    evaluator, web = ChatEvaluator(chat("no")), RetrieverWebSearch(gossip, "pages")
+    runnable: Any = (
+        create_crag(chat(ANSWER), gossip, evaluator, web, cache=cache)
+        if graph == "crag"
+        else create_instruct_rag(chat(ANSWER), gossip, cache=cache)
+    )
+    for length in (len(ANSWER), 1):
+        seen = list(runnable.stream(asked, stream_mode="messages"))
+        assert texts(seen) == ANSWER
+        assert len([m for m, _ in seen if m.content]) == length
+
+
+@pytest.mark.parametrize("asked", [ASKED, PLAIN], ids=["messages", "question"])
+def test_a_closed_set_is_heard_whole(asked: Any) -> None:
+    for graph in ("self_rag", "self_crag"):
+        runnable = build(graph)
+        context: Any = {"options": ["Segment 0", "Segment 1"], "depth": 1}
+        result = runnable.invoke(asked, context=context)
+        seen = list(runnable.stream(asked, context=context, stream_mode="messages"))
+        assert texts(seen) == result["cited_answer"]
+        assert len(seen) == 1
+
+
+@pytest.mark.parametrize("asked", [ASKED, PLAIN], ids=["messages", "question"])
+def test_segments_stream_when_every_beam_agrees_on_them(asked: Any) -> None:
+    seen = list(build("self_rag").stream(asked, stream_mode=["messages", "custom"]))
     kinds = [
         f"{chunk[0].content}" if mode == "messages" else chunk["event"]
         for mode, chunk in seen
@@ -107,21 +176,15 @@ def test_segments_stream_when_every_beam_agrees_on_them() -> None:
     ]
     chosen = [chunk for mode, chunk in seen if mode == "custom"]
     chosen = [event for event in chosen if event["event"] == "segment_chosen"]
-    assert [event["settled"] for event in chosen] == [0, 1, 2]
+    assert [event["settled"] for event in chosen] == [0, 1, 3], "one finished path is left"
     assert [event["answer"].count("Segment") for event in chosen] == [1, 2, 3]
     assert kinds == [
         "segment_chosen",  # two beams with segments of their own
         "segment_chosen",
         "Segment 0 from Emma. [1]",
         "segment_chosen",
-        " Segment 1 from Emma. [1]",
-        " Segment 2 from Emma. [1]",
+        " Segment 1 from Emma. [1] Segment 2 from Emma. [1]",
     ]
-
-
-def test_a_question_that_is_no_chat_streams_no_message() -> None:
-    asked = {"question": "Who wrote Emma?"}
-    assert not list(build("self_rag").stream(asked, stream_mode="messages"))
 
 
 def test_a_second_turn_has_a_message_of_its_own() -> None:

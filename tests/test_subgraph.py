@@ -12,8 +12,10 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command
 from pydantic import BaseModel
 
-from selfcorrect_rag import CRAGSettings, SelfCRAGSettings
-from tests.agents.scripted import GRAPHS, crag, self_rag
+from selfcorrect_rag import CRAGSettings, SelfCRAGSettings, SelfRAGSettings
+from selfcorrect_rag.errors import BadSettings
+from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from tests.agents.scripted import GRAPHS, crag, instruct_rag, self_crag, self_rag
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 
@@ -89,10 +91,44 @@ def test_a_parents_context_object_says_nothing_a_dict_may() -> None:
     assert "Noise." in dictated["answer"], "a setting in the parent's dict reaches the graph"
 
 
-def test_settings_of_two_graphs_in_one_context() -> None:
-    both = SelfCRAGSettings(beam_width=1, lower=-1.0)
-    result = crag("Noise.").invoke({"question": "Who?"}, context=both)
-    assert result["action"] == "ambiguous", "what CRAG has of them is taken, the rest left"
+@pytest.mark.parametrize("make", [crag, self_crag, self_rag])
+async def test_settings_of_two_graphs_in_one_context(make: Callable[..., Any]) -> None:
+    """A parent that holds several graphs gives what all of them take; each reads its own."""
+    both = SelfCRAGSettings(beam_width=1, lower=-1.0, contexts="all")
+    for context in (both, both.model_dump(include=both.model_fields_set) | {"user": "someone"}):
+        outer = parent(make(), type(context))
+        assert outer.invoke(say("Who?"), context=context)["answer"]
+        assert (await outer.ainvoke(say("Who?"), context=context))["answer"]
+
+
+@pytest.mark.parametrize(
+    ("make", "theirs"),
+    [
+        (self_rag, CRAGSettings),
+        (crag, SelfRAGSettings),
+        (crag, InstructRAGSettings),
+        (self_crag, InstructRAGSettings),
+        (instruct_rag, SelfCRAGSettings),
+    ],
+)
+async def test_another_graphs_settings_are_no_parents_own(
+    make: Callable[..., Any], theirs: Any
+) -> None:
+    outer = parent(make(), theirs)
+    for context in (theirs(), theirs(passages=3), {"passages": 3}):
+        with pytest.raises(BadSettings, match=f"{theirs.__name__} is for {theirs.graph}"):
+            outer.invoke(say("Who?"), context=context)
+        with pytest.raises(BadSettings, match=f"{theirs.__name__} is for {theirs.graph}"):
+            await outer.ainvoke(say("Who?"), context=context)
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+async def test_a_parents_value_for_a_knob_is_held_to_its_bounds(make: Callable[..., Any]) -> None:
+    outer = parent(make(), dict)
+    with pytest.raises(BadSettings, match="passages: "):
+        outer.invoke(say("Who?"), context={"user": "someone", "passages": 0})
+    with pytest.raises(BadSettings, match="passages: "):
+        await outer.ainvoke(say("Who?"), context={"user": "someone", "passages": 0})
 
 
 @pytest.mark.parametrize("make", GRAPHS)

@@ -114,6 +114,10 @@ def plain(value: Any) -> Any:
     return value
 
 
+TALK = {"messages", "asked_by", "reply_id"}
+"""Keys that hold messages, or the ids of some."""
+
+
 @pytest.mark.parametrize("by", ["messages", "question"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_key_after_three_turns_is_as_after_the_last_alone(name: str, by: str) -> None:
@@ -137,7 +141,8 @@ def test_every_key_after_three_turns_is_as_after_the_last_alone(name: str, by: s
         alone = dict(graph.get_state(config("rewritten")).values) | {"asked": QUIET}
     assert len(filled) > 8, "the first turn leaves something that could stay"
     assert last.keys() | {"messages"} == alone.keys() | {"messages"}
-    for key in last.keys() - {"messages"}:
+    assert (last["asked_by"] is None) == (by == "question")
+    for key in last.keys() - TALK:
         assert timeless(plain(last[key])) == timeless(plain(alone[key])), key
     if by == "messages":
         assert len(last["messages"]) == 6

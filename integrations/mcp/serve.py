@@ -9,8 +9,14 @@ import argparse
 import inspect
 from contextlib import ExitStack
 from typing import Annotated, Any
+from uuid import uuid4
 
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from mcp.server.elicitation import AcceptedElicitation
 from mcp.server.fastmcp import FastMCP
+from mcp.shared.exceptions import McpError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
@@ -28,11 +34,11 @@ from selfcorrect_rag.commands.demonstrations import (
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS, Graph
 from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
-from selfcorrect_rag.commands.show import place
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.sources import one_line, place, shown_source, title_line
 
 MOST_PASSAGES = 20
 """What the index is asked for; the knob ``passages`` takes the best of them."""
@@ -82,6 +88,13 @@ class Answer(BaseModel):
     notes: list[str] = Field(description="What a reader should know, such as a failed search.")
 
 
+class Approval(BaseModel):
+    """What a person says to a web search."""
+
+    approve: bool = Field(description="Search the web?")
+    query: str = Field("", description="Another query to search for; this one where left empty.")
+
+
 def server(runnables: dict[str, Any], **options: Any) -> FastMCP:
     """An MCP server with a tool for each graph.
 
@@ -105,19 +118,26 @@ def _tool(made: FastMCP, name: str, runnable: Any, knobs: tuple[str, ...]) -> An
     async def answered(question: str, **given: Any) -> CallToolResult:
         context, step, result = made.get_context(), 0, {}
         given = {knob: value for knob, value in given.items() if value is not None}
-        modes = ["custom", "values"]
-        async for mode, part in runnable.astream(
-            {"question": question}, context=given, stream_mode=modes
-        ):
-            if mode == "values":
-                result = part
-                continue
-            step += 1
-            await context.report_progress(step, message=_line(part))
+        thread = RunnableConfig(configurable={"thread_id": str(uuid4())})
+        asked: Any = {"question": question}
+        try:
+            while asked is not None:
+                async for mode, part in runnable.astream(
+                    asked, thread, context=given, stream_mode=["custom", "values"]
+                ):
+                    if mode == "values":
+                        result = part
+                        continue
+                    step += 1
+                    await context.report_progress(step, message=_line(part))
+                asked = await _resumed(context, result)
+        finally:
+            if runnable.checkpointer:
+                runnable.checkpointer.delete_thread(thread["configurable"]["thread_id"])
         return _result(result)
 
-    asked = Annotated[str, Field(description="The question, which must stand alone.")]
-    parameters = {"question": _parameter("question", asked)}
+    question = Annotated[str, Field(description="The question, which must stand alone.")]
+    parameters = {"question": _parameter("question", question)}
     for knob in knobs:
         field = GRAPHS[name].settings.model_fields[knob]
         meaning = Field(description=f"{field.description} The server's default where left out.")
@@ -130,6 +150,23 @@ def _tool(made: FastMCP, name: str, runnable: Any, knobs: tuple[str, ...]) -> An
     return answered
 
 
+async def _resumed(context: Any, result: dict[str, Any]) -> Command[Any] | None:
+    """How a run goes on that paused before a web search; None where it did not pause.
+
+    A client that cannot ask its user has said no.
+    """
+    if "__interrupt__" not in result:
+        return None
+    (pause,) = result["__interrupt__"]
+    message = f"Search {pause.value['source']} for: {pause.value['query']}"
+    try:
+        said = await context.elicit(message, Approval)
+    except McpError:
+        return Command(resume=False)
+    agreed = isinstance(said, AcceptedElicitation)
+    return Command(resume=said.data.model_dump() if agreed else False)
+
+
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
@@ -140,20 +177,26 @@ def _line(event: dict[str, Any]) -> str:
     said = event["event"].replace("_", " ")
     for key in ("query", "action", "reason", "text", "answer"):
         if event.get(key):
-            return f"{said}: {event[key]}"
+            return f"{said}: {one_line(event[key])}"
     return str(said)
+
+
+def _source(citation: dict[str, Any]) -> Source:
+    """A citation, of whatever made the result, fit to be shown."""
+    title, source = title_line(citation["title"]), shown_source(citation["source"])
+    return Source(number=citation["number"], title=title, source=source, text=citation["text"])
 
 
 def _result(result: dict[str, Any]) -> CallToolResult:
     answer = Answer(
         answer=result["answer"],
         cited_answer=result.get("cited_answer", result["answer"]),
-        citations=[Source.model_validate(citation) for citation in result["citations"]],
+        citations=[_source(citation) for citation in result["citations"]],
         action=result.get("action"),
         rationale=result.get("rationale"),
-        notes=result["notes"],
+        notes=[one_line(note) for note in result["notes"]],
     )
-    cited = [f"[{c.number}] {place(c.title, c.source)}" for c in answer.citations]
+    cited = [f"[{c.number}] {place(c.title, c.source) or 'untitled'}" for c in answer.citations]
     parts = [answer.rationale or "", answer.cited_answer, "\n".join(cited), "\n".join(answer.notes)]
     return CallToolResult(
         content=[TextContent(type="text", text="\n\n".join(part for part in parts if part))],
@@ -176,11 +219,15 @@ def opened(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
 
     def made(graph: Graph) -> Any:
         settings: Any = graph.settings()
+        kept = {"checkpointer": InMemorySaver()} if args.approve else {}
         if isinstance(settings, InstructRAGSettings):
             settings = with_default_mode(settings, nano=nano, demonstrations=shown)
-            return graph.create(rationale_model, retriever, shown, settings=settings)
-        parts = (evaluator, web) if isinstance(settings, CRAGSettings) else ()
-        return graph.create(llm, retriever, *parts, settings=settings)
+            return graph.create(rationale_model, retriever, shown, settings=settings, **kept)
+        parts: tuple[Any, ...] = ()
+        if isinstance(settings, CRAGSettings):
+            parts = (evaluator, web)
+            settings = settings.model_copy(update={"approve_search": args.approve})
+        return graph.create(llm, retriever, *parts, settings=settings, **kept)
 
     return {name: made(GRAPHS[name]) for name in TOOLS}
 
@@ -195,6 +242,9 @@ def main() -> None:
     add_index_options(parser)
     add_model_options(parser)
     add_correction_options(parser)
+    parser.add_argument(
+        "--approve", action="store_true", help="ask the client's user before each web search"
+    )
     add_demonstrations_option(parser)
     args = parser.parse_args()
     try:

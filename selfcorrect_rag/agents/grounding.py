@@ -9,7 +9,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
 from selfcorrect_rag.agents.support import Support, missing_support
-from selfcorrect_rag.agents.tool import inside
+from selfcorrect_rag.agents.tool import check_context, inside
 from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.prompts import as_text, numbered_document
@@ -47,8 +47,9 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
     Before the agent's first step the graph answers the user's message. Where that answer lacks
     support, the agent says ``refusal`` and calls no model. Else each of its model calls reads the
     graph's cited answer and the passages behind it, just before the user's message; they are shown
-    to the model and kept out of ``messages``. The support is that of the graph's answer: what the
-    model then makes of it is not judged again.
+    to the model and kept out of ``messages``. Where an answer of CRAG's points at none, these are
+    all pieces of knowledge that were judged relevant. The support is that of the graph's answer:
+    what the model then makes of it is not judged again.
     """
 
     state_schema = GroundedState
@@ -70,8 +71,12 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
                 :func:`~selfcorrect_rag.agents.missing_support`; None never refuses.
             refusal: what the agent says where that is missing.
             context: settings of every run. The agent's own context is not the graph's.
+
+        Raises:
+            BadSettings: ``context`` is another graph's, or sets what the graph does not have.
         """
         super().__init__()
+        check_context(graph, context)
         self._graph = inside(graph)
         self._support: Support | None = support
         self._refusal = refusal
@@ -139,9 +144,14 @@ def _grounded(request: ModelRequest[Any]) -> ModelRequest[Any]:
 
 
 def _evidence(grounding: Mapping[str, Any]) -> str:
-    documents = [
-        numbered_document(c["number"], Document(c["text"], metadata={"title": c["title"]}))
+    shown = {
+        c["number"]: Document(c["text"], metadata={"title": c["title"]})
         for c in grounding["citations"]
-    ]
+    }
+    if not shown and "candidates" not in grounding:  # CRAG's answer may point at none of them
+        judged = enumerate(grounding.get("judged", []))
+        relevant = [i for i, found in judged if found == "relevant"]
+        shown = {i + 1: grounding["knowledge"][i] for i in relevant}
+    documents = [numbered_document(number, piece) for number, piece in shown.items()]
     answer = grounding.get("cited_answer") or grounding["answer"]
     return "\n\n".join([RULES, *documents, f"The answer: {answer}"])

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, PARTIALLY_SUPPORTED, Group
+from selfcorrect_rag.refusals import is_refusal
 from selfcorrect_rag.state import Candidate
 
 Support = Literal["fully", "partly"]
@@ -26,11 +27,15 @@ def missing_support(result: Mapping[str, Any], support: Support = "partly") -> s
               ISSUP is ``[Fully supported]``, or for ``partly`` at least ``[Partially supported]``,
               by the probabilities that the model gave. It is the hard constraint of section 3.3
               over the answer as a whole; a segment without evidence or without ISSUP breaks it.
-            - CRAG: a strip was kept, of a document or of a page, and for ``fully`` the action was
-              Correct.
+            - CRAG: a piece of knowledge, of a document or of a page, was judged relevant, and for
+              ``fully`` the action was Correct.
             - InstructRAG: the rationale uses at least one document that was shown. It judges no
               degree, so that ``fully`` asks for no more.
+
+            An answer that declines to answer has no support in any of them.
     """
+    if is_refusal(result["answer"]):
+        return f"the answer declines to answer: {result['answer']!r}"
     if "candidates" in result:
         path = [c for c in result["candidates"] if c["chosen"]]
         return _of_segments(path, ENOUGH[support])
@@ -53,9 +58,8 @@ def _of_segments(path: Sequence[Candidate], enough: frozenset[str]) -> str:
 
 
 def _of_knowledge(result: Mapping[str, Any], support: Support) -> str:
-    strips = [*result["strips"], *result["web_strips"]]
-    if not any(strip["kept"] for strip in strips):
-        return f"no knowledge was found, the action was {result['action']}"
+    if "relevant" not in result["judged"]:
+        return f"no knowledge was judged relevant, the action was {result['action']}"
     if support == "fully" and result["action"] != "correct":
         return f"the action was {result['action']}"
     return ""

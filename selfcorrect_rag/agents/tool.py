@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from selfcorrect_rag.errors import CallsMixed, SelfCorrectError
 from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.sources import one_line, shown_source, title_line
 
 DESCRIPTION = (
     "Answers a question from documents and names the passages that the answer rests on. Cite them "
@@ -51,11 +52,14 @@ def as_tool(
             each. By default that is not the graph's.
 
     Raises:
+        BadSettings: ``context`` is another graph's, or sets what the graph does not have.
         CallsMixed: at a call, where that has happened.
         ToolException: at a call, for any :class:`~selfcorrect_rag.errors.SelfCorrectError`. The
             tool catches it: the model reads the error's message in place of an answer.
     """
     inner = inside(graph)
+    if context != "agent":
+        check_context(graph, context)
     # None would hand the agent's own context on to the graph.
     settings: Any = None if context == "agent" else context if context is not None else {}
 
@@ -84,6 +88,16 @@ def as_tool(
     )
 
 
+def check_context(graph: CompiledStateGraph[Any, Any, Any, Any], context: object) -> None:
+    """Refuse settings that are not the graph's before anybody asks it something.
+
+    Raises:
+        BadSettings: they are not.
+    """
+    settings: Any = graph.context_schema
+    settings.of(context)
+
+
 def inside(graph: CompiledStateGraph[Any, Any, Any, Any]) -> CompiledStateGraph[Any, Any, Any, Any]:
     """A graph as an agent runs it: what its models write is no part of the agent's token stream.
 
@@ -109,14 +123,16 @@ def _answered(question: str, result: dict[str, Any]) -> Answered:
 
 
 def readable(result: Mapping[str, Any]) -> str:
-    """A graph's answer as text: with citation marks, what they point at, and notes."""
+    """A graph's answer as text: with citation marks, a line for what each points at, and notes."""
     citations = result["citations"]
     marks = "".join(f" [{citation['number']}]" for citation in citations)
     answer = result.get("cited_answer") or f"{result['answer']}{marks}"
     sources = [f"[{c['number']}] {_source(c['title'], c['source'])}" for c in citations]
     cited = ["Sources:", *sources] if sources else ["Sources: none"]
-    return "\n".join([answer, "", *cited, *(f"Note: {note}" for note in result["notes"])])
+    notes = [f"Note: {one_line(note)}" for note in result["notes"]]
+    return "\n".join([answer, "", *cited, *notes])
 
 
-def _source(title: str, source: str) -> str:
+def _source(given_title: str, given_source: str) -> str:
+    title, source = title_line(given_title), shown_source(given_source)
     return f"{title} ({source})" if title and source else title or source or "untitled"

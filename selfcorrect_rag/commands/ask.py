@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html and (args.html.is_dir() or not args.html.parent.is_dir()):
         raise BadKnob(f"--html {args.html}: name a file in a folder that exists")
     demo = reads_demo(args)
+    retriever, source = opened_retriever(args, settings.passages)
     parts: tuple[Any, ...] = ()
     if isinstance(settings, CRAGSettings):
         web = opened_web(args.web, settings.web_results, demo=demo)
@@ -89,7 +90,6 @@ def run(args: argparse.Namespace) -> int:
         nano = args.model is None and args.engine != "server"
         settings = with_default_mode(settings, nano=nano, demonstrations=shown)
         parts, default_model = (shown,), rationale_model_path()
-    retriever, source = opened_retriever(args, settings.passages)
     with opened_model(args, default_model) as llm:
         runnable = graph.create(
             llm, retriever, *parts, settings=settings, checkpointer=InMemorySaver()
@@ -140,7 +140,7 @@ def _answered(graph: Any, question: str) -> tuple[dict[str, Any], float]:
         given = Command(resume=_approval(paused.value))
 
 
-def _approval(paused: dict[str, str]) -> str:
+def _approval(paused: dict[str, Any]) -> str:
     """What a person says to a search; Enter alone and the end of the input are no."""
     screen = console()
     say(screen, f"Search {paused['source']} for: {paused['query']}")

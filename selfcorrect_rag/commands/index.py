@@ -11,9 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.search import IndexReport, Progress, index_paths, open_or_make_index
+from selfcorrect_rag.search import (
+    IndexReport,
+    Problem,
+    Progress,
+    index_paths,
+    open_or_make_index,
+)
 from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS
-from selfcorrect_rag.search.loading import MAX_BYTES
+from selfcorrect_rag.search.index import is_index
+from selfcorrect_rag.search.loading import MAX_BYTES, find_files
 
 DEFAULT_INDEX = Path(".selfcorrect/index")
 SECONDS_BETWEEN_LINES = 10
@@ -28,7 +35,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
             "Put .txt, .md, .jsonl, .json and .pdf files, and folders of them, into an index; all "
             "but PDF may be gzipped. Run it again after a change or a stop: what is in is not "
             "done again. Files that cannot be read are named at the end, the rest is in; the exit "
-            "code is 1 only where no file could be read."
+            "code is 1 only where no file could be read. Where there is none at all, no index is "
+            "made."
         ),
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or a folder")
@@ -79,16 +87,7 @@ def run(args: argparse.Namespace) -> int:
     """Index, report, and return the exit code: 1 if no file could be read, 130 if stopped."""
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # the report names broken files
     try:
-        with open_or_make_index(args.index, args.embeddings) as index, _progress() as show:
-            report = index_paths(
-                args.paths,
-                index,
-                chunk_words=args.chunk_words,
-                chunk_overlap=args.chunk_overlap,
-                max_bytes=args.max_mib * 2**20,
-                prune=args.prune,
-                on_progress=show,
-            )
+        report = _indexed(args)
     except KeyboardInterrupt:
         print("Stopped; run it again to go on from here.", file=sys.stderr)
         return 130
@@ -99,9 +98,29 @@ def run(args: argparse.Namespace) -> int:
     return 0 if report.files + report.unchanged else 1
 
 
+def _indexed(args: argparse.Namespace) -> IndexReport:
+    if not is_index(args.index):
+        found = list(find_files(args.paths))
+        problems = tuple(problem for problem in found if isinstance(problem, Problem))
+        if len(problems) == len(found):  # what would be made is an index of nothing
+            return IndexReport(0, 0, 0, 0, 0, problems, ())
+    with open_or_make_index(args.index, args.embeddings) as index, _progress() as show:
+        return index_paths(
+            args.paths,
+            index,
+            chunk_words=args.chunk_words,
+            chunk_overlap=args.chunk_overlap,
+            max_bytes=args.max_mib * 2**20,
+            prune=args.prune,
+            on_progress=show,
+        )
+
+
 def _in_words(report: IndexReport, folder: Path, pruned: bool) -> str:
     lines = [
-        f"{report.files:,} files read, {report.unchanged:,} unchanged. "
+        f"Nothing to index was found: no index was made in {folder}."
+        if not is_index(folder)
+        else f"{report.files:,} files read, {report.unchanged:,} unchanged. "
         f"{report.added:,} passages added, {report.removed:,} removed; "
         f"{report.passages:,} in {folder}."
     ]

@@ -5,10 +5,9 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.errors import BadSettings, SelfCorrectError
 from selfcorrect_rag.settings import Settings
 
 OPTIONS = {"approve_search": "--approve"}
@@ -55,10 +54,9 @@ def settings_from(
             given[name] = getattr(args, name)
     try:
         return settings[graph](**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = f"{_option(str(first['loc'][0]))}: " if first["loc"] else ""
-        raise BadKnob(f"{option}{first['msg']}") from error
+    except BadSettings as error:
+        option = f"{_option(error.knob)}: " if error.knob else ""
+        raise BadKnob(f"{option}{error.reason}") from error
 
 
 def refuse_unless(belongs: bool, option: str, graphs: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.commands.index import DEFAULT_INDEX
 from selfcorrect_rag.nano import demo_index
-from selfcorrect_rag.search.opening import find_embeddings, open_retriever
+from selfcorrect_rag.search.opening import NoIndex, find_embeddings, open_index
 
 
 def add_index_options(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +36,15 @@ def opened_retriever(args: argparse.Namespace, k: int) -> tuple[Runnable[str, li
     """What finds ``k`` passages, and what to call their source.
 
     Raises:
-        NoIndex, EmbedderMismatch, NoEmbeddings: see ``open_index``, ``find_embeddings``.
+        NoIndex: there is none, or there is nothing in it; see ``open_index``.
+        EmbedderMismatch, NoEmbeddings: see ``open_index``, ``find_embeddings``.
     """
     if reads_demo(args):
         return demo_index().as_retriever(k), "the demo corpus"
     path = args.index or DEFAULT_INDEX
     found = None if args.embeddings is None else find_embeddings(args.embeddings)
-    return open_retriever(path, k, found), str(path)
+    index = open_index(path, found)
+    if not len(index):
+        index.close()
+        raise NoIndex(f"{path} holds no passages: selfcorrect-rag index PATH... --index {path}")
+    return index.as_retriever(k), str(path)

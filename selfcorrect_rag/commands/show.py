@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.render.reading import why_uncited
+from selfcorrect_rag.sources import place, source_of, title_of
 from selfcorrect_rag.state import Candidate, Decision
 
 if TYPE_CHECKING:
@@ -32,8 +34,6 @@ def show_result(console: "Console", result: dict[str, Any], seconds: float, sour
         show_documents(console, "P", result["passages"])
     show_candidates(console, result["candidates"], "P")
     show_answer(console, result)
-    if not result["citations"] and result["passages"]:
-        say(console, ("  no passage was judged relevant: nothing is cited", "yellow"))
     show_end(console, result, seconds)
 
 
@@ -71,7 +71,7 @@ def show_documents(
 ) -> None:
     """Print a line for each document, numbered after ``letter``, with its score where given."""
     for number, document in enumerate(documents, start=1):
-        title, source = (str(document.metadata.get(key) or "") for key in ("title", "source"))
+        title, source = title_of(document), source_of(document)
         name = place(title, source) if addresses else title or source
         text = " ".join(document.page_content.split())
         score = (scores[number - 1], "  ") if scores else ()
@@ -85,11 +85,6 @@ def show_documents(
         )
 
 
-def place(title: str, source: str) -> str:
-    """Where something is from: title and address, whichever there are."""
-    return ", ".join(dict.fromkeys(part for part in (title, source) if part))
-
-
 def show_candidates(console: "Console", candidates: list[Candidate], letter: str) -> None:
     """Print the table of candidates; ``letter`` is what their passages are numbered after.
 
@@ -99,13 +94,15 @@ def show_candidates(console: "Console", candidates: list[Candidate], letter: str
 
 
 def show_answer(console: "Console", result: dict[str, Any]) -> None:
-    """Print the cited answer and its citations."""
+    """Print the cited answer and its citations, or why there are none."""
     style = "bold green" if result.get("constraints_met", True) else "bold yellow"
     for paragraph in result["cited_answer"].splitlines():
         say(console, "  ", (paragraph, style))
     for citation in result["citations"]:
         where = place(citation["title"], citation["source"])
-        say(console, (f"  [{citation['number']}] {where}", "dim"))
+        say(console, (f"  [{citation['number']}] {where or 'untitled'}", "dim"))
+    if reason := why_uncited(result):
+        say(console, (f"  {reason}: nothing is cited", "yellow"))
 
 
 def show_end(console: "Console", result: dict[str, Any], seconds: float) -> None:

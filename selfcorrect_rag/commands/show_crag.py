@@ -28,8 +28,6 @@ def show_crag(console: "Console", result: dict[str, Any], seconds: float, source
     show_question(console, result)
     _show_correction(console, result, source)
     show_answer(console, result)
-    if result["citations"] and result["cited_answer"] == result["answer"]:
-        say(console, ("  the answer points at none: all that it was written from is listed", "dim"))
     show_end(console, result, seconds)
 
 
@@ -41,8 +39,6 @@ def show_self_crag(console: "Console", result: dict[str, Any], seconds: float, s
         _show_correction(console, result, source)
     show_candidates(console, result["candidates"], "K")
     show_answer(console, result)
-    if not result["citations"] and result["knowledge"]:
-        say(console, ("  no knowledge was judged relevant: nothing is cited", "yellow"))
     show_end(console, result, seconds)
 
 
@@ -92,11 +88,12 @@ def _show_strips(console: "Console", letter: str, strips: Sequence[Strip]) -> No
         return
     kept = [strip for strip in strips if strip["kept"]]
     dropped = [strip for strip in strips if not strip["kept"]]
-    dropped.sort(key=lambda strip: -strip["score"])
+    dropped.sort(key=lambda strip: -(strip["score"] or 0.0))
     say(console, (f"  strips: {len(kept)} of {len(strips)} kept", "dim"))
     for strip in (*kept, *dropped[:DROPPED_SHOWN]):
         mark, style = ("+", "") if strip["kept"] else ("-", "dim")
         of = f"{letter}{strip['document'] + 1}"
-        say(console, (f"  {mark} {of:<3} {strip['score']:6.3f}  {strip['text']}", style), cut=True)
+        score = "-" if strip["score"] is None else f"{strip['score']:.3f}"
+        say(console, (f"  {mark} {of:<3} {score:>6}  {strip['text']}", style), cut=True)
     if len(dropped) > DROPPED_SHOWN:
         say(console, (f"  and {len(dropped) - DROPPED_SHOWN} more dropped", "dim"))

@@ -18,6 +18,7 @@ from selfcorrect_rag.models.evaluator_prompts import (
     verdicts,
 )
 from selfcorrect_rag.models.forms import shifted
+from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.label_probabilities import label_probabilities, tokens_of
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT, RELEVANT, RetrievalEvaluator
 from selfcorrect_rag.models.rounds import Call, Outcome, Rounds, arun, is_refusal, run
@@ -95,6 +96,11 @@ class ChatEvaluator(RetrievalEvaluator):
         if not self.counts.hard:
             return []
         return ["the evaluator's provider gave no probabilities: its scores are hard labels"]
+
+    @property
+    def identity(self) -> str:
+        """Its model, and how that is asked."""
+        return f"{type(self).__qualname__} {self.prompt} {self.together} {identity(self.llm)}"
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         """How relevant each passage is, in their order.

@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded
-from selfcorrect_rag.reflection import GROUP_OF, TOKENS, Group, Reflection, critique_score
+from selfcorrect_rag.reflection import (
+    GROUP_OF,
+    TOKENS,
+    Group,
+    Reflection,
+    critique_score,
+    is_readable,
+)
 from selfcorrect_rag.state import Segment
 
 
@@ -124,10 +131,11 @@ def room(context: int | None, max_tokens: int) -> tuple[int, int | None]:
 
 def prune(going: Sequence[int], outputs: Sequence[Decoded], below: float) -> list[int]:
     """Which of the outputs ``going`` go on after their ISREL; the best of them always does."""
+    firsts = {i: outputs[i].reflections[0] for i in going if outputs[i].reflections}
     isrel = {
-        i: critique_score(outputs[i].reflections[0])
-        for i in going
-        if outputs[i].reflections and outputs[i].reflections[0]["group"] == Group.ISREL
+        i: critique_score(first)
+        for i, first in firsts.items()
+        if first["group"] == Group.ISREL and is_readable(first)
     }
     best = max(isrel, key=lambda i: isrel[i], default=None)
     for i, score in isrel.items():

@@ -183,6 +183,7 @@ class _Job:
         choose: str | None = None,
         stop_at_retrieval: bool = False,
         prune_below: float | None = None,
+        critique: bool = False,  # part of what the model writes, asked for or not
         **sampling: Any,
     ) -> None:
         max_tokens, limit = room(llm.context_tokens, max_tokens)

@@ -125,12 +125,10 @@ class PromptedReflectionLLM(ReflectionLLM):
         choose: str | None = None,
         stop_at_retrieval: bool = False,
         prune_below: float | None = None,
-        critique: bool = True,
+        critique: bool = False,
         **sampling: Any,
     ) -> Rounds[list[Segment]]:
         drafts = [Draft(asked(prompt)) for prompt in prompts]
-        # Whoever wants text alone, as CRAG's last step does, is not made to pay for critiques.
-        critique = critique and stop_at_retrieval
         if choose is not None:
             yield from self._choose(drafts, _CHOSEN[Group(choose)])
             return [draft.segment() for draft in drafts]
@@ -138,7 +136,7 @@ class PromptedReflectionLLM(ReflectionLLM):
             yield from self._judge_passages(drafts)
             self._prune(drafts, self.prune_below if prune_below is None else prune_below)
         going = [draft for draft in drafts if not draft.is_pruned]
-        by_sentence = self.sentences and critique
+        by_sentence = self.sentences and critique and stop_at_retrieval
         written = yield from self._writer.rounds(
             [(draft.asked.instance, by_sentence and draft.has_evidence) for draft in going],
             max_tokens=max_tokens + self.thinking_tokens,

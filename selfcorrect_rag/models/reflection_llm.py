@@ -12,6 +12,7 @@ from langchain_core.callbacks import (
 from langchain_core.language_models.llms import BaseLLM
 from langchain_core.outputs import Generation, LLMResult
 
+from selfcorrect_rag.models.identity import described
 from selfcorrect_rag.prompts import Prompt, prompt_of
 from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Segment
@@ -31,6 +32,15 @@ class ReflectionLLM(BaseLLM):
     max_tokens: int = 100
     """Most tokens generated where a call does not say."""
 
+    @property
+    def identity(self) -> str:
+        """What tells it from models that may write otherwise, for results that are kept.
+
+        By default its ``_identifying_params`` and its fields, or the object itself where a backend
+        gives none.
+        """
+        return described(self)
+
     @abstractmethod
     def _segments(
         self,
@@ -41,6 +51,7 @@ class ReflectionLLM(BaseLLM):
         choose: str | None = None,
         stop_at_retrieval: bool = False,
         prune_below: float | None = None,
+        critique: bool = False,
         **sampling: Any,
     ) -> list[Segment]:
         """Continue all prompts as one batch.
@@ -54,6 +65,7 @@ class ReflectionLLM(BaseLLM):
             stop_at_retrieval: end a continuation at the next token of the Retrieve group.
             prune_below: end a continuation whose first token is of the ISREL group with a score
                 below this; the best continuation of a batch always goes on.
+            critique: whether to criticise what is written, where that takes calls of its own.
             sampling: the backend's own sampling settings.
         """
 
@@ -81,18 +93,19 @@ class ReflectionLLM(BaseLLM):
         max_tokens: int | None = None,
         prune_below: float | None = None,
         critique: bool = True,
+        whole: bool = False,
         callbacks: Callbacks = None,
     ) -> list[Segment]:
         """Write one segment for each prompt, all in one batch.
 
-        A segment ends at the next retrieval token, at the model's end of text or at
-        ``max_tokens``. Without ``critique``, a backend that criticises in calls of their own saves
-        them; for others it is part of what the model writes.
+        A segment ends at the next retrieval token, or with ``whole`` only where the answer does,
+        at the model's end of text or at ``max_tokens``. Without ``critique``, a backend that
+        criticises in calls of their own saves them; for others it is part of what the model writes.
         """
         result = self.generate_prompt(
             list(prompts),
             callbacks=callbacks,
-            **_segment_options(max_tokens, prune_below, critique),
+            **_segment_options(max_tokens, prune_below, critique, whole),
         )
         return _segments_of(result)
 
@@ -103,13 +116,14 @@ class ReflectionLLM(BaseLLM):
         max_tokens: int | None = None,
         prune_below: float | None = None,
         critique: bool = True,
+        whole: bool = False,
         callbacks: Callbacks = None,
     ) -> list[Segment]:
         """The async twin of :meth:`generate_segments`."""
         result = await self.agenerate_prompt(
             list(prompts),
             callbacks=callbacks,
-            **_segment_options(max_tokens, prune_below, critique),
+            **_segment_options(max_tokens, prune_below, critique, whole),
         )
         return _segments_of(result)
 
@@ -151,15 +165,13 @@ class ReflectionLLM(BaseLLM):
 
 
 def _segment_options(
-    max_tokens: int | None, prune_below: float | None, critique: bool
+    max_tokens: int | None, prune_below: float | None, critique: bool, whole: bool
 ) -> dict[str, Any]:
-    options: dict[str, Any] = {"stop_at_retrieval": True}
+    options: dict[str, Any] = {"stop_at_retrieval": not whole, "critique": critique}
     if max_tokens is not None:
         options["max_tokens"] = max_tokens
     if prune_below is not None:
         options["prune_below"] = prune_below
-    if not critique:
-        options["critique"] = False
     return options
 
 

@@ -1,21 +1,29 @@
 """The interface between CRAG and a model that grades what was retrieved."""
 
 import asyncio
+import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.errors import EvaluationFailed
+from selfcorrect_rag.models.identity import identity_of_object
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 
 IRRELEVANT, RELEVANT = -1.0, 1.0
 """The labels of a passage in the evaluator's training, and the ends of its scale."""
+ROUNDING = 1e-6
+"""By which a score may be past an end of the scale, as a cosine in float32 is."""
 
 
 class RetrievalEvaluator(ABC):
     """Says how relevant passages are to a question (CRAG section 4.2).
 
     A backend implements :meth:`score`, and :meth:`ascore` where it can do better than a thread.
+    Whoever wants scores calls :func:`grade` or :func:`agrade`, which check them.
     """
 
     thresholds: Thresholds = PRESETS["popqa"]
@@ -26,6 +34,16 @@ class RetrievalEvaluator(ABC):
     def notes(self) -> list[str]:
         """What a reader of its scores should know."""
         return []
+
+    @property
+    def identity(self) -> str:
+        """What tells it from every evaluator that may score otherwise, for results that are kept.
+
+        By default it is the object itself: nothing is shared with another object, nor with another
+        process. A backend that knows all that its scores depend on, its weights too, says that.
+        Its thresholds need not be in it.
+        """
+        return identity_of_object(self)
 
     @abstractmethod
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
@@ -46,6 +64,73 @@ class RetrievalEvaluator(ABC):
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
         """The async twin of :meth:`score`."""
         return await asyncio.to_thread(self.score, question, passages)
+
+
+def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]) -> list[float]:
+    """The evaluator's scores, checked.
+
+    Numbers of NumPy and torch are read as floats, and what rounding puts past an end of the scale
+    is put on it.
+
+    Raises:
+        EvaluationFailed: they are not one number in [-1, 1] for each passage.
+    """
+    return _checked(evaluator.score(question, passages), len(passages), evaluator)
+
+
+async def agrade(
+    evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]
+) -> list[float]:
+    """The async twin of :func:`grade`."""
+    given: object = evaluator.ascore(question, passages)
+    if inspect.isawaitable(given):
+        given = await given
+    return _checked(given, len(passages), evaluator)
+
+
+def _checked(given: object, count: int, evaluator: RetrievalEvaluator) -> list[float]:
+    if inspect.iscoroutine(given):
+        given.close()  # it would warn that nobody awaited it
+    scores = _listed(given)
+    if scores is None:
+        wrong = f"a {type(given).__name__}" if given is not None else "None"
+    elif len(scores) != count:
+        wrong = f"{len(scores)} scores for {count} passages"
+    else:
+        numbers = [_number(score) for score in scores]
+        read = [number for number in numbers if number is not None]
+        if len(read) == count:
+            return read
+        place = numbers.index(None)
+        wrong = f"{scores[place]!r:.60} as score {place}"
+    raise EvaluationFailed(
+        f"{type(evaluator).__name__} gave {wrong}: one number in [{IRRELEVANT:g}, {RELEVANT:g}] "
+        "for each passage is expected"
+    )
+
+
+def _listed(given: object) -> list[object] | None:
+    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
+        return None
+    try:
+        return list(given)
+    except TypeError:  # of an array without dimensions
+        return None
+
+
+def _number(score: object) -> float | None:
+    """A score as a float in [-1, 1]; None where it is none."""
+    try:
+        # Of NumPy and torch, in whatever shape a single number has.
+        plain: Any = score.item() if hasattr(score, "item") else score
+        if isinstance(plain, str | bytes | bool):
+            return None
+        number = float(plain)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+    if math.isnan(number) or not IRRELEVANT - ROUNDING <= number <= RELEVANT + ROUNDING:
+        return None
+    return min(max(number, IRRELEVANT), RELEVANT)
 
 
 def titled(document: Document, text: str | None = None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from selfcorrect_rag.errors import EvaluationFailed, NotAnEvaluator
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.checkpoints import best_device, best_dtype, taken, unreadable
+from selfcorrect_rag.models.identity import weights
 from selfcorrect_rag.models.micro_batching import MicroBatcher
 from selfcorrect_rag.models.pairs import Encoded, Pair, PairTokenizer, batches
 from selfcorrect_rag.models.retrieval_evaluator import (
@@ -87,6 +88,7 @@ class T5Evaluator(RetrievalEvaluator):
         self._model = model
         limit = taken(model, max_tokens or min(MAX_TOKENS, tokenizer.model_max_length))
         self._pairs = PairTokenizer(tokenizer, separator=separator, max_tokens=limit)
+        self._form = (separator, limit)
         self._padding = {"input_ids": tokenizer.pad_token_id or 0}
         # A cache is of no use to a single pass, and costs memory in a decoder.
         self._options = {"use_cache": False} if model.config.is_encoder_decoder else {}
@@ -142,6 +144,11 @@ class T5Evaluator(RetrievalEvaluator):
                 "random: fine-tune it as an evaluator first"
             )
         return cls(model.to(device), tokenizer, name=str(name_or_path), **options)
+
+    @property
+    def identity(self) -> str:
+        """Its weights, and how they are given a pair."""
+        return f"{type(self).__qualname__} {weights(self._model)} {self._form}"
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         """The relevance of each passage to the question, in [-1, 1] and in their order.

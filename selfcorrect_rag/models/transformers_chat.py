@@ -17,6 +17,7 @@ from selfcorrect_rag.errors import PromptTooLong
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.checkpoints import best_device, best_dtype
 from selfcorrect_rag.models.critic import load_language_model
+from selfcorrect_rag.models.identity import described, weights
 
 
 class TransformersChat(BaseChatModel):
@@ -56,6 +57,11 @@ class TransformersChat(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return "transformers-chat"
+
+    @property
+    def identity(self) -> str:
+        """What tells it from other models, its weights too, for results that are kept."""
+        return described(self, weights(self._model))
 
     def _generate(
         self,

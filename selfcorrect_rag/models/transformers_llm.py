@@ -13,6 +13,7 @@ from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.calls import Call, Decode, Worker
 from selfcorrect_rag.models.checkpoints import best_device, unreadable
 from selfcorrect_rag.models.decoded import Decoded, Rules, room
+from selfcorrect_rag.models.identity import described, weights
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded
 from selfcorrect_rag.prompts import Prompt, prompt_of
@@ -137,6 +138,11 @@ class TransformersReflectionLLM(ReflectionLLM):
     def _identifying_params(self) -> dict[str, Any]:
         return {"name_or_path": self.name_or_path, "dtype": self.dtype}
 
+    @property
+    def identity(self) -> str:
+        """See :class:`ReflectionLLM`; its weights tell it too."""
+        return described(self, weights(self._model))
+
     def close(self) -> None:
         """End the worker; what waits and what is running fails. May be repeated."""
         self._worker.close()
@@ -172,6 +178,7 @@ class TransformersReflectionLLM(ReflectionLLM):
         choose: str | None = None,
         stop_at_retrieval: bool = False,
         prune_below: float | None = None,
+        critique: bool = False,  # part of what the model writes, asked for or not
         temperature: float = 0.0,
         seed: int | None = None,
     ) -> "_Job":

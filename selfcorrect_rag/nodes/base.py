@@ -71,8 +71,14 @@ def plain_node(run: Callable[[State], Update]) -> Node[State]:
 
 
 def current(settings: S) -> S:
-    """The factory's settings with this run's context on top."""
-    return settings.merged(get_runtime().context)
+    """The factory's settings with this run's context on top.
+
+    Raises:
+        BadSettings: the context is none of the graph's.
+    """
+    # LangGraph names a task by those that it is inside of: "answer:1|retrieve:2".
+    nested = "|" in ensure_config()["metadata"]["langgraph_checkpoint_ns"]
+    return settings.merged(get_runtime().context, nested=nested)
 
 
 def callbacks() -> Any:

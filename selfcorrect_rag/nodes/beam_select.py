@@ -1,17 +1,17 @@
 """beam_select: keep the best partial answers, finished ones among them."""
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
-
-from langchain_core.documents import Document
+from collections.abc import Iterable, Sequence
 
 from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
-from selfcorrect_rag.nodes.citing import citations_of, cited_text, settled
+from selfcorrect_rag.nodes.citing import cited_passages, cited_text, settled
+from selfcorrect_rag.nodes.generate_and_critique import NO_TEXT, UNREADABLE, scored
 from selfcorrect_rag.nodes.limits import limit_met, stopped
 from selfcorrect_rag.nodes.reply import say
+from selfcorrect_rag.reflection import best_path_score
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, SelfRAGState, Source
 
@@ -19,13 +19,14 @@ from selfcorrect_rag.state import Beam, Candidate, SelfRAGState, Source
 def beam_select(
     llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = "passages"
 ) -> Node[SelfRAGState]:
-    """Rank by path score and keep the ``beam_width`` best (section 3.3, tree decoding).
+    """Keep the ``beam_width`` best partial answers and the best finished one (section 3.3).
 
-    A finished beam stays in the race with its score. Dropped candidates cannot be chosen; a beam
-    all of whose candidates are dropped ends where it is. Ties go to the earlier candidate, which
-    is the one whose passage was retrieved first. Where a limit leaves ``llm`` no call for one more
-    segment, the beams end as they are. A reply streams by segment, as soon as all beams agree on
-    one. ``source`` is where in the state the passages stand.
+    A finished answer takes no place of a partial one, which the model has yet to judge for its use
+    (ISUSE). What cannot become better than the best finished answer is not continued. Dropped
+    candidates cannot be chosen; a beam all of whose candidates are dropped ends where it is. Ties
+    go to the earlier candidate, which is the one whose passage was retrieved first. Where a limit
+    leaves ``llm`` no call for one more segment, the beams end as they are. A reply streams by
+    segment, as soon as all beams agree on one. ``source`` is where in the state the passages stand.
     """
 
     def run(state: SelfRAGState) -> Update:
@@ -44,16 +45,17 @@ def beam_select(
                     settled=len(settled(update["beams"])),
                 )
             )
-            _say(state, update["beams"], cast(Mapping[str, Any], state)[source])
+            if not chosen.closed:  # which is answered by the option, not by the segment
+                _say(state, update["beams"], source)
         return {**update, "depth": state["depth"] + 1}
 
     return plain_node(run)
 
 
-def _say(state: SelfRAGState, beams: Sequence[Beam], passages: Sequence[Document]) -> None:
+def _say(state: SelfRAGState, beams: Sequence[Beam], source: Source) -> None:
     """Stream what is settled now and was not before."""
     now, before = settled(beams), settled(state["beams"])
-    citations = citations_of(now, passages)
+    citations = cited_passages(now, state, source)
     said = cited_text(before, citations)
     say(state, cited_text(now, citations)[len(said) :])
 
@@ -63,28 +65,60 @@ def _open(
 ) -> Update:
     racing = [beam for beam in state["beams"] if beam["next"] is None]
     racing += [_extended(state["beams"][c["beam"]], c) for c in new if c["dropped"] is None]
-    alive = {c["beam"] for c in new if c["dropped"] is None}
-    for index, beam in enumerate(state["beams"]):
-        if beam["next"] is not None and index not in alive and beam["segments"]:
-            racing.append({**beam, "next": None})
+    racing += _ended(state, new)
     update: Update = {}
     if not racing:
         racing, update = _best_dropped(state, new)
-    ranked = sorted(racing, key=lambda beam: -beam["score"])[: settings.beam_width]
-    if not any(beam["next"] for beam in ranked):
-        return {**update, "beams": ranked}
-    limit = limit_met(state, settings, llm.most_calls(1), settings.segment_tokens)
-    if state["depth"] + 1 >= settings.depth:
-        update["notes"] = [
-            *update.get("notes", state["notes"]),
-            f"the answer was cut at its limit of {settings.depth} segments",
-        ]
-    elif limit:
+    beams = surviving(racing, settings, further=settings.depth - state["depth"] - 1)
+    if not any(beam["next"] for beam in beams):
+        return {**update, "beams": beams}
+    if limit := limit_met(state, settings, llm.most_calls(1), settings.segment_tokens):
         what = f"the answer ends after segment {state['depth'] + 1}"
         update |= stopped({**state, **update}, settings, limit, what)
-    else:
-        return {**update, "beams": ranked}
-    return {**update, "beams": [{**beam, "next": None} for beam in ranked]}
+        beams = _best_first({**beam, "next": None} for beam in beams)
+    return {**update, "beams": beams}
+
+
+def surviving(racing: Sequence[Beam], settings: SelfRAGSettings, further: int) -> list[Beam]:
+    """The best finished beam and the ``beam_width`` best others, best first.
+
+    Others that cannot become better than the finished one are left out, and end where there is
+    no ``further`` segment.
+    """
+    finished = _best_first(beam for beam in racing if beam["next"] is None)[:1]
+    going = _best_first(beam for beam in racing if beam["next"] is not None)
+    if further < 1:
+        cut = f"the answer was cut at its limit of {settings.depth} segments"
+        ended: list[Beam] = [{**beam, "next": None, "cut": cut} for beam in going]
+        return _best_first([*finished, *ended])[:1]
+    if finished:
+        to_beat = finished[0]["score"]
+        going = [beam for beam in going if _best_possible(beam, settings, further) > to_beat]
+    return _best_first([*finished, *going[: settings.beam_width]])
+
+
+def _best_possible(beam: Beam, settings: SelfRAGSettings, further: int) -> float:
+    path, rule = scored(beam["segments"]), settings.path_rule
+    return best_path_score(path, further, settings.weights, rule)
+
+
+def _ended(state: SelfRAGState, new: Sequence[Candidate]) -> list[Beam]:
+    """The beams that cannot go on, because all their candidates are dropped."""
+    ended: list[Beam] = []
+    for index, beam in enumerate(state["beams"]):
+        reasons = [c["dropped"] for c in new if c["beam"] == index]
+        if beam["next"] is None or not beam["segments"] or not all(reasons):
+            continue
+        why = ", ".join(dict.fromkeys(reason for reason in reasons if reason))
+        count = len(beam["segments"])
+        cut = f"the answer ends after segment {count}: all candidates for the next dropped ({why})"
+        # Without reasons, a limit left it no candidates, and has said so.
+        ended.append({**beam, "next": None, "cut": cut if reasons else None})
+    return ended
+
+
+def _best_first(beams: Iterable[Beam]) -> list[Beam]:
+    return sorted(beams, key=lambda beam: -beam["score"])
 
 
 def _extended(beam: Beam, candidate: Candidate) -> Beam:
@@ -92,6 +126,7 @@ def _extended(beam: Beam, candidate: Candidate) -> Beam:
         segments=[*beam["segments"], candidate],
         score=candidate["path_score"],
         next=candidate["next"],
+        cut=None,
         retrieved=[],
     )
 
@@ -103,27 +138,31 @@ def _best_dropped(state: SelfRAGState, new: Sequence[Candidate]) -> tuple[list[B
     note = (
         f"every candidate was dropped ({best['dropped']}): the best of them is given all the same"
     )
-    met = best["dropped"] == "no text"
+    met = best["dropped"] in (NO_TEXT, UNREADABLE)
     return [{**beam, "next": None}], {"constraints_met": met, "notes": [*state["notes"], note]}
 
 
 def _closed(state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candidate]) -> Update:
     """Sum the scores of the candidates that give the same answer (section 3.3; B.2)."""
     allowed = [c for c in new if c["dropped"] is None]
-    scores: dict[str, float] = {}
+    backing: dict[str, list[Candidate]] = {}
     for candidate in allowed:
         answer = closed_answer(candidate["text"], settings.options)
         if answer is not None:
-            scores[answer] = scores.get(answer, 0.0) + candidate["score"]
-    if not scores:
+            backing.setdefault(answer, []).append(candidate)
+    if not backing:
         beams, update = _best_dropped(state, new) if not allowed else _open_ended(state, allowed)
         return {**update, "beams": beams}
-    ranked = dict(sorted(scores.items(), key=lambda item: -item[1]))
+    sums = {a: math.fsum(c["score"] for c in candidates) for a, candidates in backing.items()}
+    ranked = dict(sorted(sums.items(), key=lambda item: -item[1]))
     winner = next(iter(ranked))
-    backing = [c for c in allowed if closed_answer(c["text"], settings.options) == winner]
-    best = max(backing, key=lambda candidate: candidate["score"])
+    best = max(backing[winner], key=lambda candidate: candidate["score"])
     beam = {**_extended(state["beams"][best["beam"]], best), "next": None, "score": ranked[winner]}
-    return {"beams": [beam], "options": ranked}
+    update = {"beams": [beam], "options": ranked}
+    if unread := len(allowed) - sum(map(len, backing.values())):
+        note = f"{unread} of {len(allowed)} candidates name none of the options: they do not count"
+        update["notes"] = [*state["notes"], note]
+    return update
 
 
 def _open_ended(state: SelfRAGState, allowed: Sequence[Candidate]) -> tuple[list[Beam], Update]:

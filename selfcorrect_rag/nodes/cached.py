@@ -6,26 +6,27 @@ with another threshold would get the old one's result.
 
 import hashlib
 import json
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.language_models import BaseChatModel, BaseLLM
-from langchain_core.messages import HumanMessage
-from langchain_core.runnables import RunnableBinding, ensure_config
+from langchain_core.runnables import Runnable, ensure_config
 from langgraph.cache.base import BaseCache, FullKey
 
 from selfcorrect_rag.costs import known_tokens, total
 from selfcorrect_rag.events import Cached
-from selfcorrect_rag.models.t5_evaluator import T5Evaluator
+from selfcorrect_rag.models.identity import identity
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.reply import say
 from selfcorrect_rag.settings import Settings
 
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
 """LangGraph's own for nodes, so that ``graph.clear_cache()`` empties it."""
 SPENT = ("costs", "usage")
 """What a run has cost so far: no result depends on it, unless settings limit it."""
+TALK = ("messages", "asked_by", "reply_id")
+"""Who asked and is answered: but for whether a message did, no result depends on it."""
 
 
 def cached(
@@ -34,11 +35,10 @@ def cached(
     """The node; with a cache, one whose result is taken from there if it has been given before.
 
     Results are the same where the model, all settings of the run and the state are, ``messages``
-    aside, and what was spent where nothing limits it. Models are told apart as LangChain's own
-    caches do, evaluators by name and thresholds; a model that has no such identity shares nothing
-    with other graphs. A result that was found is announced by the event ``cached``, and not by
-    those of the node; it adds no call and no tokens to what the run has cost. Errors are never
-    kept.
+    aside, and what was spent where nothing limits it. Models and evaluators are told apart by
+    :func:`~selfcorrect_rag.models.identity.identity`, evaluators by their thresholds too. A result
+    that was found is announced by the event ``cached``, and not by those of the node; it adds no
+    call and no tokens to what the run has cost. Errors are never kept.
 
     Args:
         node: one that is a function of state and settings, but for what ``model`` makes of them.
@@ -48,20 +48,27 @@ def cached(
     """
     if cache is None:
         return node
-    store, identity = cache, _identity(model)
+    store, asks = cache, identity(model)
 
     def key(state: Mapping[str, Any]) -> FullKey:
-        rest = {name: value for name, value in state.items() if name not in ("messages", *SPENT)}
+        rest = {name: value for name, value in state.items() if name not in (*SPENT, *TALK)}
         run_settings = current(settings)
         spent = _spent(state) if run_settings.is_limited else None
-        parts = [identity, run_settings.model_dump(mode="json"), _asked(state), spent, rest]
+        parts = [
+            asks,
+            _read_with(model),
+            run_settings.model_dump(mode="json"),
+            _asked(state),
+            spent,
+            rest,
+        ]
         text = json.dumps(parts, default=_plain, sort_keys=True)
         return (*NAMESPACE, _name()), hashlib.sha256(text.encode()).hexdigest()
 
     def run(state: Mapping[str, Any]) -> Update:
         place = key(state)
         if (found := store.get([place]).get(place)) is not None:
-            return _found(found)
+            return _found(state, found)
         update = node.invoke(state)
         store.set({place: (_kept(update), None)})
         return update
@@ -69,7 +76,7 @@ def cached(
     async def arun(state: Mapping[str, Any]) -> Update:
         place = key(state)
         if (found := (await store.aget([place])).get(place)) is not None:
-            return _found(found)
+            return _found(state, found)
         update = await node.ainvoke(state)
         await store.aset({place: (_kept(update), None)})
         return update
@@ -87,13 +94,14 @@ def _name() -> str:
 
 
 def _asked(state: Mapping[str, Any]) -> bool:
-    """Whether the run began with messages, which a node then answers with one."""
-    messages = state.get("messages") or []
-    return bool(messages) and isinstance(messages[-1], HumanMessage)
+    """Whether a message asked, which a node then answers with one."""
+    return state.get("asked_by") is not None
 
 
-def _found(update: Update) -> Update:
+def _found(state: Mapping[str, Any], update: Update) -> Update:
     emit(Cached(event="cached", node=_name()))
+    if not _asked(state):  # else the reply is among the messages
+        say(state, update.get("cited_answer") or update.get("written") or "")
     return update
 
 
@@ -107,16 +115,14 @@ def _kept(update: Update) -> Update:
     return {**update, "messages": replies}
 
 
-def _identity(model: object) -> str:
-    if isinstance(model, RunnableBinding):
-        return f"{_identity(model.bound)} {model.kwargs}"
-    if isinstance(model, BaseChatModel):
-        return model._get_llm_string()
-    if isinstance(model, BaseLLM):
-        return json.dumps(model.asdict(), default=repr, sort_keys=True)
-    if isinstance(model, T5Evaluator):
-        return f"{model.name} {model.thresholds}"
-    return uuid.uuid4().hex
+def _read_with(model: object) -> tuple[object, dict[str, Any]]:
+    """What else than its identity a model's result depends on, at a run."""
+    if isinstance(model, RetrievalEvaluator):
+        return model.thresholds, {}
+    if not isinstance(model, Runnable):
+        return None, {}
+    given = ensure_config().get("configurable", {})
+    return None, {spec.id: given.get(spec.id) for spec in model.config_specs}
 
 
 def _plain(value: object) -> Any:

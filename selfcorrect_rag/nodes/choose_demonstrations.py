@@ -1,8 +1,11 @@
 """choose_demonstrations: the examples of how to answer that a question's prompt shows."""
 
+import asyncio
 import math
+import threading
 from collections.abc import Callable, Sequence
 from random import Random
+from weakref import WeakKeyDictionary
 
 from langchain_core.embeddings import Embeddings
 
@@ -24,9 +27,10 @@ def choose_demonstrations(
 
     One of the very question that is asked is never shown. Random and fixed ones keep the order in
     which they were given; the nearest one is shown last, next to the question. The questions of
-    all demonstrations are embedded at the first run that asks for the nearest.
+    all demonstrations are embedded at the first run that asks for the nearest; runs beside it wait
+    for that.
     """
-    vectors: list[Vector] = []
+    embedded = _Embedded([d["question"] for d in demonstrations])
 
     def run(state: InstructRAGState) -> Update:
         chosen = current(settings)
@@ -34,8 +38,7 @@ def choose_demonstrations(
         if chosen.selection != "nearest":
             return _update(_chosen(usable, chosen, state["question"]))
         embedder = _needed(embeddings)
-        if not vectors:
-            vectors[:] = embedder.embed_documents([d["question"] for d in demonstrations])
+        vectors = embedded.by(embedder)
         asked = embedder.embed_query(state["question"])
         return _update(_nearest(usable, vectors, asked, chosen.demonstrations))
 
@@ -45,12 +48,38 @@ def choose_demonstrations(
         if chosen.selection != "nearest":
             return _update(_chosen(usable, chosen, state["question"]))
         embedder = _needed(embeddings)
-        if not vectors:
-            vectors[:] = await embedder.aembed_documents([d["question"] for d in demonstrations])
+        vectors = await embedded.aby(embedder)
         asked = await embedder.aembed_query(state["question"])
         return _update(_nearest(usable, vectors, asked, chosen.demonstrations))
 
     return Node(run, arun)
+
+
+class _Embedded:
+    """The vectors of all questions, computed once; a failure is not kept.
+
+    Threads wait for each other, and so do the tasks of an event loop. A thread never waits for a
+    task: its own event loop might be what the task has to run on.
+    """
+
+    def __init__(self, questions: list[str]) -> None:
+        self._questions = questions
+        self._vectors: list[Vector] | None = None
+        self._thread = threading.Lock()
+        self._tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
+        self._tasks = WeakKeyDictionary()
+
+    def by(self, embeddings: Embeddings) -> list[Vector]:
+        with self._thread:
+            if self._vectors is None:
+                self._vectors = embeddings.embed_documents(self._questions)
+            return self._vectors
+
+    async def aby(self, embeddings: Embeddings) -> list[Vector]:
+        async with self._tasks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if self._vectors is None:
+                self._vectors = await embeddings.aembed_documents(self._questions)
+            return self._vectors
 
 
 Usable = dict[int, Demonstration]

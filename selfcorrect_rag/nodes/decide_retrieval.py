@@ -6,27 +6,37 @@ from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
 from selfcorrect_rag.nodes.limits import limit_met, stopped
 from selfcorrect_rag.prompts import Prompt, decision_prompt, question_text
-from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL, Group, Reflection, retrieval_probability
+from selfcorrect_rag.reflection import (
+    CONTINUE,
+    Group,
+    Reflection,
+    is_readable,
+    retrieval_probability,
+)
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Decision, Segment, SelfRAGState, Step
 
 
-def next_step(reflection: Reflection, settings: SelfRAGSettings) -> Step:
+def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: bool) -> Step:
     """How to go on at a retrieval token (section 3.3 and A.3, adaptive retrieval).
 
-    ``[Continue to Use Evidence]`` keeps the passage unless retrieval is off; otherwise the mode
-    decides, and in mode adaptive the threshold on the ratio of probabilities, or, with no
-    threshold, the model's own choice.
+    ``[Continue to Use Evidence]`` keeps the passage where there is one, unless retrieval is off.
+    Otherwise the mode decides, and in mode adaptive the threshold on the ratio of probabilities,
+    or, with no threshold, the likelier of ``[Retrieval]`` and ``[No Retrieval]``.
+
+    Args:
+        reflection: of the Retrieve group.
+        settings: of the run.
+        has_evidence: whether the segment before was written from a passage.
     """
     if settings.mode == "never":
         return "none"
-    if reflection["token"] == CONTINUE:
+    if reflection["token"] == CONTINUE and has_evidence:
         return "continue"
     if settings.mode == "always":
         return "retrieve"
-    if settings.threshold is None:
-        return "retrieve" if reflection["token"] == RETRIEVAL else "none"
-    return "retrieve" if retrieval_probability(reflection) > settings.threshold else "none"
+    threshold = 0.5 if settings.threshold is None else settings.threshold
+    return "retrieve" if retrieval_probability(reflection) > threshold else "none"
 
 
 def decide_retrieval(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[SelfRAGState]:
@@ -84,10 +94,9 @@ def _update(
     probability, usage, notes = None, state["usage"], state["notes"]
     if asked is not None:
         usage = used(usage, [asked])
-        if asked["reflections"]:
-            reflection = asked["reflections"][0]
-            # There is no evidence to keep using yet, so a first [Continue ...] asks for some.
-            retrieve = next_step(reflection, settings) != "none"
+        reflection = next(filter(is_readable, asked["reflections"]), None)
+        if reflection is not None:
+            retrieve = next_step(reflection, settings, has_evidence=False) == "retrieve"
             probability = retrieval_probability(reflection)
         else:
             retrieve = True
@@ -100,5 +109,5 @@ def _update(
     )
     emit(RetrievalDecided(event="retrieval_decided", **decision))
     step: Step = "retrieve" if retrieve else "none"
-    first = Beam(segments=[], score=0.0, next=step, retrieved=[])
+    first = Beam(segments=[], score=0.0, next=step, cut=None, retrieved=[])
     return {"retrieval": decision, "beams": [first], "usage": usage, "notes": notes}

@@ -1,5 +1,6 @@
 """generate_and_critique: one segment for each beam and passage, all in one call."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -14,8 +15,11 @@ from selfcorrect_rag.nodes.limits import limit_met, stopped
 from selfcorrect_rag.prompts import Prompt, question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Critique,
+    Group,
     Reflection,
+    ScoredSegment,
     critique,
+    is_readable,
     path_score,
     probabilities,
     segment_score,
@@ -23,6 +27,9 @@ from selfcorrect_rag.reflection import (
 )
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Candidate, Segment, SelfRAGState, Source, Step
+
+NO_TEXT, UNREADABLE = "no text", "log-probabilities that are not numbers"
+"""Why a candidate is dropped, besides hard constraints and pruning."""
 
 
 class _Ask(NamedTuple):
@@ -49,7 +56,8 @@ def generate_and_critique(
     """Write and criticise the candidates of all unfinished beams in one batch.
 
     (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved has a candidate for each passage,
-    one that continues or goes without has one. ``source`` is where in the state passages stand.
+    one that continues or goes without has one. In short form a candidate is a whole answer.
+    ``source`` is where in the state passages stand.
 
     Where a limit does not allow for all, the first of the best beam are written; the last to go is
     the critique of the only one.
@@ -63,6 +71,7 @@ def generate_and_critique(
             max_tokens=chosen.segment_tokens,
             prune_below=chosen.prune_below,
             critique=batch.critique,
+            whole=chosen.short,
             callbacks=callbacks(),
         )
         return _update(state, chosen, batch, segments)
@@ -75,6 +84,7 @@ def generate_and_critique(
             max_tokens=chosen.segment_tokens,
             prune_below=chosen.prune_below,
             critique=batch.critique,
+            whole=chosen.short,
             callbacks=callbacks(),
         )
         return _update(state, chosen, batch, segments)
@@ -167,10 +177,14 @@ def _update(
 def _candidate(
     state: SelfRAGState, settings: SelfRAGSettings, ask: _Ask, segment: Segment
 ) -> Candidate:
-    scores = critique(segment["reflections"])
+    reflections = _of_passage(segment) if settings.short else segment["reflections"]
+    scores = critique(reflections)
     sequence = sequence_probability(segment["logprob"], segment["tokens"])
     written = state["beams"][ask.beam]["segments"]
-    before = [_scores(candidate) for candidate in written]
+    path = [*scored(written), ScoredSegment(scores, sequence, ask.step == "retrieve")]
+    going_on: Step | None = None
+    if segment["next"] is not None and is_readable(segment["next"]):
+        going_on = next_step(segment["next"], settings, has_evidence=ask.passage is not None)
     return Candidate(
         depth=state["depth"],
         beam=ask.beam,
@@ -179,22 +193,38 @@ def _candidate(
         passage=ask.passage,
         text=segment["text"],
         pieces=segment["pieces"],
-        judgements=_judgements(segment["reflections"]),
+        judgements=_judgements(reflections),
         **scores,
         sequence_probability=sequence,
         hard=[r["group"] for r in segment["reflections"] if r.get("prompted") == "hard"],
         score=segment_score(scores, sequence, settings.weights),
-        path_score=path_score([*before, (scores, sequence)], settings.weights, settings.path_rule),
-        next=None if segment["next"] is None else next_step(segment["next"], settings),
+        path_score=path_score(path, settings.weights, settings.path_rule),
+        next=going_on,
         finish_reason=segment["finish_reason"],
         dropped=_dropped(segment, settings),
         chosen=False,
     )
 
 
-def _scores(candidate: Candidate) -> tuple[Critique, float | None]:
-    scores = Critique(isrel=candidate["isrel"], issup=candidate["issup"], isuse=candidate["isuse"])
-    return scores, candidate["sequence_probability"]
+def scored(path: Sequence[Candidate]) -> list[ScoredSegment]:
+    """The segments of a path as path scores see them."""
+    return [
+        ScoredSegment(
+            Critique(isrel=c["isrel"], issup=c["issup"], isuse=c["isuse"]),
+            c["sequence_probability"],
+            c["step"] == "retrieve",
+        )
+        for c in path
+    ]
+
+
+def _of_passage(segment: Segment) -> list[Reflection]:
+    """The reflections of a whole answer that are about its passage.
+
+    ISREL is given before the first word. A later one is about a passage that the model made up,
+    behind a [Retrieval] of its own.
+    """
+    return [r for r in segment["reflections"] if r["group"] != Group.ISREL or r["position"] == 0]
 
 
 def prompted_notes(segments: Sequence[Segment]) -> list[str]:
@@ -211,7 +241,7 @@ def prompted_notes(segments: Sequence[Segment]) -> list[str]:
 
 def _judgements(reflections: Sequence[Reflection]) -> dict[str, dict[str, float]]:
     first: dict[str, dict[str, float]] = {}
-    for reflection in reflections:
+    for reflection in filter(is_readable, reflections):
         first.setdefault(reflection["group"], probabilities(reflection["logprobs"]))
     return first
 
@@ -220,7 +250,10 @@ def _dropped(segment: Segment, settings: SelfRAGSettings) -> str | None:
     """Hard constraints (section 3.3) look at the tokens that the model chose, not at scores."""
     if segment["finish_reason"] == "pruned":
         return "pruned by ISREL"
+    given = [*segment["reflections"], *([segment["next"]] if segment["next"] else [])]
+    if not (segment["logprob"] or 0.0) < math.inf or not all(map(is_readable, given)):  # or NaN
+        return UNREADABLE
     broken = [r["token"] for r in segment["reflections"] if r["token"] in settings.hard_constraints]
     if broken:
         return f"hard constraint {broken[0]}"
-    return None if segment["text"] else "no text"
+    return None if segment["text"] else NO_TEXT

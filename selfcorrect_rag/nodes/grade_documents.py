@@ -6,11 +6,17 @@ from dataclasses import asdict
 from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.crag_state import CRAGState, Grade
 from selfcorrect_rag.events import Graded
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
+from selfcorrect_rag.models.retrieval_evaluator import (
+    RetrievalEvaluator,
+    agrade,
+    grade,
+    titled,
+)
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
+from selfcorrect_rag.sources import title_of
 from selfcorrect_rag.thresholds import Action, Thresholds
 
 BRANCHES: dict[Action, list[str]] = {
@@ -34,7 +40,7 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
         if limit := _limit(state, chosen, calls):
             return _ungraded(state, chosen, limit)
         with counted_calls(calls):
-            scores = evaluator.score(state["question"], texts)
+            scores = grade(evaluator, state["question"], texts)
         return _update(state, chosen, evaluator, scores)
 
     async def arun(state: CRAGState) -> Update:
@@ -43,7 +49,7 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
         if limit := _limit(state, chosen, calls):
             return _ungraded(state, chosen, limit)
         with counted_calls(calls):
-            scores = await evaluator.ascore(state["question"], texts)
+            scores = await agrade(evaluator, state["question"], texts)
         return _update(state, chosen, evaluator, scores)
 
     return Node(run, arun)
@@ -65,7 +71,7 @@ def _update(
     scores: Sequence[float],
 ) -> Update:
     grades = [
-        Grade(document=i, title=str(passage.metadata.get("title") or ""), score=score)
+        Grade(document=i, title=title_of(passage), score=score)
         for i, (passage, score) in enumerate(zip(state["passages"], scores, strict=True))
     ]
     thresholds = settings.thresholds(evaluator.thresholds)

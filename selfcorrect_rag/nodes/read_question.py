@@ -1,38 +1,33 @@
-"""read_question: take the turn's input and start with a clean slate."""
+"""read_question: take the turn's question and start with a clean slate."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
-
-from langchain_core.messages import HumanMessage
+from uuid import uuid4
 
 from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.nodes.base import Node, Update, plain_node
-from selfcorrect_rag.prompts import as_text
+from selfcorrect_rag.turns import ASK
 
 
 def read_question(blank: Callable[[], Update]) -> Node[Any]:
-    """Find the question and reset what an earlier turn of the thread left behind.
+    """Take the question from the input of this turn; reset what an earlier turn left behind.
 
-    An unanswered human message at the end of ``messages`` is the question; otherwise
-    ``question`` is. ``blank`` gives the graph's state before anything has happened.
+    ``blank`` gives the graph's state before anything has happened.
     """
 
     def run(state: Mapping[str, Any]) -> Update:
+        turn = state.get("turn")
+        if turn is None:  # as where a run is sent here past __start__
+            raise NoQuestion(f"nothing is asked: {ASK}")
         documents = state.get("documents")
         found = {"fixed": documents is not None, "passages": documents or []}
-        question = _question(state)
-        return {**blank(), "question": question, "asked": question, **found}
+        asked = {"question": turn["question"], "asked": turn["question"], "asked_by": None}
+        if not turn["by_message"]:
+            return {**blank(), **asked, "reply_id": f"answer-{uuid4()}", **found}
+        # A message that came without an id was given one when it joined the others, at their end:
+        # unless it was to overwrite them.
+        last = state["messages"][-1].id
+        asked["asked_by"] = turn["message_id"] or last or ""
+        return {**blank(), **asked, "reply_id": f"reply-to-{last or uuid4()}", **found}
 
     return plain_node(run)
-
-
-def _question(state: Mapping[str, Any]) -> str:
-    messages = state.get("messages") or []
-    asked = messages and isinstance(messages[-1], HumanMessage)
-    question = as_text(messages[-1].content) if asked else state.get("question", "")
-    if not isinstance(question, str) or not question.strip():
-        raise NoQuestion(
-            'the question is empty: give {"question": "..."} or messages that end with a human '
-            "message"
-        )
-    return question.strip()

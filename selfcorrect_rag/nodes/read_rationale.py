@@ -4,9 +4,10 @@ from selfcorrect_rag.conclusions import final_answer
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.instruct_state import InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, emit, plain_node
+from selfcorrect_rag.nodes.citing import citation
 from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
 from selfcorrect_rag.rationales import read_documents
-from selfcorrect_rag.state import Citation
+from selfcorrect_rag.refusals import is_refusal
 
 BASELINES = ("no_retrieval", "ralm", "few_shot")
 """Modes whose model is to answer, not to explain."""
@@ -16,31 +17,23 @@ def read_rationale() -> Node[InstructRAGState]:
     """Separate the answer from the rationale, and check the documents that it names.
 
     What a baseline writes is the answer as a whole. Documents that are named but were not shown
-    are left out, and a note says so.
+    are left out, and a note says so. The useful ones are cited, unless the answer declines to
+    answer.
     """
 
     def run(state: InstructRAGState) -> Update:
         written, numbering = state["written"], state["numbering"]
         shown = [state["passages"][i] for i in numbering]
         reading = read_documents(written, [str(d.metadata.get("title") or "") for d in shown])
-        citations = [
-            Citation(
-                number=number,
-                passage=numbering[number - 1],
-                title=str(shown[number - 1].metadata.get("title") or ""),
-                source=str(shown[number - 1].metadata.get("source") or ""),
-                text=shown[number - 1].page_content,
-                segments=[0],
-            )
-            for number in reading.useful
-        ]
         is_baseline = state["mode"] in BASELINES
         answer = (written if is_baseline else final_answer(written)) or NO_ANSWER
+        cited = [] if is_refusal(answer) else reading.useful
+        citations = [citation(n, numbering[n - 1], shown[n - 1], [0]) for n in cited]
         emit(Answered(event="answered", answer=answer, citations=len(citations)))
         return {
             "answer": answer,
             "rationale": "" if is_baseline else written,
-            "useful_documents": [citation["passage"] for citation in citations],
+            "useful_documents": [numbering[number - 1] for number in reading.useful],
             "dismissed_documents": [numbering[number - 1] for number in reading.dismissed],
             "citations": citations,
             "notes": [

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.crag_state import CRAGState
+from selfcorrect_rag.crag_state import CRAGState, Judged
 from selfcorrect_rag.events import KnowledgeRecomposed
+from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
+from selfcorrect_rag.sources import source_of
 from selfcorrect_rag.strips import recompose
 
 
@@ -16,7 +18,8 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
 
     Correct has internal knowledge, Incorrect external, Ambiguous both, the internal first. Where
     that leaves nothing, what was retrieved is used after all rather than nothing, best document
-    first, and a note says so.
+    first, and a note says so. Each piece comes with what the evaluator found of it, by which it may
+    be cited or not.
     """
 
     def run(state: CRAGState) -> Update:
@@ -25,29 +28,66 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
         notes = list(state["notes"])
         if state["web_failure"]:
             notes.append(f"web search ({state['web_source']}): {state['web_failure']}")
-        knowledge = [*internal, *external]
+        knowledge, judged = [*internal, *external], _judged(state)
         if not knowledge and state["grades"]:
             best = max(state["grades"], key=lambda grade: grade["score"])
-            knowledge = [state["passages"][best["document"]]]
+            knowledge, judged = [state["passages"][best["document"]]], ["irrelevant"]
             notes.append("no knowledge was left: written from the best document retrieved")
         elif not knowledge:
             notes.append("no knowledge was found: written without")
         emit(KnowledgeRecomposed(event="knowledge", internal=len(internal), external=len(external)))
         chosen = current(settings)
         if isinstance(chosen, SelfCRAGSettings) and chosen.contexts == "all":
-            parts = {"internal": internal, "external": external, "combined": [*internal, *external]}
-            joined = [_joined(kind, found) for kind, found in parts.items() if found]
-            knowledge = joined or knowledge
-        return {"knowledge": knowledge, "notes": notes}
+            at = len(internal)
+            parts = {
+                "internal": (internal, judged[:at]),
+                "external": (external, judged[at:]),
+                "combined": ([*internal, *external], judged),
+            }
+            some = {kind: part for kind, part in parts.items() if part[0]}
+            if some:
+                knowledge = [_joined(kind, found) for kind, (found, _) in some.items()]
+                judged = [_best(of) for _, of in some.values()]
+        return {"knowledge": knowledge, "judged": judged, "notes": notes}
 
     return plain_node(run)
 
 
+def _judged(state: CRAGState) -> list[Judged | None]:
+    """Of each document of which strips were kept, internal first.
+
+    A piece is irrelevant where the best score that was given to its document or to one of its kept
+    strips is below the lower threshold.
+    """
+    lower = state["thresholds"].get("lower", IRRELEVANT)
+    judged: list[Judged | None] = []
+    for documents, strips, grades in (
+        (state["passages"], state["strips"], state["grades"]),
+        (state["web_results"], state["web_strips"], []),
+    ):
+        for i in range(len(documents)):
+            kept = [strip for strip in strips if strip["document"] == i and strip["kept"]]
+            if not kept:
+                continue
+            scores = [strip["score"] for strip in kept if strip["score"] is not None]
+            scores += [grade["score"] for grade in grades if grade["document"] == i]
+            relevant = max(scores, default=None)
+            judged.append(
+                None if relevant is None else "relevant" if relevant >= lower else "irrelevant"
+            )
+    return judged
+
+
+def _best(judged: Sequence[Judged | None]) -> Judged | None:
+    """Of pieces that became one: the best that was found of any."""
+    if "relevant" in judged:
+        return "relevant"
+    return None if None in judged else "irrelevant"
+
+
 def _joined(kind: str, found: Sequence[Document]) -> Document:
-    """One passage of several pieces, under the title of the first."""
-    sources = ", ".join(
-        str(d.metadata.get("source") or d.metadata.get("title") or "") for d in found
-    )
+    """One passage of several pieces, under the title of the first and with all their sources."""
+    sources = ", ".join(dict.fromkeys(filter(None, map(source_of, found))))
     return Document(
         " ".join(document.page_content for document in found),
         metadata={"title": found[0].metadata.get("title") or "", "source": sources},

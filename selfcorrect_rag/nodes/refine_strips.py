@@ -8,7 +8,12 @@ from langchain_core.documents import Document
 from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.crag_state import CRAGState, Strip
 from selfcorrect_rag.events import StripsKept
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, titled
+from selfcorrect_rag.models.retrieval_evaluator import (
+    RetrievalEvaluator,
+    agrade,
+    grade,
+    titled,
+)
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
@@ -74,14 +79,14 @@ def _refinement(
         asked, scores = refining(state), None
         if asked.calls:
             with counted_calls(asked.calls):
-                scores = evaluator.score(state["question"], asked.texts)
+                scores = grade(evaluator, state["question"], asked.texts)
         return update(state, asked, scores)
 
     async def arun(state: Mapping[str, Any]) -> Update:
         asked, scores = refining(state), None
         if asked.calls:
             with counted_calls(asked.calls):
-                scores = await evaluator.ascore(state["question"], asked.texts)
+                scores = await agrade(evaluator, state["question"], asked.texts)
         return update(state, asked, scores)
 
     return Node(run, arun)
@@ -96,11 +101,11 @@ def _cut(documents: Sequence[Document], how: Decomposition) -> Cut:
 def _kept(
     event: Result, cut: Cut, scores: Sequence[float] | None, settings: CRAGSettings
 ) -> list[Strip]:
-    """Strips with their scores; without scores all are kept, as if each were certain."""
+    """Strips with their scores; without scores all are kept."""
     of, texts = cut
-    given = [1.0] * len(texts) if scores is None else scores
+    given: Sequence[float | None] = [None] * len(texts) if scores is None else scores
     strips = [
-        Strip(document=i, text=text, score=score, kept=scores is None)
+        Strip(document=i, text=text, score=score, kept=score is None)
         for i, text, score in zip(of, texts, given, strict=True)
     ]
     if scores is not None:

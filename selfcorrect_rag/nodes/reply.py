@@ -1,36 +1,43 @@
-"""The reply of a run that began with messages: one message, perhaps streamed before it is whole."""
+"""The answer of a run as a message: streamed for all, kept where a message asked."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.runnables import ensure_config
+from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph.message import push_message
 
 from selfcorrect_rag.nodes.base import Update
+from selfcorrect_rag.nodes.tally import tally
 
 
-def reply(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
-    """The reply as an update; nothing where no human message waits for one.
+def reply(state: Mapping[str, Any], text: str) -> Update:
+    """The whole reply of a node that has asked a model for it, as an update.
+
+    Whoever listens hears it once: as a chat model streams it or, where none did, whole.
+    """
+    streamed = tally().message_id
+    if streamed is None:
+        say(state, text)
+    return kept(state, text, streamed)
+
+
+def kept(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
+    """A reply that was streamed, as an update; empty where ``question`` asked, and no message did.
 
     Args:
         state: the node's.
         text: all of it.
-        id: that of the message whose tokens were streamed; by default that of :func:`say`. A
-            message is not streamed once more under an id that was.
+        id: what it was streamed under, by default that of :func:`say`: a message is not streamed
+            once more under an id that was.
     """
-    own = _id(state)
-    return {} if own is None else {"messages": [AIMessage(text, id=id or own)]}
+    if state.get("asked_by") is None:
+        return {}
+    return {"messages": [AIMessage(text, id=id or state["reply_id"])]}
 
 
 def say(state: Mapping[str, Any], text: str) -> None:
-    """Stream a part of the reply, as chat models stream theirs; nothing where none is awaited."""
-    own = _id(state)
-    if own is not None and text:
-        push_message(AIMessageChunk(content=text, id=own), state_key=None)
-
-
-def _id(state: Mapping[str, Any]) -> str | None:
-    messages = state.get("messages") or []
-    if not messages or not isinstance(messages[-1], HumanMessage):
-        return None
-    return f"reply-to-{messages[-1].id}"
+    """Stream a part of the reply, as chat models stream theirs: not where the graph is a tool's."""
+    if text and TAG_NOSTREAM not in (ensure_config().get("tags") or ()):
+        push_message(AIMessageChunk(content=text, id=state["reply_id"]), state_key=None)

@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag import events
-from selfcorrect_rag.errors import RetrievalFailed
+from selfcorrect_rag.errors import NoDocument, RetrievalFailed
 from selfcorrect_rag.events import Retrieved
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
+from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.sources import name_of
 from selfcorrect_rag.state import Beam, SelfRAGState
 
-Retriever = Runnable[str, list[Document]]
 
-
-def retrieve(retriever: Retriever, settings: SelfRAGSettings) -> Node[SelfRAGState]:
+def retrieve(retriever: AnyRetriever, settings: SelfRAGSettings) -> Node[SelfRAGState]:
     """Retrieve with (question, previous segment) for each beam (Algorithm 1, line 4).
 
     Beams with the same previous segment share one query. Passages given by the caller are used
     instead, without a call. A retriever that fails before anything is written fails the run; later
-    it only ends the beams that asked, and a note says so.
+    it only ends the beams that asked, and a note says so. One that gives what are no documents
+    fails the run at any time.
     """
 
     def run(state: SelfRAGState) -> Update:
@@ -71,7 +71,7 @@ def _update(
         if not retrieved:
             notes.append(f"no passage was found for {query!r}: written without evidence")
         beams.append({**beam, "retrieved": retrieved})
-        titles = [_title(passages[i]) for i in retrieved]
+        titles = [name_of(passages[i]) for i in retrieved]
         emit(Retrieved(event="retrieved", query=query, passages=titles))
     usage = {**state["usage"], "retrievals": state["usage"]["retrievals"] + len(found)}
     return {"passages": passages, "beams": beams, "notes": notes, "usage": usage}
@@ -92,15 +92,13 @@ def _merge(
 
 
 def _identity(document: Document) -> object:
-    return document.id or (document.metadata.get("title"), document.page_content)
-
-
-def _title(document: Document) -> str:
-    return str(document.metadata.get("title") or document.page_content[:60])
+    # The chunks of a file may share its id and its title.
+    return document.id, str(document.metadata.get("title") or ""), document.page_content
 
 
 def _failed(state: SelfRAGState, error: Exception) -> Update:
-    if isinstance(error, GraphBubbleUp):  # an interrupt inside the retriever is no failure
+    # An interrupt inside the retriever is no failure; what gives no documents never will.
+    if isinstance(error, GraphBubbleUp | NoDocument):
         raise error
     reason = f"retrieval failed: {type(error).__name__}: {error}"
     if not any(beam["segments"] for beam in state["beams"]):

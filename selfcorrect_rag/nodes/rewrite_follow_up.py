@@ -50,8 +50,9 @@ def rewrite_follow_up(llm: Runnable[Any, Any]) -> Node[Any]:
 def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Who said what before this turn, tools and empty messages aside."""
     messages: Sequence[AnyMessage] = state.get("messages") or []
-    if messages and isinstance(messages[-1], HumanMessage):
-        messages = messages[:-1]
+    ids = [message.id or "" for message in messages]
+    if state.get("asked_by") in ids:
+        messages = messages[: ids.index(state["asked_by"])]
     said = [
         ("user" if isinstance(message, HumanMessage) else "assistant", as_text(message.content))
         for message in messages

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.outputs import LLMResult
+from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 
@@ -26,6 +26,8 @@ class Tally(BaseCallbackHandler):
         self._told: list[tuple[int, int | None, int | None]] = []
         self._parents: dict[UUID, UUID | None] = {}
         self._outer: set[UUID] = set()
+        self.message_id: str | None = None
+        """Of the last message that a chat model wrote, which is streamed under it."""
 
     @property
     def model_calls(self) -> int:
@@ -63,6 +65,9 @@ class Tally(BaseCallbackHandler):
         self._begin(parent_run_id)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        written = response.generations[0][0]
+        if isinstance(written, ChatGeneration):
+            self.message_id = written.message.id
         if run_id not in self._outer:
             self.add(*_told(response))
 

@@ -1,79 +1,111 @@
 """web_search: complementary knowledge from outside, where what was retrieved does not do."""
 
-from typing import Any
-
 from langchain_core.documents import Document
+from langchain_core.runnables import ensure_config
+from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
+from selfcorrect_rag.approval import REFUSED, approved, asked_for
 from selfcorrect_rag.crag_state import CRAGState
+from selfcorrect_rag.documents import aas_documents, as_documents
+from selfcorrect_rag.errors import NoCheckpointer, NoDocument
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.sources import source_of, title_of
 
-REFUSED = "the search was not approved"
+
+def approval(settings: CRAGSettings) -> Update:
+    """Whether a person is asked before a search, as the settings that a turn begins with say.
+
+    Raises:
+        NoCheckpointer: one is, but nothing could keep the run while it waits.
+    """
+    asks = current(settings).approve_search
+    if asks and ensure_config()["configurable"].get(CONFIG_KEY_CHECKPOINTER) is None:
+        raise NoCheckpointer(
+            "approve_search pauses the run for a person: create the graph with a checkpointer, or "
+            "call it from an agent with a checkpointer"
+        )
+    return {"approval": "wanted" if asks else "none"}
 
 
 def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
-    """Search with the rewritten query (section 4.5). A search that fails loses nothing else.
+    """Search with the rewritten query (section 4.5). A search that fails loses nothing else; one
+    that gives what are no documents fails the run.
 
-    With ``approve_search`` the run pauses before anything leaves the machine. Resume with true or
-    "yes", with false or "no", or with another query.
+    With ``approval`` the run pauses before anything leaves the machine, and is resumed with what
+    :func:`~selfcorrect_rag.approval.approved` reads. That is kept with the thread: the context of
+    a resumed run cannot undo it. One that asks for it anew, as in a fork, is kept before the pause,
+    by one more turn of this node.
     """
 
     def run(state: CRAGState) -> Update:
         chosen = current(settings)
-        query = _approved(state, web, chosen)
+        if _late(state, chosen):
+            return {"approval": "late"}
+        query = _approved(state, web)
         if query is None:
-            return _failed(web, REFUSED, state["web_query"])
+            return _failed(state, web, REFUSED, state["web_query"])
         try:
-            return _update(web, query, web.search(query, chosen.web_results))
+            found = as_documents(web.search(query, chosen.web_results), web.name)
+            return _update(state, web, query, found)
         except Exception as error:
-            return _raised(web, error, query)
+            return _raised(state, web, error, query)
 
     async def arun(state: CRAGState) -> Update:
         chosen = current(settings)
-        query = _approved(state, web, chosen)
+        if _late(state, chosen):
+            return {"approval": "late"}
+        query = _approved(state, web)
         if query is None:
-            return _failed(web, REFUSED, state["web_query"])
+            return _failed(state, web, REFUSED, state["web_query"])
         try:
-            return _update(web, query, await web.asearch(query, chosen.web_results))
+            found = await aas_documents(web.asearch(query, chosen.web_results), web.name)
+            return _update(state, web, query, found)
         except Exception as error:
-            return _raised(web, error, query)
+            return _raised(state, web, error, query)
 
     return Node(run, arun)
 
 
-def _approved(state: CRAGState, web: WebSearch, settings: CRAGSettings) -> str | None:
+def after_search(state: CRAGState) -> str:
+    """Whether the search has yet to be approved, as its turn did not begin with."""
+    return "web_search" if state["approval"] == "late" else "select_web_strips"
+
+
+def _late(state: CRAGState, settings: CRAGSettings) -> bool:
+    return settings.approve_search and state["approval"] == "none"
+
+
+def _approved(state: CRAGState, web: WebSearch) -> str | None:
     """The query to search for; None where a person said no."""
-    if not settings.approve_search:
+    if state["approval"] == "none":
         return state["web_query"]
-    answer: Any = interrupt(
-        {"ask": "search the web?", "query": state["web_query"], "source": web.name}
-    )
-    said = answer.strip() if isinstance(answer, str) else answer
-    if said is True or (isinstance(said, str) and said.lower() in ("yes", "y", "true", "ok")):
-        return state["web_query"]
-    if isinstance(said, str) and said and said.lower() not in ("no", "n", "false"):
-        return said
-    return None
+    return approved(interrupt(asked_for(state["web_query"], web.name)), state["web_query"])
 
 
-def _update(web: WebSearch, query: str, results: list[Document]) -> Update:
+def _update(state: CRAGState, web: WebSearch, query: str, results: list[Document]) -> Update:
     if not results:
-        return _failed(web, "the search found nothing", query)
-    titles = [str(r.metadata.get("title") or r.metadata.get("source") or "") for r in results]
+        return _failed(state, web, "the search found nothing", query)
+    titles = [title_of(result) or source_of(result) for result in results]
     emit(WebSearched(event="web_searched", query=query, source=web.name, results=titles))
-    return {"web_query": query, "web_source": web.name, "web_results": results}
+    return {"web_results": results, **_done(state, web, query)}
 
 
-def _failed(web: WebSearch, reason: str, query: str) -> Update:
+def _failed(state: CRAGState, web: WebSearch, reason: str, query: str) -> Update:
     emit(WebSearchFailed(event="web_search_failed", query=query, source=web.name, reason=reason))
-    return {"web_query": query, "web_source": web.name, "web_failure": reason}
+    return {"web_failure": reason, **_done(state, web, query)}
 
 
-def _raised(web: WebSearch, error: Exception, query: str) -> Update:
-    if isinstance(error, GraphBubbleUp):
+def _raised(state: CRAGState, web: WebSearch, error: Exception, query: str) -> Update:
+    if isinstance(error, GraphBubbleUp | NoDocument):  # what gives no documents never will
         raise error
-    return _failed(web, f"{type(error).__name__}: {error}", query)
+    return _failed(state, web, f"{type(error).__name__}: {error}", query)
+
+
+def _done(state: CRAGState, web: WebSearch, query: str) -> Update:
+    approval = "none" if state["approval"] == "none" else "wanted"
+    return {"web_query": query, "web_source": web.name, "approval": approval}

@@ -96,7 +96,7 @@ class _Request:
             "demonstrations": self._demonstrations,
             "notes": [*self._state["notes"], *self._notes],
             **self._marks,
-            **reply(self._state, text or NO_ANSWER, getattr(written, "id", None)),
+            **reply(self._state, text or NO_ANSWER),
         }
 
     def _numbering(self) -> list[int]:

@@ -1,7 +1,7 @@
 """What a run answered: the answer with citations that lead to their documents, the rationale."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from selfcorrect_rag.render.charts import written
@@ -27,11 +27,14 @@ from selfcorrect_rag.render.reading import (
     record,
     records,
     rows,
+    why_uncited,
 )
+from selfcorrect_rag.sources import shown_source, title_line
 
 LONG = 3_000
 """Characters of an answer or a rationale that are seen at once."""
-MARK = re.compile(r" ?\[(\d{1,3})\]")
+MARK = re.compile(r"(?: |(?<![\w)]))\[(\d{1,3})\]")
+"""As the graphs write it; ``x[1]`` is none."""
 NAMED = re.compile(r"\bdocuments?\s+\[?(\d{1,3})\b\]?|\[(\d{1,3})\]", re.IGNORECASE)
 """How a rationale names a document."""
 
@@ -62,24 +65,19 @@ def answer(result: Result) -> Html:
             if score is not None
             else None,
             _references(citations, name, places, is_numbered=graph_of(result) == "instruct_rag"),
-            _uncited(result, citations),
+            _uncited(result),
         ]
     )
 
 
-def _uncited(result: Result, citations: Sequence[object]) -> Html | None:
-    """A word where the answer itself points at nothing."""
-    kind, has_answer = graph_of(result), bool(result.get("answer"))
-    if kind == "crag" and citations and result.get("cited_answer") == result.get("answer"):
-        said = "The answer points at nothing: all that it was written from is listed."
-    elif kind in ("self_rag", "self_crag") and has_answer and not citations:
-        read = any(c.get("passage") is not None for c in records(result, "candidates"))
-        if not read:
-            return None
-        said = "Nothing that was read was judged relevant: nothing is cited."
-    else:
-        return None
-    return element("p", said, class_="aside")
+def _uncited(result: Result) -> Html | None:
+    """Why an answer that read something cites nothing."""
+    reason = why_uncited(result)
+    return (
+        element("p", f"{reason.capitalize()}: nothing is cited.", class_="aside")
+        if reason
+        else None
+    )
 
 
 def _references(
@@ -95,8 +93,8 @@ def _references(
     items = []
     for citation in citations:
         mark = f"[{citation.get('number')}]"
-        title = excerpt(citation.get("title") or "Untitled")
-        source = str(citation.get("source") or "")
+        title = excerpt(title_line(citation.get("title")) or "Untitled")
+        source = shown_source(citation.get("source"))
         at = places.get(str(citation.get("number")))
         link = title if at is None else pointer(name, at, title)
         items.append(

@@ -124,16 +124,25 @@ def knowledge(result: Result) -> Html | None:
     if name != "knowledge" or not found:
         return None
     origins = {
-        (shown.id, shown.title, shown.source): pointer(kind, i)
-        for kind, key in (("web", "web_results"), ("passage", "passages"))
+        (shown.id, shown.title, shown.source, text): pointer(kind, i)
+        for kind, key, strips in (
+            ("web", "web_results", "web_strips"),
+            ("passage", "passages", "strips"),
+        )
         for i, shown in enumerate(documents(result, key))
+        for text in (shown.text, _kept(result, strips, i))
     }
     cards = []
     for i, shown in enumerate(found):
-        origin = origins.get((shown.id, shown.title, shown.source))
+        origin = origins.get((shown.id, shown.title, shown.source, shown.text))
         badge = element("span", "from ", origin, class_="aside") if origin else None
         cards.append(_card("knowledge", i, shown, badge))
     return element("ol", *cards, class_="documents")
+
+
+def _kept(result: Result, key: str, document: int) -> str:
+    """What knowledge a document became: the chunks of a file are told apart by it alone."""
+    return " ".join(str(s.get("text")) for s in _of(result, key, document) if s.get("kept"))
 
 
 def _of(result: Result, key: str, document: int) -> list[Mapping[str, Any]]:

@@ -3,7 +3,8 @@
 import html
 import re
 from collections.abc import Callable, Iterable
-from urllib.parse import urlsplit
+
+from selfcorrect_rag.sources import shown_source, web_address
 
 FOLDED, LONGEST = 700, 20_000
 """Characters of a text that are seen at once, and that are in the page at all."""
@@ -121,19 +122,9 @@ def folded(summary: object, *children: object, is_open: bool = False) -> Html:
 
 
 def address(value: str) -> object:
-    """A link where the text is a plain web address, else the text."""
-    if not _is_web(value):
-        return excerpt(value)
+    """A link where a source is a plain web address; else its text, as far as it may be shown."""
+    if not web_address(value):
+        return excerpt(shown_source(value))
     return element(
         "a", excerpt(value), href=value, target="_blank", rel="noopener noreferrer nofollow"
     )
-
-
-def _is_web(value: str) -> bool:
-    if len(value) > LONGEST or not value.isprintable() or re.search(r"[\s\"'<>\\`]", value):
-        return False
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc

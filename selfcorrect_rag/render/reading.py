@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.nodes.citing import RELEVANT
+from selfcorrect_rag.refusals import is_refusal
+from selfcorrect_rag.sources import shown_source, title_line
+
 Result = Mapping[str, Any]
 
 GRAPHS = {
@@ -36,6 +40,26 @@ def knowledge_of(result: Result) -> tuple[str, list["Shown"]]:
     """What candidates and citations point into: the name of the list, and its documents."""
     name = "knowledge" if graph_of(result) in ("crag", "self_crag") else "passage"
     return name, documents(result, "knowledge" if name == "knowledge" else "passages")
+
+
+def why_uncited(result: Result) -> str:
+    """Why an answer that read something cites nothing; empty where it cites, or read nothing."""
+    kind, said = graph_of(result), str(result.get("answer") or "")
+    if rows(result, "citations") or not said or not knowledge_of(result)[1]:
+        return ""
+    judged = any(found == "relevant" for found in rows(result, "judged"))
+    otherwise = "no knowledge was judged relevant"
+    if kind == "instruct_rag":
+        judged, otherwise = bool(rows(result, "useful_documents")), "the rationale uses no document"
+    elif kind in ("self_rag", "self_crag"):
+        chosen = [c for c in records(result, "candidates") if c.get("chosen")]
+        judged = any((number(c.get("isrel")) or 0.0) >= RELEVANT for c in chosen)
+        otherwise = otherwise if kind == "self_crag" else "no passage was judged relevant"
+    if judged and is_refusal(said):
+        return "the answer declines to answer"
+    if judged and kind == "crag":
+        return "the answer points at nothing that was judged relevant"
+    return otherwise
 
 
 class Shown(NamedTuple):
@@ -66,8 +90,8 @@ def _shown(document: object) -> Shown:
         name = document.get("id")
     metadata = given if isinstance(given, Mapping) else {}
     return Shown(
-        title=str(metadata.get("title") or ""),
-        source=str(metadata.get("source") or metadata.get("url") or ""),
+        title=title_line(metadata.get("title")),
+        source=shown_source(metadata.get("source") or metadata.get("url")),
         text=str(written or ""),
         id=str(name or ""),
         score=number(metadata.get("score")),

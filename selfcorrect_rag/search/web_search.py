@@ -1,11 +1,12 @@
 """The interface between CRAG and the web, and a local stand-in for it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
+from langchain_core.runnables import RunnableConfig, ensure_config
 from langgraph.constants import TAG_NOSTREAM
+
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 
 
 class WebSearch(ABC):
@@ -32,24 +33,16 @@ class RetrieverWebSearch(WebSearch):
     """A retriever that plays the web: a second corpus, an intranet, a demo without a network."""
 
     def __init__(
-        self,
-        retriever: Runnable[str, list[Document]] | Callable[[str], list[Document]],
-        name: str = "a local corpus in place of the web",
+        self, retriever: Retriever, name: str = "a local corpus in place of the web"
     ) -> None:
         self.name = name
-        self._retriever = (
-            retriever if isinstance(retriever, Runnable) else RunnableLambda(retriever)
-        )
+        self._retriever = AnyRetriever(retriever, f"{name}, as the web,")
 
     def search(self, query: str, k: int) -> list[Document]:
-        return self._named(
-            self._retriever.invoke(query, ensure_config({"tags": [TAG_NOSTREAM]})), k
-        )
+        return self._named(self._retriever.invoke(query, _unstreamed()), k)
 
     async def asearch(self, query: str, k: int) -> list[Document]:
-        return self._named(
-            await self._retriever.ainvoke(query, ensure_config({"tags": [TAG_NOSTREAM]})), k
-        )
+        return self._named(await self._retriever.ainvoke(query, _unstreamed()), k)
 
     def _named(self, found: list[Document], k: int) -> list[Document]:
         return [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.checkpoints import taken, unreadable
 from selfcorrect_rag.models.pairs import PairTokenizer
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training.fine_tuning import (
@@ -176,7 +176,7 @@ def auc(scored: Sequence[tuple[float, float]]) -> float:
 
 def _scored(evaluator: RetrievalEvaluator, row: Graded) -> list[tuple[float, float]]:
     passages, labels = zip(*row.labelled, strict=True)
-    return list(zip(evaluator.score(row.question, passages), labels, strict=True))
+    return list(zip(grade(evaluator, row.question, passages), labels, strict=True))
 
 
 def _best_accuracy(scored: Sequence[tuple[float, float]]) -> float:

@@ -12,7 +12,14 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from selfcorrect_rag import SelfRAGSettings, agents, create_instruct_rag, create_self_rag
+from selfcorrect_rag import (
+    CRAGSettings,
+    SelfRAGSettings,
+    agents,
+    create_crag,
+    create_instruct_rag,
+    create_self_rag,
+)
 from selfcorrect_rag.agents import GroundingMiddleware
 from selfcorrect_rag.agents.grounding import REFUSAL
 from selfcorrect_rag.errors import MissingExtra, NoQuestion
@@ -26,6 +33,7 @@ from tests.agents.scripted import (
     reflecting,
     self_rag,
 )
+from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import (
     FULL,
     NONE,
@@ -77,6 +85,21 @@ async def test_the_model_reads_answer_and_passages_before_the_question(make: Any
     assert second["grounding"]["question"] == "And who else?"
     assert second["grounding"]["answer"] in model.read[1][-2].content
     assert "messages" not in second["grounding"]
+
+
+def test_without_a_mark_the_model_reads_all_that_was_judged_relevant() -> None:
+    model = saying()
+    made = create_crag(
+        FakeListChatModel(responses=["It was Jane Austen."]),
+        lambda query: [document("Doc", "Gold."), document("Bad", "Worthless.")],
+        WordEvaluator(),
+        PagesWebSearch(),
+        settings=CRAGSettings(refine=False),
+    )
+    agent(model, made).invoke(say("Who?"), THREAD)
+    evidence = model.read[0][-2].content
+    assert '<document number="1">\nDoc\nGold.' in evidence
+    assert "Worthless" not in evidence
 
 
 def test_it_refuses_and_calls_no_model() -> None:

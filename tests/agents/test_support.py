@@ -3,10 +3,20 @@
 from typing import Any
 
 import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
+from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.agents import missing_support
 from tests.agents.scripted import PARTLY, crag, instruct_rag, self_crag, self_rag
-from tests.scripted import FULL, NONE
+from tests.scripted import (
+    FULL,
+    NONE,
+    RELEVANT,
+    USEFUL,
+    ScriptedReflectionLLM,
+    document,
+    segment,
+)
 
 
 def asked(graph: Any, **context: Any) -> Any:
@@ -46,14 +56,26 @@ def test_one_unsupported_segment_is_enough() -> None:
     assert "No support" in missing_support({**result, "candidates": [*result["candidates"], bad]})
 
 
+NOTHING = "no knowledge was judged relevant, the action was "
+
+
 @pytest.mark.parametrize(
     ("text", "context", "partly", "fully"),
     [
         ("Gold.", {}, "", ""),
         ("Vague.", {}, "", "the action was ambiguous"),
         ("Noise.", {}, "", "the action was incorrect"),
-        ("Gold.", {"strip_threshold": 1}, *["no knowledge was found, the action was correct"] * 2),
+        (
+            "Gold.",
+            {"strip_threshold": 1},
+            *[f"{NOTHING}correct"] * 2,
+        ),
         ("Gold.", {"refine": False}, "", ""),
+        (
+            "Noise.",
+            {"select": False},
+            *[f"{NOTHING}incorrect"] * 2,
+        ),
     ],
 )
 def test_crag_by_action_and_strips(text: str, context: Any, partly: str, fully: str) -> None:
@@ -63,7 +85,20 @@ def test_crag_by_action_and_strips(text: str, context: Any, partly: str, fully: 
 
 def test_crag_without_knowledge() -> None:
     result = asked(crag("Noise."), strip_threshold=1)
-    assert missing_support(result) == "no knowledge was found, the action was incorrect"
+    assert missing_support(result) == f"{NOTHING}incorrect"
+
+
+@pytest.mark.parametrize("support", ["partly", "fully"])
+def test_an_answer_that_declines_has_no_support_in_any_graph(support: Any) -> None:
+    said = "The passage does not say."
+    llm = ScriptedReflectionLLM(write=lambda p: segment(said, RELEVANT, FULL, USEFUL))
+    for graph in (
+        create_self_rag(llm, lambda query: [document("Emma")]),
+        crag(llm=FakeListChatModel(responses=[f"{said} [1]"])),
+        instruct_rag(f"Document [1] is useful. The answer is: {said}"),
+    ):
+        found = missing_support(asked(graph), support)
+        assert found.startswith("the answer declines to answer: 'The passage does not say")
 
 
 def test_instruct_rag_by_useful_documents() -> None:

@@ -129,6 +129,37 @@ def test_mistakes_are_one_line_that_names_the_remedy(
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("graph", "embeddings"),
+    [
+        *((graph, "bm25") for graph in ("self-rag", "crag", "self-crag", "instruct-rag")),
+        ("self-rag", "minilm"),
+        ("self-rag", None),
+    ],
+)
+def test_an_index_without_passages_answers_nothing(
+    graph: str, embeddings: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new one, one whose files are gone, or a folder that is no index at all."""
+    index = tmp_path / "index"
+    if embeddings:
+        notes = tmp_path / "notes.txt"
+        notes.write_text("Emma is a novel.")
+        options = ["--index", str(index), "--embeddings", embeddings]
+        assert main(["index", str(notes), *options]) == 0
+        notes.unlink()
+        main(["index", str(notes), "--index", str(index), "--prune"])
+    else:
+        index.mkdir()
+    capsys.readouterr()
+    assert main(["ask", QUESTION, "--graph", graph, "--index", str(index)]) == 2
+    shown = capsys.readouterr()
+    assert not shown.out
+    (line,) = shown.err.splitlines()
+    assert str(index) in line
+    assert line.endswith(f"selfcorrect-rag index PATH... --index {index}")
+
+
 def test_an_empty_question_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ask", "  "]) == 2
     assert "question is empty" in capsys.readouterr().err

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from rich.console import Console
 
 from selfcorrect_rag.commands.show import inert, show_result
@@ -54,7 +55,9 @@ def test_the_action_with_its_thresholds_in_colour(text: str, action: str, colour
 
 
 def test_everything_on_the_way_to_the_answer() -> None:
-    lines = shown(show_crag, crag("Vague is this.", "Noise is that.")).splitlines()
+    llm = FakeListChatModel(responses=["She did [1], they say [2]."])
+    result = run(["Vague is this.", "Noise is that."], llm) | THRESHOLDS
+    lines = shown(show_crag, result).splitlines()
     assert lines[0] == "Who wrote Emma?"
     for line in (
         "  passages from my notes:",

@@ -88,7 +88,7 @@ async def test_the_tools_and_their_knobs(url: str) -> None:
             assert f"`{knob}`" in README
 
 
-async def test_every_tool_answers_with_citations_and_progress(url: str) -> None:
+async def test_every_tool_answers_with_its_citations_and_progress(url: str) -> None:
     async with over_http(url) as session:
         for tool, (question, author, expected) in {
             "self_rag": (QUESTION, "Eliot", "retrieved"),
@@ -108,10 +108,12 @@ async def test_every_tool_answers_with_citations_and_progress(url: str) -> None:
             assert not result.isError, text
             assert structured is not None
             assert author in structured["answer"]
-            first = structured["citations"][0]
-            assert first["text"]
             assert structured["cited_answer"] in text
-            assert f"[{first['number']}] {first['title']}" in text
+            # A ReflectionLLM reads CRAG's knowledge as one passage and points at none of it.
+            assert bool(structured["citations"]) == (tool != "crag")
+            for cited in structured["citations"]:
+                assert cited["text"]
+                assert f"[{cited['number']}] {cited['title']}" in text
             assert [step for step, _ in heard] == list(range(1, len(heard) + 1))
             assert any(str(message).startswith(expected) for _, message in heard), heard
             assert (structured["action"] == "correct") == ("crag" in tool)

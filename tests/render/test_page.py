@@ -43,7 +43,8 @@ def test_a_real_run(graph: str, runs: dict[str, Run]) -> None:
         assert link.startswith("#")
         assert link[1:] in page.ids
     name = "knowledge" if "crag" in graph else "passage"
-    assert result["citations"]
+    # A ReflectionLLM reads CRAG's knowledge as one passage and points at none of it.
+    assert bool(result["citations"]) == (graph != "crag")
     for citation in result["citations"]:
         assert f"#{name}-{citation['passage'] + 1}" in page.links
 
@@ -198,6 +199,40 @@ def test_every_key_may_be_missing(runs: dict[str, Run]) -> None:
     for result, _ in runs.values():
         for key in result:
             assert Page(render_run({k: v for k, v in result.items() if k != key})).of("main")
+
+
+def test_knowledge_leads_to_the_chunk_that_it_is_from() -> None:
+    chunks = [
+        Document(f"Gold {i}. Noise {i}.", metadata={"title": "A", "source": "a.txt"}, id="a.txt")
+        for i in range(3)
+    ]
+    kept = [Document(f"Gold {i}.", metadata=chunks[i].metadata, id="a.txt") for i in range(3)]
+    strips = [
+        {"document": i, "text": f"{word} {i}.", "score": 0.9, "kept": word == "Gold"}
+        for i in range(3)
+        for word in ("Gold", "Noise")
+    ]
+    page = render_run(
+        {
+            "question": "Who?",
+            "action": "correct",
+            "passages": chunks,
+            "knowledge": kept,
+            "strips": strips,
+        }
+    )
+    links = [link for link in Page(page).links if link.startswith("#passage-")]
+    assert links == ["#passage-1", "#passage-2", "#passage-3"]
+
+
+def test_an_index_in_the_answer_is_no_link() -> None:
+    result = {**result_of("text", ""), "cited_answer": "x[1] is it [1][1]"}
+    page = Page(render_run(result))
+    answer = page.text[page.text.index("x[1]") :]
+    assert answer.startswith("x[1] is it")
+    cited = {**result, "cited_answer": "x[1] is it"}
+    without = Page(render_run(cited)).links.count("#knowledge-1")
+    assert page.links.count("#knowledge-1") == without + 2
 
 
 def test_best_effort_and_silence_are_said() -> None:

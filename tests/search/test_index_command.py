@@ -54,10 +54,45 @@ def test_reports_as_json(docs: Path, folder: Path, capsys: pytest.CaptureFixture
     }
 
 
-def test_reading_nothing_is_a_failure(docs: Path, folder: Path) -> None:
-    assert run(docs, "--index", folder, "--embeddings", "bm25") == 1
+@pytest.mark.parametrize("embeddings", [[], ["--embeddings", "bm25"]], ids=["minilm", "bm25"])
+@pytest.mark.parametrize("report", [[], ["--json"]], ids=["words", "json"])
+def test_where_there_is_nothing_to_index_no_index_is_made(
+    docs: Path,
+    tmp_path: Path,
+    embeddings: list[str],
+    report: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (docs / "a.odt").write_text("of no kind that is read")
+    before = sorted(tmp_path.rglob("*"))
+    folder = tmp_path / "new" / "index"
+    for paths in ([docs / "missing"], [docs], [docs / "a.odt", docs / "missing"]):
+        assert run(*paths, "--index", folder, *embeddings, *report) == 1
+        shown = capsys.readouterr().out
+        problems = [str(path) for path in paths if path != docs]
+        if report:
+            said = json.loads(shown)
+            assert [problem["path"] for problem in said["problems"]] == problems
+            assert said["passages"] == 0
+        else:
+            assert f"Nothing to index was found: no index was made in {folder}." in shown
+            assert all(problem in shown for problem in problems)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_reading_nothing_into_an_index_is_a_failure(
+    docs: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (docs / "a.txt").write_text("passage")
+    assert run(docs / "a.txt", "--index", folder, "--embeddings", "bm25") == 0
+    assert run(docs / "missing", "--index", folder) == 1
+    assert f"0 removed; 1 in {folder}." in capsys.readouterr().out
     (docs / "b.txt").write_bytes(b"\0")
     assert run(docs / "b.txt", docs / "missing", "--index", folder) == 1
+    (docs / "a.txt").unlink()
+    assert run(docs / "a.txt", "--index", folder, "--prune") == 1
+    with open_index(folder) as index:
+        assert len(index) == 0
 
 
 def test_sizes_reach_the_index(docs: Path, folder: Path) -> None:
@@ -97,6 +132,7 @@ def test_stopping_says_how_to_go_on(
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
+    (docs / "a.txt").write_text("passage")
     monkeypatch.setattr(command, "index_paths", interrupt)
     assert run(docs, "--index", folder, "--embeddings", "bm25") == 130
     assert "run it again to go on" in capsys.readouterr().err

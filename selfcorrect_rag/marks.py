@@ -1,0 +1,189 @@
+"""The marks by which an answer points at numbered documents: ``[1]``, ``[1, 2]``, ``[1-3]``."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from selfcorrect_rag.refusals import is_refusal, refuses
+from selfcorrect_rag.search.chunking import sentences
+
+_RANGE = r"\d{1,3}(?:\s*[-\u2010-\u2015]\s*\d{1,3})?"
+_ITEM = rf"(?:(?:documents?|docs?\.?|passages?|sources?)\s*)?{_RANGE}"
+_LIST = (
+    rf"\s*\^?{_ITEM}(?:\s*(?:[,;&]|,?\s*and\b)\s*\^?{_ITEM})*\^?\s*(?:\u2020[^\]\u3011\n]{{0,60}})?"
+)
+_MARK = re.compile(
+    rf"\[(?P<square>{_LIST})\](?!\()|\u3010(?P<lens>{_LIST})\u3011|\uff3b(?P<wide>{_LIST})\uff3d",
+    re.IGNORECASE | re.ASCII,
+)
+"""``[1](`` begins a link of Markdown. ``\u30101\u2020source\u3011`` is how some models quote."""
+_CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)|`[^`\n]+`", re.DOTALL)
+
+
+class Marked(NamedTuple):
+    """An answer, and what it points at."""
+
+    answer: str
+    """Without the marks that point at a document."""
+    cited: str
+    """With ``[n]`` for each document that is cited, and ``[9?]`` for a mark that points at none."""
+    numbers: list[int]
+    """Those that are cited, in order of first mark."""
+    unknown: list[str]
+    """Numbers and ranges, as they stand in a mark, that are of no document."""
+    refused: list[int]
+    """Documents that are pointed at and may not be cited."""
+
+
+class _Mark(NamedTuple):
+    start: int
+    """In the text, with the space before it."""
+    bracket: int
+    """Where it begins itself."""
+    end: int
+    text: str
+    numbers: list[int]
+    """That exist; a mark without any points at nothing."""
+    missing: list[str]
+    """What it lists that does not."""
+
+
+def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
+    """What an answer points at, with the marks taken out.
+
+    Read are single numbers, lists and ranges in square or lenticular brackets. No mark is what
+    stands in code, an index (``arr[0]``), a list that begins with 0, and a link. A mark glued to a
+    word (``Austen[1]``) is one unless the word looks like a variable. A range of which one end does
+    not exist points at nothing.
+
+    What declines to answer cites nothing: the marks of such a sentence, and of an answer that does
+    nothing else, are taken out like the rest.
+
+    Args:
+        text: what a model wrote.
+        documents: how many it was shown, numbered from 1.
+        citable: the numbers that may be cited.
+    """
+    marks = list(_marks(text, documents))
+    valid = [mark for mark in marks if mark.numbers]
+    answer, offsets = _replaced(text, valid, [""] * len(valid))
+    silent = _silent(answer, offsets)
+    loud = [mark for i, mark in enumerate(valid) if i not in silent]
+    kept = {m.start: [n for n in m.numbers if n in citable] for m in loud}
+    cited, _ = _replaced(text, marks, [_instead(m, kept.get(m.start, [])) for m in marks])
+    return Marked(
+        answer,
+        cited,
+        list(dict.fromkeys(n for numbers in kept.values() for n in numbers)),
+        list(dict.fromkeys(item for mark in marks for item in mark.missing)),
+        list(dict.fromkeys(n for mark in loud for n in mark.numbers if n not in citable)),
+    )
+
+
+def without_marks(text: str) -> str:
+    """A text whose own marks point at nothing: ``[3]`` becomes ``[3?]``."""
+    return read_marks(text, 0, ()).cited
+
+
+def _instead(mark: _Mark, cited: Sequence[int]) -> str:
+    """What stands for a mark where citations are shown; empty where it cites nothing."""
+    if not mark.numbers:
+        return f"{mark.text[:-1]}?{mark.text[-1]}"
+    return "".join(f"[{n}]" for n in cited)
+
+
+def _marks(text: str, documents: int) -> Iterator[_Mark]:
+    code = [match.span() for match in _CODE.finditer(text)]
+    indexed = -1  # where an index ended: a bracket right after it is one too
+    for match in _MARK.finditer(text):
+        if any(start <= match.start() < end for start, end in code):
+            continue
+        if match.start() == indexed or _is_index(text, match, bool(code)):
+            indexed = match.end()
+            continue
+        listed = match["square"] or match["lens"] or match["wide"]
+        items = re.findall(_RANGE, listed.split("\u2020")[0], re.ASCII)
+        if len(items) > 1 and items[0].split()[0].strip("0") == "":
+            continue  # an interval, or a value
+        start = len(text[: match.start()].rstrip(" \t\xa0"))
+        if not start or text[start - 1] == "\n":  # the mark begins a line: its indent stays
+            start = match.start()
+        found = {item: _numbers(item, documents) for item in items}
+        numbers = dict.fromkeys(n for some in found.values() for n in some)
+        missing = [item for item, some in found.items() if not some]
+        yield _Mark(start, match.start(), match.end(), match[0], list(numbers), missing)
+
+
+def _numbers(item: str, documents: int) -> range:
+    first, *rest = [int(number) for number in re.findall(r"\d+", item)]
+    last = rest[0] if rest else first
+    return range(first, last + 1) if 1 <= first <= last <= documents else range(0)
+
+
+_VARIABLE = re.compile(
+    r"(?:^|[^\w.])(?:[a-z]|\w*_\w*|[a-z]+[A-Z]\w*|[a-z]+\d+|[a-z_]\w*\.[a-z_]\w*"
+    r"|arr|args|argv|buf|dict|idx|lst|nums|obj|ptr|str|tmp|vec)$"
+)
+"""How a text before a bracket ends where the bracket is an index: ``x``, ``my_list``, ``rowIndex``,
+``x2``, ``self.items``."""
+_LOWER = re.compile(r"(?:^|\W)[a-z]+$")
+_OPERATOR = re.compile(r"\s*(?:[-+*/%]?=|[*/<>]\s)|\.[a-z_]\w*|\(")
+
+
+def _is_index(text: str, match: re.Match[str], has_code: bool) -> bool:
+    before, after = text[max(match.start() - 80, 0) : match.start()], text[match.end() :]
+    if re.search(r"=\s*$", before):
+        return True
+    if not before or not (before[-1].isalnum() or before[-1] in "_)"):
+        return False
+    if before[-1] == ")":
+        return has_code and bool(re.search(r"\w\([^()\n]*\)$", before))
+    if re.search(r"\b0+\b", match[0]) or (has_code and _LOWER.search(before)):
+        return True
+    return bool(_VARIABLE.search(before) or _OPERATOR.match(after[:40]))
+
+
+def _replaced(text: str, marks: list[_Mark], by: list[str]) -> tuple[str, list[int]]:
+    """The text with something in place of each mark, and where in it that ends.
+
+    A mark that goes takes the space before it along, at the beginning of a line the space after it,
+    and brackets that hold nothing else.
+    """
+    parts: list[str] = []
+    offsets, end, length = [], 0, 0
+    for mark, instead in zip(marks, by, strict=True):
+        before, after = text[end : mark.start], mark.end
+        if instead:
+            before += text[max(mark.start, end) : mark.bracket]
+            last = (before or "".join(parts))[-1:]
+            is_glued = last and not last.isspace() and last not in "([]\u3010"
+            before += " " * bool(is_glued) + instead
+        else:
+            if not mark.bracket or text[mark.bracket - 1] == "\n":
+                after += len(text[after:]) - len(text[after:].lstrip(" \t\xa0"))
+            if before.endswith("(") and text[after : after + 1] == ")":
+                before, after = before[:-1].rstrip(" \t\xa0"), after + 1
+        parts.append(before)
+        length += len(before)
+        offsets.append(length)
+        end = after
+    whole = "".join([*parts, text[end:]])
+    lead = len(whole) - len(whole.lstrip())
+    return whole.strip(), [max(offset - lead, 0) for offset in offsets]
+
+
+def _silent(answer: str, offsets: list[int]) -> set[int]:
+    """The marks, by index, that stand in sentences which decline to answer.
+
+    A mark after a full stop belongs to the sentence before it, one at the beginning of a line to
+    the sentence after it.
+    """
+    if is_refusal(answer):
+        return set(range(len(offsets)))
+    silent, before = set[int](), -1
+    for sentence in sentences(answer):
+        end = answer.find(sentence, max(before, 0)) + len(sentence)
+        if refuses(sentence):
+            silent |= {i for i, offset in enumerate(offsets) if before < offset <= end}
+        before = end
+    return silent

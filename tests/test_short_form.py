@@ -1,0 +1,169 @@
+"""Short form: one whole answer for each passage, with the official scores."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from langchain_core.documents import Document
+
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.models import PromptedReflectionLLM, TransformersReflectionLLM
+from selfcorrect_rag.prompts import segment_prompt
+from selfcorrect_rag.reflection import TOKENS, UTILITY, Group
+from selfcorrect_rag.state import Candidate
+from tests.conftest import talkative
+from tests.providers import VLLM, Provider
+from tests.scripted import (
+    FULL,
+    RELEVANT,
+    USEFUL,
+    ScriptedReflectionLLM,
+    document,
+    passage_of,
+    segment,
+)
+from tests.test_prompted_llm import reader
+
+LIMIT = 40
+QUESTIONS = [f"Question {i}: who wrote it?" for i in range(4)]
+PASSAGES = [Document(f"The text of {t}.", metadata={"title": t}, id=t) for t in "ABCDE"]
+
+Step = tuple[str | None, Mapping[str, float]]
+"""A generated token, where it is a control token, and the log-probability of each of them."""
+
+
+def generated(
+    llm: TransformersReflectionLLM, question: str, place: int
+) -> tuple[list[Step], float]:
+    """What plain greedy decoding gives for a passage, and the log-probability of all of it."""
+    tokenizer, model = llm._tokenizer, llm._model
+    (prompt,) = tokenizer.encode([segment_prompt(question, [], PASSAGES, "retrieve", place)])
+    names = {token_id: token for token, token_id in tokenizer.control_ids.items()}
+    ids, steps, total = list(prompt.ids), [], 0.0
+    for _ in range(LIMIT):
+        with torch.no_grad():
+            logprobs = model(torch.tensor([ids])).logits[0, -1].float().log_softmax(-1)
+        token_id = int(logprobs.argmax())
+        total += float(logprobs[token_id])
+        control = {name: float(logprobs[i]) for i, name in names.items()}
+        steps.append((names.get(token_id), control))
+        ids.append(token_id)
+        if token_id == tokenizer.eos_id:
+            break
+    return steps, total
+
+
+def official_score(steps: Sequence[Step], total: float) -> float:
+    """Relevance, support, utility and probability as the official short form adds them up.
+
+    Of its code (run_short_form.py): relevance from the first position, support and utility from
+    the first position that holds such a token, and exp of the mean log-probability of all tokens;
+    weights of the paper.
+    """
+
+    def shares(position: int, tokens: Sequence[str]) -> list[float]:
+        values = [math.exp(steps[position][1][token]) for token in tokens]
+        return [value / sum(values) for value in values]
+
+    def first(tokens: Sequence[str]) -> int | None:
+        return next((i for i, (token, _) in enumerate(steps) if token in tokens), None)
+
+    score = shares(0, ("[Relevant]", "[Irrelevant]"))[0] + math.exp(total / len(steps))
+    if (position := first(TOKENS[Group.ISSUP])) is not None:
+        full, partly, _ = shares(position, TOKENS[Group.ISSUP])
+        score += full + 0.5 * partly
+    if (position := first(UTILITY)) is not None:
+        each = zip((-1, -0.5, 0, 0.5, 1), shares(position, UTILITY), strict=True)
+        score += 0.5 * sum(value * share for value, share in each)
+    return score
+
+
+def answered(llm: TransformersReflectionLLM, question: str) -> list[Candidate]:
+    graph = create_self_rag(llm, lambda _: PASSAGES)
+    context: Any = {"mode": "always", "form": "short", "segment_tokens": LIMIT}
+    return graph.invoke({"question": question}, context=context)["candidates"]
+
+
+def test_scores_are_the_official_ones_on_the_same_log_probabilities() -> None:
+    past_retrieval = useful = 0
+    with talkative() as llm:
+        begin_with_isrel(llm)
+        for question in QUESTIONS:
+            candidates = answered(llm, question)
+            assert [c["passage"] for c in candidates] == list(range(len(PASSAGES)))
+            for place, candidate in enumerate(candidates):
+                steps, total = generated(llm, question, place)
+                controls = [token for token, _ in steps if token]
+                written = [p["text"] for p in candidate["pieces"] if p["kind"] == "control"]
+                assert written == controls
+                assert candidate["score"] == pytest.approx(official_score(steps, total), abs=1e-4)
+                past_retrieval += any(token in TOKENS[Group.RETRIEVE] for token in controls)
+                useful += any(token in UTILITY for token in controls)
+    assert min(past_retrieval, useful) >= 5, "nothing was compared behind a retrieval token"
+
+
+def begin_with_isrel(llm: TransformersReflectionLLM) -> None:
+    """Make [Irrelevant] and [Relevant] about as likely as what the random model begins with."""
+    ids, weights = llm._tokenizer.control_ids, llm._model.lm_head.weight
+    torch.manual_seed(1)
+    with torch.no_grad():
+        likely = weights[ids["[No support / Contradictory]"]]
+        for token in TOKENS[Group.ISREL]:
+            weights[ids[token]] = likely + 0.5 * torch.randn(len(likely))
+
+
+def test_where_the_model_does_not_begin_with_isrel_there_is_none() -> None:
+    """The official code compares the two tokens' probabilities there, however small."""
+    with talkative() as llm:
+        candidates = answered(llm, QUESTIONS[0])
+    assert {c["pieces"][0]["text"] for c in candidates} == {"[No support / Contradictory]"}
+    assert [c["isrel"] for c in candidates] == [None] * len(PASSAGES)
+
+
+def test_an_answer_is_written_past_retrieval_tokens_and_ends_there() -> None:
+    def write(prompt: str) -> Any:
+        return segment(f"From {passage_of(prompt)}.", RELEVANT, FULL, USEFUL)
+
+    llm = ScriptedReflectionLLM(write=write)
+    graph = create_self_rag(llm, lambda _: PASSAGES[:2])
+    result = graph.invoke({"question": "Who?"}, context={"form": "short", "depth": 1})  # type: ignore[arg-type]
+    assert [options.get("stop_at_retrieval") for options in llm._options] == [None, False]
+    assert result["answer"] == "From A."
+    assert result["notes"] == []
+    graph.invoke({"question": "Who?"})
+    assert llm._options[-1]["stop_at_retrieval"]
+
+
+@pytest.mark.parametrize("context", [{"closed_set": True}, {"options": ["from a", "from b"]}])
+def test_closed_sets_are_answered_in_short_form(context: Any) -> None:
+    llm = ScriptedReflectionLLM(write=lambda prompt: segment("From A.", RELEVANT, FULL))
+    create_self_rag(llm, lambda _: PASSAGES[:2]).invoke({"question": "Who?"}, context=context)
+    assert not llm._options[-1]["stop_at_retrieval"]
+
+
+def test_a_later_isrel_is_of_a_passage_that_the_model_made_up() -> None:
+    later = segment("One. Two.", FULL, {"[Relevant]": 1.0})  # ISREL at position 1
+    llm = ScriptedReflectionLLM(write=lambda _: later)
+    graph = create_self_rag(llm, lambda _: [document("A")])
+    short = graph.invoke({"question": "Who?"}, context={"form": "short"})  # type: ignore[arg-type]
+    (candidate,) = short["candidates"]
+    assert candidate["isrel"] is None
+    assert "ISREL" not in candidate["judgements"]
+    assert candidate["issup"] == pytest.approx(1.0)
+
+
+def test_a_chat_model_criticises_its_whole_answers() -> None:
+    """Although it would write by sentence in long form."""
+    llm = PromptedReflectionLLM(Provider(answer=reader, **VLLM), sentences=True)
+    passages = [document("Emma", "Emma is a novel by Jane Austen.")]
+    graph = create_self_rag(llm, lambda _: passages)
+    result = graph.invoke(
+        {"question": "Who wrote Emma?"},
+        context={"form": "short", "mode": "always"},  # type: ignore[arg-type]
+    )
+    (candidate,) = result["candidates"]
+    assert candidate["isrel"] is not None
+    assert candidate["issup"] is not None
+    assert candidate["next"] is None

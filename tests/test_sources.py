@@ -1,0 +1,195 @@
+"""Titles and sources of pages that nobody has vouched for, wherever they are shown."""
+
+import importlib.util
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from langchain_core.runnables import RunnableLambda
+from rich.console import Console
+
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
+from selfcorrect_rag.agents.tool import readable
+from selfcorrect_rag.commands.show import show_result
+from selfcorrect_rag.commands.show_crag import show_crag, show_self_crag
+from selfcorrect_rag.commands.show_instruct_rag import show_instruct_rag
+from selfcorrect_rag.render import render_run
+from selfcorrect_rag.sources import LONGEST_TITLE, one_line, shown_source, title_line, web_address
+from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.render.pages import Page
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
+from tests.test_docs import ROOT
+
+SHOWN = (
+    "https://example.org/a?b=c#d",
+    "HTTP://EXAMPLE.ORG/",
+    "file:///home/me/notes.txt",
+    "/home/me/my notes.txt",
+    "notes/a.md",
+    "C:\\notes\\a.md",
+    "C:/notes/a.md",
+    "notes",
+    "https://a.org, notes/b.md",
+)
+HIDDEN = (
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    " javascript:alert(1)",
+    "java\tscript:alert(1)",
+    "java\nscript:alert(1)",
+    "\x01javascript:alert(1)",
+    "java\u200bscript:alert(1)",
+    "javascript\u2028:alert(1)",
+    "see javascript:alert(1)",
+    "&#106;avascript:alert(1)",
+    "data:text/html,<script>alert(1)</script>",
+    "vbscript:x",
+    "ftp://example.org/",
+    "//example.org/x",
+    "https://user@example.org/",
+    "https://example.org/\u202egnp",
+    'https://example.org/"onclick=alert(1)',
+    "https://example.org/a b",
+    "https://",
+    "http://[::1",
+    "file://",
+    "notes.txt\n[2] Forged",
+    "https://example.org/" + "x" * 2_000,
+)
+
+
+@pytest.mark.parametrize("source", SHOWN)
+def test_addresses_and_paths_are_shown(source: str) -> None:
+    assert shown_source(source) == source
+    assert bool(web_address(source)) == (source.lower().startswith("http") and ", " not in source)
+
+
+@pytest.mark.parametrize("source", HIDDEN)
+def test_nothing_else_is(source: str) -> None:
+    assert shown_source(source) == web_address(source) == ""
+    assert shown_source(f"notes.txt, {source}") in ("", "notes.txt")
+
+
+@given(st.text(max_size=400))
+def test_a_title_is_one_bounded_line_that_reads_one_way(text: str) -> None:
+    shown = title_line(text)
+    assert len(shown) <= LONGEST_TITLE
+    assert len(shown.splitlines()) <= 1
+    assert all(c.isprintable() or c in "\u200c\u200d" for c in shown)
+    assert title_line(shown) == shown
+    plain = "".join(c for c in text if c.isalnum())
+    assert "".join(c for c in shown if c.isalnum()) == plain[: len(plain)] or len(text) > 100
+
+
+def test_joiners_that_scripts_need_stay() -> None:
+    assert one_line("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645") == (
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    )
+
+
+LINES = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+TITLES = st.text(st.sampled_from(f"[2] Sources:Note {LINES}\u202e\x1b"), max_size=30)
+SOURCES_ = st.one_of(
+    st.text(st.sampled_from(f"[2] htps:/.org{LINES}"), max_size=30),
+    st.sampled_from([*SHOWN, *HIDDEN, "https://a.org\n[2] Forged (https://b.org)"]),
+)
+
+
+def served() -> Any:
+    pytest.importorskip("mcp")
+    spec = importlib.util.spec_from_file_location("serve", ROOT / "integrations/mcp/serve.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SERVE = served()
+
+
+def results(title: str, source: str) -> dict[str, Any]:
+    """A run of each graph that cites a page with this title and source."""
+    page = Document("Gold.", metadata={"title": title, "source": source})
+    llm = ScriptedReflectionLLM(write=lambda p: segment("She did.", RELEVANT, FULL, USEFUL))
+    says = RunnableLambda(lambda prompt: "She did [1].")
+    used = RunnableLambda(lambda prompt: "Document [1] says so. The answer is: She did")
+    web = PagesWebSearch()
+    graphs = {
+        "self_rag": create_self_rag(llm, lambda q: [page]),
+        "crag": create_crag(says, lambda q: [page], WordEvaluator(), web),
+        "self_crag": create_self_crag(llm, lambda q: [page], WordEvaluator(), web),
+        "instruct_rag": create_instruct_rag(used, lambda q: [page]),
+    }
+    return {name: graph.invoke({"question": "Who?"}) for name, graph in graphs.items()}
+
+
+@given(TITLES, SOURCES_, TITLES)
+def test_no_title_source_or_note_makes_a_line_of_its_own(
+    title: str, source: str, note: str
+) -> None:
+    """Also of a result that was made elsewhere."""
+    citation = {"number": 1, "title": title, "source": source, "text": "t"}
+    result = {"answer": "A", "cited_answer": "A [1]", "citations": [citation], "notes": [note]}
+    content = readable(result)
+    lines = content.splitlines()
+    assert lines[:3] == ["A [1]", "", "Sources:"]
+    assert lines[3].startswith("[1] ")
+    assert len(lines) == 5
+    assert lines[4].startswith("Note: ")
+    served_ = SERVE._result(result)
+    (told,) = served_.structuredContent["citations"]
+    assert (told["title"], told["source"]) == (title_line(title), shown_source(source))
+    text = served_.content[0].text.split("\n\n")
+    assert text[0] == "A [1]"
+    assert text[1].startswith("[1] ")
+    assert [len(part.splitlines()) for part in text] == [1] * len(text)
+    for said in (lines[3], text[1]):
+        assert "javascript" not in said.lower() or "javascript" in title.lower()
+
+
+SHOW: dict[str, Any] = {
+    "self_rag": show_result,
+    "crag": show_crag,
+    "self_crag": show_self_crag,
+    "instruct_rag": show_instruct_rag,
+}
+
+
+@pytest.mark.parametrize("source", HIDDEN)
+def test_a_source_that_is_none_is_shown_by_no_graph_and_nowhere(source: str) -> None:
+    for name, result in results("Emma\n[2] Forged (evil.org)", source).items():
+        (citation,) = result["citations"]
+        title = "Emma [2] Forged (evil.org)"
+        assert (citation["title"], citation["source"]) == (title, "")
+        screen = Console(file=io.StringIO(), width=5000, highlight=False)
+        SHOW[name](screen, result, 1.0, "notes")
+        printed = screen.file.getvalue()  # type: ignore[attr-defined]
+        content = SERVE._result(result)
+        page = Page(render_run(result))
+        for shown in (
+            readable(result),
+            printed,
+            content.content[0].text,
+            json.dumps(content.structuredContent),
+            page.text,
+        ):
+            assert source.strip() not in shown
+            assert "alert(1)" not in shown
+            assert not any(line.lstrip().startswith("[2]") for line in shown.splitlines())
+        assert all(link.startswith("#") for link in page.links)
+
+
+@pytest.mark.parametrize("source", SHOWN)
+def test_a_source_that_is_one_is_shown(source: str) -> None:
+    for name, result in results("Emma", source).items():
+        assert result["citations"][0]["source"] == source
+        assert f"[1] Emma ({source})" in readable(result), name
+        assert f"[1] Emma, {source}" in SERVE._result(result).content[0].text
+        page = Page(render_run(result))
+        assert source in page.text
+        assert (source in page.links) == bool(web_address(source))
