@@ -24,7 +24,7 @@ PLUGINS = ("asyncio", "hypothesispytest", "tests.mutation.examples", "no:cachepr
 KILLED = ("killed", "timeout")
 
 MODULES: Mapping[str, tuple[str, ...]] = {
-    "selfcorrect_rag/reflection.py": ("test_reflection.py", "test_beam.py", "test_self_rag.py"),
+    "selfcorrect_rag/reflection.py": ("test_reflection.py",),
     "selfcorrect_rag/strips.py": ("test_strips.py",),
     "selfcorrect_rag/thresholds.py": ("test_thresholds.py",),
     "selfcorrect_rag/rationales.py": ("test_rationales.py",),

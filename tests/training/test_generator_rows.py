@@ -83,6 +83,25 @@ def test_orders_that_are_wrong(output: str) -> None:
     assert order_faults(output)[0].startswith("tokens are out of order")
 
 
+@pytest.mark.parametrize(
+    ("output", "faults"),
+    [
+        ("x[No Retrieval]y[Utility:5]", ["text before the first token"]),
+        ("x[Utility:5]", ["text before the first token"]),
+        (
+            f"[No Retrieval]x[Continue to Use Evidence]y[Retrieval]{P}[Irrelevant]z[Utility:5]",
+            ["[Continue to Use Evidence] before any passage"],
+        ),
+        (
+            "x[Continue to Use Evidence]y[Utility:5]",
+            ["text before the first token", "[Continue to Use Evidence] before any passage"],
+        ),
+    ],
+)
+def test_what_is_in_order_and_wrong_all_the_same(output: str, faults: list[str]) -> None:
+    assert order_faults(output) == faults
+
+
 def test_tokens_and_texts_are_the_whole_output() -> None:
     parts = list(tokens_and_texts("[No Retrieval]a[b][Utility:4]"))
     assert parts == [("[No Retrieval]", True), ("a[b]", False), ("[Utility:4]", True)]
