@@ -35,7 +35,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         "test_streams.py",
     ),
     "selfcorrect_rag/nodes/citing.py": (
-        "test_beam.py",
+        "test_citations.py",
         "test_self_rag.py",
         "test_streams.py",
     ),
