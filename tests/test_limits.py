@@ -250,7 +250,7 @@ def echo_chat() -> Any:
 def test_instruct_rag_takes_one_call(most: int) -> None:
     graph = create_instruct_rag(echo_chat(), lambda query: documents())
     result = both(graph, context={"max_model_calls": most})
-    assert (result["answer"], result["stopped"]) == ("Jane Austen.", None)
+    assert (result["answer"], result["stopped"]) == ("Jane Austen", None)
     assert calls(result) == 1
 
 
