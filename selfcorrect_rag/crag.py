@@ -16,7 +16,6 @@ from langgraph.types import Checkpointer
 from selfcorrect_rag.crag_state import CRAGInput, CRAGOutput, CRAGState, blank_crag
 from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
-from selfcorrect_rag.nodes.base import Update
 from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import grade_documents
@@ -72,14 +71,14 @@ def create_crag(
         name: as shown in traces.
     """
     settings = CRAGSettings.of(settings)
-
-    def blank() -> Update:
-        return {**blank_crag(), **approval(settings)}
-
     graph = TurnGraph(
-        CRAGState, context_schema=CRAGSettings, input_schema=CRAGInput, output_schema=CRAGOutput
+        CRAGState,
+        context_schema=CRAGSettings,
+        input_schema=CRAGInput,
+        output_schema=CRAGOutput,
     )
-    graph.add_node("read_question", read_question(blank))
+    graph.begin = lambda: approval(settings)
+    graph.add_node("read_question", read_question(blank_crag))
     asked = add_follow_up(graph, follow_up)
     add_correction(graph, retriever, evaluator, web_search, rewriter, settings, cache)
     graph.add_node("generate", cached(generate(llm, settings), cache, llm, settings))

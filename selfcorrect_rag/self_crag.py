@@ -19,7 +19,6 @@ from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.prompted_llm import reflecting
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
-from selfcorrect_rag.nodes.base import Update
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
@@ -63,17 +62,14 @@ def create_self_crag(
     """
     llm = reflecting(llm)
     settings = SelfCRAGSettings.of(settings)
-
-    def blank() -> Update:
-        return {**blank_crag(), **blank_self_rag(), **approval(settings)}
-
     graph = TurnGraph(
         SelfCRAGState,
         context_schema=SelfCRAGSettings,
         input_schema=CRAGInput,
         output_schema=SelfCRAGOutput,
     )
-    graph.add_node("read_question", read_question(blank))
+    graph.begin = lambda: approval(settings)
+    graph.add_node("read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}))
     asked = add_follow_up(graph, follow_up)
     graph.add_node(
         "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
@@ -90,7 +86,7 @@ def create_self_crag(
     graph.add_conditional_edges(
         "decide_retrieval", _first_segment, ["retrieve", "generate_and_critique"]
     )
-    graph.add_edge("recompose_knowledge", "read_knowledge")
+    graph.add_conditional_edges("recompose_knowledge", _with_knowledge, ["read_knowledge", END])
     graph.add_edge("read_knowledge", "generate_and_critique")
     graph.add_edge("generate_and_critique", "beam_select")
     graph.add_conditional_edges(
@@ -110,6 +106,10 @@ def create_self_crag(
 
 def _first_segment(state: SelfCRAGState) -> str:
     return "retrieve" if state["retrieval"]["retrieve"] else "generate_and_critique"
+
+
+def _with_knowledge(state: SelfCRAGState) -> str:
+    return "read_knowledge" if state["branches"] else END
 
 
 def _next_segment(state: SelfCRAGState) -> str:

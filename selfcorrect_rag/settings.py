@@ -344,7 +344,6 @@ class CRAGSettings(Settings):
         False,
         "Pause before a web search until a person says yes, no, or another query. Once a turn has "
         "begun with it, no later context takes it back.",
-        "read_question",
         "web_search",
     )
     instruction: str | None = knob(None, "Task instruction put before the question.", "generate")

@@ -5,19 +5,24 @@ turn, or the question of the last one, would then pass for what is asked now. So
 which has the input as it came, writes down what it asks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, convert_to_messages
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+
+# LangGraph has no public hook for what __start__ writes.
 from langgraph._internal._constants import NS_SEP
 from langgraph.channels.binop import _get_overwrite
 from langgraph.constants import START
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.graph.state import CompiledStateGraph as Compiled
 from langgraph.graph.state import StateGraph
 from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
+from langgraph.types import Command
 from langgraph.typing import ContextT, InputT, OutputT, StateT
 
+from selfcorrect_rag.documents import as_documents
 from selfcorrect_rag.errors import BadInput, NoQuestion
 from selfcorrect_rag.prompts import as_text
 from selfcorrect_rag.state import Input, Turn
@@ -29,31 +34,66 @@ ASK = 'give {"question": "..."}, or messages that end with a human message'
 class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
     """A graph whose ``__start__`` writes ``turn`` too, and refuses an input that asks nothing.
 
-    What is refused does not enter the thread.
+    What is refused does not enter the thread, and a turn that waits there goes on waiting.
     """
+
+    begin: Callable[[], Mapping[str, Any]] = dict
+    """What ``__start__`` writes besides, so that the thread keeps it before any node has run. It is
+    called where the run's context is known."""
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled[StateT, ContextT, InputT, OutputT]:
         compiled = super().compile(*args, **kwargs)
-        compiled.nodes[START].writers.insert(0, _WriteTurn())
+        compiled.__class__ = _CompiledTurns  # LangGraph's own is made by a method that names it
+        compiled.nodes[START].writers.insert(0, _WriteTurn(self.begin))
         return compiled
+
+
+class _CompiledTurns(Compiled[StateT, ContextT, InputT, OutputT]):
+    """A graph that reads the input of a turn before a checkpoint has it."""
+
+    def stream(
+        self, input: Any, config: RunnableConfig | None = None, *args: Any, **kwargs: Any
+    ) -> Iterator[Any]:
+        return super().stream(_checked(input, config), config, *args, **kwargs)
+
+    def astream(
+        self, input: Any, config: RunnableConfig | None = None, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        return super().astream(_checked(input, config), config, *args, **kwargs)
+
+
+def _checked(given: Any, config: RunnableConfig | None) -> Any:
+    """An input that asks something; what goes on with a turn is left alone."""
+    if given is None or isinstance(given, Command):
+        return given
+    # Within another graph's node, the config names it.
+    shared = bool(ensure_config(config).get("configurable", {}).get("checkpoint_ns"))
+    read_turn(given, shared=shared)
+    if given.get("documents") is None:
+        return given
+    return {**given, "documents": as_documents(given["documents"])}
 
 
 class _WriteTurn(Runnable[Any, Any]):
     """The first that ``__start__`` does with the input of a turn: before it writes any of it."""
+
+    def __init__(self, first: Callable[[], Mapping[str, Any]]) -> None:
+        self._begin = first
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         config = config or {}
         # A graph inside another is handed the whole state of its parent.
         nested = NS_SEP in config["configurable"].get("checkpoint_ns", "")
         turn = read_turn(input, shared=nested)
-        ChannelWrite.do_write(config, [ChannelWriteEntry("turn", turn)])
+        written = {"turn": turn, **self._begin()}
+        ChannelWrite.do_write(config, [ChannelWriteEntry(k, v) for k, v in written.items()])
         return input
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         return self.invoke(input, config)
 
 
-def read_turn(given: Mapping[str, Any], *, shared: bool = False) -> Turn:
+def read_turn(given: Any, *, shared: bool = False) -> Turn:
     """What an input asks.
 
     A human message at the end of ``messages`` is the question, else ``question`` is; both may be
@@ -68,6 +108,8 @@ def read_turn(given: Mapping[str, Any], *, shared: bool = False) -> Turn:
         NoQuestion: it asks nothing.
         BadInput: it has a key that no graph takes, a value of the wrong type, or two questions.
     """
+    if not isinstance(given, Mapping):
+        raise BadInput(f"the input is no dict but {type(given).__name__}: {ASK}")
     unknown = [] if shared else [key for key in given if key not in KEYS]
     if unknown:
         raise BadInput(f"the input has no {unknown[0]!r}: it takes {', '.join(KEYS)}")
@@ -92,14 +134,22 @@ def read_turn(given: Mapping[str, Any], *, shared: bool = False) -> Turn:
 
 
 def _messages(given: Any) -> Sequence[BaseMessage]:
-    """The messages of an input, but for those that only delete others."""
+    """The messages of an input as they stand once those that delete others have done so."""
     replaces, messages = _get_overwrite(given)
     messages = messages if replaces else given
     if messages is None:
         return []
     try:
-        read = convert_to_messages(messages if isinstance(messages, list | tuple) else [messages])
+        read = convert_to_messages(messages if isinstance(messages, list) else [messages])
     except (NotImplementedError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"messages holds what is no message ({reason}): {ASK}") from error
-    return [message for message in read if not isinstance(message, RemoveMessage)]
+    left: list[BaseMessage] = []
+    for message in read:
+        if not isinstance(message, RemoveMessage):
+            left.append(message)
+        elif message.id == REMOVE_ALL_MESSAGES:
+            left.clear()
+        else:
+            left = [other for other in left if other.id != message.id]
+    return left

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from langgraph.config import get_config
+from langgraph.constants import START
 
 from selfcorrect_rag import (
     CRAGSettings,
@@ -32,7 +33,9 @@ def recording(kind: type[Any], **knobs: Any) -> Any:
         def __getattribute__(self, name: str) -> Any:
             if name in kind.model_fields:
                 with suppress(RuntimeError):  # no node is running
-                    READ[name].add(get_config()["metadata"]["langgraph_node"])
+                    node = get_config()["metadata"]["langgraph_node"]
+                    if node != START:  # which is no node to an editor
+                        READ[name].add(node)
             return super().__getattribute__(name)
 
         def merged(self, context: object, *, nested: bool) -> Any:

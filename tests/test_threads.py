@@ -229,6 +229,101 @@ async def test_an_input_that_asks_nothing_is_refused_and_kept_out_of_the_thread(
     assert "question" not in graph.get_state(THREAD).values
 
 
+REFUSED: list[Any] = [
+    {},
+    3,
+    "Who?",
+    {"question": " "},
+    {"qestion": "Who?"},
+    {"messages": ("ai", "Hello")},
+    {"messages": [HumanMessage("Who?", id="1"), RemoveMessage(id="1")]},
+    {"messages": [HumanMessage("Who?"), RemoveMessage(REMOVE_ALL_MESSAGES)]},
+]
+
+
+@EVERY
+@WAYS
+@pytest.mark.parametrize("left", ["paused", "failed"])
+async def test_what_waits_in_a_thread_goes_on_after_a_refused_input(
+    name: str, asynchronous: bool, left: str
+) -> None:
+    pause = {"interrupt_before": ["retrieve"]} if left == "paused" else {}
+    graph = made(name, checkpointer=InMemorySaver(), **pause)
+    if left == "failed":
+        BROKEN.append("Who?")
+        with pytest.raises(Exception, match="the model is down"):
+            await run(graph, asynchronous, {"question": "Who?"}, THREAD)
+        BROKEN.clear()
+    else:
+        await run(graph, asynchronous, {"question": "Who?"}, THREAD)
+    before = graph.get_state(THREAD)
+    for bad in REFUSED:
+        with pytest.raises((BadInput, NoQuestion)):
+            await run(graph, asynchronous, bad, THREAD)
+    assert graph.get_state(THREAD) == before
+    result = await run(graph, asynchronous, None, THREAD)
+    assert (result["question"], bool(result["answer"])) == ("Who?", True)
+
+
+@EVERY
+@WAYS
+async def test_messages_that_replace_others_ask(name: str, asynchronous: bool) -> None:
+    kept = HumanMessage("Who?", id="2")
+    earlier = [HumanMessage("When?", id="1"), RemoveMessage(id="1"), kept]
+    for messages in (earlier, [HumanMessage("When?"), RemoveMessage(REMOVE_ALL_MESSAGES), kept]):
+        graph = made(name, checkpointer=InMemorySaver())
+        result = await run(graph, asynchronous, {"messages": messages}, THREAD)
+        assert result["question"] == "Who?"
+
+
+@EVERY
+@WAYS
+async def test_documents_may_be_a_generator_in_a_thread(name: str, asynchronous: bool) -> None:
+    graph = made(name, checkpointer=InMemorySaver())
+    documents = (document(title, f"Gold on {title}.") for title in "AB")
+    result = await run(graph, asynchronous, {"question": "Who?", "documents": documents}, THREAD)
+    assert [d.metadata["title"] for d in result["passages"]] == ["A", "B"]
+
+
+class Down(WordEvaluator):
+    """Fails for pages, while documents are refined beside them."""
+
+    is_down = True
+
+    def score(self, question: str, passages: Any) -> list[float]:
+        if self.is_down and any("web" in passage for passage in passages):
+            raise ConnectionError("the evaluator is down")
+        return super().score(question, passages)
+
+
+@WAYS
+@pytest.mark.parametrize("left", ["failed", "paused"])
+async def test_a_turn_takes_no_step_that_is_owed_to_an_earlier_one(
+    asynchronous: bool, left: str
+) -> None:
+    """What joins the branches of Self-CRAG is still owed where one of them did not end."""
+    evaluator, vague = Down(), [document("Vague", "Vague.")]
+    pause: Any = {"interrupt_before": ["select_web_strips"]} if left == "paused" else {}
+
+    def graph(**options: Any) -> Any:
+        web = PagesWebSearch()
+        return create_self_crag(reflecting(), lambda _: vague, evaluator, web, **options)
+
+    kept = graph(checkpointer=InMemorySaver(), **pause)
+    if left == "failed":
+        with pytest.raises(Exception, match="the evaluator is down"):
+            await run(kept, asynchronous, {"question": "When?"}, THREAD)
+    else:
+        await run(kept, asynchronous, {"question": "When?"}, THREAD)
+    assert kept.get_state(THREAD).next == ("select_web_strips",)
+    evaluator.is_down = False
+    never: Any = {"mode": "never"}
+    later = await run(kept, asynchronous, {"question": "Who?"}, THREAD, context=never)
+    fresh = await run(graph(), asynchronous, {"question": "Who?"}, context=never)
+    assert later["usage"] == fresh["usage"]
+    assert (later["answer"], later["notes"]) == (fresh["answer"], fresh["notes"])
+
+
 @EVERY
 def test_a_message_of_the_thread_is_asked_again(name: str) -> None:
     rewriter = RunnableLambda(lambda messages: "Rewritten?")

@@ -26,7 +26,7 @@ def read_question(blank: Callable[[], Update]) -> Node[Any]:
             return {**blank(), **asked, "reply_id": f"answer-{uuid4()}", **found}
         # A message that came without an id was given one when it joined the others, at their end:
         # unless it was to overwrite them.
-        last = state["messages"][-1].id
+        last = state["messages"][-1].id if state["messages"] else None
         asked["asked_by"] = turn["message_id"] or last or ""
         return {**blank(), **asked, "reply_id": f"reply-to-{last or uuid4()}", **found}
 

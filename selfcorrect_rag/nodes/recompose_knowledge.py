@@ -23,6 +23,9 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
     """
 
     def run(state: CRAGState) -> Update:
+        if not state["branches"]:
+            # LangGraph still owed this step to a turn of the thread that failed or was abandoned.
+            return {}
         internal = recompose(state["strips"], state["passages"])
         external = recompose(state["web_strips"], state["web_results"])
         notes = list(state["notes"])
