@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.nodes.beam_select import beam_select, surviving
 from selfcorrect_rag.crag_state import SelfCRAGState
+from selfcorrect_rag.nodes.beam_select import beam_select, surviving
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate
 from tests.nodes.one_node import Ran, beam, candidate, costs, run_node
@@ -65,7 +65,19 @@ def test_each_candidate_makes_a_beam_that_ends_with_it() -> None:
     assert ran.events == [
         chosen("Best.", 2.5, 1, answer="First. Best.", passage=2),
     ]
-    assert ran.said == ["First. [1]"]
+    assert ran.said == []
+
+
+def test_what_all_beams_begin_with_from_now_on_is_said() -> None:
+    first = [candidate(f"First {i}.", passage=i, next="retrieve") for i in range(2)]
+    new = [
+        candidate("More.", depth=1, beam=i, passage=p, next="retrieve", path_score=3.0 - p)
+        for p, i in enumerate((0, 0, 1))
+    ]
+    ran = select([beam(c) for c in first], [*first, *new], beam_width=2)
+    assert [b["segments"] for b in ran.update["beams"]] == [[first[0], new[0]], [first[0], new[1]]]
+    assert ran.said == ["First 0. [1]"]
+    assert ran.events == [chosen("More.", 3.0, 1, answer="First 0. More.")]
 
 
 def test_what_was_settled_before_is_not_said_again() -> None:
