@@ -23,7 +23,7 @@ def select(
     candidates: Sequence[Candidate],
     *,
     llm: Any = None,
-    source: Any = "passages",
+    source: Any = None,
     state: Any = None,
     **knobs: Any,
 ) -> Ran:
@@ -39,7 +39,7 @@ def select(
         **(state or {}),
     }
     llm = llm or ScriptedReflectionLLM(write=lambda prompt: segment("."))
-    node = beam_select(llm, SelfRAGSettings(), source)
+    node = beam_select(llm, SelfRAGSettings(), *([source] if source else []))
     return run_node(node, SelfCRAGState, given, SelfRAGSettings(**knobs))
 
 
@@ -170,13 +170,13 @@ def test_where_no_segment_is_left_the_best_is_cut(further: int) -> None:
     ]
 
 
-@pytest.mark.parametrize(("depth", "cut"), [(2, False), (1, True)])
+@pytest.mark.parametrize(("depth", "cut"), [(3, False), (2, True), (1, True)])
 def test_depth_counts_the_segments_that_are_written(depth: int, cut: bool) -> None:
-    going = candidate("Going.", next="retrieve")
-    (kept,) = select([START], [going], depth=depth).update["beams"]
-    assert kept["next"] == (None if cut else "retrieve")
+    first, going = candidate("First."), candidate("Going.", depth=1, next="retrieve")
+    (kept,) = select([beam(first)], [first, going], depth=depth).update["beams"]
     note = f"the answer was cut at its limit of {depth} segments"
-    assert kept["cut"] == (note if cut else None)
+    ends: Any = {"next": None, "cut": note} if cut else {"next": "retrieve"}
+    assert kept == beam(first, going, **ends)
 
 
 # Beams whose candidates are dropped

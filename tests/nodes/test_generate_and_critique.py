@@ -66,7 +66,7 @@ def run(
     llm: ScriptedReflectionLLM,
     *,
     state: Any = None,
-    source: Any = "passages",
+    source: Any = None,
     config: Any = None,
     **knobs: Any,
 ) -> Ran:
@@ -81,7 +81,7 @@ def run(
         "costs": costs(),
         **(state or {}),
     }
-    node = generate_and_critique(llm, SelfRAGSettings(), source)
+    node = generate_and_critique(llm, SelfRAGSettings(), *([source] if source else []))
     return run_node(node, SelfCRAGState, given, SelfRAGSettings(**knobs), **(config or {}))
 
 
@@ -114,10 +114,10 @@ class Starts(BaseCallbackHandler):
         self.prompts += len(prompts)
 
 
-@pytest.mark.parametrize("source", ["passages", "knowledge"])
-def test_all_beams_are_asked_for_in_one_batch(source: str) -> None:
+@pytest.mark.parametrize("source", [None, "passages", "knowledge"])
+def test_all_beams_are_asked_for_in_one_batch(source: str | None) -> None:
     llm, starts = ScriptedReflectionLLM(write=lambda prompt: segment(".")), Starts()
-    state = {"passages": [], source: PASSAGES}
+    state = {"passages": [], source or "passages": PASSAGES}
     ran = run(
         llm,
         state=state,
