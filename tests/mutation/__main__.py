@@ -34,7 +34,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "selfcorrect_rag/conclusions.py": ("test_rationales.py",),
     "selfcorrect_rag/refusals.py": ("test_citations.py", "test_rationales.py"),
     "selfcorrect_rag/nodes/beam_select.py": ("nodes/test_beam_select.py",),
-    "selfcorrect_rag/nodes/citing.py": ("nodes/test_citing.py", "test_citations.py"),
+    "selfcorrect_rag/nodes/citing.py": ("nodes/test_citing.py",),
     "selfcorrect_rag/nodes/generate_and_critique.py": ("nodes/test_generate_and_critique.py",),
     "selfcorrect_rag/nodes/grade_documents.py": ("nodes/test_grade_documents.py",),
     "selfcorrect_rag/nodes/limits.py": ("test_limits.py",),
