@@ -44,15 +44,15 @@ USAGE = Usage(
 FIRST = [candidate(f"First {i}.", passage=i, next="retrieve") for i in range(4)]
 BEAMS = [
     beam(FIRST[3], next=None),
-    beam(FIRST[1], retrieved=[0, 2]),
     beam(FIRST[2], next="continue", retrieved=[0]),
+    beam(FIRST[1], retrieved=[0, 2]),
     beam(FIRST[0], next="none", retrieved=[0]),
     beam(FIRST[3], retrieved=[]),
 ]
 ASKS: Any = [
-    (1, "retrieve", 0),
-    (1, "retrieve", 2),
-    (2, "continue", 2),
+    (1, "continue", 2),
+    (2, "retrieve", 0),
+    (2, "retrieve", 2),
     (3, "none", None),
     (4, "none", None),
 ]
@@ -140,7 +140,7 @@ def test_all_beams_are_asked_for_in_one_batch(source: str | None) -> None:
     made = ran.update["candidates"]
     assert made[:4] == FIRST
     assert [(c["beam"], c["step"], c["passage"]) for c in made[4:]] == ASKS
-    assert [c["parent"] for c in made[4:]] == [1, 1, 2, 0, 3]
+    assert [c["parent"] for c in made[4:]] == [2, 1, 1, 0, 3]
     assert {c["depth"] for c in made[4:]} == {1}
     assert [(e["beam"], e["passage"]) for e in ran.events] == [(b, p) for b, _, p in ASKS]
 
