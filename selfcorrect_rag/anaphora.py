@@ -37,11 +37,11 @@ _FOLLOWS = re.compile(
     r"|discarded|dismissed|excluded|no|nope|tasty|of no)\b"
     r"|(?:this|these|that|those|the) (?:one|ones|two|latter|former|documents?|passages?|text"
     r"|excerpt|article|entry|page|is|are|was|were|does|do|doesn)\b"
-    r"|(?:that|this|those|these)(?:['’]s)?\b"
+    r"|(?:that|this|those|these)(?:['’]?s)?\b"
     r"|(?:an?|another|other|some|wrong|different)\b"
     rf"|(?:the|that|this) \w+ (?:it \w+ )?(?:is|are|was|were) {OTHER}|(?:the) (?:excerpt|text"
     rf"|passage|article|page|entry)\b"
-    r"|(?:I|we) .{0,60}\b(?:it|them|that|this|those|these|either)\b)",
+    r"|(?:I|we|one|you) .{0,60}\b(?:it|them|that|this|those|these|either|both)\b)",
     FLAGS,
 )
 _RELATIVE = re.compile(
@@ -127,11 +127,19 @@ _COLLECTIVE = re.compile(
     r"|(?:the )?(?:provided |given |retrieved )(?:documents|passages|information|context))\b",
     FLAGS,
 )
+_ONLY_SOME = re.compile(
+    r"\bonly (?:one|two|three|four|five|some)(?: of)?(?: (?:the|these|them|those))?(?: \w+)?"
+    r"(?: (?:documents?|passages?|texts?|sources?|ones?))? (?:is|are|bears?|helps?|contains?|mentions?"
+    r"|answers?|address(?:es)?|matters?|provides?|speaks?|concerns?|deals?)\b",
+    FLAGS,
+)
 _OTHERS = re.compile(r"\b(?:others?|rest|remaining)\b", FLAGS)
 
 
 def collective(clause: str) -> Grade | None:
     """What it says of all documents, or of all others; None where it says nothing against them."""
+    if _ONLY_SOME.search(clause) and not LACKING.search(clause):
+        return Grade.LACKING
     match = _COLLECTIVE.search(clause)
     if not match:
         return None

@@ -19,6 +19,7 @@ def marked(text: str, titles: Sequence[str]) -> str:
     they are the title of one document.
     """
     text = re.sub(rf"[{BEGIN}{END}⁰¹²³⁴-⁹]|\*\*|__|`", "", text)
+    text = _TAG.sub(lambda match: "\n" if match[1] else f"\n{match[2]}: ", text)
     text = "\n".join(" ".join(line.split()) for line in text.splitlines())
     for title in titles:  # as the prompt shows it: words of a title are no verdict
         text = text.replace(f" (Title: {title})", "")
@@ -30,6 +31,10 @@ def marked(text: str, titles: Sequence[str]) -> str:
     for number, title in enumerate(titles, start=1):
         text = text.replace(f"{BEGIN}{number}{END} ({title})", f"{BEGIN}{number}{END}")
     return text
+
+
+_TAG = re.compile(r"<(/?)([a-z_]{1,30})>", re.IGNORECASE)
+"""Of a section, as in "<irrelevant>1, 3</irrelevant>"."""
 
 
 def numbers_in(text: str) -> list[int]:
@@ -53,7 +58,7 @@ _NUMBER_FOLLOWS = re.compile(r" ?[(\[](?:doc|\d)", re.IGNORECASE)
 _STARTS = re.compile(r"(?:^|[.!?:;] |\n|, (?:and )?| and | or )\W{0,3}$")
 
 _SPOKEN_OF = re.compile(
-    r"[^.!?\n]{0,120}?\b(?:says?|states?|mentions?|tells?|explains?|names|answer|useful|use|used"
+    r"[^.!?\n]{0,120}?\b(?:says?|states?|mentions?|tells?|explains?|names|answer|useful|use|used|needed|documents?"
     r"|helpful|help|helps"
     r"|(?:ir)?relevant|unrelated|ignore)\b",
     re.IGNORECASE,
@@ -94,7 +99,7 @@ def _plain(title: str) -> str:
 _ITEM = r"(?:\[\d{1,3}\]|\(\d{1,3}\)|#?\d{1,3}(?![\d%]))"
 _AND = r" ?(?:, ?(?:(?:and|or|nor|&) )?|(?:and|or|nor|to|through) |[&+/] ?|[-–] ?)"
 _BRACKET = r"\[\d{1,3}(?: ?[,–-] ?\d{1,3})*\]"
-_WORD = r"(?:doc(?:u\w{0,8}|s)?|passages?|sources?|snippets?|excerpts?|contexts?|texts?)"
+_WORD = r"(?:docs?|d[ocumen]{3,8}ts?|passages?|sources?|snippets?|excerpts?|contexts?|texts?)"
 _MENTION = re.compile(
     rf"\b{_WORD}\.?(?<=s) ?:? ?(?:nos?\.? |numbers? )?{_ITEM}(?:{_AND}{_ITEM})*"
     rf"|\b{_WORD}\.? ?(?:no\.? |number )?{_ITEM}"
@@ -140,7 +145,7 @@ _BARE_LIST = re.compile(
     r"|which|because|since|as|but|while|for|say|only)\b))"
     # before a verb that has no other subject: "1 and 3 are not", "(2 is ..."
     rf"|(?P<head>^|[.;:!(\n] ?|(?:, |\b)(?:and|but|while|whereas) )(?P<subject>{_LIST})"
-    r"(?= (?:(?:both|all|also|only) )?(?:is|are|isn|aren|do|does|don|doesn|was|were|says?|states?"
+    r"(?= (?:(?:both|all|also|only) )?(?:is|are|isn|aren|do|does|did|don|doesn|didn|was|were|has|have|says?|states?"
     r"|names?"
     r"|mentions?|gives?|lists?)\b)"
     # before a colon, or in a table: "1: yes", "| 1 | no |"

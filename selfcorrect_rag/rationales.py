@@ -39,9 +39,14 @@ def read_documents(rationale: str, titles: Sequence[str]) -> Reading:
         titles: of the documents as they were numbered; empty where one has none.
     """
     found = _Found(len(titles))
-    for sentence, heading in _with_headings(marked(rationale, titles)):
+    text = _ASKED.sub(r"\1: ", marked(rationale, titles))
+    for sentence, heading in _with_headings(text):
         found.read(sentence, heading)
     return found.reading()
+
+
+_ASKED = re.compile(rf"((?:^|(?<=[.!?] ))(?:and )?(?:{MARK}(?:,? (?:and|or) )?)+)\? ", re.MULTILINE | re.I)
+"""Documents that are asked of, "Documents 2 and 4? Virus and news", before what is said of them."""
 
 
 class _Found:
@@ -253,4 +258,7 @@ def _is_bare(clause: str) -> bool:
     if BEGIN not in clause:
         return False
     rest = re.sub(rf"{MARK}(?: ?\([^()]{{0,100}}\))?", " ", clause)
+    lead, _, _ = clause.partition(BEGIN)
+    if rest.startswith(lead) and re.match(r"\w+ly,? $", lead):
+        rest = rest[len(lead):]
     return all(word in _EMPTY for word in re.findall(r"[^\W_]+", rest.lower()))

@@ -29,12 +29,15 @@ _ADVERBS = r"(?:(?!not\b)[\w-]+ ){0,3}?"
 OTHER = (
     r"(?:(?:an? |the |some |quite |entirely |completely |totally |only |about ){0,3}"
     r"(?:different|another|other|others|separate|rival|wrong|unrelated|similarly[- ]named)\b"
+    r"|not (?:the|a) (?:same|right|one)\b"
     r"|some(?:one|thing|body|where) else|others\b|elsewhere\b)"
 )
 
+_HEDGED = re.compile(r"\b(?:appear|seem|tend|happen|serve)s? to ", FLAGS)
 _SEEMING = re.compile(
     r"\b(?:might|may|could|at first\w*|initially|on the surface)\b[^,.;]{0,40}?\b(?:relevant"
     r"|useful|helpful|promising|related)\b"
+    r"|(?:\b(?:you|one|we|I)\b|['’]d\b) (?:\w+ ){0,2}?(?:think|thought|expect|expected|hope|hoped)\b[^,.;]{0,80}"
     r"|\b(?:seem|look|appear|sound)(?:s|ed)?\b[^,.;]{0,30}?\b(?:relevant|useful|helpful|promising"
     r"|related) (?:at first|initially|on the surface)",
     FLAGS,
@@ -44,10 +47,10 @@ _SEEMING = re.compile(
 IRRELEVANT = re.compile(
     r"\birrelev\w+|\bunrelated\b|\bunhelpful\b|\buseless\b|\boff[- ]?(?:the[- ])?topic\b"
     r"|\b(?:beside|besides|off) the (?:point|mark|subject)\b|\btangential\b|\bimmaterial\b"
-    rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|related|pertinent|needed|need|necessary"
+    rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|help|helps|related|pertinent|needed|need|necessary"
     rf"|applicable|aligned"
     r"|consider(?:ed)?|used?|using|concerned?|concerns|about|rely|relied|relying|count|matter"
-    r"|matters|belong"
+    r"|matters|belong|enter"
     r"|apply|applies|connected|required|of (?:use|help|interest|value|relevance)|(?:to"
     r"|on) the (?:purpose|point|topic)"
     r"|want(?:ed)?|take|taken|trust|trusted|consult(?:ed)?|look|draw|drew|cite|include|included"
@@ -55,7 +58,7 @@ IRRELEVANT = re.compile(
     r"|what (?:is|was|['’]s|I|we|the question|you)|what(?:['’]s)? (?:is |was )?(?:meant|needed"
     r"|asked|wanted))\b"
     r"|\bno (?:\w+ ){0,2}?(?:relevance|use|help|bearing|connection|relation|relationship|interest"
-    r"|value|good"
+    r"|concern|value|good"
     r"|part|role|need|link|place)\b"
     rf"|\b(?:nothing|little|naught) (?:at all )?(?:to (?:do|see) with|of (?:use|help|value"
     rf"|interest|relevance)|useful|relevant|helpful)"
@@ -67,6 +70,7 @@ IRRELEVANT = re.compile(
     r"|out|apart|away)\b"
     r"|\brul(?:e|ed|ing) (?:\S+ ){0,3}?out\b|\b(?:is|are|was|were) (?:both |all |therefore "
     r"|also )?out\b"
+    r"|\bpass(?:ed|ing)? (?:\w+ ){0,2}?over\b|\bnot it\b|\b(?:trap|decoy)\b"
     r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)"
     r"|\bmislead|\bby mistake\b"
     r"|\bwrong\b|\bmistaken\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
@@ -97,7 +101,7 @@ LACKING = re.compile(
     r"|word|trace|sign|indication"
     r"|data|clue|hint)\b"
     r"|\bwithout (?:\w+ ){0,2}(?:mention|provid|giv|stat|nam|answer|specif|say|tell)"
-    rf"|(?:[:=|(]|\b(?:but|about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?"
+    rf"|(?:[:=|(,]|\b(?:but|about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?"
     rf"|refers? to|deals? with|of|for|is|are|was|were|mentions?"
     rf"|treats? of)) ?{OTHER}"
     r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than"
@@ -152,70 +156,17 @@ _SUBJECT = re.compile(
     re.DOTALL | FLAGS,
 )
 _BE = frozenset(
-    [
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "being",
-        "been",
-        "isn't",
-        "aren't",
-        "wasn't",
-        "weren't",
-        "appears",
-        "appear",
-        "seems",
-        "seem",
-        "looks",
-        "look",
-        "turns",
-        "turned",
-        "proves",
-        "proved",
-    ]
+    (
+        "is are was were be being been isn't aren't wasn't weren't appears appear seems "
+        "seem looks look turns turned proves proved"
+    ).split()
 )
 _NO_VERB = frozenset(
-    [
-        "and",
-        "or",
-        "nor",
-        "of",
-        "in",
-        "on",
-        "at",
-        "by",
-        "for",
-        "from",
-        "with",
-        "to",
-        "as",
-        "because",
-        "since",
-        "if",
-        "when",
-        "where",
-        "who",
-        "which",
-        "that",
-        "whose",
-        "there",
-        "the",
-        "a",
-        "an",
-        "no",
-        "not",
-        "yes",
-        "only",
-        "alone",
-        "together",
-        "but",
-        "so",
-        "while",
-        "than",
-        "then",
-    ]
+    (
+        "and or nor of in on at by for from with to as because since if when where who "
+        "which that whose there the a an no not yes only alone together but so while than "
+        "then"
+    ).split()
 )
 _TOPIC_VERBS = re.compile(
     r"(?:is|are|was|were|'s|seems?|appears?)? ?(?:to be )?(?:just |only |merely |mainly |also "
@@ -259,7 +210,8 @@ _MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", FLAGS)
 def of_named(clause: str) -> Grade:
     """What a clause says of the documents that it names."""
     clause, is_praised = POSITIVE_NOT.subn(" ", clause)
-    clause = _SEEMING.sub("seems", clause.replace('""', " quoted "))
+    clause = _SEEMING.sub("seems", _HEDGED.sub("also ", clause))
+    clause = " ".join(clause.replace('""', " quoted ").split(" "))
     subject = _as_subject(clause)
     shown = _without_content(clause, subject)
     if _ELLIPSIS.search(clause):
@@ -293,11 +245,11 @@ def _without_content(clause: str, subject: re.Match[str] | None) -> str:
 
 
 _YES = re.compile(
-    rf"{END} ?[|:=–—-]+ ?(?:yes|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)",
+    rf"{END} ?[|:=–—-]+ ?(?:yes|high\b|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)",
     FLAGS,
 )
 _NO = re.compile(
-    rf"{END} ?[|:=–—-]+ ?(?:no|nope|nah|✗|✘|❌|✖)(?!\w)|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)",
+    rf"{END} ?[|:=–—-]+ ?(?:no|none|low|nope|nah|✗|✘|❌|✖)(?!\w)|{END}(?:,[^{BEGIN}]*,)? (?:\w+ )?(?:no|not)\W*$|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)",
     FLAGS,
 )
 
@@ -323,7 +275,7 @@ _MISSING_THERE = re.compile(
     FLAGS,
 )
 _IN = re.compile(
-    rf"\b(?:in|from|see|by|both) (?:the )?\(?{BEGIN}|\b(?:says?|states?|notes?|writes?) {BEGIN}",
+    rf"\b(?:in|from|by|both) (?:the )?\(?{BEGIN}|\b(?:see|vide|cf\.?|look at) (?:also )?{BEGIN}|\b(?:says?|states?|notes?|writes?) {BEGIN}",
     FLAGS,
 )
 
@@ -430,7 +382,7 @@ _ELLIPSIS = re.compile(
 """An affirmative verb that stands for what was said before: "Document 2 is"."""
 
 _LIKEWISE = re.compile(
-    rf"\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have"
+    rf"\W*(?:and |but )?(?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or) {MARK})*,? (?:is |are )?(?:likewise|similarly|the same)\W*$|\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have"
     rf"|can|could|will|would)\b"
     rf"|(?:the )?same (?:(?:goes|holds|applies|is true|can be said|with)\b)|ditto\b|likewise\b,?)"
     rf"(?: true)?(?: (?:for|of|to|about))?:? (?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or"
