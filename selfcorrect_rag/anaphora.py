@@ -107,7 +107,7 @@ _IT_IS_ABOUT = re.compile(
 
 
 _SAYS = re.compile(
-    r"\b(?:it|they|which|this|that|document|latter|former) (?:also |both |all |explicitly "
+    r"(?:^but|\b(?:it|they|which|this|that|document|latter|former)) (?:also |both |all |explicitly "
     r"|clearly |does )*(?:states?|says?|mentions?|notes?|tells?|shows?|explains?|names?|gives?"
     r"|lists?"
     r"|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?"
@@ -118,7 +118,7 @@ _SAYS = re.compile(
 _COLLECTIVE = re.compile(
     r"\b(?:(?:all |both )?(?:of )?(?:the |these |those )?(?:other|remaining|rest)(?: (?:of (?:the"
     r"|them|these)))?(?: \w+)?(?: documents?| passages?| ones| texts?| sources?| articles?)?"
-    r"|(?:the )?others\b|none of (?:the|these|them|those|your)(?: \w+){0,2}|no (?:provided "
+    r"|(?:the )?others\b|(?:everything|anything|nothing) else\b|none of (?:the|these|them|those|your)(?: \w+){0,2}|no (?:provided "
     r"|retrieved |given )?(?:documents?|passages?|sources?)"
     r"|neither (?:document|passage|of (?:the|them))|nothing in (?:the|these"
     r"|any)(?: \w+)? (?:documents?|passages?)"
@@ -133,7 +133,7 @@ _ONLY_SOME = re.compile(
     r"|answers?|address(?:es)?|matters?|provides?|speaks?|concerns?|deals?)\b",
     FLAGS,
 )
-_OTHERS = re.compile(r"\b(?:others?|rest|remaining)\b", FLAGS)
+_OTHERS = re.compile(r"\b(?:others?|else|rest|remaining)\b", FLAGS)
 
 
 def collective(clause: str) -> Grade | None:

@@ -138,7 +138,7 @@ _BARE_LIST = re.compile(
     # after a word that speaks of documents, before what ends a list
     r"(?P<before>\b(?:used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"
     r"|(?:un)?helpful"
-    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|numbers?|nos\."
+    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|(?:so|nor|neither|as) (?:is|are|does|do|did)|numbers?|nos\."
     r"|sources?|refs\.)"
     rf" ?:? ?(?:are |is )?)(?P<after>{_LIST})(?= ?(?:[.,;:!?)\n–—-]|$|(?:are|is|do|does|have|has"
     rf"|both|all"
@@ -149,7 +149,7 @@ _BARE_LIST = re.compile(
     r"|names?"
     r"|mentions?|gives?|lists?)\b)"
     # before a colon, or in a table: "1: yes", "| 1 | no |"
-    r"|(?P<row>^\|? ?)(?P<number>\d{1,2})(?= ?(?:\||[:=] ))",
+    r"|(?P<row>^\|? ?)(?P<number>\d{1,2})(?= ?(?:\||[:=] )|[.)] (?:(?:not )?(?:relevant|useful|helpful)|irrelevant|unhelpful|useless|yes|no)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 

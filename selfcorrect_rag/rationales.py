@@ -194,7 +194,7 @@ _CLAUSE = re.compile(
     r"|ignor|skip|disregard|discard|set|leave|left|reject|dismiss|exclud|base|based|go|went|take"
     r"|took|draw|drew|focus)"
     r"(?:e|ed|ing|ped|s|es)?\b)"
-    r"|(?<=\w): | (?=(?:but|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
+    r"|(?<=\w): | (?=(?:but(?! not to\b)|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
     r"|,? (?=so (?:it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless"
     r"|I|not?\b|nope))"
     r"|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"

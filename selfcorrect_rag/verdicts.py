@@ -35,8 +35,8 @@ OTHER = (
 
 _HEDGED = re.compile(r"\b(?:appear|seem|tend|happen|serve)s? to ", FLAGS)
 _SEEMING = re.compile(
-    r"\b(?:might|may|could|at first\w*|initially|on the surface)\b[^,.;]{0,40}?\b(?:relevant"
-    r"|useful|helpful|promising|related)\b"
+    r"\b(?:might|may|could|at first\w*|initially|on the surface)\b[^,.;]{0,40}?\b(?:(?:ir)?relevant"
+    r"|(?:un)?(?:useful|helpful|related)|promising|off-topic|tangential)\b"
     r"|(?:\b(?:you|one|we|I)\b|['’]d\b) (?:\w+ ){0,2}?(?:think|thought|expect|expected|hope|hoped)\b[^,.;]{0,80}"
     r"|\b(?:seem|look|appear|sound)(?:s|ed)?\b[^,.;]{0,30}?\b(?:relevant|useful|helpful|promising"
     r"|related) (?:at first|initially|on the surface)",
@@ -73,7 +73,8 @@ IRRELEVANT = re.compile(
     r"|\bpass(?:ed|ing)? (?:\w+ ){0,2}?over\b|\bnot it\b|\b(?:trap|decoy)\b"
     r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)"
     r"|\bmislead|\bby mistake\b"
-    r"|\bwrong\b|\bmistaken\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
+    r"|\b(?:wrong|mistaken|incorrect|false|inaccurate|untrue|coincidental|unused|unneeded"
+    r"|unnecessary)\b|\bdead end\b|\beverything else\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
     r"|\b(?:is|are) (?:just |only |very |rather )?(?:generic|general|vague)\b"
     r"|\boutside (?:of )?(?:the |this |our )?(?:scope|question|topic)|\bout of (?:scope|place)\b"
     r"|\binapplicable\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value"
@@ -105,7 +106,9 @@ LACKING = re.compile(
     rf"|refers? to|deals? with|of|for|is|are|was|were|mentions?"
     rf"|treats? of)) ?{OTHER}"
     r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than"
-    r"|instead(?: of)?)\b",
+    r"|instead(?: of)?)\b"
+    r"|\b(?:marginal|loose|vague|remote|superficial|peripheral|slight|partial|bare)ly (?:relevant|useful"
+    r"|helpful|related|relates|touches|connected)\b|\bwould (?:only )?(?:be|help|have been)\b[^.;]{0,60}\b(?:if|only)\b",
     FLAGS,
 )
 POSITIVE_NOT = re.compile(
@@ -120,8 +123,8 @@ USEFUL = re.compile(
     r"|confirm(?:s|ed|ing)?"
     r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient"
     r"|suffices?|settles?|helps?|helped"
-    r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying) on"
-    r"|consult(?:ed)?"
+    r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying)(?: \w+ly)? on"
+    r"|consult(?:ed)?|explicit|exactly|conclusive|definitive"
     r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence"
     r"|as per|per|thanks to"
     r"|directly|took|taken|learn(?:ed|t)?|gave me|(?:any|much|some|very) (?:good|use|help)"
@@ -136,7 +139,7 @@ USEFUL = re.compile(
 
 
 _LEAD = re.compile(
-    r"(?:[\W\d]|\b(?:and|but|or|so|also|both|only|while|whereas|although|though|as|since|because"
+    r"(?:[\W\d]|\b(?:and|ok|okay|but|or|so|also|both|only|while|whereas|although|though|as|since|because"
     r"|which|that|well|then|however"
     r"|firstly|secondly|finally|first|second|next|meanwhile|likewise|similarly|additionally"
     r"|moreover|furthermore|on|the|other"
@@ -148,11 +151,11 @@ _LEAD = re.compile(
 )
 _SUBJECT = re.compile(
     rf"{END}(?:['’]s (?:\w+ ){{1,2}}(?=\w+s\b))?(?: "
-    rf"?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))?[,:—–|-]? ?"
+    rf"?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))? ?[,:=—–|-]? ?"
     r"(?P<adverbs>(?:(?:also|both|all|each|itself|themselves|it|they|he|she|again|then|too"
     r"|clearly|however|only|merely|just"
     r"|simply|even|still|does|do|did|would|will|can|could|may|might"
-    r"|\w+ly) )*)(?P<verb>[^\W\d_]+(?:n['’]t)?)\b(?P<rest>.*)",
+    r"|alone|\w+ly) )*)(?P<verb>[^\W\d_]+(?:n['’]t)?)\b(?P<rest>.*)",
     re.DOTALL | FLAGS,
 )
 _BE = frozenset(
@@ -245,7 +248,7 @@ def _without_content(clause: str, subject: re.Match[str] | None) -> str:
 
 
 _YES = re.compile(
-    rf"{END} ?[|:=–—-]+ ?(?:yes|high\b|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)",
+    rf"{END}(?: ?[|:=–—-]+|,) ?(?:yes|high\b|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)",
     FLAGS,
 )
 _NO = re.compile(
@@ -263,8 +266,9 @@ def _by_mark(clause: str) -> Grade | None:
 
 _ATTRIBUTION = re.compile(
     rf"\W*(?:(?:well|and|but|as|while|first|second|because|since|also|so)\b,? ?)*(?:in|from"
-    rf"|according to|per|as per|based on|by|following|judging by|if we look at)"
-    rf" (?:both )?(?:the )?(?:\w+ )?(?:\"\" ?)?\(?{MARK}\)?(?:[,:]| |$)(?! ?(?:and|or)\b)",
+    rf"|acc?ording to|per|as per|based on|by|given|if we look at"
+    rf"|(?!regarding|concerning|turning|moving|\w*thing\b)\w+ing(?: (?:at|by|on|to|from|together))?)"
+    rf" (?:both )?(?:the )?(?:\w+ )?(?:\"\" ?)?\(?{MARK}(?:(?:, | and |, and ){MARK})*\)?(?:[,:]| |$)(?! ?(?:and|or)\b)",
     FLAGS,
 )
 _MISSING_THERE = re.compile(
@@ -329,7 +333,7 @@ _DENIED_VERB = re.compile(
     r"|(?:cannot|never|not|hardly|neither|fails?|failed|lacks?|omits?)\b)",
     FLAGS,
 )
-_HAS = frozenset(["has", "have", "had", "contains", "contain", "provides", "provide"])
+_NOTHING = frozenset(["nothing", "none", "other", "another", "different"])
 _TO_OTHERS = re.compile(rf"^ (?:about |to |on |of )?{OTHER}", FLAGS)
 _ONLY = re.compile(
     r" (?:(?:only|merely|just)\b(?! (?:in|on|after|by|at|once|from)\b)"
@@ -359,15 +363,19 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
         return Grade.LACKING
     if _TO_OTHERS.search(rest) or _SHORT_OF.search(rest):
         return Grade.LACKING
+    if verb in _NOTHING:
+        return Grade.LACKING
+    if is_colon and not _FINITE.search(after) and not _FACT.search(after):
+        return None if IRRELEVANT.search(after) or USEFUL.search(after) else Grade.TOPIC
     if verb in _NO_VERB and not (is_colon and _FINITE.search(after)):
-        return None
-    if is_colon and not _FINITE.search(after) and '"' not in clause and "quoted" not in clause:
         return None
     if USEFUL.search(after.split(" that ")[0]):
         return Grade.USEFUL
     return Grade.REPORTED
 
 
+_FACT = re.compile(r"\d|[\"→]|\bquoted\b|->")
+"""In what only names something, after a colon: it answers rather than tells what it is about."""
 _AND_SAYS = re.compile(
     r"\band (?:also |it )?(?:(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b"
     r"|[a-z]+s (?:that|he|she|it|they|him|her|how|who|when|where)\b)",
@@ -415,7 +423,7 @@ def is_topic(clause: str) -> bool:
 
 _EXCEPTION = re.compile(
     rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to"
-    rf"|unlike|except(?: for)?|excluding|other than|apart from"
+    rf"|unlike|contrary to|except(?: for)?|with the exception of|excluding|other than|apart from"
     rf"|aside from|besides|over|in preference to|more than)(?: (?:from|on|in"
     rf"|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
     FLAGS,
@@ -430,7 +438,7 @@ def exceptions(clause: str, is_against: bool) -> Iterator[tuple[list[int], Grade
         is_against: whether it speaks against the others.
     """
     for match in _EXCEPTION.finditer(clause):
-        is_other = match["cue"].lower().startswith(("except", "other", "apart", "aside", "besides"))
+        is_other = match["cue"].lower().startswith(("except", "with", "other", "apart", "aside", "besides"))
         praised = is_other and is_against
         yield numbers_in(match["marks"]), Grade.USEFUL if praised else Grade.LACKING
     for match in _ASIDE.finditer(clause):
