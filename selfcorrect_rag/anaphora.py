@@ -28,7 +28,8 @@ def begins_with_pronoun(clause: str) -> bool:
 
 
 _FOLLOWS = re.compile(
-    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+s\b(?= )"
+    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+(?:s|ed)\b(?= )"
+    r"|(?:in|from|according to) (?:it|this|them|these|both)\b|none of (?:it|this|that|them|these|those|which|whom)\b"
     r"|(?:(?:but|however|yet|while|although|though|and|therefore|thus|so|hence|because|as|since"
     r"|for|still|only)\b[ ,]*)*"
     r"(?:(?:it|its|they|they['’]re|it['’]s|neither|both|which|itself|still|do|does|is|are"
@@ -47,7 +48,7 @@ _FOLLOWS = re.compile(
 _RELATIVE = re.compile(
     r"(?:and |but )?(?:which|hence|so (?:no|nope|not)\b|an?\b|another\b|other\b|some\b)", FLAGS
 )
-_PLURAL = re.compile(r"\b(?:they|they['’]re|these|those|neither|both|them|are)\b", FLAGS)
+_PLURAL = re.compile(r"\b(?:none|they|they['’]re|these|those|neither|both|them|are)\b", FLAGS)
 _BUT = re.compile(r"(?:but|however|yet)\b", FLAGS)
 
 
@@ -107,7 +108,7 @@ _IT_IS_ABOUT = re.compile(
 
 
 _SAYS = re.compile(
-    r"(?:^but|\b(?:it|they|which|this|that|document|latter|former)) (?:also |both |all |explicitly "
+    r"^(?:in|from|according to) (?:it|this|them)\b|(?:^but|\b(?:it|they|which|this|that|document|latter|former)) (?:also |both |all |explicitly "
     r"|clearly |does )*(?:states?|says?|mentions?|notes?|tells?|shows?|explains?|names?|gives?"
     r"|lists?"
     r"|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?"
@@ -136,6 +137,13 @@ _ONLY_SOME = re.compile(
 _OTHERS = re.compile(r"\b(?:others?|else|rest|remaining)\b", FLAGS)
 
 
+_NONE_OF_THEM = re.compile(r"none of (?:them|these|those)\b(?! \w+s\b)", FLAGS)
+
+
+def is_none_of_them(clause: str) -> bool:
+    return _NONE_OF_THEM.match(clause) is not None
+
+
 def collective(clause: str) -> Grade | None:
     """What it says of all documents, or of all others; None where it says nothing against them."""
     if _ONLY_SOME.search(clause) and not LACKING.search(clause):
@@ -159,11 +167,11 @@ def collective(clause: str) -> Grade | None:
 _SINGLED = re.compile(
     rf"\b(?:only|solely|just|exclusively)(?: on| in| from)? (?:the )?\(?{BEGIN}|{END} (?:alone"
     rf"|is all|is the only|are the only)\b|\bonly (?:one|document|source|useful|relevant"
-    rf"|helpful)\b.*{BEGIN}",
+    rf"|helpful)\b.*{BEGIN}|\b(?:I|we)\b (?:\w+ ){{0,2}}?(?:only|solely|just) (?:\w+ ){{0,3}}{BEGIN}",
     FLAGS,
 )
 _SINGLED_VERBS = re.compile(
-    r"\b(?:useful|helpful|relevant|of use|of help|needed|answers?|contains?|support\w*|used?"
+    r"\b(?:useful|helpful|relevant|of use|of help|need(?:ed)?|looked|kept|keep|rel(?:y|ied)|answers?|contains?|support\w*|used?"
     r"|mentions?|helps?|provides?|gives?|names?|states?|says?|relevance|address\w*)\b",
     FLAGS,
 )
@@ -207,6 +215,10 @@ def without_label(sentence: str) -> str:
 
 
 def of_heading(line: str) -> Grade | None:
+    if re.match(r"\W*(?:no|drop(?:ped)?)\W*$", line, FLAGS):
+        return Grade.IRRELEVANT
+    if re.match(r"\W*yes\W*$", line, FLAGS):
+        return Grade.USEFUL
     if IRRELEVANT.search(line) and not POSITIVE_NOT.search(line):
         return Grade.IRRELEVANT
     if LACKING.search(line):

@@ -104,7 +104,7 @@ _MENTION = re.compile(
     rf"\b{_WORD}\.?(?<=s) ?:? ?(?:nos?\.? |numbers? )?{_ITEM}(?:{_AND}{_ITEM})*"
     rf"|\b{_WORD}\.? ?(?:no\.? |number )?{_ITEM}"
     rf"(?: ?,? ?(?:(?:and|or|nor|&) ?)?{_BRACKET}| ?(?:and|or|nor|&|\+|/) ?\d{{1,3}}(?![\d%]))*"
-    rf"|{_BRACKET}",
+    rf"|{_BRACKET}(?: ?[-–] ?{_BRACKET})?",
     re.IGNORECASE,
 )
 
@@ -138,18 +138,18 @@ _BARE_LIST = re.compile(
     # after a word that speaks of documents, before what ends a list
     r"(?P<before>\b(?:used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"
     r"|(?:un)?helpful"
-    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|(?:so|nor|neither|as) (?:is|are|does|do|did)|numbers?|nos\."
+    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|keep|kept|drop(?:ped)?|(?:yes|no)(?= ?:)|(?:so|nor|neither|as) (?:is|are|does|do|did)|numbers?|nos\."
     r"|sources?|refs\.)"
     rf" ?:? ?(?:are |is )?)(?P<after>{_LIST})(?= ?(?:[.,;:!?)\n–—-]|$|(?:are|is|do|does|have|has"
     rf"|both|all"
     r"|which|because|since|as|but|while|for|say|only)\b))"
     # before a verb that has no other subject: "1 and 3 are not", "(2 is ..."
-    rf"|(?P<head>^|[.;:!(\n] ?|(?:, |\b)(?:and|but|while|whereas) )(?P<subject>{_LIST})"
-    r"(?= (?:(?:both|all|also|only) )?(?:is|are|isn|aren|do|does|did|don|doesn|didn|was|were|has|have|says?|states?"
+    rf"|(?P<head>^|[.;:!(\n] ?|, |(?:, |\b)(?:and|but|while|whereas|neither|both) )(?P<subject>{_LIST})"
+    r"(?= (?:(?:both|all|also|only) )?(?:too|likewise|helps?|provides?|contains?|answers?|supports?|is|are|isn|aren|do|does|did|don|doesn|didn|was|were|has|have|says?|states?"
     r"|names?"
     r"|mentions?|gives?|lists?)\b)"
     # before a colon, or in a table: "1: yes", "| 1 | no |"
-    r"|(?P<row>^\|? ?)(?P<number>\d{1,2})(?= ?(?:\||[:=] )|[.)] (?:(?:not )?(?:relevant|useful|helpful)|irrelevant|unhelpful|useless|yes|no)\b)",
+    rf"|(?P<row>^\|? ?|[.;] )(?P<number>{_LIST})(?= ?(?:\||[:=] )|[.)] (?:(?:not )?(?:relevant|useful|helpful)|irrelevant|unhelpful|useless|yes|no)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 

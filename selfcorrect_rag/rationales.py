@@ -91,7 +91,8 @@ class _Found:
             if numbers:
                 if named and anaphora.begins_with_pronoun(clause):
                     _raise(grades, named[-1], anaphora.of_pronoun(clause.split(BEGIN)[0]))
-                grade = self.last if verdicts.is_likewise(clause) else verdicts.of_named(clause)
+                is_same = verdicts.is_likewise(clause) or (named and verdicts.is_gapped(clause))
+                grade = self.last if is_same else verdicts.of_named(clause)
                 if parallel == Grade.LACKING and verdicts.is_topic(clause):
                     grade = max(grade, Grade.LACKING)
                 parallel = self.last = grade
@@ -99,7 +100,7 @@ class _Found:
                 named = [*named[-_RECENT:], numbers]
                 if anaphora.singles_out(clause) and grade in (Grade.REPORTED, Grade.USEFUL):
                     self.rest = max(self.rest, Grade.LACKING)
-            elif of := anaphora.collective(clause):
+            elif (of := anaphora.collective(clause)) and not self._is_of_them(clause, named):
                 self.rest, of_others = max(self.rest, of), True
             elif of_others and not named:
                 continue  # "so they are not useful": of the same others
@@ -109,11 +110,16 @@ class _Found:
                 if grade == Grade.REPORTED and anaphora.is_but(clause):
                     # "does not mention the year, but it states ...": it is of use after all
                     for number in meant:
-                        if grades.get(number) == Grade.LACKING:
+                        if grades.get(number) in (Grade.TOPIC, Grade.LACKING):
                             grades[number] = Grade.REPORTED
                 elif grade > Grade.NAMED:
                     _raise(grades, meant, grade)
         return grades
+
+    def _is_of_them(self, clause: str, named: Sequence[Sequence[int]]) -> bool:
+        """Whether "none of them" is said of several documents that were named before."""
+        last = [n for numbers in named for n in numbers] or self.before
+        return anaphora.is_none_of_them(clause) and len(last) > 1
 
     def _meant(
         self, clause: str, grades: dict[int, Grade], named: Sequence[Sequence[int]]
@@ -191,11 +197,11 @@ _CLAUSE = re.compile(
     r";| [—–-] |, (?=(?:it|they) )"
     r"|(?:,? and|,? but|,) (?=(?:(?:then|instead|only|to|will|rather|I|we|also"
     r"|therefore) ){0,2}(?:rely|relied|relying|use|used|using"
-    r"|ignor|skip|disregard|discard|set|leave|left|reject|dismiss|exclud|base|based|go|went|take"
+    r"|ignor|skip|keep|kept|drop|dropp|disregard|discard|set|leave|left|reject|dismiss|exclud|base|based|go|went|take"
     r"|took|draw|drew|focus)"
     r"(?:e|ed|ing|ped|s|es)?\b)"
     r"|(?<=\w): | (?=(?:but(?! not to\b)|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
-    r"|,? (?=so (?:it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless"
+    r"|,? (?=so (?:there|it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless"
     r"|I|not?\b|nope))"
     r"|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
     r"|(?: |(?<=\())(?=(?:because|as) (?:it|they)\b)"

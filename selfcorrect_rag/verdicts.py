@@ -65,7 +65,7 @@ IRRELEVANT = re.compile(
     r"|\b(?:ignor|disregard|dismiss|discard|exclud|reject|eliminat|discount|skip|omit|ditch)(?:e"
     r"|ed|ing|s|p|ped|ping|t|ted)?\b"
     r"|\b(?:forget|drop(?:ped)?|toss|avoid(?:ed)?) (?:about )?(?=[\x02(\"]|it\b|them\b|that\b"
-    r"|this\b|those\b)"
+    r"|this\b|those\b|the (?:others?|rest)\b)"
     r"|\b(?:set|put|push|left|leave|leaving|lay|laid|cast|toss)(?:ting)? (?:\S+ ){0,4}?(?:aside"
     r"|out|apart|away)\b"
     r"|\brul(?:e|ed|ing) (?:\S+ ){0,3}?out\b|\b(?:is|are|was|were) (?:both |all |therefore "
@@ -74,7 +74,8 @@ IRRELEVANT = re.compile(
     r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)"
     r"|\bmislead|\bby mistake\b"
     r"|\b(?:wrong|mistaken|incorrect|false|inaccurate|untrue|coincidental|unused|unneeded"
-    r"|unnecessary)\b|\bdead end\b|\beverything else\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
+    r"|unnecessary)\b|\bdead end\b|\b(?:tangent|veer|stray|wander|digress|confus)(?:s|es|ing|ion)?\b|\bdecided against\b"
+    r"|\bturn(?:s|ed) out (?:not|to (?:be about|concern|deal))\b|\bdrop(?:ped)?\W*$|\beverything else\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
     r"|\b(?:is|are) (?:just |only |very |rather )?(?:generic|general|vague)\b"
     r"|\boutside (?:of )?(?:the |this |our )?(?:scope|question|topic)|\bout of (?:scope|place)\b"
     r"|\binapplicable\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value"
@@ -107,6 +108,8 @@ LACKING = re.compile(
     rf"|treats? of)) ?{OTHER}"
     r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than"
     r"|instead(?: of)?)\b"
+    r"|\bin passing\b(?! that)|\bleav(?:e|es|ing) (?:\w+ ){0,4}?(?:open|out|unsaid|unanswered)\b"
+    r"|\b(?:is|are|was|were|about)\b[^.;]{0,80}, not (?:the|an?|about|of|from)\b"
     r"|\b(?:marginal|loose|vague|remote|superficial|peripheral|slight|partial|bare)ly (?:relevant|useful"
     r"|helpful|related|relates|touches|connected)\b|\bwould (?:only )?(?:be|help|have been)\b[^.;]{0,60}\b(?:if|only)\b",
     FLAGS,
@@ -124,7 +127,7 @@ USEFUL = re.compile(
     r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient"
     r"|suffices?|settles?|helps?|helped"
     r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying)(?: \w+ly)? on"
-    r"|consult(?:ed)?|explicit|exactly|conclusive|definitive"
+    r"|consult(?:ed)?|keep|kept|in (?:line|agreement|accord) with|explicit|exactly|conclusive|definitive"
     r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence"
     r"|as per|per|thanks to"
     r"|directly|took|taken|learn(?:ed|t)?|gave me|(?:any|much|some|very) (?:good|use|help)"
@@ -177,7 +180,7 @@ _TOPIC_VERBS = re.compile(
     r"solely |rather |mostly |actually |instead )*"
     r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es"
     r"|ed|ing)?|focus(?:es|ed|ing)?|treats? of|tells? (?:us |me )?about|talk(?:s|ed|ing)?"
-    r"|cover(?:s|ed|ing)?|revolves?|centers?|centres?|relates?|refers?|on)\b",
+    r"|cover(?:s|ed|ing)?|has to do with|have to do with|revolves?|centers?|centres?|relates?|refers?|on)\b",
     FLAGS,
 )
 _REPORT = re.compile(
@@ -207,6 +210,7 @@ _NEGATED = re.compile(
     r"|little)\b|n['’]t\b",
     FLAGS,
 )
+_MERELY_A = re.compile(r" (?:only|merely|just|simply) (?:an?|the) (?!one|thing)", FLAGS)
 _MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", FLAGS)
 
 
@@ -357,6 +361,8 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
         is_lacking = LACKING.search(after) or _DENIES.search(after)
         return Grade.LACKING if is_lacking else Grade.TOPIC
     is_colon = _COLON.match(predicate[0]) is not None
+    if verb in _BE and _MERELY_A.match(rest):
+        return Grade.LACKING
     if verb in _BE and not (is_colon and adverbs):
         return Grade.REPORTED if _AND_SAYS.search(rest) else None
     if _MERELY.search(adverbs) or _ONLY.match(rest):
@@ -377,7 +383,9 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
 _FACT = re.compile(r"\d|[\"→]|\bquoted\b|->")
 """In what only names something, after a colon: it answers rather than tells what it is about."""
 _AND_SAYS = re.compile(
-    r"\band (?:also |it )?(?:(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b"
+    r",? (?:stating|saying|noting|telling|explaining|mentioning|naming|confirming|adding|showing|giving)\b"
+    r"|^ (?:how|why|when|who|that)\b"
+    r"|\band (?:also |it )?(?:(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b"
     r"|[a-z]+s (?:that|he|she|it|they|him|her|how|who|when|where)\b)",
     FLAGS,
 )
@@ -390,7 +398,8 @@ _ELLIPSIS = re.compile(
 """An affirmative verb that stands for what was said before: "Document 2 is"."""
 
 _LIKEWISE = re.compile(
-    rf"\W*(?:and |but )?(?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or) {MARK})*,? (?:is |are )?(?:likewise|similarly|the same)\W*$|\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have"
+    rf"\W*(?:and |but )?(?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or) {MARK})*,?"
+    rf" (?:(?:is|are|does|do|did|says?) )?(?:so )?(?:likewise|similarly|the same|too|as well)\W*$|\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have"
     rf"|can|could|will|would)\b"
     rf"|(?:the )?same (?:(?:goes|holds|applies|is true|can be said|with)\b)|ditto\b|likewise\b,?)"
     rf"(?: true)?(?: (?:for|of|to|about))?:? (?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or"
@@ -418,12 +427,23 @@ def is_topic(clause: str) -> bool:
     return of_named(clause) in (Grade.NAMED, Grade.TOPIC)
 
 
+_GAPPED = re.compile(
+    rf"\W*(?:and |but )?{MARK}(?: ?\([^()]{{0,100}}\))?,? (?:an?|the|with|to|of|on|from)\b(?P<rest>.*)", FLAGS
+)
+
+
+def is_gapped(clause: str) -> bool:
+    """Whether its verb is the one of the clause before: "and Document 2 the author"."""
+    match = _GAPPED.match(clause)
+    return bool(match and not _FINITE.search(match["rest"]))
+
+
 # Documents that a clause sets apart from the others
 
 
 _EXCEPTION = re.compile(
     rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to"
-    rf"|unlike|contrary to|except(?: for)?|with the exception of|excluding|other than|apart from"
+    rf"|unlike|contrary to|in contrast to|except(?: for)?|with the exception of|excluding|other than|apart from"
     rf"|aside from|besides|over|in preference to|more than)(?: (?:from|on|in"
     rf"|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
     FLAGS,
