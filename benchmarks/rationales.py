@@ -79,7 +79,7 @@ def judged(row: Row) -> Right:
         verdicts = [number in useful, number in dismissed]
         labels = [number in row["useful"], number in row["dismissed"]]
         yield "documents", verdicts == labels, number
-    answer = final_answer(row["rationale"])
+    answer = final_answer(row["rationale"], row["titles"])
     if row["refusal"]:
         yield "answers", is_refusal(answer), answer
     else:

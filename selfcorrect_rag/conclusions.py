@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from selfcorrect_rag import anaphora
+from selfcorrect_rag.mentions import marked, numbers_in
 from selfcorrect_rag.search.chunking import sentences
+from selfcorrect_rag.verdicts import Grade
 
 _FLAGS = re.IGNORECASE
 
 
-def final_answer(rationale: str) -> str:
+def final_answer(rationale: str, titles: Sequence[str] = ()) -> str:
     """The answer that a rationale comes to; empty where the rationale is.
 
     What follows the last announcement ("Answer: ...", "the answer is ...", "... is the answer") up
@@ -24,11 +27,12 @@ def final_answer(rationale: str) -> str:
     """
     text = re.sub(r"\*\*|__|`|[⁰¹²³⁴-⁹]|\$", "", rationale)
     text = _MARKED_UP.sub(lambda match: f"\nAnswer: {match[1] or match[2]}\n", text)
+    text = re.sub(r"(?m)^ANSWER (?=\w)", "Answer: ", text)
     text = _ASIDE.sub("", re.sub(r"(?<=[.!?]) (?=docs?\b)", "\n", text))
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    told = [line for line in lines if line]
+    told = _body([line for line in lines if line])
     announced = (answer for answer in _announced(told) if not is_refusal(answer))
-    return next(announced, "") or _concluded(told)
+    return next(announced, "") or _concluded(told, titles)
 
 
 _MARKED_UP = re.compile(r"<answer>([^<>]{1,2000})</answer>|\\boxed\{([^{}]{1,200})\}", _FLAGS)
@@ -157,7 +161,7 @@ def _below(lines: Sequence[str], i: int) -> str:
 _CLOSING = re.compile(
     r"\W*(?:(?:i )?hope (?:this|that|it)\b|let me know|(?:please )?(?:feel free|let me know"
     r"|note that|don['’]t hesitate)|if you (?:have|need|want|would)"
-    r"|is there anything|thank(?:s| you)|(?:i['’]m |i am )?(?:happy|glad) to|kind regards"
+    r"|hth\b|hi\b\W*$|hello\b\W*$|is there anything|thank(?:s| you)|(?:i['’]m |i am )?(?:happy|glad) to|kind regards"
     r"|best (?:regards|wishes)|regards|cheers|good luck"
     r"|you['’]re welcome|have a (?:nice|great|good)|do you (?:have|need|want)|any (?:other"
     r"|more) questions)",
@@ -167,7 +171,7 @@ _NOTE = re.compile(r"\W*(?:p\.?s\.?|note|disclaimer|sources?|references?|confide
 _CONCLUDES = re.compile(
     r"\W*(?:so|thus|therefore|hence|accordingly|consequently|in (?:conclusion|summary|short|sum)"
     r"|to (?:conclude|sum up|summari[sz]e)|overall|ultimately"
-    r"|all in all|as a result|this (?:means|implies|makes)|that (?:means|makes)"
+    r"|all in all|as a result|what remains|this (?:means|implies|makes)|that (?:means|makes)"
     r"|all of which means|conclusion)\b",
     _FLAGS,
 )
@@ -178,31 +182,62 @@ _DOCUMENT = re.compile(
 )
 
 
-def _concluded(lines: Sequence[str]) -> str:
+_SIGNED = re.compile(
+    r"(?:cheers|regards|(?:kind|best) (?:regards|wishes)|best|yours(?: \w+)?|sincerely|thanks|hth)\W*$",
+    _FLAGS,
+)
+
+
+def _body(lines: list[str]) -> list[str]:
+    """The lines above the one that signs off."""
+    signed = next((i for i, line in enumerate(lines) if i and _SIGNED.match(line)), len(lines))
+    return lines[:signed]
+
+
+def _concluded(lines: Sequence[str], titles: Sequence[str]) -> str:
     told = [s for line in lines for s in _whole_sentences(_LINE_MARK.sub("", line)) if _says(s)]
     told = [s for s in told if not _CLOSING.match(s) and not _STATED.fullmatch(s)]
     answers = [s for s in told if not _NOTE.match(s)] or told
     answers = [s for s in answers if _says(_without_source(s))] or answers
     sources = [_without_source(s) for s in answers]
+    of_documents = [_names_documents(said, titles) for said in answers]
     candidates = [
         said if is_refusal(said) else cited
-        for said, cited in zip(answers, sources, strict=True)
+        for said, cited, names, named in zip(
+            answers, sources, of_documents, [False, *of_documents], strict=False
+        )
         if not said.endswith("?")
         and not _IS_WRONG.search(said)
         and (
-            not _DOCUMENT.search(said)
-            or (_CONCLUDES.match(said) and not _DOCUMENT.search(cited))
+            (not names and not (named and _dismisses(said)))
+            or (_CONCLUDES.match(said) and not _names_documents(cited, titles))
             or _refuses_all(said)
         )
     ]
     if not candidates:
         reported = [_REPORTS.sub("", cited) for cited in sources]
-        candidates = [cited for cited in reported if not _DOCUMENT.search(cited)] or answers[-1:]
+        candidates = [
+            cited
+            for cited in reported
+            if not _names_documents(cited, titles) and not _NO_SUBJECT.match(cited)
+        ] or answers[-1:]
     if not candidates:
         return ""
     if is_refusal(candidates[-1]):
         return _LABEL.sub("", candidates[-1])
-    return _asserted(candidates[-1])
+    return next(filter(None, map(_asserted, reversed(candidates))), "")
+
+
+def _names_documents(sentence: str, titles: Sequence[str]) -> bool:
+    return bool(_DOCUMENT.search(sentence) or numbers_in(marked(sentence, titles)))
+
+
+def _dismisses(sentence: str) -> bool:
+    """Whether, after one on documents, it speaks against them: "Those two don't say"."""
+    return anaphora.follows(sentence) and anaphora.of_pronoun(sentence) >= Grade.LACKING
+
+
+_NO_SUBJECT = re.compile(r"\W*(?:and |, )*(?:is|are|was|were|do|does|don['’]t|doesn['’]t)\b", _FLAGS)
 
 
 _REPORTS = re.compile(
@@ -234,7 +269,8 @@ _CITED = re.compile(
 )
 _SOURCE = re.compile(
     rf",? (?:as|according to|per|as per|based on|see|from|which|thanks to|both|because|since"
-    rf"|given that)\b[^.:;]{{0,60}}?{_DOCS}[^.:;]{{0,80}}[.!]?$",
+    rf"|given that)\b[^.:;]{{0,60}}?{_DOCS}[^.:;]{{0,80}}[.!]?$"
+    rf"|(?:;| [—–-]) [^.:;]{{0,60}}?{_DOCS}[^.:;]{{0,80}}[.!]?$",
     _FLAGS,
 )
 _SOURCE_BEFORE = re.compile(
@@ -256,10 +292,12 @@ def _without_source(sentence: str) -> str:
 _LEAD = re.compile(
     r"(?:[^\w\"“'‘(\[$€£+-]*(?:(?:so|thus|therefore|hence|accordingly|consequently"
     r"|in (?:conclusion|summary|short|sum)|to (?:conclude|sum up|summari[sz]e)|overall"
-    r"|ultimately|finally|all in all|as a result|however|but|and|well|yet|then|still|indeed"
+    r"|ultimately|finally|all in all|on (?:balance|the whole|reflection)|all things considered"
+    r"|in (?:other words|all likelihood|any case|the end|my (?:opinion|view)|essence|total)|as a result|however|but|and|well|yet|then|still|indeed"
     r"|in fact|of course|probably|most likely|likely|clearly|definitely|simply"
     r"|actually|conclusion|all of which means|this (?:means|implies)|that means|(?:this"
     r"|that) makes (?:it|him|her|them)"
+    r"|(?:going by|judging by|in|by|per|as|with|following|using|reading|combining)(?: \w+){0,2}? (?:doc|\[\d|passage)[^,.]{0,60},"
     r"|putting (?:this|it|these)(?: all)? together|taken together)\b(?! \w+ (?:and|or)\b(?=$))"
     r"|(?:i['’]d|i would|i['’]ll|i) (?:(?!cannot|can|not|do)\w+ )?"
     r"(?:go with|say|choose|conclude|believe|think|answer|know)(?: that)?\b"

@@ -26,6 +26,10 @@ def marked(text: str, titles: Sequence[str]) -> str:
     text = _without_quotations(text, titles)
     text = _MENTION.sub(_by_number, text)
     text = _ORDINAL.sub(lambda match: _by_ordinal(match, len(titles)), text)
+    text = _IN_BRACKETS.sub(
+        lambda match: f"({_mark([int(match[1])])})" if 1 <= int(match[1]) <= len(titles) else match[0],
+        text,
+    )
     text = _BARE_LIST.sub(lambda match: _by_bare_number(match, len(titles)), text)
     # "Document 3 (Title)": the title of a document that is named by number says nothing more
     for number, title in enumerate(titles, start=1):
@@ -132,11 +136,12 @@ def _numbers(mention: str) -> Iterator[int]:
         is_range = False
 
 
+_IN_BRACKETS = re.compile(r"(?<=[a-z] )\((\d{1,2})\)")
 _LISTED = r"\d{1,2}(?![\d%])(?: ?\([^()\n]{1,80}\))?"
 _LIST = rf"{_LISTED}(?:{_AND}{_LISTED})*"
 _BARE_LIST = re.compile(
     # after a word that speaks of documents, before what ends a list
-    r"(?P<before>\b(?:used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"
+    r"(?P<before>\b(?:(?:un)?used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"
     r"|(?:un)?helpful"
     r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|keep|kept|drop(?:ped)?|(?:yes|no)(?= ?:)|(?:so|nor|neither|as) (?:is|are|does|do|did)|numbers?|nos\."
     r"|sources?|refs\.)"

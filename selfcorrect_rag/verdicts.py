@@ -108,7 +108,7 @@ LACKING = re.compile(
     rf"|treats? of)) ?{OTHER}"
     r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than"
     r"|instead(?: of)?)\b"
-    r"|\bin passing\b(?! that)|\bleav(?:e|es|ing) (?:\w+ ){0,4}?(?:open|out|unsaid|unanswered)\b"
+    r"|\bin passing\b(?! that)"
     r"|\b(?:is|are|was|were|about)\b[^.;]{0,80}, not (?:the|an?|about|of|from)\b"
     r"|\b(?:marginal|loose|vague|remote|superficial|peripheral|slight|partial|bare)ly (?:relevant|useful"
     r"|helpful|related|relates|touches|connected)\b|\bwould (?:only )?(?:be|help|have been)\b[^.;]{0,60}\b(?:if|only)\b",
@@ -414,7 +414,7 @@ def is_likewise(clause: str) -> bool:
 
 
 _SHORT_OF = re.compile(
-    r"\bbut (?:not|no|nothing|never)\b|\bwithout (?:\w+ )?(?:mention|provid|giv|stat|nam|answer"
+    r"\bin passing\b(?! that)|^ (?:\w+ ){0,4}?(?:open|out|unsaid|unanswered)\b|\bbut (?:not|no|nothing|never)\b|\bwithout (?:\w+ )?(?:mention|provid|giv|stat|nam|answer"
     r"|specif|say|tell|identif|address)"
     r"|\b(?:of|with|by|shar\w+|bear\w+) (?:only )?(?:the|a|an) (?:same"
     r"|similar) (?:\w+ )?(?:sur)?name\b|\bnamesake",
