@@ -137,7 +137,9 @@ _ONLY_SOME = re.compile(
 _OTHERS = re.compile(r"\b(?:others?|else|rest|remaining)\b", FLAGS)
 
 
-_NONE_OF_THEM = re.compile(r"none of (?:them|these|those)\b(?! (?:documents|passages|texts|sources|results))", FLAGS)
+_NONE_OF_THEM = re.compile(
+    r"none of (?:them|these|those)\b(?! (?:documents|passages|texts|sources|results))", FLAGS
+)
 
 
 def is_none_of_them(clause: str) -> bool:

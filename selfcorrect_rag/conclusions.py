@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from selfcorrect_rag import anaphora
 from selfcorrect_rag.mentions import marked, numbers_in
+from selfcorrect_rag.refusals import is_refusal
 from selfcorrect_rag.search.chunking import sentences
 from selfcorrect_rag.verdicts import Grade
 
@@ -28,6 +29,8 @@ def final_answer(rationale: str, titles: Sequence[str] = ()) -> str:
     text = re.sub(r"\*\*|__|`|[⁰¹²³⁴-⁹]|\$", "", rationale)
     text = _MARKED_UP.sub(lambda match: f"\nAnswer: {match[1] or match[2]}\n", text)
     text = re.sub(r"(?m)^ANSWER (?=\w)", "Answer: ", text)
+    if not re.search(r"[.!?] [A-Z]", text):  # one who writes all in small letters
+        text = re.sub(r"(?<=[a-z]{2}[.!?]) (?=[a-z])", "\n", text)
     text = _ASIDE.sub("", re.sub(r"(?<=[.!?]) (?=docs?\b)", "\n", text))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     told = _body([line for line in lines if line])
@@ -40,24 +43,6 @@ _ASIDE = re.compile(r"(?:(?<=[.!?] )|^)(?:\([^()\n]{0,300}\)|\[[^\[\]\n]{20,300}
 """A sentence in brackets."""
 
 
-def is_refusal(answer: str) -> bool:
-    """Whether an answer says that there is none."""
-    return _REFUSES.search(answer) is not None
-
-
-_REFUSES = re.compile(
-    r"\b(?:unable to|(?:can ?not|can['’]t|could ?n[o'’]t|could not"
-    r"|cannot) (?:\w+ ){0,3}?(?:answer|determin|say|find|giv|provid|identif"
-    r"|tell|establish|confirm|conclud|infer|be (?:found|known|said|given)|know)\w*"
-    r"|(?:do|does|did)(?: not|n['’]t) (?:\w+ )?know|no idea|not sure\W*$|insufficient"
-    r"|not enough (?:information|evidence|context|detail|data)|(?:is|are"
-    r"|remains?) (?:\w+ )?(?:unknown|unclear|unanswered)"
-    r"|no (?:\w+ ){0,2}(?:answer|information)\b|unanswerable)"
-    r"|^(?:the answer is |it is |this is |that is )?(?:not (?:\w+ )?(?:given|stated|mentioned"
-    r"|specified|provided|known|available|found|clear|possible|in the)"
-    r"|unknown|unclear|undetermined|n/a|none of (?:the|these|them|those)\b|no document)",
-    _FLAGS,
-)
 _NO_DOCUMENT = re.compile(
     r"\b(?:none of (?:the|these|them|those)(?! other)|neither (?:document|passage"
     r"|of the)\b(?! [\[(#]?\d)|no (?:provided |given |retrieved )?(?:documents?"
@@ -211,7 +196,7 @@ def _concluded(lines: Sequence[str], titles: Sequence[str]) -> str:
         and (
             (not names and not (named and _dismisses(said)))
             or (_CONCLUDES.match(said) and not _names_documents(cited, titles))
-            or _refuses_all(said)
+            or (_refuses_all(said) and not numbers_in(marked(said, titles)))
         )
     ]
     if not candidates:
@@ -237,7 +222,9 @@ def _dismisses(sentence: str) -> bool:
     return anaphora.follows(sentence) and anaphora.of_pronoun(sentence) >= Grade.LACKING
 
 
-_NO_SUBJECT = re.compile(r"\W*(?:and |, )*(?:is|are|was|were|do|does|don['’]t|doesn['’]t)\b", _FLAGS)
+_NO_SUBJECT = re.compile(
+    r"\W*(?:and |, )*(?:is|are|was|were|do|does|don['’]t|doesn['’]t)\b", _FLAGS
+)
 
 
 _REPORTS = re.compile(
@@ -323,6 +310,11 @@ _ROLE = re.compile(
     r"|built\b|given\b|known\b|sung\b|won\b|led\b|why\b|clear\b|(?:in|at|on|by|from) (?!\d))",
     _FLAGS,
 )
+_IS_THE_MOST = re.compile(
+    r"(?P<answer>(?!(?:it|this|that|he|she|they|there)\b)[^,.;]{2,60}?) (?:is|was|are|were) the (?:[a-z]{3,}est|most|only)\b",
+    _FLAGS,
+)
+"""Who is the first, the only or the largest is the answer, not that they are."""
 _LABEL = re.compile(r"^[A-Z][a-z]*(?: [a-z]+)?: (?=\S)")
 _TAIL = re.compile(
     r"(?:,? then|,? it is|,? i think|,? i believe|,? after all|,? of course|,? though|,? for "
@@ -370,6 +362,8 @@ def _without_lead(said: str) -> str:
     cleft = _CLEFT.match(said)
     if cleft:
         return cleft["answer"].strip()
+    if superlative := _IS_THE_MOST.match(said):
+        return superlative["answer"]
     for pattern in (_IT_IS, _ROLE, _LABEL):
         match = pattern.match(said)
         if match and match.end() < len(said):

@@ -27,7 +27,9 @@ def marked(text: str, titles: Sequence[str]) -> str:
     text = _MENTION.sub(_by_number, text)
     text = _ORDINAL.sub(lambda match: _by_ordinal(match, len(titles)), text)
     text = _IN_BRACKETS.sub(
-        lambda match: f"({_mark([int(match[1])])})" if 1 <= int(match[1]) <= len(titles) else match[0],
+        lambda match: (
+            f"({_mark([int(match[1])])})" if 1 <= int(match[1]) <= len(titles) else match[0]
+        ),
         text,
     )
     text = _BARE_LIST.sub(lambda match: _by_bare_number(match, len(titles)), text)

@@ -45,7 +45,9 @@ def read_documents(rationale: str, titles: Sequence[str]) -> Reading:
     return found.reading()
 
 
-_ASKED = re.compile(rf"((?:^|(?<=[.!?] ))(?:and )?(?:{MARK}(?:,? (?:and|or) )?)+)\? ", re.MULTILINE | re.I)
+_ASKED = re.compile(
+    rf"((?:^|(?<=[.!?] ))(?:and )?(?:{MARK}(?:,? (?:and|or) )?)+)\? ", re.MULTILINE | re.I
+)
 """Documents that are asked of, "Documents 2 and 4? Virus and news", before what is said of them."""
 
 
@@ -266,5 +268,5 @@ def _is_bare(clause: str) -> bool:
     rest = re.sub(rf"{MARK}(?: ?\([^()]{{0,100}}\))?", " ", clause)
     lead, _, _ = clause.partition(BEGIN)
     if rest.startswith(lead) and re.match(r"\w+ly,? $", lead):
-        rest = rest[len(lead):]
+        rest = rest[len(lead) :]
     return all(word in _EMPTY for word in re.findall(r"[^\W_]+", rest.lower()))

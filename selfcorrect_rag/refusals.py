@@ -34,7 +34,7 @@ _I_CANNOT = (
 )
 _FIND_OUT = (
     r"(?:answer|find|determine|tell|say|provide|give|identify|confirm|verify|locate|establish"
-    r"|help|conclude|know|be\s+(?:sure|certain)|see)"
+    r"|help|conclude|know|predict|offer|name|work\s+out|infer|be\s+(?:sure|certain)|see)"
 )
 
 _OPENING = re.compile(
@@ -44,6 +44,7 @@ _OPENING = re.compile(
     r"|(?:the\s+)?(?:final\s+)?answer\s*(?::|is\b:?)"
     rf"|(?:based|relying|going)\s+(?:solely\s+|only\s+)?on\s+{_GIVEN}{_TEXTS}"
     r"(?:\s+(?:provided|given|above|available))?"
+    r"|without\s+(?:\w+\s+){0,3}?(?:information|context|details?|evidence|documents?)"
     rf"|(?:from|according\s+to|given|in|with)\s+{_GIVEN}{_TEXTS}"
     r"(?:\s+(?:provided|given|above|available))?"
     r"|as\s+an?\s+\w+(?:\s+\w+){0,2}"
@@ -96,6 +97,13 @@ _REFUSES = re.compile(
     |it\s+(?:is|was)\s+(?:unclear|unknown)(?=\W*$|[^.]{{0,160}}?{_WHERE})
     |it\s+(?:is\s+(?:impossible|not\s+possible)\s+to\s+{_FIND_OUT}|cannot\s+be\s+determined)
     |(?:not|nowhere|never)\s+(?:\w+ly\s+)?{_TOLD}\b(?=\W*$|[^.]{{0,160}}?{_WHERE})
+    |(?:cannot|can\s?not|can't|could\s+not|couldn't|not\s+able\s+to)\s+(?:\w+ly\s+)?{_FIND_OUT}
+    |(?:the|this|that|my)\s+(?:\w+\s+)?(?:answer|question)\s+(?:(?:cannot|can't|could\s+not|can\s+not)\s+be
+        |remains?\s+(?:open|un\w+)|is\s+(?:not\s+)?(?:unanswered|unanswerable|answerable|impossible))
+    |(?:it\s+is\s+|it's\s+)?(?:impossible|not\s+possible)\s+to\s+{_FIND_OUT}
+    |(?:it\s+)?remains?\s+(?:unclear|unknown|unanswered|open)(?=\W*$)
+    |there(?:\s+is|'s|\s+was)\s+no\s+(?:way|basis)\s+(?:of|to|for)\s+\w+
+    |(?:no|there\s+is\s+no)\s+(?:\w+\s+)?(?:answer|conclusion)\s+(?:can|could|is|was)\s+(?:be\s+)?\w+
     |no\s+answer\s*:
     |(?:the\s+)?(?:answer|information)\s+(?:is|was)\s+(?:not|nowhere|unknown|unclear|missing)
     |(?:answer|information)?\s*(?:unknown|unclear|unanswerable|unavailable|n/?a

@@ -428,7 +428,8 @@ def is_topic(clause: str) -> bool:
 
 
 _GAPPED = re.compile(
-    rf"\W*(?:and |but )?{MARK}(?: ?\([^()]{{0,100}}\))?,? (?:an?|the|with|to|of|on|from)\b(?P<rest>.*)", FLAGS
+    rf"\W*(?:and |but )?{MARK}(?: ?\([^()]{{0,100}}\))?,? (?:an?|the|with|to|of|on|from)\b(?P<rest>.*)",
+    FLAGS,
 )
 
 
@@ -458,7 +459,11 @@ def exceptions(clause: str, is_against: bool) -> Iterator[tuple[list[int], Grade
         is_against: whether it speaks against the others.
     """
     for match in _EXCEPTION.finditer(clause):
-        is_other = match["cue"].lower().startswith(("except", "with", "other", "apart", "aside", "besides"))
+        is_other = (
+            match["cue"]
+            .lower()
+            .startswith(("except", "with", "other", "apart", "aside", "besides"))
+        )
         praised = is_other and is_against
         yield numbers_in(match["marks"]), Grade.USEFUL if praised else Grade.LACKING
     for match in _ASIDE.finditer(clause):

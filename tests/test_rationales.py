@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.rationales import FOLDER, figures, rows_of
-from selfcorrect_rag.conclusions import final_answer, is_refusal
+from selfcorrect_rag.conclusions import final_answer
 from selfcorrect_rag.rationales import read_documents
+from selfcorrect_rag.refusals import is_refusal
 
 TITLES = ["Eliot Park", "Middlemarch", "Middlemarch (TV series)", "George Eliot", "T. S. Eliot"]
 
