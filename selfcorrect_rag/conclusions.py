@@ -27,7 +27,8 @@ def final_answer(rationale: str, titles: Sequence[str] = ()) -> str:
     wrong is no answer, and neither is "the answer is not given" while there is another.
     """
     text = re.sub(r"\*\*|__|`|[⁰¹²³⁴-⁹]|\$", "", rationale)
-    text = _MARKED_UP.sub(lambda match: f"\nAnswer: {match[1] or match[2]}\n", text)
+    text = _MARKED_UP.sub(lambda match: f"\nAnswer: {next(filter(None, match.groups()))}\n", text)
+    text = re.sub(r"(?i)\b(answers? (?:is|are|was|were))n['’]t\b", r"\1 not", text)
     text = re.sub(r"(?m)^ANSWER (?=\w)", "Answer: ", text)
     if not re.search(r"[.!?] [A-Z]", text):  # one who writes all in small letters
         text = re.sub(r"(?<=[a-z]{2}[.!?]) (?=[a-z])", "\n", text)
@@ -38,7 +39,11 @@ def final_answer(rationale: str, titles: Sequence[str] = ()) -> str:
     return next(announced, "") or _concluded(told, titles)
 
 
-_MARKED_UP = re.compile(r"<answer>([^<>]{1,2000})</answer>|\\boxed\{([^{}]{1,200})\}", _FLAGS)
+_MARKED_UP = re.compile(
+    r"<answer>([^<>]{1,2000})</answer>|\\boxed\{(?:\\text\{)?([^{}]{1,200})\}"
+    r"|\"(?:final[_ ])?answer\"\s?:\s?\"([^\"\n]{1,500})\"|\|\s?(?:final )?answer\s?\|([^|\n]{1,500})\|",
+    _FLAGS,
+)
 _ASIDE = re.compile(r"(?:(?<=[.!?] )|^)(?:\([^()\n]{0,300}\)|\[[^\[\]\n]{20,300}\])", re.MULTILINE)
 """A sentence in brackets."""
 
@@ -62,19 +67,19 @@ _QUOTED = r"\"[^\"\n]{0,300}\"|“[^”\n]{0,300}”"
 _STATED = re.compile(
     rf"(?:^[\W\d]{{0,6}}|(?<=[.!?:] )|\b(?:the|my|our|an?|so|short) )(?:(?:final|correct|right"
     rf"|short|concise|best|only|likely|overall) )*{_NOUN}\b"
-    rf"(?: (?:to|for)\b(?:[^.:\n\"“]|{_QUOTED}){{0,200}}?)?"
-    r" ?(?P<sign>:|=|[-–—>]+ |\b(?:is|are|was|would be|must be|should be|has to be|seems to be"
-    r"|appears to be)\b:?) ?",
+    rf"(?:, [^,.:]{{1,60}},)?(?: (?:to|for)\b(?:[^.:\n\"“]|{_QUOTED}){{0,200}}?)?"
+    r" ?(?P<sign>:|=|[-–—>→]+ |\b(?:is|are|was|(?:would|must|should|has to|seems to|appears to)"
+    r"(?: therefore| thus| then| \w+ly)? be)\b:?) ?",
     _FLAGS,
 )
 _STATED_AFTER = re.compile(
-    rf"^(?P<answer>[^.!?\n]{{1,200}}?),? (?:is|are|would be|must be|should be)(?: \w+ly"
+    rf"^(?:(?:this|that) makes )?(?P<answer>[^.!?\n]{{1,200}}?),? (?:is|are|would be|must be|should be)(?: \w+ly"
     rf"| therefore| thus)? (?:the|my|our)(?: (?:final|correct|right|best|only))* {_NOUN}\W*$",
     _FLAGS,
 )
 _HEADLINE = re.compile(rf"^#{{1,6}} (?:\w+ )?(?:{_NOUN}|conclusion)\W*$", _FLAGS)
 _DOUBTED = re.compile(
-    r"\b(?:might|may|could|would|some|one|people|many|tempting|at first|initially|if|whether"
+    r"\b(?:might|may|could|would|some|one|people|many|tempting|thought|assumed|believed|suspected|at first|initially|if|whether"
     r"|false|claim\w*|not) (?:\w+ ){0,4}$",
     _FLAGS,
 )
@@ -210,7 +215,7 @@ def _concluded(lines: Sequence[str], titles: Sequence[str]) -> str:
         return ""
     if is_refusal(candidates[-1]):
         return _LABEL.sub("", candidates[-1])
-    return next(filter(None, map(_asserted, reversed(candidates))), "")
+    return next(filter(None, map(_asserted, reversed(candidates))), _bare(candidates[-1]))
 
 
 def _names_documents(sentence: str, titles: Sequence[str]) -> bool:
@@ -284,20 +289,26 @@ _LEAD = re.compile(
     r"|in fact|of course|probably|most likely|likely|clearly|definitely|simply"
     r"|actually|conclusion|all of which means|this (?:means|implies)|that means|(?:this"
     r"|that) makes (?:it|him|her|them)"
-    r"|(?:going by|judging by|in|by|per|as|with|following|using|reading|combining)(?: \w+){0,2}? (?:doc|\[\d|passage)[^,.]{0,60},"
     r"|putting (?:this|it|these)(?: all)? together|taken together)\b(?! \w+ (?:and|or)\b(?=$))"
     r"|(?:i['’]d|i would|i['’]ll|i) (?:(?!cannot|can|not|do)\w+ )?"
-    r"(?:go with|say|choose|conclude|believe|think|answer|know)(?: that)?\b"
+    r"(?:go with|say|choose|conclude|believe|think|answer|know|recall|remember|suppose)(?: that)?\b"
+    r"|(?:i['’]m|i am) going with\b"
     r"|(?:(?:i am|i['’]m) )?not (?:\S+ )?sure,? but|(?:from|by) (?:\w+ ){0,3}knowledge\b"
     r"|(?:from|based on|given|according to|on the basis of|to) (?:\[\d|the|my|these|this|all|our"
-    r"|both|doc)[^,.]{0,80},|my (?:guess|conclusion|verdict|choice) (?:is|would be)"
+    r"|both|doc)[^,.]{0,80},"
+    r"|(?:going by|judging by|in|by|per|as|with|following|using|reading|combining)(?: \w+){0,2}?"
+    r" (?:doc|\[\d|passage)[^,.]{0,60},"
+    r"|(?:with|given|for|in) (?:that|this|these|all)\b(?: [a-z]+){0,3},"
+    r"|(?:as far as|to the best of|as) (?:i|my)\b(?: [a-z]+){1,2},?|tl;?dr\b|(?:from|by) (?:this|that|these)(?= i)"
+    r"|my (?:guess|conclusion|verdict|choice) (?:is|would be)"
     r"|(?:we can|one can|we|it can be) (?:conclude|conclud(?:e|ed)|say)(?: that)?\b"
     r"|it follows that\b|that\b(?= the| it)|what remains is\b))*[ ,:>]*",
     _FLAGS,
 )
 _IT_IS = re.compile(
-    r"(?:(?:it|that|this|they)(?:['’]s| is| was| are| were| must be| would be|['’]re)|is"
-    r"|was) (?!not\b|[\w-]+ed\b|born\b|written\b|made\b|held\b|built\b|given\b|known\b|why\b"
+    r"(?:(?:it|that|this|they)(?:['’]s| is| was| are| were| must be| would be|['’]re"
+    r"| must have been| has to be| can only be)|is|was|(?:all of )?(?:this|that|these|it) (?:all )?(?:points?|leads?) to"
+    r"|we are looking for) (?!not\b|[\w-]+ed\b|born\b|written\b|made\b|held\b|built\b|given\b|known\b|why\b"
     r"|because\b|clear\b)",
     _FLAGS,
 )
@@ -305,7 +316,7 @@ _CLEFT = re.compile(
     r"^(?:it|this) (?:is|was) (?P<answer>(?:(?!not\b)\S+ ){1,8}?)(?:that|who|which) ", _FLAGS
 )
 _ROLE = re.compile(
-    r"^(?:the|her|his|their|its|my|our) (?!\S+ (?:of|in) \S+ed\b)[^,.;:\"]{2,80}? (?:is|was|are"
+    r"^(?:the|her|his|their|its|my|our) (?!\S+ (?:of|in) \S+ed\b)[^,.;:\"]{2,80}?(?<! you)(?<! we) (?:is|was|are"
     r"|were)(?: therefore| thus| then|:)? (?!not\b|no\b|\w+ed\b|born\b|written\b|made\b|held\b"
     r"|built\b|given\b|known\b|sung\b|won\b|led\b|why\b|clear\b|(?:in|at|on|by|from) (?!\d))",
     _FLAGS,
@@ -322,8 +333,13 @@ _TAIL = re.compile(
     _FLAGS,
 )
 _REASON = re.compile(
-    r", (?:because|since|as (?:it|he|she|they|the|this)|given that|for (?:it|he|she|they)|which"
+    r",? because\b.*$|, (?:since|as (?:it|he|she|they|the|this)|given that|for (?:it|he|she|they)|which"
     r"|who|so)\b.*$",
+    _FLAGS,
+)
+_BUT_IT_IS = re.compile(
+    r"[^,;:]{0,200}\b(?:not|thought|assumed|unclear|\w+n['’]t)\b[^,;:]{0,200}(?:, but (?:\w+ ){0,4}?it(?: is|['’]s| was)"
+    r"|, so [^:]{0,80}:) (?P<answer>.+)$",
     _FLAGS,
 )
 _NOT_BUT = re.compile(
@@ -341,6 +357,8 @@ _BUT_NOT = re.compile(
 def _asserted(said: str) -> str:
     """What a sentence gives as the answer; empty where it only denies one."""
     said = _without_lead(_without_source(next(_whole_sentences(said), "")))
+    if after_all := _BUT_IT_IS.match(said):
+        said = after_all["answer"]
     if denied := _NOT_BUT.match(said):
         said = denied["answer"]
     elif re.match(
