@@ -338,7 +338,7 @@ _REASON = re.compile(
     _FLAGS,
 )
 _BUT_IT_IS = re.compile(
-    r"[^,;:]{0,200}\b(?:not|thought|assumed|unclear|\w+n['’]t)\b[^,;:]{0,200}(?:, but (?:\w+ ){0,4}?it(?: is|['’]s| was)"
+    r"[^,;:]{0,200}\b(?:not|nothing|none|thought|assumed|unclear|\w+n['’]t)\b[^,;:]{0,200}(?:, but (?:\w+ ){0,4}?it(?: is|['’]s| was)"
     r"|, so [^:]{0,80}:) (?P<answer>.+)$",
     _FLAGS,
 )
@@ -360,7 +360,7 @@ def _asserted(said: str) -> str:
     if after_all := _BUT_IT_IS.match(said):
         said = after_all["answer"]
     if denied := _NOT_BUT.match(said):
-        said = denied["answer"]
+        said = _without_lead(denied["answer"])
     elif re.match(
         r"not\b(?! (?:\w+ )?(?:enough|given|stated|mentioned|specified|provided|known|available"
         r"|found|clear|possible|in the))",

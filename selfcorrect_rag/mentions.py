@@ -152,11 +152,11 @@ _BARE_LIST = re.compile(
     r"|which|because|since|as|but|while|for|say|only)\b))"
     # before a verb that has no other subject: "1 and 3 are not", "(2 is ..."
     rf"|(?P<head>^|[.;:!(\n] ?|, |(?:, |\b)(?:and|but|while|whereas|neither|both) )(?P<subject>{_LIST})"
-    r"(?= (?:(?:both|all|also|only) )?(?:too|likewise|helps?|provides?|contains?|answers?|supports?|is|are|isn|aren|do|does|did|don|doesn|didn|was|were|has|have|says?|states?"
+    r"(?= (?:(?:both|all|also|only) )?(?:too|likewise|agrees?|concurs?|confirms?|adds?|covers?|concerns?|describes?|helps?|provides?|contains?|answers?|supports?|is|are|isn|aren|do|does|did|don|doesn|didn|was|were|has|have|says?|states?"
     r"|names?"
     r"|mentions?|gives?|lists?)\b)"
     # before a colon, or in a table: "1: yes", "| 1 | no |"
-    rf"|(?P<row>^\|? ?|[.;] )(?P<number>{_LIST})(?= ?(?:\||[:=] )|[.)] (?:(?:not )?(?:relevant|useful|helpful)|irrelevant|unhelpful|useless|yes|no)\b)",
+    rf"|(?P<row>^\|? ?|[.;] )(?P<number>{_LIST})(?= ?(?:\||[:=] )|(?:[.)]| ?[–—-]) (?:(?:not )?(?:relevant|useful|helpful)|irrelevant|unhelpful|useless|yes|no)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 

@@ -113,7 +113,7 @@ _REFUSES = re.compile(
     |(?:the\s+)?(?:answer|information)\s+(?:\w+\s+)?(?:is|was)\s+(?:not|nowhere|unknown|unclear|missing)
     |(?:answer|information)?\s*(?:unknown|unclear|unanswerable|unavailable|n/?a
         |insufficient\s+information|cannot\s+answer|can't\s+answer|unable\s+to\s+answer
-        |don't\s+know|do\s+not\s+know|no\s+idea|dunno)(?=\W*$)
+        |don't\s+know|do\s+not\s+know|no\s+idea|dunno)(?=\W*$|,)
     |(?:insufficient|not\s+enough)\s+(?:information|evidence|context|data)
     |unable\s+to\s+{_FIND_OUT}
     )""",

@@ -78,7 +78,7 @@ IRRELEVANT = re.compile(
     r"|\bturn(?:s|ed) out (?:not|to (?:be about|concern|deal))\b|\bdrop(?:ped)?\W*$|\beverything else\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
     r"|\b(?:is|are) (?:just |only |very |rather )?(?:generic|general|vague)\b"
     r"|\boutside (?:of )?(?:the |this |our )?(?:scope|question|topic)|\bout of (?:scope|place)\b"
-    r"|\binapplicable\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value"
+    r"|\bin(?:applicable|apposite)\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value"
     r"|relevance)\b|\bwaste of\b"
     r"|\bunsuitable\b|\bunreliable\b|\boutdated\b|\bmiss(?:es|ed)? the (?:point|mark)\b"
     r"|\bfar from (?:relevant|useful|helpful)\b"
@@ -127,7 +127,7 @@ USEFUL = re.compile(
     r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient"
     r"|suffices?|settles?|helps?|helped"
     r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying)(?: \w+ly)? on"
-    r"|consult(?:ed)?|keep|kept|in (?:line|agreement|accord) with|explicit|exactly|conclusive|definitive"
+    r"|consult(?:ed)?|keep|kept|in (?:line|agreement|accord)\b|explicit|exactly|conclusive|definitive"
     r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence"
     r"|as per|per|thanks to"
     r"|directly|took|taken|learn(?:ed|t)?|gave me|(?:any|much|some|very) (?:good|use|help)"
@@ -375,6 +375,8 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
         return None if IRRELEVANT.search(after) or USEFUL.search(after) else Grade.TOPIC
     if verb in _NO_VERB and not (is_colon and _FINITE.search(after)):
         return None
+    if _BACKGROUND.match(after) and not _AND_SAYS.search(rest):
+        return Grade.NAMED
     if USEFUL.search(after.split(" that ")[0]):
         return Grade.USEFUL
     return Grade.REPORTED
@@ -382,6 +384,12 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
 
 _FACT = re.compile(r"\d|[\"→]|\bquoted\b|->")
 """In what only names something, after a colon: it answers rather than tells what it is about."""
+_BACKGROUND = re.compile(
+    r"(?:\w+ly )?(?:gives?|offers?|contains?|provides?|has) (?:(?:some|the|an?|more|general|useful|brief) )*"
+    r"(?:history|background|biography|context|overview|introduction|summary)\b",
+    FLAGS,
+)
+"""Of the subject, on which the answer does not rest."""
 _AND_SAYS = re.compile(
     r",? (?:stating|saying|noting|telling|explaining|mentioning|naming|confirming|adding|showing|giving)\b"
     r"|^ (?:how|why|when|who|that)\b"
