@@ -28,8 +28,10 @@ def begins_with_pronoun(clause: str) -> bool:
 
 
 _FOLLOWS = re.compile(
-    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+(?:s|ed)\b(?= )"
-    r"|(?:in|from|according to) (?:it|this|them|these|both)\b|none of (?:it|this|that|them|these|those|which|whom)\b"
+    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+(?:s"
+    r"|ed)\b(?= )"
+    r"|(?:in|from|according to) (?:it|this|them|these|both)\b|none of (?:it|this|that|them|these"
+    r"|those|which|whom)\b"
     r"|(?:(?:but|however|yet|while|although|though|and|therefore|thus|so|hence|because|as|since"
     r"|for|still|only)\b[ ,]*)*"
     r"(?:(?:it|its|they|they['’]re|it['’]s|neither|both|which|itself|still|do|does|is|are"
@@ -108,7 +110,8 @@ _IT_IS_ABOUT = re.compile(
 
 
 _SAYS = re.compile(
-    r"^(?:in|from|according to) (?:it|this|them)\b|(?:^but|\b(?:it|they|which|this|that|document|latter|former)) (?:also |both |all |explicitly "
+    r"^(?:in|from|according to) (?:it|this|them)\b|(?:^but|\b(?:it|they|which|this|that|document"
+    r"|latter|former)) (?:also |both |all |explicitly "
     r"|clearly |does )*(?:states?|says?|mentions?|notes?|tells?|shows?|explains?|names?|gives?"
     r"|lists?"
     r"|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?"
@@ -119,7 +122,8 @@ _SAYS = re.compile(
 _COLLECTIVE = re.compile(
     r"\b(?:(?:all |both )?(?:of )?(?:the |these |those )?(?:other|remaining|rest)(?: (?:of (?:the"
     r"|them|these)))?(?: \w+)?(?: documents?| passages?| ones| texts?| sources?| articles?)?"
-    r"|(?:the )?others\b|(?:everything|anything|nothing) else\b|none of (?:the|these|them|those|your)(?: \w+){0,2}|no (?:provided "
+    r"|(?:the )?others\b|(?:everything|anything|nothing) else\b|none of (?:the|these|them|those"
+    r"|your)(?: \w+){0,2}|no (?:provided "
     r"|retrieved |given )?(?:documents?|passages?|sources?)"
     r"|neither (?:document|passage|of (?:the|them))|nothing in (?:the|these"
     r"|any)(?: \w+)? (?:documents?|passages?)"
@@ -130,7 +134,8 @@ _COLLECTIVE = re.compile(
 )
 _ONLY_SOME = re.compile(
     r"\bonly (?:one|two|three|four|five|some)(?: of)?(?: (?:the|these|them|those))?(?: \w+)?"
-    r"(?: (?:documents?|passages?|texts?|sources?|ones?))? (?:is|are|bears?|helps?|contains?|mentions?"
+    r"(?: (?:documents?|passages?|texts?|sources?|ones?))? (?:is|are|bears?|helps?|contains?"
+    r"|mentions?"
     r"|answers?|address(?:es)?|matters?|provides?|speaks?|concerns?|deals?)\b",
     FLAGS,
 )
@@ -169,11 +174,13 @@ def collective(clause: str) -> Grade | None:
 _SINGLED = re.compile(
     rf"\b(?:only|solely|just|exclusively)(?: on| in| from)? (?:the )?\(?{BEGIN}|{END} (?:alone"
     rf"|is all|is the only|are the only)\b|\bonly (?:one|document|source|useful|relevant"
-    rf"|helpful)\b.*{BEGIN}|\b(?:I|we)\b (?:\w+ ){{0,2}}?(?:only|solely|just) (?:\w+ ){{0,3}}{BEGIN}",
+    rf"|helpful)\b.*{BEGIN}|\b(?:I|we)\b (?:\w+ ){{0,2}}?(?:only|solely"
+    rf"|just) (?:\w+ ){{0,3}}{BEGIN}",
     FLAGS,
 )
 _SINGLED_VERBS = re.compile(
-    r"\b(?:useful|helpful|relevant|of use|of help|need(?:ed)?|looked|kept|keep|rel(?:y|ied)|answers?|contains?|support\w*|used?"
+    r"\b(?:useful|helpful|relevant|of use|of help|need(?:ed)?|looked|kept|keep|rel(?:y|ied)"
+    r"|answers?|contains?|support\w*|used?"
     r"|mentions?|helps?|provides?|gives?|names?|states?|says?|relevance|address\w*)\b",
     FLAGS,
 )

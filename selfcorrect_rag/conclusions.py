@@ -41,7 +41,8 @@ def final_answer(rationale: str, titles: Sequence[str] = ()) -> str:
 
 _MARKED_UP = re.compile(
     r"<answer>([^<>]{1,2000})</answer>|\\boxed\{(?:\\text\{)?([^{}]{1,200})\}"
-    r"|\"(?:final[_ ])?answer\"\s?:\s?\"([^\"\n]{1,500})\"|\|\s?(?:final )?answer\s?\|([^|\n]{1,500})\|",
+    r"|\"(?:final[_ ])?answer\"\s?:\s?\"([^\"\n]{1,500})\"|\|\s?(?:final )?answer\s?\|([^"
+    r"|\n]{1,500})\|",
     _FLAGS,
 )
 _ASIDE = re.compile(r"(?:(?<=[.!?] )|^)(?:\([^()\n]{0,300}\)|\[[^\[\]\n]{20,300}\])", re.MULTILINE)
@@ -73,13 +74,15 @@ _STATED = re.compile(
     _FLAGS,
 )
 _STATED_AFTER = re.compile(
-    rf"^(?:(?:this|that) makes )?(?P<answer>[^.!?\n]{{1,200}}?),? (?:is|are|would be|must be|should be)(?: \w+ly"
+    rf"^(?:(?:this|that) makes )?(?P<answer>[^.!?\n]{{1,200}}?),? (?:is|are|would be|must be"
+    rf"|should be)(?: \w+ly"
     rf"| therefore| thus)? (?:the|my|our)(?: (?:final|correct|right|best|only))* {_NOUN}\W*$",
     _FLAGS,
 )
 _HEADLINE = re.compile(rf"^#{{1,6}} (?:\w+ )?(?:{_NOUN}|conclusion)\W*$", _FLAGS)
 _DOUBTED = re.compile(
-    r"\b(?:might|may|could|would|some|one|people|many|tempting|thought|assumed|believed|suspected|at first|initially|if|whether"
+    r"\b(?:might|may|could|would|some|one|people|many|tempting|thought|assumed|believed"
+    r"|suspected|at first|initially|if|whether"
     r"|false|claim\w*|not) (?:\w+ ){0,4}$",
     _FLAGS,
 )
@@ -151,7 +154,8 @@ def _below(lines: Sequence[str], i: int) -> str:
 _CLOSING = re.compile(
     r"\W*(?:(?:i )?hope (?:this|that|it)\b|let me know|(?:please )?(?:feel free|let me know"
     r"|note that|don['’]t hesitate)|if you (?:have|need|want|would)"
-    r"|hth\b|hi\b\W*$|hello\b\W*$|is there anything|thank(?:s| you)|(?:i['’]m |i am )?(?:happy|glad) to|kind regards"
+    r"|hth\b|hi\b\W*$|hello\b\W*$|is there anything|thank(?:s| you)|(?:i['’]m |i am )?(?:happy"
+    r"|glad) to|kind regards"
     r"|best (?:regards|wishes)|regards|cheers|good luck"
     r"|you['’]re welcome|have a (?:nice|great|good)|do you (?:have|need|want)|any (?:other"
     r"|more) questions)",
@@ -173,7 +177,8 @@ _DOCUMENT = re.compile(
 
 
 _SIGNED = re.compile(
-    r"(?:cheers|regards|(?:kind|best) (?:regards|wishes)|best|yours(?: \w+)?|sincerely|thanks|hth)\W*$",
+    r"(?:cheers|regards|(?:kind|best) (?:regards|wishes)|best|yours(?: \w+)?|sincerely|thanks"
+    r"|hth)\W*$",
     _FLAGS,
 )
 
@@ -285,7 +290,8 @@ _LEAD = re.compile(
     r"(?:[^\w\"“'‘(\[$€£+-]*(?:(?:so|thus|therefore|hence|accordingly|consequently"
     r"|in (?:conclusion|summary|short|sum)|to (?:conclude|sum up|summari[sz]e)|overall"
     r"|ultimately|finally|all in all|on (?:balance|the whole|reflection)|all things considered"
-    r"|in (?:other words|all likelihood|any case|the end|my (?:opinion|view)|essence|total)|as a result|however|but|and|well|yet|then|still|indeed"
+    r"|in (?:other words|all likelihood|any case|the end|my (?:opinion|view)|essence|total)"
+    r"|as a result|however|but|and|well|yet|then|still|indeed"
     r"|in fact|of course|probably|most likely|likely|clearly|definitely|simply"
     r"|actually|conclusion|all of which means|this (?:means|implies)|that means|(?:this"
     r"|that) makes (?:it|him|her|them)"
@@ -299,7 +305,8 @@ _LEAD = re.compile(
     r"|(?:going by|judging by|in|by|per|as|with|following|using|reading|combining)(?: \w+){0,2}?"
     r" (?:doc|\[\d|passage)[^,.]{0,60},"
     r"|(?:with|given|for|in) (?:that|this|these|all)\b(?: [a-z]+){0,3},"
-    r"|(?:as far as|to the best of|as) (?:i|my)\b(?: [a-z]+){1,2},?|tl;?dr\b|(?:from|by) (?:this|that|these)(?= i)"
+    r"|(?:as far as|to the best of|as) (?:i|my)\b(?: [a-z]+){1,2},?|tl;?dr\b|(?:from|by) (?:this"
+    r"|that|these)(?= i)"
     r"|my (?:guess|conclusion|verdict|choice) (?:is|would be)"
     r"|(?:we can|one can|we|it can be) (?:conclude|conclud(?:e|ed)|say)(?: that)?\b"
     r"|it follows that\b|that\b(?= the| it)|what remains is\b))*[ ,:>]*",
@@ -307,8 +314,10 @@ _LEAD = re.compile(
 )
 _IT_IS = re.compile(
     r"(?:(?:it|that|this|they)(?:['’]s| is| was| are| were| must be| would be|['’]re"
-    r"| must have been| has to be| can only be)|is|was|(?:all of )?(?:this|that|these|it) (?:all )?(?:points?|leads?) to"
-    r"|we are looking for) (?!not\b|[\w-]+ed\b|born\b|written\b|made\b|held\b|built\b|given\b|known\b|why\b"
+    r"| must have been| has to be| can only be)|is|was|(?:all of )?(?:this|that|these"
+    r"|it) (?:all )?(?:points?|leads?) to"
+    r"|we are looking for) (?!not\b|[\w-]+ed\b|born\b|written\b|made\b|held\b|built\b|given\b"
+    r"|known\b|why\b"
     r"|because\b|clear\b)",
     _FLAGS,
 )
@@ -316,13 +325,15 @@ _CLEFT = re.compile(
     r"^(?:it|this) (?:is|was) (?P<answer>(?:(?!not\b)\S+ ){1,8}?)(?:that|who|which) ", _FLAGS
 )
 _ROLE = re.compile(
-    r"^(?:the|her|his|their|its|my|our) (?!\S+ (?:of|in) \S+ed\b)[^,.;:\"]{2,80}?(?<! you)(?<! we) (?:is|was|are"
+    r"^(?:the|her|his|their|its|my|our) (?!\S+ (?:of"
+    r"|in) \S+ed\b)[^,.;:\"]{2,80}?(?<! you)(?<! we) (?:is|was|are"
     r"|were)(?: therefore| thus| then|:)? (?!not\b|no\b|\w+ed\b|born\b|written\b|made\b|held\b"
     r"|built\b|given\b|known\b|sung\b|won\b|led\b|why\b|clear\b|(?:in|at|on|by|from) (?!\d))",
     _FLAGS,
 )
 _IS_THE_MOST = re.compile(
-    r"(?P<answer>(?!(?:it|this|that|he|she|they|there)\b)[^,.;]{2,60}?) (?:is|was|are|were) the (?:[a-z]{3,}est|most|only)\b",
+    r"(?P<answer>(?!(?:it|this|that|he|she|they|there)\b)[^,.;]{2,60}?) (?:is|was|are"
+    r"|were) the (?:[a-z]{3,}est|most|only)\b",
     _FLAGS,
 )
 """Who is the first, the only or the largest is the answer, not that they are."""
@@ -333,12 +344,14 @@ _TAIL = re.compile(
     _FLAGS,
 )
 _REASON = re.compile(
-    r",? because\b.*$|, (?:since|as (?:it|he|she|they|the|this)|given that|for (?:it|he|she|they)|which"
+    r",? because\b.*$|, (?:since|as (?:it|he|she|they|the|this)|given that|for (?:it|he|she"
+    r"|they)|which"
     r"|who|so)\b.*$",
     _FLAGS,
 )
 _BUT_IT_IS = re.compile(
-    r"[^,;:]{0,200}\b(?:not|nothing|none|thought|assumed|unclear|\w+n['’]t)\b[^,;:]{0,200}(?:, but (?:\w+ ){0,4}?it(?: is|['’]s| was)"
+    r"[^,;:]{0,200}\b(?:not|nothing|none|thought|assumed|unclear"
+    r"|\w+n['’]t)\b[^,;:]{0,200}(?:, but (?:\w+ ){0,4}?it(?: is|['’]s| was)"
     r"|, so [^:]{0,80}:) (?P<answer>.+)$",
     _FLAGS,
 )

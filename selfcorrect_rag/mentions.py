@@ -64,7 +64,8 @@ _NUMBER_FOLLOWS = re.compile(r" ?[(\[](?:doc|\d)", re.IGNORECASE)
 _STARTS = re.compile(r"(?:^|[.!?:;] |\n|, (?:and )?| and | or )\W{0,3}$")
 
 _SPOKEN_OF = re.compile(
-    r"[^.!?\n]{0,120}?\b(?:says?|states?|mentions?|tells?|explains?|names|answer|useful|use|used|needed|documents?"
+    r"[^.!?\n]{0,120}?\b(?:says?|states?|mentions?|tells?|explains?|names|answer|useful|use|used"
+    r"|needed|documents?"
     r"|helpful|help|helps"
     r"|(?:ir)?relevant|unrelated|ignore)\b",
     re.IGNORECASE,
@@ -145,18 +146,23 @@ _BARE_LIST = re.compile(
     # after a word that speaks of documents, before what ends a list
     r"(?P<before>\b(?:(?:un)?used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"
     r"|(?:un)?helpful"
-    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|keep|kept|drop(?:ped)?|(?:yes|no)(?= ?:)|(?:so|nor|neither|as) (?:is|are|does|do|did)|numbers?|nos\."
+    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|keep|kept"
+    r"|drop(?:ped)?|(?:yes|no)(?= ?:)|(?:so|nor|neither|as) (?:is|are|does|do|did)|numbers?|nos\."
     r"|sources?|refs\.)"
     rf" ?:? ?(?:are |is )?)(?P<after>{_LIST})(?= ?(?:[.,;:!?)\n–—-]|$|(?:are|is|do|does|have|has"
     rf"|both|all"
     r"|which|because|since|as|but|while|for|say|only)\b))"
     # before a verb that has no other subject: "1 and 3 are not", "(2 is ..."
-    rf"|(?P<head>^|[.;:!(\n] ?|, |(?:, |\b)(?:and|but|while|whereas|neither|both) )(?P<subject>{_LIST})"
-    r"(?= (?:(?:both|all|also|only) )?(?:too|likewise|agrees?|concurs?|confirms?|adds?|covers?|concerns?|describes?|helps?|provides?|contains?|answers?|supports?|is|are|isn|aren|do|does|did|don|doesn|didn|was|were|has|have|says?|states?"
+    rf"|(?P<head>^|[.;:!(\n] ?|, |(?:, |\b)(?:and|but|while|whereas|neither"
+    rf"|both) )(?P<subject>{_LIST})"
+    r"(?= (?:(?:both|all|also|only) )?(?:too|likewise|agrees?|concurs?|confirms?|adds?|covers?"
+    r"|concerns?|describes?|helps?|provides?|contains?|answers?|supports?|is|are|isn|aren|do"
+    r"|does|did|don|doesn|didn|was|were|has|have|says?|states?"
     r"|names?"
     r"|mentions?|gives?|lists?)\b)"
     # before a colon, or in a table: "1: yes", "| 1 | no |"
-    rf"|(?P<row>^\|? ?|[.;] )(?P<number>{_LIST})(?= ?(?:\||[:=] )|(?:[.)]| ?[–—-]) (?:(?:not )?(?:relevant|useful|helpful)|irrelevant|unhelpful|useless|yes|no)\b)",
+    rf"|(?P<row>^\|? ?|[.;] )(?P<number>{_LIST})(?= ?(?:\||[:=] )|(?:[.)]"
+    rf"| ?[–—-]) (?:(?:not )?(?:relevant|useful|helpful)|irrelevant|unhelpful|useless|yes|no)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 

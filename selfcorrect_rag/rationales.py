@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from selfcorrect_rag import anaphora, verdicts
+from selfcorrect_rag import anaphora, set_apart, verdicts
 from selfcorrect_rag.mentions import BEGIN, MARK, marked, numbers_in
 from selfcorrect_rag.search.chunking import sentences
 from selfcorrect_rag.verdicts import Grade
@@ -85,8 +85,10 @@ class _Found:
         parallel = Grade.NAMED
         of_others = False
         for clause in _clauses(sentence):
-            kept = verdicts.without_exceptions(clause)
-            for numbers, grade in verdicts.exceptions(clause, bool(anaphora.collective(kept))):
+            kept = set_apart.without_exceptions(clause)
+            for numbers, grade in set_apart.exceptions(
+                clause, bool(anaphora.collective(kept or sentence))
+            ):
                 _raise(grades, numbers, grade)
             clause = kept
             numbers = numbers_in(clause)
@@ -199,11 +201,14 @@ _CLAUSE = re.compile(
     r";| [—–-] |, (?=(?:it|they) )"
     r"|(?:,? and|,? but|,) (?=(?:(?:then|instead|only|to|will|rather|I|we|also"
     r"|therefore) ){0,2}(?:rely|relied|relying|use|used|using"
-    r"|ignor|skip|keep|kept|drop|dropp|disregard|discard|set|leave|left|reject|dismiss|exclud|base|based|go|went|take"
+    r"|ignor|skip|keep|kept|drop|dropp|disregard|discard|set|leave|left|reject|dismiss|exclud"
+    r"|base|based|go|went|take"
     r"|took|draw|drew|focus)"
     r"(?:e|ed|ing|ped|s|es)?\b)"
-    r"|(?<=\w): | (?=(?:but(?! not to\b)|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
-    r"|,? (?=so (?:there|it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless"
+    r"|(?<=\w): | (?=(?:but(?! not to\b)|however|while|whereas|although|though|unlike|yet|hence"
+    r"|since)\b)"
+    r"|,? (?=so (?:there|it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp"
+    r"|useless"
     r"|I|not?\b|nope))"
     r"|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
     r"|(?: |(?<=\())(?=(?:because|as) (?:it|they)\b)"

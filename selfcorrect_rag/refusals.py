@@ -26,7 +26,8 @@ _TELL = (
 )
 _TOLD = (
     r"(?:said|mentioned|contained|stated|specified|provided|included|given|answered|addressed"
-    r"|indicated|identified|named|found|discussed|described|available|clear|present|listed|answerable|there)"
+    r"|indicated|identified|named|found|discussed|described|available|clear|present|listed"
+    r"|answerable|there)"
 )
 _I_CANNOT = (
     r"(?:cannot|can\s?not|can't|could\s+not|couldn't|am\s+(?:not\s+able|unable)\s+to"
@@ -126,7 +127,8 @@ _NEGATES = re.compile(
     re.IGNORECASE,
 )
 _GOES_ON = re.compile(
-    r"(?:[,;:]|\s[-\u2013\u2014])\s*(?:but|however|yet|though|although|still|nevertheless|instead)\b"
+    r"(?:[,;:]|\s[-\u2013\u2014])\s*(?:but|however|yet|though|although|still|nevertheless"
+    r"|instead)\b"
     r"|,?\s+so\s+(?:i|we)\s+(?:rely|go|use|answer|will|would|turn)\b"
     r"|\b(?:but|however)\s+(?:it|they|he|she|the|we|i|there|document|passage)\b",
     re.IGNORECASE,

@@ -2,10 +2,9 @@
 dismissal. Documents stand in it as marks (`selfcorrect_rag.mentions`)."""
 
 import re
-from collections.abc import Iterator
 from enum import IntEnum
 
-from selfcorrect_rag.mentions import BEGIN, END, MARK, numbers_in
+from selfcorrect_rag.mentions import BEGIN, END, MARK
 
 
 class Grade(IntEnum):
@@ -37,7 +36,8 @@ _HEDGED = re.compile(r"\b(?:appear|seem|tend|happen|serve)s? to ", FLAGS)
 _SEEMING = re.compile(
     r"\b(?:might|may|could|at first\w*|initially|on the surface)\b[^,.;]{0,40}?\b(?:(?:ir)?relevant"
     r"|(?:un)?(?:useful|helpful|related)|promising|off-topic|tangential)\b"
-    r"|(?:\b(?:you|one|we|I)\b|['’]d\b) (?:\w+ ){0,2}?(?:think|thought|expect|expected|hope|hoped)\b[^,.;]{0,80}"
+    r"|(?:\b(?:you|one|we|I)\b|['’]d\b) (?:\w+ ){0,2}?(?:think|thought|expect|expected|hope"
+    r"|hoped)\b[^,.;]{0,80}"
     r"|\b(?:seem|look|appear|sound)(?:s|ed)?\b[^,.;]{0,30}?\b(?:relevant|useful|helpful|promising"
     r"|related) (?:at first|initially|on the surface)",
     FLAGS,
@@ -47,7 +47,8 @@ _SEEMING = re.compile(
 IRRELEVANT = re.compile(
     r"\birrelev\w+|\bunrelated\b|\bunhelpful\b|\buseless\b|\boff[- ]?(?:the[- ])?topic\b"
     r"|\b(?:beside|besides|off) the (?:point|mark|subject)\b|\btangential\b|\bimmaterial\b"
-    rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|help|helps|related|pertinent|needed|need|necessary"
+    rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|help|helps|related|pertinent|needed|need"
+    rf"|necessary"
     rf"|applicable|aligned"
     r"|consider(?:ed)?|used?|using|concerned?|concerns|about|rely|relied|relying|count|matter"
     r"|matters|belong|enter"
@@ -74,11 +75,14 @@ IRRELEVANT = re.compile(
     r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)"
     r"|\bmislead|\bby mistake\b"
     r"|\b(?:wrong|mistaken|incorrect|false|inaccurate|untrue|coincidental|unused|unneeded"
-    r"|unnecessary)\b|\bdead end\b|\b(?:tangent|veer|stray|wander|digress|confus)(?:s|es|ing|ion)?\b|\bdecided against\b"
-    r"|\bturn(?:s|ed) out (?:not|to (?:be about|concern|deal))\b|\bdrop(?:ped)?\W*$|\beverything else\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
+    r"|unnecessary)\b|\bdead end\b|\b(?:tangent|veer|stray|wander|digress|confus)(?:s|es|ing"
+    r"|ion)?\b|\bdecided against\b"
+    r"|\bturn(?:s|ed) out (?:not|to (?:be about|concern|deal))\b|\bdrop(?:ped)?\W*$"
+    r"|\beverything else\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
     r"|\b(?:is|are) (?:just |only |very |rather )?(?:generic|general|vague)\b"
     r"|\boutside (?:of )?(?:the |this |our )?(?:scope|question|topic)|\bout of (?:scope|place)\b"
-    r"|\bin(?:applicable|apposite)\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value"
+    r"|\bin(?:applicable|apposite)\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use"
+    r"|help|value"
     r"|relevance)\b|\bwaste of\b"
     r"|\bunsuitable\b|\bunreliable\b|\boutdated\b|\bmiss(?:es|ed)? the (?:point|mark)\b"
     r"|\bfar from (?:relevant|useful|helpful)\b"
@@ -110,8 +114,10 @@ LACKING = re.compile(
     r"|instead(?: of)?)\b"
     r"|\bin passing\b(?! that)"
     r"|\b(?:is|are|was|were|about)\b[^.;]{0,80}, not (?:the|an?|about|of|from)\b"
-    r"|\b(?:marginal|loose|vague|remote|superficial|peripheral|slight|partial|bare)ly (?:relevant|useful"
-    r"|helpful|related|relates|touches|connected)\b|\bwould (?:only )?(?:be|help|have been)\b[^.;]{0,60}\b(?:if|only)\b",
+    r"|\b(?:marginal|loose|vague|remote|superficial|peripheral|slight|partial"
+    r"|bare)ly (?:relevant|useful"
+    r"|helpful|related|relates|touches|connected)\b|\bwould (?:only )?(?:be|help"
+    r"|have been)\b[^.;]{0,60}\b(?:if|only)\b",
     FLAGS,
 )
 POSITIVE_NOT = re.compile(
@@ -126,8 +132,10 @@ USEFUL = re.compile(
     r"|confirm(?:s|ed|ing)?"
     r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient"
     r"|suffices?|settles?|helps?|helped"
-    r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying)(?: \w+ly)? on"
-    r"|consult(?:ed)?|keep|kept|in (?:line|agreement|accord)\b|explicit|exactly|conclusive|definitive"
+    r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies"
+    r"|ying)(?: \w+ly)? on"
+    r"|consult(?:ed)?|keep|kept|in (?:line|agreement|accord)\b|explicit|exactly|conclusive"
+    r"|definitive"
     r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence"
     r"|as per|per|thanks to"
     r"|directly|took|taken|learn(?:ed|t)?|gave me|(?:any|much|some|very) (?:good|use|help)"
@@ -142,7 +150,8 @@ USEFUL = re.compile(
 
 
 _LEAD = re.compile(
-    r"(?:[\W\d]|\b(?:and|ok|okay|but|or|so|also|both|only|while|whereas|although|though|as|since|because"
+    r"(?:[\W\d]|\b(?:and|ok|okay|but|or|so|also|both|only|while|whereas|although|though|as|since"
+    r"|because"
     r"|which|that|well|then|however"
     r"|firstly|secondly|finally|first|second|next|meanwhile|likewise|similarly|additionally"
     r"|moreover|furthermore|on|the|other"
@@ -161,18 +170,15 @@ _SUBJECT = re.compile(
     r"|alone|\w+ly) )*)(?P<verb>[^\W\d_]+(?:n['’]t)?)\b(?P<rest>.*)",
     re.DOTALL | FLAGS,
 )
-_BE = frozenset(
-    (
-        "is are was were be being been isn't aren't wasn't weren't appears appear seems "
-        "seem looks look turns turned proves proved"
-    ).split()
+_BE = re.compile(
+    r"is|are|was|were|be|being|been|isn't|aren't|wasn't|weren't|appears|appear|seems|seem|looks"
+    r"|look|turns|turned|proves|proved",
+    FLAGS,
 )
-_NO_VERB = frozenset(
-    (
-        "and or nor of in on at by for from with to as because since if when where who "
-        "which that whose there the a an no not yes only alone together but so while than "
-        "then"
-    ).split()
+_NO_VERB = re.compile(
+    r"and|or|nor|of|in|on|at|by|for|from|with|to|as|because|since|if|when|where|who|which|that"
+    r"|whose|there|the|a|an|no|not|yes|only|alone|together|but|so|while|than|then",
+    FLAGS,
 )
 _TOPIC_VERBS = re.compile(
     r"(?:is|are|was|were|'s|seems?|appears?)? ?(?:to be )?(?:just |only |merely |mainly |also "
@@ -180,7 +186,8 @@ _TOPIC_VERBS = re.compile(
     r"solely |rather |mostly |actually |instead )*"
     r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es"
     r"|ed|ing)?|focus(?:es|ed|ing)?|treats? of|tells? (?:us |me )?about|talk(?:s|ed|ing)?"
-    r"|cover(?:s|ed|ing)?|has to do with|have to do with|revolves?|centers?|centres?|relates?|refers?|on)\b",
+    r"|cover(?:s|ed|ing)?|has to do with|have to do with|revolves?|centers?|centres?|relates?"
+    r"|refers?|on)\b",
     FLAGS,
 )
 _REPORT = re.compile(
@@ -252,11 +259,13 @@ def _without_content(clause: str, subject: re.Match[str] | None) -> str:
 
 
 _YES = re.compile(
-    rf"{END}(?: ?[|:=–—-]+|,) ?(?:yes|high\b|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)",
+    rf"{END}(?: ?[|:=–—-]+|,) ?(?:yes|high\b|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔"
+    rf"|✅) ?(?:\||$)",
     FLAGS,
 )
 _NO = re.compile(
-    rf"{END} ?[|:=–—-]+ ?(?:no|none|low|nope|nah|✗|✘|❌|✖)(?!\w)|{END}(?:,[^{BEGIN}]*,)? (?:\w+ )?(?:no|not)\W*$|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)",
+    rf"{END} ?[|:=–—-]+ ?(?:no|none|low|nope|nah|✗|✘|❌|✖)(?!\w)"
+    rf"|{END}(?:,[^{BEGIN}]*,)? (?:\w+ )?(?:no|not)\W*$|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)",
     FLAGS,
 )
 
@@ -271,8 +280,10 @@ def _by_mark(clause: str) -> Grade | None:
 _ATTRIBUTION = re.compile(
     rf"\W*(?:(?:well|and|but|as|while|first|second|because|since|also|so)\b,? ?)*(?:in|from"
     rf"|acc?ording to|per|as per|based on|by|given|if we look at"
-    rf"|(?!regarding|concerning|turning|moving|\w*thing\b)\w+ing(?: (?:at|by|on|to|from|together))?)"
-    rf" (?:both )?(?:the )?(?:\w+ )?(?:\"\" ?)?\(?{MARK}(?:(?:, | and |, and ){MARK})*\)?(?:[,:]| |$)(?! ?(?:and|or)\b)",
+    rf"|(?!regarding|concerning|turning|moving|\w*thing\b)\w+ing(?: (?:at|by|on|to|from"
+    rf"|together))?)"
+    rf" (?:both )?(?:the )?(?:\w+ )?(?:\"\" ?)?\(?{MARK}(?:(?:, | and |, and ){MARK})*\)?(?:[,:]"
+    rf"| |$)(?! ?(?:and|or)\b)",
     FLAGS,
 )
 _MISSING_THERE = re.compile(
@@ -283,7 +294,8 @@ _MISSING_THERE = re.compile(
     FLAGS,
 )
 _IN = re.compile(
-    rf"\b(?:in|from|by|both) (?:the )?\(?{BEGIN}|\b(?:see|vide|cf\.?|look at) (?:also )?{BEGIN}|\b(?:says?|states?|notes?|writes?) {BEGIN}",
+    rf"\b(?:in|from|by|both) (?:the )?\(?{BEGIN}|\b(?:see|vide|cf\.?|look at) (?:also )?{BEGIN}"
+    rf"|\b(?:says?|states?|notes?|writes?) {BEGIN}",
     FLAGS,
 )
 
@@ -361,9 +373,9 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
         is_lacking = LACKING.search(after) or _DENIES.search(after)
         return Grade.LACKING if is_lacking else Grade.TOPIC
     is_colon = _COLON.match(predicate[0]) is not None
-    if verb in _BE and _MERELY_A.match(rest):
+    if _BE.fullmatch(verb) and _MERELY_A.match(rest):
         return Grade.LACKING
-    if verb in _BE and not (is_colon and adverbs):
+    if _BE.fullmatch(verb) and not (is_colon and adverbs):
         return Grade.REPORTED if _AND_SAYS.search(rest) else None
     if _MERELY.search(adverbs) or _ONLY.match(rest):
         return Grade.LACKING
@@ -373,7 +385,7 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
         return Grade.LACKING
     if is_colon and not _FINITE.search(after) and not _FACT.search(after):
         return None if IRRELEVANT.search(after) or USEFUL.search(after) else Grade.TOPIC
-    if verb in _NO_VERB and not (is_colon and _FINITE.search(after)):
+    if _NO_VERB.fullmatch(verb) and not (is_colon and _FINITE.search(after)):
         return None
     if _BACKGROUND.match(after) and not _AND_SAYS.search(rest):
         return Grade.NAMED
@@ -385,13 +397,15 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
 _FACT = re.compile(r"\d|[\"→]|\bquoted\b|->")
 """In what only names something, after a colon: it answers rather than tells what it is about."""
 _BACKGROUND = re.compile(
-    r"(?:\w+ly )?(?:gives?|offers?|contains?|provides?|has) (?:(?:some|the|an?|more|general|useful|brief) )*"
+    r"(?:\w+ly )?(?:gives?|offers?|contains?|provides?|has) (?:(?:some|the|an?|more|general"
+    r"|useful|brief) )*"
     r"(?:history|background|biography|context|overview|introduction|summary)\b",
     FLAGS,
 )
 """Of the subject, on which the answer does not rest."""
 _AND_SAYS = re.compile(
-    r",? (?:stating|saying|noting|telling|explaining|mentioning|naming|confirming|adding|showing|giving)\b"
+    r",? (?:stating|saying|noting|telling|explaining|mentioning|naming|confirming|adding|showing"
+    r"|giving)\b"
     r"|^ (?:how|why|when|who|that)\b"
     r"|\band (?:also |it )?(?:(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b"
     r"|[a-z]+s (?:that|he|she|it|they|him|her|how|who|when|where)\b)",
@@ -407,7 +421,9 @@ _ELLIPSIS = re.compile(
 
 _LIKEWISE = re.compile(
     rf"\W*(?:and |but )?(?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or) {MARK})*,?"
-    rf" (?:(?:is|are|does|do|did|says?) )?(?:so )?(?:likewise|similarly|the same|too|as well)\W*$|\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have"
+    rf" (?:(?:is|are|does|do|did|says?) )?(?:so )?(?:likewise|similarly|the same|too"
+    rf"|as well)\W*$|\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do"
+    rf"|does|did|has|have"
     rf"|can|could|will|would)\b"
     rf"|(?:the )?same (?:(?:goes|holds|applies|is true|can be said|with)\b)|ditto\b|likewise\b,?)"
     rf"(?: true)?(?: (?:for|of|to|about))?:? (?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or"
@@ -422,7 +438,8 @@ def is_likewise(clause: str) -> bool:
 
 
 _SHORT_OF = re.compile(
-    r"\bin passing\b(?! that)|^ (?:\w+ ){0,4}?(?:open|out|unsaid|unanswered)\b|\bbut (?:not|no|nothing|never)\b|\bwithout (?:\w+ )?(?:mention|provid|giv|stat|nam|answer"
+    r"\bin passing\b(?! that)|^ (?:\w+ ){0,4}?(?:open|out|unsaid|unanswered)\b|\bbut (?:not|no"
+    r"|nothing|never)\b|\bwithout (?:\w+ )?(?:mention|provid|giv|stat|nam|answer"
     r"|specif|say|tell|identif|address)"
     r"|\b(?:of|with|by|shar\w+|bear\w+) (?:only )?(?:the|a|an) (?:same"
     r"|similar) (?:\w+ )?(?:sur)?name\b|\bnamesake",
@@ -436,7 +453,8 @@ def is_topic(clause: str) -> bool:
 
 
 _GAPPED = re.compile(
-    rf"\W*(?:and |but )?{MARK}(?: ?\([^()]{{0,100}}\))?,? (?:an?|the|with|to|of|on|from)\b(?P<rest>.*)",
+    rf"\W*(?:and |but )?{MARK}(?: ?\([^()]{{0,100}}\))?,? (?:an?|the|with|to|of|on"
+    rf"|from)\b(?P<rest>.*)",
     FLAGS,
 )
 
@@ -445,54 +463,3 @@ def is_gapped(clause: str) -> bool:
     """Whether its verb is the one of the clause before: "and Document 2 the author"."""
     match = _GAPPED.match(clause)
     return bool(match and not _FINITE.search(match["rest"]))
-
-
-# Documents that a clause sets apart from the others
-
-
-_EXCEPTION = re.compile(
-    rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to"
-    rf"|unlike|contrary to|in contrast to|except(?: for)?|with the exception of|excluding|other than|apart from"
-    rf"|aside from|besides|over|in preference to|more than)(?: (?:from|on|in"
-    rf"|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
-    FLAGS,
-)
-
-
-def exceptions(clause: str, is_against: bool) -> Iterator[tuple[list[int], Grade]]:
-    """Documents that a clause takes out: "unlike Document 3", "none except Document 2".
-
-    Args:
-        clause: with the marks of documents.
-        is_against: whether it speaks against the others.
-    """
-    for match in _EXCEPTION.finditer(clause):
-        is_other = (
-            match["cue"]
-            .lower()
-            .startswith(("except", "with", "other", "apart", "aside", "besides"))
-        )
-        praised = is_other and is_against
-        yield numbers_in(match["marks"]), Grade.USEFUL if praised else Grade.LACKING
-    for match in _ASIDE.finditer(clause):
-        if grade := _of_aside(match["said"]):
-            yield numbers_in(match["mark"]), grade
-
-
-_ASIDE = re.compile(rf"(?P<mark>{MARK}) ?(?P<said>\([^(){BEGIN}]{{1,100}}\)|[✓✔✅✗✘❌✖])")
-_SAYS_NO = re.compile(r"\(?(?:no|nope|not|✗|✘|❌|✖)(?!\w)", FLAGS)
-_SAYS_YES = re.compile(r"\(?(?:yes|useful|relevant|helpful|✓|✔|✅)(?!\w)", FLAGS)
-
-
-def _of_aside(said: str) -> Grade | None:
-    """The verdict in brackets after a document: "Document 3 (irrelevant)"."""
-    if _SAYS_YES.match(said):
-        return Grade.USEFUL
-    if _SAYS_NO.match(said) or IRRELEVANT.search(said):
-        return Grade.IRRELEVANT
-    return Grade.LACKING if LACKING.search(said) else None
-
-
-def without_exceptions(clause: str) -> str:
-    kept = _ASIDE.sub(lambda m: m["mark"] if _of_aside(m["said"]) else m[0], clause)
-    return re.sub(r" +(?=,| )", "", _EXCEPTION.sub(" ", kept))

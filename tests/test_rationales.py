@@ -1,13 +1,14 @@
 """Rationales written by hand in the paper's style: documents used and dismissed, final answers."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.rationales import FOLDER, figures, rows_of
+from benchmarks.rationales import FOLDER, figures, judged, rows_of
 from selfcorrect_rag.conclusions import final_answer
 from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.refusals import is_refusal
@@ -191,6 +192,7 @@ def test_uses_however_the_document_is_named(said: str, named: str) -> None:
     assert (reading.useful, reading.dismissed) == ([2], [])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(USES + DISMISSALS), st.integers(1, 5)), max_size=6))
 def test_sentences_are_read_apart_and_a_use_never_outweighs_the_plain_dismissal(
     said: list[tuple[str, int]],
@@ -232,15 +234,17 @@ def test_long_rationales_are_read_to_their_end(unit: str) -> None:
 @pytest.mark.parametrize(
     ("file", "least"),
     [
-        ("rationales_development.jsonl", {"readings": 0.99, "documents": 0.99, "answers": 0.95}),
-        ("closed_answers_development.jsonl", {"closed_answers": 0.98}),
+        ("rationales_development.jsonl", {"readings": 111, "documents": 478, "answers": 106}),
+        ("rationales_first_set_aside.jsonl", {"readings": 97, "documents": 451, "answers": 102}),
+        ("closed_answers_development.jsonl", {"closed_answers": 72}),
+        ("closed_answers_first_set_aside.jsonl", {"closed_answers": 70}),
     ],
 )
-def test_the_development_half_is_read_as_it_was(file: str, least: dict[str, float]) -> None:
-    measured = figures(rows_of(FOLDER / file))
-    assert {
-        name: measured[name]["share"] >= share for name, share in least.items()
-    } == dict.fromkeys(least, True)
+def test_no_fewer_rows_are_read_right_than_before(file: str, least: dict[str, int]) -> None:
+    right = Counter(
+        name for row in rows_of(FOLDER / file) for name, is_right, _ in judged(row) if is_right
+    )
+    assert {name: min(right[name], count) for name, count in least.items()} == least
 
 
 def test_a_share_comes_with_the_borders_of_its_wilson_interval(tmp_path: Path) -> None:
@@ -329,4 +333,4 @@ def test_final_answers(rationale: str, answer: str) -> None:
 )  # fmt: skip
 def test_where_nothing_answers_the_answer_says_so(rationale: str, answer: str) -> None:
     assert final_answer(rationale) == answer
-    assert is_refusal(answer) or "documents says" in answer
+    assert is_refusal(answer)
