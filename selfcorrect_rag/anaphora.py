@@ -40,8 +40,7 @@ _FOLLOWS = re.compile(
     r"|discarded|dismissed|excluded|no|nope|tasty|of no)\b"
     r"|(?:this|these|that|those|the) (?:one|ones|two|latter|former|documents?|passages?|text"
     r"|excerpt|article|entry|page|is|are|was|were|does|do|doesn)\b"
-    r"|(?:that|this|those|these)(?:['’]?s)?\b"
-    r"|(?:an?|another|other|some|wrong|different)\b"
+    r"|(?:that|this|those|these)(?:['’]?s)?\b|(?:an?|another|other|some|wrong|different)\b"
     rf"|(?:the|that|this) \w+ (?:it \w+ )?(?:is|are|was|were) {OTHER}|(?:the) (?:excerpt|text"
     rf"|passage|article|page|entry)\b"
     r"|(?:I|we|one|you) .{0,60}\b(?:it|them|that|this|those|these|either|both)\b)",
@@ -113,8 +112,7 @@ _SAYS = re.compile(
     r"^(?:in|from|according to) (?:it|this|them)\b|(?:^but|\b(?:it|they|which|this|that|document"
     r"|latter|former)) (?:also |both |all |explicitly "
     r"|clearly |does )*(?:states?|says?|mentions?|notes?|tells?|shows?|explains?|names?|gives?"
-    r"|lists?"
-    r"|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?"
+    r"|lists?|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?"
     r"|places?|puts?|dates?|repeats?)\b",
     FLAGS,
 )
@@ -123,8 +121,7 @@ _COLLECTIVE = re.compile(
     r"\b(?:(?:all |both )?(?:of )?(?:the |these |those )?(?:other|remaining|rest)(?: (?:of (?:the"
     r"|them|these)))?(?: \w+)?(?: documents?| passages?| ones| texts?| sources?| articles?)?"
     r"|(?:the )?others\b|(?:everything|anything|nothing) else\b|none of (?:the|these|them|those"
-    r"|your)(?: \w+){0,2}|no (?:provided "
-    r"|retrieved |given )?(?:documents?|passages?|sources?)"
+    r"|your)(?: \w+){0,2}|no (?:provided |retrieved |given )?(?:documents?|passages?|sources?)"
     r"|neither (?:document|passage|of (?:the|them))|nothing in (?:the|these"
     r"|any)(?: \w+)? (?:documents?|passages?)"
     r"|(?:all |both )?(?:of )?(?:the|these|those|all)(?: \w+)? (?:documents|passages|sources"
@@ -135,8 +132,7 @@ _COLLECTIVE = re.compile(
 _ONLY_SOME = re.compile(
     r"\bonly (?:one|two|three|four|five|some)(?: of)?(?: (?:the|these|them|those))?(?: \w+)?"
     r"(?: (?:documents?|passages?|texts?|sources?|ones?))? (?:is|are|bears?|helps?|contains?"
-    r"|mentions?"
-    r"|answers?|address(?:es)?|matters?|provides?|speaks?|concerns?|deals?)\b",
+    r"|mentions?|answers?|address(?:es)?|matters?|provides?|speaks?|concerns?|deals?)\b",
     FLAGS,
 )
 _OTHERS = re.compile(r"\b(?:others?|else|rest|remaining)\b", FLAGS)

@@ -25,6 +25,10 @@ def final_answer(rationale: str, titles: Sequence[str] = ()) -> str:
     what leads to the answer ("Therefore, it is ..."), where it stands (", according to Document
     2"), what it is not (", not Lyon"), and closing words ("I hope this helps!"). What is called
     wrong is no answer, and neither is "the answer is not given" while there is another.
+
+    Args:
+        rationale: what a model wrote.
+        titles: of the documents as they were numbered, by which it may name them.
     """
     text = re.sub(r"\*\*|__|`|[⁰¹²³⁴-⁹]|\$", "", rationale)
     text = _MARKED_UP.sub(lambda match: f"\nAnswer: {next(filter(None, match.groups()))}\n", text)
@@ -82,8 +86,7 @@ _STATED_AFTER = re.compile(
 _HEADLINE = re.compile(rf"^#{{1,6}} (?:\w+ )?(?:{_NOUN}|conclusion)\W*$", _FLAGS)
 _DOUBTED = re.compile(
     r"\b(?:might|may|could|would|some|one|people|many|tempting|thought|assumed|believed"
-    r"|suspected|at first|initially|if|whether"
-    r"|false|claim\w*|not) (?:\w+ ){0,4}$",
+    r"|suspected|at first|initially|if|whether|false|claim\w*|not) (?:\w+ ){0,4}$",
     _FLAGS,
 )
 _IS_WRONG = re.compile(
@@ -155,8 +158,7 @@ _CLOSING = re.compile(
     r"\W*(?:(?:i )?hope (?:this|that|it)\b|let me know|(?:please )?(?:feel free|let me know"
     r"|note that|don['’]t hesitate)|if you (?:have|need|want|would)"
     r"|hth\b|hi\b\W*$|hello\b\W*$|is there anything|thank(?:s| you)|(?:i['’]m |i am )?(?:happy"
-    r"|glad) to|kind regards"
-    r"|best (?:regards|wishes)|regards|cheers|good luck"
+    r"|glad) to|kind regards|best (?:regards|wishes)|regards|cheers|good luck"
     r"|you['’]re welcome|have a (?:nice|great|good)|do you (?:have|need|want)|any (?:other"
     r"|more) questions)",
     _FLAGS,
@@ -189,9 +191,14 @@ def _body(lines: list[str]) -> list[str]:
     return lines[:signed]
 
 
+def is_closing(sentence: str) -> bool:
+    """Whether it only takes leave, or offers more: "I hope this helps!"."""
+    return _CLOSING.match(sentence) is not None
+
+
 def _concluded(lines: Sequence[str], titles: Sequence[str]) -> str:
     told = [s for line in lines for s in _whole_sentences(_LINE_MARK.sub("", line)) if _says(s)]
-    told = [s for s in told if not _CLOSING.match(s) and not _STATED.fullmatch(s)]
+    told = [s for s in told if not is_closing(s) and not _STATED.fullmatch(s)]
     answers = [s for s in told if not _NOTE.match(s)] or told
     answers = [s for s in answers if _says(_without_source(s))] or answers
     sources = [_without_source(s) for s in answers]
@@ -306,8 +313,7 @@ _LEAD = re.compile(
     r" (?:doc|\[\d|passage)[^,.]{0,60},"
     r"|(?:with|given|for|in) (?:that|this|these|all)\b(?: [a-z]+){0,3},"
     r"|(?:as far as|to the best of|as) (?:i|my)\b(?: [a-z]+){1,2},?|tl;?dr\b|(?:from|by) (?:this"
-    r"|that|these)(?= i)"
-    r"|my (?:guess|conclusion|verdict|choice) (?:is|would be)"
+    r"|that|these)(?= i)|my (?:guess|conclusion|verdict|choice) (?:is|would be)"
     r"|(?:we can|one can|we|it can be) (?:conclude|conclud(?:e|ed)|say)(?: that)?\b"
     r"|it follows that\b|that\b(?= the| it)|what remains is\b))*[ ,:>]*",
     _FLAGS,
@@ -317,8 +323,7 @@ _IT_IS = re.compile(
     r"| must have been| has to be| can only be)|is|was|(?:all of )?(?:this|that|these"
     r"|it) (?:all )?(?:points?|leads?) to"
     r"|we are looking for) (?!not\b|[\w-]+ed\b|born\b|written\b|made\b|held\b|built\b|given\b"
-    r"|known\b|why\b"
-    r"|because\b|clear\b)",
+    r"|known\b|why\b|because\b|clear\b)",
     _FLAGS,
 )
 _CLEFT = re.compile(
@@ -345,8 +350,7 @@ _TAIL = re.compile(
 )
 _REASON = re.compile(
     r",? because\b.*$|, (?:since|as (?:it|he|she|they|the|this)|given that|for (?:it|he|she"
-    r"|they)|which"
-    r"|who|so)\b.*$",
+    r"|they)|which|who|so)\b.*$",
     _FLAGS,
 )
 _BUT_IT_IS = re.compile(

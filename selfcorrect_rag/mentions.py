@@ -65,9 +65,7 @@ _STARTS = re.compile(r"(?:^|[.!?:;] |\n|, (?:and )?| and | or )\W{0,3}$")
 
 _SPOKEN_OF = re.compile(
     r"[^.!?\n]{0,120}?\b(?:says?|states?|mentions?|tells?|explains?|names|answer|useful|use|used"
-    r"|needed|documents?"
-    r"|helpful|help|helps"
-    r"|(?:ir)?relevant|unrelated|ignore)\b",
+    r"|needed|documents?|helpful|help|helps|(?:ir)?relevant|unrelated|ignore)\b",
     re.IGNORECASE,
 )
 
@@ -157,9 +155,7 @@ _BARE_LIST = re.compile(
     rf"|both) )(?P<subject>{_LIST})"
     r"(?= (?:(?:both|all|also|only) )?(?:too|likewise|agrees?|concurs?|confirms?|adds?|covers?"
     r"|concerns?|describes?|helps?|provides?|contains?|answers?|supports?|is|are|isn|aren|do"
-    r"|does|did|don|doesn|didn|was|were|has|have|says?|states?"
-    r"|names?"
-    r"|mentions?|gives?|lists?)\b)"
+    r"|does|did|don|doesn|didn|was|were|has|have|says?|states?|names?|mentions?|gives?|lists?)\b)"
     # before a colon, or in a table: "1: yes", "| 1 | no |"
     rf"|(?P<row>^\|? ?|[.;] )(?P<number>{_LIST})(?= ?(?:\||[:=] )|(?:[.)]"
     rf"| ?[–—-]) (?:(?:not )?(?:relevant|useful|helpful)|irrelevant|unhelpful|useless|yes|no)\b)",
@@ -204,8 +200,7 @@ _VERBS = (
 )
 _ORDINAL = re.compile(
     rf"\b(?:the |my )?(?P<several>{_ONE}(?:(?:,? and |, | or ){_ONE})*)"
-    rf"(?: (?P<count>{'|'.join(_COUNTS)}))? {_NOUN}\b"
-    rf"|(?P<at>^|[.;:!] |\n|, (?:and )?| and "
+    rf"(?: (?P<count>{'|'.join(_COUNTS)}))? {_NOUN}\b|(?P<at>^|[.;:!] |\n|, (?:and )?| and "
     rf"|\bwhile )the (?P<one>{_ONE})(?: one)?(?=,? (?:itself )?{_VERBS}\b)"
     rf"|(?P<top>^|[.;:!] |\n)the (?P<end>first|last) (?P<many>{'|'.join(_COUNTS)})(?: ones)?(?=,"
     rf"| {_VERBS}| are\b)",

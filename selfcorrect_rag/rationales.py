@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from selfcorrect_rag import anaphora, set_apart, verdicts
+from selfcorrect_rag.conclusions import is_closing
 from selfcorrect_rag.mentions import BEGIN, MARK, marked, numbers_in
 from selfcorrect_rag.search.chunking import sentences
 from selfcorrect_rag.verdicts import Grade
@@ -31,8 +32,9 @@ def read_documents(rationale: str, titles: Sequence[str]) -> Reading:
     is useful where the rationale says that it is, cites it, or tells what it says; it is dismissed
     where any clause calls it irrelevant or leaves it aside, or says that it lacks what is asked or
     is about something, and none calls it useful. "The other documents" are those of which nothing
-    else is said, and to call some alone useful is to dismiss the others. One that is merely named
-    is neither. What stands in quotes, or is reported ("states that ..."), is no verdict.
+    else is said, and to call some alone useful is to dismiss the others. One that is merely named,
+    or only gives background, is neither. What stands in quotes, or is reported ("states that
+    ..."), is no verdict.
 
     Args:
         rationale: what a model wrote.
@@ -41,7 +43,8 @@ def read_documents(rationale: str, titles: Sequence[str]) -> Reading:
     found = _Found(len(titles))
     text = _ASKED.sub(r"\1: ", marked(rationale, titles))
     for sentence, heading in _with_headings(text):
-        found.read(sentence, heading)
+        if not is_closing(sentence):
+            found.read(sentence, heading)
     return found.reading()
 
 
@@ -87,7 +90,7 @@ class _Found:
         for clause in _clauses(sentence):
             kept = set_apart.without_exceptions(clause)
             for numbers, grade in set_apart.exceptions(
-                clause, bool(anaphora.collective(kept or sentence))
+                clause, bool(anaphora.collective(kept if re.search(r"\w", kept) else sentence))
             ):
                 _raise(grades, numbers, grade)
             clause = kept
@@ -202,15 +205,11 @@ _CLAUSE = re.compile(
     r"|(?:,? and|,? but|,) (?=(?:(?:then|instead|only|to|will|rather|I|we|also"
     r"|therefore) ){0,2}(?:rely|relied|relying|use|used|using"
     r"|ignor|skip|keep|kept|drop|dropp|disregard|discard|set|leave|left|reject|dismiss|exclud"
-    r"|base|based|go|went|take"
-    r"|took|draw|drew|focus)"
-    r"(?:e|ed|ing|ped|s|es)?\b)"
+    r"|base|based|go|went|take|took|draw|drew|focus)(?:e|ed|ing|ped|s|es)?\b)"
     r"|(?<=\w): | (?=(?:but(?! not to\b)|however|while|whereas|although|though|unlike|yet|hence"
     r"|since)\b)"
     r"|,? (?=so (?:there|it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp"
-    r"|useless"
-    r"|I|not?\b|nope))"
-    r"|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
+    r"|useless|I|not?\b|nope))|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
     r"|(?: |(?<=\())(?=(?:because|as) (?:it|they)\b)"
     r"|, (?:and )?(?=(?:I|we|neither|both|none) )| and (?=neither\b|none\b)"
     r"|(?:,|,? and|,? while) (?=(?:the |all |all the )?(?:others?|rest|remaining)\b)"

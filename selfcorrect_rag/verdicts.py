@@ -28,8 +28,7 @@ _ADVERBS = r"(?:(?!not\b)[\w-]+ ){0,3}?"
 OTHER = (
     r"(?:(?:an? |the |some |quite |entirely |completely |totally |only |about ){0,3}"
     r"(?:different|another|other|others|separate|rival|wrong|unrelated|similarly[- ]named)\b"
-    r"|not (?:the|a) (?:same|right|one)\b"
-    r"|some(?:one|thing|body|where) else|others\b|elsewhere\b)"
+    r"|not (?:the|a) (?:same|right|one)\b|some(?:one|thing|body|where) else|others\b|elsewhere\b)"
 )
 
 _HEDGED = re.compile(r"\b(?:appear|seem|tend|happen|serve)s? to ", FLAGS)
@@ -48,8 +47,7 @@ IRRELEVANT = re.compile(
     r"\birrelev\w+|\bunrelated\b|\bunhelpful\b|\buseless\b|\boff[- ]?(?:the[- ])?topic\b"
     r"|\b(?:beside|besides|off) the (?:point|mark|subject)\b|\btangential\b|\bimmaterial\b"
     rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|help|helps|related|pertinent|needed|need"
-    rf"|necessary"
-    rf"|applicable|aligned"
+    rf"|necessary|applicable|aligned"
     r"|consider(?:ed)?|used?|using|concerned?|concerns|about|rely|relied|relying|count|matter"
     r"|matters|belong|enter"
     r"|apply|applies|connected|required|of (?:use|help|interest|value|relevance)|(?:to"
@@ -59,8 +57,7 @@ IRRELEVANT = re.compile(
     r"|what (?:is|was|['’]s|I|we|the question|you)|what(?:['’]s)? (?:is |was )?(?:meant|needed"
     r"|asked|wanted))\b"
     r"|\bno (?:\w+ ){0,2}?(?:relevance|use|help|bearing|connection|relation|relationship|interest"
-    r"|concern|value|good"
-    r"|part|role|need|link|place)\b"
+    r"|concern|value|good|part|role|need|link|place)\b"
     rf"|\b(?:nothing|little|naught) (?:at all )?(?:to (?:do|see) with|of (?:use|help|value"
     rf"|interest|relevance)|useful|relevant|helpful)"
     r"|\b(?:ignor|disregard|dismiss|discard|exclud|reject|eliminat|discount|skip|omit|ditch)(?:e"
@@ -70,8 +67,7 @@ IRRELEVANT = re.compile(
     r"|\b(?:set|put|push|left|leave|leaving|lay|laid|cast|toss)(?:ting)? (?:\S+ ){0,4}?(?:aside"
     r"|out|apart|away)\b"
     r"|\brul(?:e|ed|ing) (?:\S+ ){0,3}?out\b|\b(?:is|are|was|were) (?:both |all |therefore "
-    r"|also )?out\b"
-    r"|\bpass(?:ed|ing)? (?:\w+ ){0,2}?over\b|\bnot it\b|\b(?:trap|decoy)\b"
+    r"|also )?out\b|\bpass(?:ed|ing)? (?:\w+ ){0,2}?over\b|\bnot it\b|\b(?:trap|decoy)\b"
     r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)"
     r"|\bmislead|\bby mistake\b"
     r"|\b(?:wrong|mistaken|incorrect|false|inaccurate|untrue|coincidental|unused|unneeded"
@@ -82,11 +78,9 @@ IRRELEVANT = re.compile(
     r"|\b(?:is|are) (?:just |only |very |rather )?(?:generic|general|vague)\b"
     r"|\boutside (?:of )?(?:the |this |our )?(?:scope|question|topic)|\bout of (?:scope|place)\b"
     r"|\bin(?:applicable|apposite)\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use"
-    r"|help|value"
-    r"|relevance)\b|\bwaste of\b"
+    r"|help|value|relevance)\b|\bwaste of\b"
     r"|\bunsuitable\b|\bunreliable\b|\boutdated\b|\bmiss(?:es|ed)? the (?:point|mark)\b"
-    r"|\bfar from (?:relevant|useful|helpful)\b"
-    r"|(?:=|,|\bso|\bhence|—|–|-|:) ?(?:no|nope|nah)\W*$"
+    r"|\bfar from (?:relevant|useful|helpful)\b|(?:=|,|\bso|\bhence|—|–|-|:) ?(?:no|nope|nah)\W*$"
     rf"|{END} ?[:=–—-]+ ?not(?!\w)|[✗✘❌✖]",
     FLAGS,
 )
@@ -104,15 +98,12 @@ LACKING = re.compile(
     r"|\b(?:fails?|failed|lacks?|lacked|lacking|omits?|omitted|neither|silent|missing|misses"
     r"|unlike|useless)\b"
     r"|\bno (?:\w+ ){0,2}(?:information|mention|answers?|details?|evidence|reference|date|name"
-    r"|word|trace|sign|indication"
-    r"|data|clue|hint)\b"
+    r"|word|trace|sign|indication|data|clue|hint)\b"
     r"|\bwithout (?:\w+ ){0,2}(?:mention|provid|giv|stat|nam|answer|specif|say|tell)"
     rf"|(?:[:=|(,]|\b(?:but|about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?"
-    rf"|refers? to|deals? with|of|for|is|are|was|were|mentions?"
-    rf"|treats? of)) ?{OTHER}"
+    rf"|refers? to|deals? with|of|for|is|are|was|were|mentions?|treats? of)) ?{OTHER}"
     r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than"
-    r"|instead(?: of)?)\b"
-    r"|\bin passing\b(?! that)"
+    r"|instead(?: of)?)\b|\bin passing\b(?! that)"
     r"|\b(?:is|are|was|were|about)\b[^.;]{0,80}, not (?:the|an?|about|of|from)\b"
     r"|\b(?:marginal|loose|vague|remote|superficial|peripheral|slight|partial"
     r"|bare)ly (?:relevant|useful"
@@ -140,8 +131,7 @@ USEFUL = re.compile(
     r"|as per|per|thanks to"
     r"|directly|took|taken|learn(?:ed|t)?|gave me|(?:any|much|some|very) (?:good|use|help)"
     rf"|matters?|trust|where (?:I|we|it)|go(?:ing|es)? with|went with|(?:leaves|left with) "
-    rf"(?:(?:only|us|me"
-    rf"|with) )*{BEGIN})\b"
+    rf"(?:(?:only|us|me|with) )*{BEGIN})\b"
     r"|[✓✔✅]",
     FLAGS,
 )
@@ -151,8 +141,7 @@ USEFUL = re.compile(
 
 _LEAD = re.compile(
     r"(?:[\W\d]|\b(?:and|ok|okay|but|or|so|also|both|only|while|whereas|although|though|as|since"
-    r"|because"
-    r"|which|that|well|then|however"
+    r"|because|which|that|well|then|however"
     r"|firstly|secondly|finally|first|second|next|meanwhile|likewise|similarly|additionally"
     r"|moreover|furthermore|on|the|other"
     r"|hand|contrast|by|in|addition|not|with|regard|respect|to|for|neither|nor|either|therefore"
@@ -182,8 +171,7 @@ _NO_VERB = re.compile(
 )
 _TOPIC_VERBS = re.compile(
     r"(?:is|are|was|were|'s|seems?|appears?)? ?(?:to be )?(?:just |only |merely |mainly |also "
-    r"|all |both |simply |either |more |"
-    r"solely |rather |mostly |actually |instead )*"
+    r"|all |both |simply |either |more |solely |rather |mostly |actually |instead )*"
     r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es"
     r"|ed|ing)?|focus(?:es|ed|ing)?|treats? of|tells? (?:us |me )?about|talk(?:s|ed|ing)?"
     r"|cover(?:s|ed|ing)?|has to do with|have to do with|revolves?|centers?|centres?|relates?"
@@ -209,7 +197,8 @@ REPORTING = re.compile(
 _FINITE = re.compile(
     r"\b(?:wrote|written|born|said|won|became|led|made|gave|given|built|died|took|taken|came"
     r"|began|sang|sung|told|found|held"
-    r"|is|was|were|are|has|had|have|can|will|did|does|do)\b|\b\w{2,}(?:ed|es|[^su\W]s)\b",
+    r"|is|was|were|are|has|had|have|can|will|did|does|do)\b|\b(?!series\b|species\b)\w{2,}(?:ed"
+    r"|es|[^su\W]s)\b",
     FLAGS,
 )
 _NEGATED = re.compile(
@@ -265,7 +254,8 @@ _YES = re.compile(
 )
 _NO = re.compile(
     rf"{END} ?[|:=–—-]+ ?(?:no|none|low|nope|nah|✗|✘|❌|✖)(?!\w)"
-    rf"|{END}(?:,[^{BEGIN}]*,)? (?:\w+ )?(?:no|not)\W*$|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)",
+    rf"|{END}, no(?=,)|{END}(?:,[^{BEGIN}]*,)? (?:\w+ )?(?:no|not)\W*$|\| ?(?:no|irrelevant|✗|✘"
+    rf"|❌|✖) ?(?:\||$)",
     FLAGS,
 )
 
@@ -357,7 +347,6 @@ _ONLY = re.compile(
     FLAGS,
 )
 _COLON = re.compile(rf"{END}(?: ?\([^()]*\))? ?[:=|—–-]")
-_DENIES = re.compile(r"\bnot\b", FLAGS)
 
 
 def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
@@ -365,13 +354,12 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
     adverbs, verb, rest = predicate["adverbs"].lower(), predicate["verb"].lower(), predicate["rest"]
     after = f"{adverbs}{verb}{rest}"
     lead = clause[: clause.index(BEGIN)]
-    if _DENIED_SUBJECT.search(lead) or _DENIED_VERB.match(after):
+    if _DENIED_SUBJECT.search(lead) or _DENIED_VERB.match(after) or verb in _NOTHING:
         return Grade.LACKING
     if _TOPIC_VERBS.match(after):
         if _AND_SAYS.search(rest):
             return Grade.REPORTED
-        is_lacking = LACKING.search(after) or _DENIES.search(after)
-        return Grade.LACKING if is_lacking else Grade.TOPIC
+        return Grade.LACKING if LACKING.search(after) else Grade.TOPIC
     is_colon = _COLON.match(predicate[0]) is not None
     if _BE.fullmatch(verb) and _MERELY_A.match(rest):
         return Grade.LACKING
@@ -380,8 +368,6 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
     if _MERELY.search(adverbs) or _ONLY.match(rest):
         return Grade.LACKING
     if _TO_OTHERS.search(rest) or _SHORT_OF.search(rest):
-        return Grade.LACKING
-    if verb in _NOTHING:
         return Grade.LACKING
     if is_colon and not _FINITE.search(after) and not _FACT.search(after):
         return None if IRRELEVANT.search(after) or USEFUL.search(after) else Grade.TOPIC
@@ -398,15 +384,13 @@ _FACT = re.compile(r"\d|[\"→]|\bquoted\b|->")
 """In what only names something, after a colon: it answers rather than tells what it is about."""
 _BACKGROUND = re.compile(
     r"(?:\w+ly )?(?:gives?|offers?|contains?|provides?|has) (?:(?:some|the|an?|more|general"
-    r"|useful|brief) )*"
-    r"(?:history|background|biography|context|overview|introduction|summary)\b",
+    r"|useful|brief) )*(?:history|background|biography|context|overview|introduction|summary)\b",
     FLAGS,
 )
 """Of the subject, on which the answer does not rest."""
 _AND_SAYS = re.compile(
     r",? (?:stating|saying|noting|telling|explaining|mentioning|naming|confirming|adding|showing"
-    r"|giving)\b"
-    r"|^ (?:how|why|when|who|that)\b"
+    r"|giving)\b|^ (?:how|why|when|who|that)\b"
     r"|\band (?:also |it )?(?:(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b"
     r"|[a-z]+s (?:that|he|she|it|they|him|her|how|who|when|where)\b)",
     FLAGS,
@@ -423,8 +407,7 @@ _LIKEWISE = re.compile(
     rf"\W*(?:and |but )?(?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or) {MARK})*,?"
     rf" (?:(?:is|are|does|do|did|says?) )?(?:so )?(?:likewise|similarly|the same|too"
     rf"|as well)\W*$|\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do"
-    rf"|does|did|has|have"
-    rf"|can|could|will|would)\b"
+    rf"|does|did|has|have|can|could|will|would)\b"
     rf"|(?:the )?same (?:(?:goes|holds|applies|is true|can be said|with)\b)|ditto\b|likewise\b,?)"
     rf"(?: true)?(?: (?:for|of|to|about))?:? (?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or"
     rf"|,? nor) {MARK})*\W*$",
