@@ -226,6 +226,9 @@ def _concluded(lines: Sequence[str], titles: Sequence[str]) -> str:
     if not candidates:
         return ""
     if is_refusal(candidates[-1]):
+        stated = _STATED.match(candidates[-1])
+        if stated and stated["sign"].endswith(":"):
+            return candidates[-1][stated.end() :]
         return _LABEL.sub("", candidates[-1])
     return next(filter(None, map(_asserted, reversed(candidates))), _bare(candidates[-1]))
 
