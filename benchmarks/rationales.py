@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.closed_set import closed_answer
-from selfcorrect_rag.conclusions import final_answer, is_refusal
+from selfcorrect_rag.conclusions import final_answer
 from selfcorrect_rag.rationales import read_documents
+from selfcorrect_rag.refusals import is_refusal
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "rationales"
 
@@ -79,7 +80,7 @@ def judged(row: Row) -> Right:
         verdicts = [number in useful, number in dismissed]
         labels = [number in row["useful"], number in row["dismissed"]]
         yield "documents", verdicts == labels, number
-    answer = final_answer(row["rationale"])
+    answer = final_answer(row["rationale"], row["titles"])
     if row["refusal"]:
         yield "answers", is_refusal(answer), answer
     else:

@@ -28,7 +28,10 @@ def begins_with_pronoun(clause: str) -> bool:
 
 
 _FOLLOWS = re.compile(
-    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+s\b(?= )"
+    r"but (?:\w+ly |never |then )?(?!is\b|was\b|this\b|its\b|has\b|does\b|as\b)[a-z]+(?:s"
+    r"|ed)\b(?= )"
+    r"|(?:in|from|according to) (?:it|this|them|these|both)\b|none of (?:it|this|that|them|these"
+    r"|those|which|whom)\b"
     r"|(?:(?:but|however|yet|while|although|though|and|therefore|thus|so|hence|because|as|since"
     r"|for|still|only)\b[ ,]*)*"
     r"(?:(?:it|its|they|they['’]re|it['’]s|neither|both|which|itself|still|do|does|is|are"
@@ -37,17 +40,16 @@ _FOLLOWS = re.compile(
     r"|discarded|dismissed|excluded|no|nope|tasty|of no)\b"
     r"|(?:this|these|that|those|the) (?:one|ones|two|latter|former|documents?|passages?|text"
     r"|excerpt|article|entry|page|is|are|was|were|does|do|doesn)\b"
-    r"|(?:that|this|those|these)(?:['’]s)?\b"
-    r"|(?:an?|another|other|some|wrong|different)\b"
+    r"|(?:that|this|those|these)(?:['’]?s)?\b|(?:an?|another|other|some|wrong|different)\b"
     rf"|(?:the|that|this) \w+ (?:it \w+ )?(?:is|are|was|were) {OTHER}|(?:the) (?:excerpt|text"
     rf"|passage|article|page|entry)\b"
-    r"|(?:I|we) .{0,60}\b(?:it|them|that|this|those|these|either)\b)",
+    r"|(?:I|we|one|you) .{0,60}\b(?:it|them|that|this|those|these|either|both)\b)",
     FLAGS,
 )
 _RELATIVE = re.compile(
     r"(?:and |but )?(?:which|hence|so (?:no|nope|not)\b|an?\b|another\b|other\b|some\b)", FLAGS
 )
-_PLURAL = re.compile(r"\b(?:they|they['’]re|these|those|neither|both|them|are)\b", FLAGS)
+_PLURAL = re.compile(r"\b(?:none|they|they['’]re|these|those|neither|both|them|are)\b", FLAGS)
 _BUT = re.compile(r"(?:but|however|yet)\b", FLAGS)
 
 
@@ -107,10 +109,10 @@ _IT_IS_ABOUT = re.compile(
 
 
 _SAYS = re.compile(
-    r"\b(?:it|they|which|this|that|document|latter|former) (?:also |both |all |explicitly "
+    r"^(?:in|from|according to) (?:it|this|them)\b|(?:^but|\b(?:it|they|which|this|that|document"
+    r"|latter|former)) (?:also |both |all |explicitly "
     r"|clearly |does )*(?:states?|says?|mentions?|notes?|tells?|shows?|explains?|names?|gives?"
-    r"|lists?"
-    r"|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?"
+    r"|lists?|credits?|identif(?:y|ies)|calls?|reads?|records?|describes?|reports?|has|attributes?"
     r"|places?|puts?|dates?|repeats?)\b",
     FLAGS,
 )
@@ -118,8 +120,8 @@ _SAYS = re.compile(
 _COLLECTIVE = re.compile(
     r"\b(?:(?:all |both )?(?:of )?(?:the |these |those )?(?:other|remaining|rest)(?: (?:of (?:the"
     r"|them|these)))?(?: \w+)?(?: documents?| passages?| ones| texts?| sources?| articles?)?"
-    r"|(?:the )?others\b|none of (?:the|these|them|those|your)(?: \w+){0,2}|no (?:provided "
-    r"|retrieved |given )?(?:documents?|passages?|sources?)"
+    r"|(?:the )?others\b|(?:everything|anything|nothing) else\b|none of (?:the|these|them|those"
+    r"|your)(?: \w+){0,2}|no (?:provided |retrieved |given )?(?:documents?|passages?|sources?)"
     r"|neither (?:document|passage|of (?:the|them))|nothing in (?:the|these"
     r"|any)(?: \w+)? (?:documents?|passages?)"
     r"|(?:all |both )?(?:of )?(?:the|these|those|all)(?: \w+)? (?:documents|passages|sources"
@@ -127,11 +129,28 @@ _COLLECTIVE = re.compile(
     r"|(?:the )?(?:provided |given |retrieved )(?:documents|passages|information|context))\b",
     FLAGS,
 )
-_OTHERS = re.compile(r"\b(?:others?|rest|remaining)\b", FLAGS)
+_ONLY_SOME = re.compile(
+    r"\bonly (?:one|two|three|four|five|some)(?: of)?(?: (?:the|these|them|those))?(?: \w+)?"
+    r"(?: (?:documents?|passages?|texts?|sources?|ones?))? (?:is|are|bears?|helps?|contains?"
+    r"|mentions?|answers?|address(?:es)?|matters?|provides?|speaks?|concerns?|deals?)\b",
+    FLAGS,
+)
+_OTHERS = re.compile(r"\b(?:others?|else|rest|remaining)\b", FLAGS)
+
+
+_NONE_OF_THEM = re.compile(
+    r"none of (?:them|these|those)\b(?! (?:documents|passages|texts|sources|results))", FLAGS
+)
+
+
+def is_none_of_them(clause: str) -> bool:
+    return _NONE_OF_THEM.match(clause) is not None
 
 
 def collective(clause: str) -> Grade | None:
     """What it says of all documents, or of all others; None where it says nothing against them."""
+    if _ONLY_SOME.search(clause) and not LACKING.search(clause):
+        return Grade.LACKING
     match = _COLLECTIVE.search(clause)
     if not match:
         return None
@@ -151,11 +170,13 @@ def collective(clause: str) -> Grade | None:
 _SINGLED = re.compile(
     rf"\b(?:only|solely|just|exclusively)(?: on| in| from)? (?:the )?\(?{BEGIN}|{END} (?:alone"
     rf"|is all|is the only|are the only)\b|\bonly (?:one|document|source|useful|relevant"
-    rf"|helpful)\b.*{BEGIN}",
+    rf"|helpful)\b.*{BEGIN}|\b(?:I|we)\b (?:\w+ ){{0,2}}?(?:only|solely"
+    rf"|just) (?:\w+ ){{0,3}}{BEGIN}",
     FLAGS,
 )
 _SINGLED_VERBS = re.compile(
-    r"\b(?:useful|helpful|relevant|of use|of help|needed|answers?|contains?|support\w*|used?"
+    r"\b(?:useful|helpful|relevant|of use|of help|need(?:ed)?|looked|kept|keep|rel(?:y|ied)"
+    r"|answers?|contains?|support\w*|used?"
     r"|mentions?|helps?|provides?|gives?|names?|states?|says?|relevance|address\w*)\b",
     FLAGS,
 )
@@ -199,6 +220,10 @@ def without_label(sentence: str) -> str:
 
 
 def of_heading(line: str) -> Grade | None:
+    if re.match(r"\W*(?:no|drop(?:ped)?)\W*$", line, FLAGS):
+        return Grade.IRRELEVANT
+    if re.match(r"\W*yes\W*$", line, FLAGS):
+        return Grade.USEFUL
     if IRRELEVANT.search(line) and not POSITIVE_NOT.search(line):
         return Grade.IRRELEVANT
     if LACKING.search(line):

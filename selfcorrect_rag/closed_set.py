@@ -263,7 +263,7 @@ _ANNOUNCES = re.compile(
     r"(?:[\s,:=*\"'(\[]|\b(?:is|are|be|would|should|must|seems|has|to|most|likely|probably|clearly|definitely"
     r"|therefore|thus|simply|that|it|this|the|an?|option|choice|letter|answer|correct|final|best|statement"
     r"|claim|conclude|we|can|i)\b|['’]s\b){0,30}$"
-    r"|\b(?:choose|chose|pick|select|go(?:ing)?\s+with|conclude)\s+(?:(?:that|it|is|option|answer|choice"
+    r"|\b(?:choose|chose|pick|select|go(?:ing)?\s+with|conclude|I(?:['’]d|\s+would)\s+say)\s+(?:(?:that|it|is|option|answer|choice"
     r"|the|letter)\s+){0,4}[\"'*(\[]*$",
     re.IGNORECASE,
 )

@@ -7,12 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from selfcorrect_rag import anaphora
+from selfcorrect_rag.mentions import marked, numbers_in
+from selfcorrect_rag.refusals import is_refusal
 from selfcorrect_rag.search.chunking import sentences
+from selfcorrect_rag.verdicts import Grade
 
 _FLAGS = re.IGNORECASE
 
 
-def final_answer(rationale: str) -> str:
+def final_answer(rationale: str, titles: Sequence[str] = ()) -> str:
     """The answer that a rationale comes to; empty where the rationale is.
 
     What follows the last announcement ("Answer: ...", "the answer is ...", "... is the answer") up
@@ -21,39 +25,34 @@ def final_answer(rationale: str) -> str:
     what leads to the answer ("Therefore, it is ..."), where it stands (", according to Document
     2"), what it is not (", not Lyon"), and closing words ("I hope this helps!"). What is called
     wrong is no answer, and neither is "the answer is not given" while there is another.
+
+    Args:
+        rationale: what a model wrote.
+        titles: of the documents as they were numbered, by which it may name them.
     """
     text = re.sub(r"\*\*|__|`|[⁰¹²³⁴-⁹]|\$", "", rationale)
-    text = _MARKED_UP.sub(lambda match: f"\nAnswer: {match[1] or match[2]}\n", text)
+    text = _MARKED_UP.sub(lambda match: f"\nAnswer: {next(filter(None, match.groups()))}\n", text)
+    text = re.sub(r"(?i)\b(answers? (?:is|are|was|were))n['’]t\b", r"\1 not", text)
+    text = re.sub(r"(?m)^ANSWER (?=\w)", "Answer: ", text)
+    if not re.search(r"[.!?] [A-Z]", text):  # one who writes all in small letters
+        text = re.sub(r"(?<=[a-z]{2}[.!?]) (?=[a-z])", "\n", text)
     text = _ASIDE.sub("", re.sub(r"(?<=[.!?]) (?=docs?\b)", "\n", text))
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    told = [line for line in lines if line]
+    told = _body([line for line in lines if line])
     announced = (answer for answer in _announced(told) if not is_refusal(answer))
-    return next(announced, "") or _concluded(told)
+    return next(announced, "") or _concluded(told, titles)
 
 
-_MARKED_UP = re.compile(r"<answer>([^<>]{1,2000})</answer>|\\boxed\{([^{}]{1,200})\}", _FLAGS)
+_MARKED_UP = re.compile(
+    r"<answer>([^<>]{1,2000})</answer>|\\boxed\{(?:\\text\{)?([^{}]{1,200})\}"
+    r"|\"(?:final[_ ])?answer\"\s?:\s?\"([^\"\n]{1,500})\"|\|\s?(?:final )?answer\s?\|([^"
+    r"|\n]{1,500})\|",
+    _FLAGS,
+)
 _ASIDE = re.compile(r"(?:(?<=[.!?] )|^)(?:\([^()\n]{0,300}\)|\[[^\[\]\n]{20,300}\])", re.MULTILINE)
 """A sentence in brackets."""
 
 
-def is_refusal(answer: str) -> bool:
-    """Whether an answer says that there is none."""
-    return _REFUSES.search(answer) is not None
-
-
-_REFUSES = re.compile(
-    r"\b(?:unable to|(?:can ?not|can['’]t|could ?n[o'’]t|could not"
-    r"|cannot) (?:\w+ ){0,3}?(?:answer|determin|say|find|giv|provid|identif"
-    r"|tell|establish|confirm|conclud|infer|be (?:found|known|said|given)|know)\w*"
-    r"|(?:do|does|did)(?: not|n['’]t) (?:\w+ )?know|no idea|not sure\W*$|insufficient"
-    r"|not enough (?:information|evidence|context|detail|data)|(?:is|are"
-    r"|remains?) (?:\w+ )?(?:unknown|unclear|unanswered)"
-    r"|no (?:\w+ ){0,2}(?:answer|information)\b|unanswerable)"
-    r"|^(?:the answer is |it is |this is |that is )?(?:not (?:\w+ )?(?:given|stated|mentioned"
-    r"|specified|provided|known|available|found|clear|possible|in the)"
-    r"|unknown|unclear|undetermined|n/a|none of (?:the|these|them|those)\b|no document)",
-    _FLAGS,
-)
 _NO_DOCUMENT = re.compile(
     r"\b(?:none of (?:the|these|them|those)(?! other)|neither (?:document|passage"
     r"|of the)\b(?! [\[(#]?\d)|no (?:provided |given |retrieved )?(?:documents?"
@@ -73,20 +72,21 @@ _QUOTED = r"\"[^\"\n]{0,300}\"|“[^”\n]{0,300}”"
 _STATED = re.compile(
     rf"(?:^[\W\d]{{0,6}}|(?<=[.!?:] )|\b(?:the|my|our|an?|so|short) )(?:(?:final|correct|right"
     rf"|short|concise|best|only|likely|overall) )*{_NOUN}\b"
-    rf"(?: (?:to|for)\b(?:[^.:\n\"“]|{_QUOTED}){{0,200}}?)?"
-    r" ?(?P<sign>:|=|[-–—>]+ |\b(?:is|are|was|would be|must be|should be|has to be|seems to be"
-    r"|appears to be)\b:?) ?",
+    rf"(?:, [^,.:]{{1,60}},)?(?: (?:to|for)\b(?:[^.:\n\"“]|{_QUOTED}){{0,200}}?)?"
+    r" ?(?P<sign>:|=|[-–—>→]+ |\b(?:is|are|was|(?:would|must|should|has to|seems to|appears to)"
+    r"(?: therefore| thus| then| \w+ly)? be)\b:?) ?",
     _FLAGS,
 )
 _STATED_AFTER = re.compile(
-    rf"^(?P<answer>[^.!?\n]{{1,200}}?),? (?:is|are|would be|must be|should be)(?: \w+ly"
+    rf"^(?:(?:this|that) makes )?(?P<answer>[^.!?\n]{{1,200}}?),? (?:is|are|would be|must be"
+    rf"|should be)(?: \w+ly"
     rf"| therefore| thus)? (?:the|my|our)(?: (?:final|correct|right|best|only))* {_NOUN}\W*$",
     _FLAGS,
 )
 _HEADLINE = re.compile(rf"^#{{1,6}} (?:\w+ )?(?:{_NOUN}|conclusion)\W*$", _FLAGS)
 _DOUBTED = re.compile(
-    r"\b(?:might|may|could|would|some|one|people|many|tempting|at first|initially|if|whether"
-    r"|false|claim\w*|not) (?:\w+ ){0,4}$",
+    r"\b(?:might|may|could|would|some|one|people|many|tempting|thought|assumed|believed"
+    r"|suspected|at first|initially|if|whether|false|claim\w*|not) (?:\w+ ){0,4}$",
     _FLAGS,
 )
 _IS_WRONG = re.compile(
@@ -157,8 +157,8 @@ def _below(lines: Sequence[str], i: int) -> str:
 _CLOSING = re.compile(
     r"\W*(?:(?:i )?hope (?:this|that|it)\b|let me know|(?:please )?(?:feel free|let me know"
     r"|note that|don['’]t hesitate)|if you (?:have|need|want|would)"
-    r"|is there anything|thank(?:s| you)|(?:i['’]m |i am )?(?:happy|glad) to|kind regards"
-    r"|best (?:regards|wishes)|regards|cheers|good luck"
+    r"|hth\b|hi\b\W*$|hello\b\W*$|is there anything|thank(?:s| you)|(?:i['’]m |i am )?(?:happy"
+    r"|glad) to|kind regards|best (?:regards|wishes)|regards|cheers|good luck"
     r"|you['’]re welcome|have a (?:nice|great|good)|do you (?:have|need|want)|any (?:other"
     r"|more) questions)",
     _FLAGS,
@@ -167,7 +167,7 @@ _NOTE = re.compile(r"\W*(?:p\.?s\.?|note|disclaimer|sources?|references?|confide
 _CONCLUDES = re.compile(
     r"\W*(?:so|thus|therefore|hence|accordingly|consequently|in (?:conclusion|summary|short|sum)"
     r"|to (?:conclude|sum up|summari[sz]e)|overall|ultimately"
-    r"|all in all|as a result|this (?:means|implies|makes)|that (?:means|makes)"
+    r"|all in all|as a result|what remains|this (?:means|implies|makes)|that (?:means|makes)"
     r"|all of which means|conclusion)\b",
     _FLAGS,
 )
@@ -178,31 +178,73 @@ _DOCUMENT = re.compile(
 )
 
 
-def _concluded(lines: Sequence[str]) -> str:
+_SIGNED = re.compile(
+    r"(?:cheers|regards|(?:kind|best) (?:regards|wishes)|best|yours(?: \w+)?|sincerely|thanks"
+    r"|hth)\W*$",
+    _FLAGS,
+)
+
+
+def _body(lines: list[str]) -> list[str]:
+    """The lines above the one that signs off."""
+    signed = next((i for i, line in enumerate(lines) if i and _SIGNED.match(line)), len(lines))
+    return lines[:signed]
+
+
+def is_closing(sentence: str) -> bool:
+    """Whether it only takes leave, or offers more: "I hope this helps!"."""
+    return _CLOSING.match(sentence) is not None
+
+
+def _concluded(lines: Sequence[str], titles: Sequence[str]) -> str:
     told = [s for line in lines for s in _whole_sentences(_LINE_MARK.sub("", line)) if _says(s)]
-    told = [s for s in told if not _CLOSING.match(s) and not _STATED.fullmatch(s)]
+    told = [s for s in told if not is_closing(s) and not _STATED.fullmatch(s)]
     answers = [s for s in told if not _NOTE.match(s)] or told
     answers = [s for s in answers if _says(_without_source(s))] or answers
     sources = [_without_source(s) for s in answers]
+    of_documents = [_names_documents(said, titles) for said in answers]
     candidates = [
         said if is_refusal(said) else cited
-        for said, cited in zip(answers, sources, strict=True)
+        for said, cited, names, named in zip(
+            answers, sources, of_documents, [False, *of_documents], strict=False
+        )
         if not said.endswith("?")
         and not _IS_WRONG.search(said)
         and (
-            not _DOCUMENT.search(said)
-            or (_CONCLUDES.match(said) and not _DOCUMENT.search(cited))
-            or _refuses_all(said)
+            (not names and not (named and _dismisses(said)))
+            or (_CONCLUDES.match(said) and not _names_documents(cited, titles))
+            or (_refuses_all(said) and not numbers_in(marked(said, titles)))
         )
     ]
     if not candidates:
         reported = [_REPORTS.sub("", cited) for cited in sources]
-        candidates = [cited for cited in reported if not _DOCUMENT.search(cited)] or answers[-1:]
+        candidates = [
+            cited
+            for cited in reported
+            if not _names_documents(cited, titles) and not _NO_SUBJECT.match(cited)
+        ] or answers[-1:]
     if not candidates:
         return ""
     if is_refusal(candidates[-1]):
+        stated = _STATED.match(candidates[-1])
+        if stated and stated["sign"].endswith(":"):
+            return candidates[-1][stated.end() :]
         return _LABEL.sub("", candidates[-1])
-    return _asserted(candidates[-1])
+    return next(filter(None, map(_asserted, reversed(candidates))), _bare(candidates[-1]))
+
+
+def _names_documents(sentence: str, titles: Sequence[str]) -> bool:
+    return bool(_DOCUMENT.search(sentence) or numbers_in(marked(sentence, titles)))
+
+
+def _dismisses(sentence: str) -> bool:
+    """Whether, after one on documents, it speaks against them: "Those two don't say"."""
+    return anaphora.follows(sentence) and anaphora.of_pronoun(sentence) >= Grade.LACKING
+
+
+_NO_SUBJECT = re.compile(
+    r"\W*(?:and |, )*(?:is|are|was|were|do|does|don['’]t|doesn['’]t)\b", _FLAGS
+)
 
 
 _REPORTS = re.compile(
@@ -234,7 +276,8 @@ _CITED = re.compile(
 )
 _SOURCE = re.compile(
     rf",? (?:as|according to|per|as per|based on|see|from|which|thanks to|both|because|since"
-    rf"|given that)\b[^.:;]{{0,60}}?{_DOCS}[^.:;]{{0,80}}[.!]?$",
+    rf"|given that)\b[^.:;]{{0,60}}?{_DOCS}[^.:;]{{0,80}}[.!]?$"
+    rf"|(?:;| [—–-]) [^.:;]{{0,60}}?{_DOCS}[^.:;]{{0,80}}[.!]?$",
     _FLAGS,
 )
 _SOURCE_BEFORE = re.compile(
@@ -256,35 +299,52 @@ def _without_source(sentence: str) -> str:
 _LEAD = re.compile(
     r"(?:[^\w\"“'‘(\[$€£+-]*(?:(?:so|thus|therefore|hence|accordingly|consequently"
     r"|in (?:conclusion|summary|short|sum)|to (?:conclude|sum up|summari[sz]e)|overall"
-    r"|ultimately|finally|all in all|as a result|however|but|and|well|yet|then|still|indeed"
+    r"|ultimately|finally|all in all|on (?:balance|the whole|reflection)|all things considered"
+    r"|in (?:other words|all likelihood|any case|the end|my (?:opinion|view)|essence|total)"
+    r"|as a result|however|but|and|well|yet|then|still|indeed"
     r"|in fact|of course|probably|most likely|likely|clearly|definitely|simply"
     r"|actually|conclusion|all of which means|this (?:means|implies)|that means|(?:this"
     r"|that) makes (?:it|him|her|them)"
     r"|putting (?:this|it|these)(?: all)? together|taken together)\b(?! \w+ (?:and|or)\b(?=$))"
     r"|(?:i['’]d|i would|i['’]ll|i) (?:(?!cannot|can|not|do)\w+ )?"
-    r"(?:go with|say|choose|conclude|believe|think|answer|know)(?: that)?\b"
+    r"(?:go with|say|choose|conclude|believe|think|answer|know|recall|remember|suppose)(?: that)?\b"
+    r"|(?:i['’]m|i am) going with\b"
     r"|(?:(?:i am|i['’]m) )?not (?:\S+ )?sure,? but|(?:from|by) (?:\w+ ){0,3}knowledge\b"
     r"|(?:from|based on|given|according to|on the basis of|to) (?:\[\d|the|my|these|this|all|our"
-    r"|both|doc)[^,.]{0,80},|my (?:guess|conclusion|verdict|choice) (?:is|would be)"
+    r"|both|doc)[^,.]{0,80},"
+    r"|(?:going by|judging by|in|by|per|as|with|following|using|reading|combining)(?: \w+){0,2}?"
+    r" (?:doc|\[\d|passage)[^,.]{0,60},"
+    r"|(?:with|given|for|in) (?:that|this|these|all)\b(?: [a-z]+){0,3},"
+    r"|(?:as far as|to the best of|as) (?:i|my)\b(?: [a-z]+){1,2},?|tl;?dr\b|(?:from|by) (?:this"
+    r"|that|these)(?= i)|my (?:guess|conclusion|verdict|choice) (?:is|would be)"
     r"|(?:we can|one can|we|it can be) (?:conclude|conclud(?:e|ed)|say)(?: that)?\b"
     r"|it follows that\b|that\b(?= the| it)|what remains is\b))*[ ,:>]*",
     _FLAGS,
 )
 _IT_IS = re.compile(
-    r"(?:(?:it|that|this|they)(?:['’]s| is| was| are| were| must be| would be|['’]re)|is"
-    r"|was) (?!not\b|[\w-]+ed\b|born\b|written\b|made\b|held\b|built\b|given\b|known\b|why\b"
-    r"|because\b|clear\b)",
+    r"(?:(?:it|that|this|they)(?:['’]s| is| was| are| were| must be| would be|['’]re"
+    r"| must have been| has to be| can only be)|is|was|(?:all of )?(?:this|that|these"
+    r"|it) (?:all )?(?:points?|leads?) to"
+    r"|we are looking for) (?!not\b|[\w-]+ed\b|born\b|written\b|made\b|held\b|built\b|given\b"
+    r"|known\b|why\b|because\b|clear\b)",
     _FLAGS,
 )
 _CLEFT = re.compile(
     r"^(?:it|this) (?:is|was) (?P<answer>(?:(?!not\b)\S+ ){1,8}?)(?:that|who|which) ", _FLAGS
 )
 _ROLE = re.compile(
-    r"^(?:the|her|his|their|its|my|our) (?!\S+ (?:of|in) \S+ed\b)[^,.;:\"]{2,80}? (?:is|was|are"
+    r"^(?:the|her|his|their|its|my|our) (?!\S+ (?:of"
+    r"|in) \S+ed\b)[^,.;:\"]{2,80}?(?<! you)(?<! we) (?:is|was|are"
     r"|were)(?: therefore| thus| then|:)? (?!not\b|no\b|\w+ed\b|born\b|written\b|made\b|held\b"
     r"|built\b|given\b|known\b|sung\b|won\b|led\b|why\b|clear\b|(?:in|at|on|by|from) (?!\d))",
     _FLAGS,
 )
+_IS_THE_MOST = re.compile(
+    r"(?P<answer>(?!(?:it|this|that|he|she|they|there)\b)[^,.;]{2,60}?) (?:is|was|are"
+    r"|were) the (?:[a-z]{3,}est|most|only)\b",
+    _FLAGS,
+)
+"""Who is the first, the only or the largest is the answer, not that they are."""
 _LABEL = re.compile(r"^[A-Z][a-z]*(?: [a-z]+)?: (?=\S)")
 _TAIL = re.compile(
     r"(?:,? then|,? it is|,? i think|,? i believe|,? after all|,? of course|,? though|,? for "
@@ -292,8 +352,14 @@ _TAIL = re.compile(
     _FLAGS,
 )
 _REASON = re.compile(
-    r", (?:because|since|as (?:it|he|she|they|the|this)|given that|for (?:it|he|she|they)|which"
-    r"|who|so)\b.*$",
+    r",? because\b.*$|, (?:since|as (?:it|he|she|they|the|this)|given that|for (?:it|he|she"
+    r"|they)|which|who|so)\b.*$",
+    _FLAGS,
+)
+_BUT_IT_IS = re.compile(
+    r"[^,;:]{0,200}\b(?:not|nothing|none|thought|assumed|unclear"
+    r"|\w+n['’]t)\b[^,;:]{0,200}(?:, but (?:\w+ ){0,4}?it(?: is|['’]s| was)"
+    r"|, so [^:]{0,80}:) (?P<answer>.+)$",
     _FLAGS,
 )
 _NOT_BUT = re.compile(
@@ -311,8 +377,10 @@ _BUT_NOT = re.compile(
 def _asserted(said: str) -> str:
     """What a sentence gives as the answer; empty where it only denies one."""
     said = _without_lead(_without_source(next(_whole_sentences(said), "")))
+    if after_all := _BUT_IT_IS.match(said):
+        said = after_all["answer"]
     if denied := _NOT_BUT.match(said):
-        said = denied["answer"]
+        said = _without_lead(denied["answer"])
     elif re.match(
         r"not\b(?! (?:\w+ )?(?:enough|given|stated|mentioned|specified|provided|known|available"
         r"|found|clear|possible|in the))",
@@ -332,6 +400,8 @@ def _without_lead(said: str) -> str:
     cleft = _CLEFT.match(said)
     if cleft:
         return cleft["answer"].strip()
+    if superlative := _IS_THE_MOST.match(said):
+        return superlative["answer"]
     for pattern in (_IT_IS, _ROLE, _LABEL):
         match = pattern.match(said)
         if match and match.end() < len(said):

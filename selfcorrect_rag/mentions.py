@@ -19,17 +19,28 @@ def marked(text: str, titles: Sequence[str]) -> str:
     they are the title of one document.
     """
     text = re.sub(rf"[{BEGIN}{END}⁰¹²³⁴-⁹]|\*\*|__|`", "", text)
+    text = _TAG.sub(lambda match: "\n" if match[1] else f"\n{match[2]}: ", text)
     text = "\n".join(" ".join(line.split()) for line in text.splitlines())
     for title in titles:  # as the prompt shows it: words of a title are no verdict
         text = text.replace(f" (Title: {title})", "")
     text = _without_quotations(text, titles)
     text = _MENTION.sub(_by_number, text)
     text = _ORDINAL.sub(lambda match: _by_ordinal(match, len(titles)), text)
+    text = _IN_BRACKETS.sub(
+        lambda match: (
+            f"({_mark([int(match[1])])})" if 1 <= int(match[1]) <= len(titles) else match[0]
+        ),
+        text,
+    )
     text = _BARE_LIST.sub(lambda match: _by_bare_number(match, len(titles)), text)
     # "Document 3 (Title)": the title of a document that is named by number says nothing more
     for number, title in enumerate(titles, start=1):
         text = text.replace(f"{BEGIN}{number}{END} ({title})", f"{BEGIN}{number}{END}")
     return text
+
+
+_TAG = re.compile(r"<(/?)([a-z_]{1,30})>", re.IGNORECASE)
+"""Of a section, as in "<irrelevant>1, 3</irrelevant>"."""
 
 
 def numbers_in(text: str) -> list[int]:
@@ -54,8 +65,7 @@ _STARTS = re.compile(r"(?:^|[.!?:;] |\n|, (?:and )?| and | or )\W{0,3}$")
 
 _SPOKEN_OF = re.compile(
     r"[^.!?\n]{0,120}?\b(?:says?|states?|mentions?|tells?|explains?|names|answer|useful|use|used"
-    r"|helpful|help|helps"
-    r"|(?:ir)?relevant|unrelated|ignore)\b",
+    r"|needed|documents?|helpful|help|helps|(?:ir)?relevant|unrelated|ignore)\b",
     re.IGNORECASE,
 )
 
@@ -94,12 +104,12 @@ def _plain(title: str) -> str:
 _ITEM = r"(?:\[\d{1,3}\]|\(\d{1,3}\)|#?\d{1,3}(?![\d%]))"
 _AND = r" ?(?:, ?(?:(?:and|or|nor|&) )?|(?:and|or|nor|to|through) |[&+/] ?|[-–] ?)"
 _BRACKET = r"\[\d{1,3}(?: ?[,–-] ?\d{1,3})*\]"
-_WORD = r"(?:doc(?:u\w{0,8}|s)?|passages?|sources?|snippets?|excerpts?|contexts?|texts?)"
+_WORD = r"(?:docs?|d[ocumen]{3,8}ts?|passages?|sources?|snippets?|excerpts?|contexts?|texts?)"
 _MENTION = re.compile(
     rf"\b{_WORD}\.?(?<=s) ?:? ?(?:nos?\.? |numbers? )?{_ITEM}(?:{_AND}{_ITEM})*"
     rf"|\b{_WORD}\.? ?(?:no\.? |number )?{_ITEM}"
     rf"(?: ?,? ?(?:(?:and|or|nor|&) ?)?{_BRACKET}| ?(?:and|or|nor|&|\+|/) ?\d{{1,3}}(?![\d%]))*"
-    rf"|{_BRACKET}",
+    rf"|{_BRACKET}(?: ?[-–] ?{_BRACKET})?",
     re.IGNORECASE,
 )
 
@@ -127,24 +137,28 @@ def _numbers(mention: str) -> Iterator[int]:
         is_range = False
 
 
+_IN_BRACKETS = re.compile(r"(?<=[a-z] )\((\d{1,2})\)")
 _LISTED = r"\d{1,2}(?![\d%])(?: ?\([^()\n]{1,80}\))?"
 _LIST = rf"{_LISTED}(?:{_AND}{_LISTED})*"
 _BARE_LIST = re.compile(
     # after a word that speaks of documents, before what ends a list
-    r"(?P<before>\b(?:used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"
+    r"(?P<before>\b(?:(?:un)?used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"
     r"|(?:un)?helpful"
-    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|numbers?|nos\."
+    r"|discard(?:ed)?|reject(?:ed)?|exclud(?:ed?|ing)|dismiss(?:ed)?|ones|those|keep|kept"
+    r"|drop(?:ped)?|(?:yes|no)(?= ?:)|(?:so|nor|neither|as) (?:is|are|does|do|did)|numbers?|nos\."
     r"|sources?|refs\.)"
     rf" ?:? ?(?:are |is )?)(?P<after>{_LIST})(?= ?(?:[.,;:!?)\n–—-]|$|(?:are|is|do|does|have|has"
     rf"|both|all"
     r"|which|because|since|as|but|while|for|say|only)\b))"
     # before a verb that has no other subject: "1 and 3 are not", "(2 is ..."
-    rf"|(?P<head>^|[.;:!(\n] ?|(?:, |\b)(?:and|but|while|whereas) )(?P<subject>{_LIST})"
-    r"(?= (?:(?:both|all|also|only) )?(?:is|are|isn|aren|do|does|don|doesn|was|were|says?|states?"
-    r"|names?"
-    r"|mentions?|gives?|lists?)\b)"
+    rf"|(?P<head>^|[.;:!(\n] ?|, |(?:, |\b)(?:and|but|while|whereas|neither"
+    rf"|both) )(?P<subject>{_LIST})"
+    r"(?= (?:(?:both|all|also|only) )?(?:too|likewise|agrees?|concurs?|confirms?|adds?|covers?"
+    r"|concerns?|describes?|helps?|provides?|contains?|answers?|supports?|is|are|isn|aren|do"
+    r"|does|did|don|doesn|didn|was|were|has|have|says?|states?|names?|mentions?|gives?|lists?)\b)"
     # before a colon, or in a table: "1: yes", "| 1 | no |"
-    r"|(?P<row>^\|? ?)(?P<number>\d{1,2})(?= ?(?:\||[:=] ))",
+    rf"|(?P<row>^\|? ?|[.;] )(?P<number>{_LIST})(?= ?(?:\||[:=] )|(?:[.)]"
+    rf"| ?[–—-]) (?:(?:not )?(?:relevant|useful|helpful)|irrelevant|unhelpful|useless|yes|no)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -186,8 +200,7 @@ _VERBS = (
 )
 _ORDINAL = re.compile(
     rf"\b(?:the |my )?(?P<several>{_ONE}(?:(?:,? and |, | or ){_ONE})*)"
-    rf"(?: (?P<count>{'|'.join(_COUNTS)}))? {_NOUN}\b"
-    rf"|(?P<at>^|[.;:!] |\n|, (?:and )?| and "
+    rf"(?: (?P<count>{'|'.join(_COUNTS)}))? {_NOUN}\b|(?P<at>^|[.;:!] |\n|, (?:and )?| and "
     rf"|\bwhile )the (?P<one>{_ONE})(?: one)?(?=,? (?:itself )?{_VERBS}\b)"
     rf"|(?P<top>^|[.;:!] |\n)the (?P<end>first|last) (?P<many>{'|'.join(_COUNTS)})(?: ones)?(?=,"
     rf"| {_VERBS}| are\b)",

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from selfcorrect_rag import anaphora, verdicts
+from selfcorrect_rag import anaphora, set_apart, verdicts
+from selfcorrect_rag.conclusions import is_closing
 from selfcorrect_rag.mentions import BEGIN, MARK, marked, numbers_in
 from selfcorrect_rag.search.chunking import sentences
 from selfcorrect_rag.verdicts import Grade
@@ -31,17 +32,26 @@ def read_documents(rationale: str, titles: Sequence[str]) -> Reading:
     is useful where the rationale says that it is, cites it, or tells what it says; it is dismissed
     where any clause calls it irrelevant or leaves it aside, or says that it lacks what is asked or
     is about something, and none calls it useful. "The other documents" are those of which nothing
-    else is said, and to call some alone useful is to dismiss the others. One that is merely named
-    is neither. What stands in quotes, or is reported ("states that ..."), is no verdict.
+    else is said, and to call some alone useful is to dismiss the others. One that is merely named,
+    or only gives background, is neither. What stands in quotes, or is reported ("states that
+    ..."), is no verdict.
 
     Args:
         rationale: what a model wrote.
         titles: of the documents as they were numbered; empty where one has none.
     """
     found = _Found(len(titles))
-    for sentence, heading in _with_headings(marked(rationale, titles)):
-        found.read(sentence, heading)
+    text = _ASKED.sub(r"\1: ", marked(rationale, titles))
+    for sentence, heading in _with_headings(text):
+        if not is_closing(sentence):
+            found.read(sentence, heading)
     return found.reading()
+
+
+_ASKED = re.compile(
+    rf"((?:^|(?<=[.!?] ))(?:and )?(?:{MARK}(?:,? (?:and|or) )?)+)\? ", re.MULTILINE | re.I
+)
+"""Documents that are asked of, "Documents 2 and 4? Virus and news", before what is said of them."""
 
 
 class _Found:
@@ -78,15 +88,18 @@ class _Found:
         parallel = Grade.NAMED
         of_others = False
         for clause in _clauses(sentence):
-            kept = verdicts.without_exceptions(clause)
-            for numbers, grade in verdicts.exceptions(clause, bool(anaphora.collective(kept))):
+            kept = set_apart.without_exceptions(clause)
+            for numbers, grade in set_apart.exceptions(
+                clause, bool(anaphora.collective(kept if re.search(r"\w", kept) else sentence))
+            ):
                 _raise(grades, numbers, grade)
             clause = kept
             numbers = numbers_in(clause)
             if numbers:
                 if named and anaphora.begins_with_pronoun(clause):
                     _raise(grades, named[-1], anaphora.of_pronoun(clause.split(BEGIN)[0]))
-                grade = self.last if verdicts.is_likewise(clause) else verdicts.of_named(clause)
+                is_same = verdicts.is_likewise(clause) or (named and verdicts.is_gapped(clause))
+                grade = self.last if is_same else verdicts.of_named(clause)
                 if parallel == Grade.LACKING and verdicts.is_topic(clause):
                     grade = max(grade, Grade.LACKING)
                 parallel = self.last = grade
@@ -94,7 +107,7 @@ class _Found:
                 named = [*named[-_RECENT:], numbers]
                 if anaphora.singles_out(clause) and grade in (Grade.REPORTED, Grade.USEFUL):
                     self.rest = max(self.rest, Grade.LACKING)
-            elif of := anaphora.collective(clause):
+            elif (of := anaphora.collective(clause)) and not self._is_of_them(clause, named):
                 self.rest, of_others = max(self.rest, of), True
             elif of_others and not named:
                 continue  # "so they are not useful": of the same others
@@ -104,11 +117,16 @@ class _Found:
                 if grade == Grade.REPORTED and anaphora.is_but(clause):
                     # "does not mention the year, but it states ...": it is of use after all
                     for number in meant:
-                        if grades.get(number) == Grade.LACKING:
+                        if grades.get(number) in (Grade.TOPIC, Grade.LACKING):
                             grades[number] = Grade.REPORTED
                 elif grade > Grade.NAMED:
                     _raise(grades, meant, grade)
         return grades
+
+    def _is_of_them(self, clause: str, named: Sequence[Sequence[int]]) -> bool:
+        """Whether "none of them" is said of several documents that were named before."""
+        last = [n for numbers in named for n in numbers] or self.before
+        return anaphora.is_none_of_them(clause) and len(last) > 1
 
     def _meant(
         self, clause: str, grades: dict[int, Grade], named: Sequence[Sequence[int]]
@@ -186,13 +204,12 @@ _CLAUSE = re.compile(
     r";| [—–-] |, (?=(?:it|they) )"
     r"|(?:,? and|,? but|,) (?=(?:(?:then|instead|only|to|will|rather|I|we|also"
     r"|therefore) ){0,2}(?:rely|relied|relying|use|used|using"
-    r"|ignor|skip|disregard|discard|set|leave|left|reject|dismiss|exclud|base|based|go|went|take"
-    r"|took|draw|drew|focus)"
-    r"(?:e|ed|ing|ped|s|es)?\b)"
-    r"|(?<=\w): | (?=(?:but|however|while|whereas|although|though|unlike|yet|hence|since)\b)"
-    r"|,? (?=so (?:it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp|useless"
-    r"|I|not?\b|nope))"
-    r"|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
+    r"|ignor|skip|keep|kept|drop|dropp|disregard|discard|set|leave|left|reject|dismiss|exclud"
+    r"|base|based|go|went|take|took|draw|drew|focus)(?:e|ed|ing|ped|s|es)?\b)"
+    r"|(?<=\w): | (?=(?:but(?! not to\b)|however|while|whereas|although|though|unlike|yet|hence"
+    r"|since)\b)"
+    r"|,? (?=so (?:there|it|they|he|she|that|this|those|these|is|are|neither|both|irrel|unhelp"
+    r"|useless|I|not?\b|nope))|, (?=which\b|because\b|as (?:it|they)\b|for (?:it|they)\b)"
     r"|(?: |(?<=\())(?=(?:because|as) (?:it|they)\b)"
     r"|, (?:and )?(?=(?:I|we|neither|both|none) )| and (?=neither\b|none\b)"
     r"|(?:,|,? and|,? while) (?=(?:the |all |all the )?(?:others?|rest|remaining)\b)"
@@ -253,4 +270,7 @@ def _is_bare(clause: str) -> bool:
     if BEGIN not in clause:
         return False
     rest = re.sub(rf"{MARK}(?: ?\([^()]{{0,100}}\))?", " ", clause)
+    lead, _, _ = clause.partition(BEGIN)
+    if rest.startswith(lead) and re.match(r"\w+ly,? $", lead):
+        rest = rest[len(lead) :]
     return all(word in _EMPTY for word in re.findall(r"[^\W_]+", rest.lower()))

@@ -26,7 +26,8 @@ _TELL = (
 )
 _TOLD = (
     r"(?:said|mentioned|contained|stated|specified|provided|included|given|answered|addressed"
-    r"|indicated|identified|named|found|discussed|described|available|clear|present|listed|there)"
+    r"|indicated|identified|named|found|discussed|described|available|clear|present|listed"
+    r"|answerable|there)"
 )
 _I_CANNOT = (
     r"(?:cannot|can\s?not|can't|could\s+not|couldn't|am\s+(?:not\s+able|unable)\s+to"
@@ -34,7 +35,7 @@ _I_CANNOT = (
 )
 _FIND_OUT = (
     r"(?:answer|find|determine|tell|say|provide|give|identify|confirm|verify|locate|establish"
-    r"|help|conclude|know|be\s+(?:sure|certain)|see)"
+    r"|help|conclude|know|predict|offer|name|work\s+out|infer|be\s+(?:sure|certain)|see)"
 )
 
 _OPENING = re.compile(
@@ -44,6 +45,7 @@ _OPENING = re.compile(
     r"|(?:the\s+)?(?:final\s+)?answer\s*(?::|is\b:?)"
     rf"|(?:based|relying|going)\s+(?:solely\s+|only\s+)?on\s+{_GIVEN}{_TEXTS}"
     r"(?:\s+(?:provided|given|above|available))?"
+    r"|without\s+(?:\w+\s+){0,3}?(?:information|context|details?|evidence|documents?)"
     rf"|(?:from|according\s+to|given|in|with)\s+{_GIVEN}{_TEXTS}"
     r"(?:\s+(?:provided|given|above|available))?"
     r"|as\s+an?\s+\w+(?:\s+\w+){0,2}"
@@ -96,11 +98,23 @@ _REFUSES = re.compile(
     |it\s+(?:is|was)\s+(?:unclear|unknown)(?=\W*$|[^.]{{0,160}}?{_WHERE})
     |it\s+(?:is\s+(?:impossible|not\s+possible)\s+to\s+{_FIND_OUT}|cannot\s+be\s+determined)
     |(?:not|nowhere|never)\s+(?:\w+ly\s+)?{_TOLD}\b(?=\W*$|[^.]{{0,160}}?{_WHERE})
+    |(?:cannot|can\s?not|can't|could\s+not|couldn't|not\s+able\s+to)\s+(?:\w+ly\s+)?{_FIND_OUT}
+    |(?:the|this|that|my)\s+(?:\w+\s+)?(?:answer|question)\s+(?:(?:cannot|can't|could\s+not|can\s+not)\s+be
+        |remains?\s+(?:open|un\w+)|is\s+(?:not\s+)?(?:unanswered|unanswerable|answerable|impossible))
+    |(?:it\s+is\s+|it's\s+)?(?:impossible|not\s+possible)\s+to\s+{_FIND_OUT}
+    |(?:it\s+)?remains?\s+(?:unclear|unknown|unanswered|open)(?=\W*$)
+    |there(?:\s+is|'s|\s+was)\s+no\s+(?:way|basis)\s+(?:of|to|for)\s+\w+
+    |(?:no|there\s+is\s+no)\s+(?:\w+\s+)?(?:answer|conclusion)\s+(?:can|could|is|was)\s+(?:be\s+)?\w+
+    |(?:not|nowhere)\s+(?:\w+\s+)?{_WHERE}(?=\W*$)
+    |(?:i|we)\s+(?:(?:must|have\s+to|will|would)\s+)?(?:\w+\s+)?(?:decline|refrain)
+    |(?:i(?:\s+would|'d)|we(?:\s+would|'d))\s+(?:only\s+|just\s+)?(?:be\s+guessing|rather\s+not|need\s+more)
+    |{_THEM}\s+leaves?\s+(?:\w+\s+){{0,3}}?(?:open|unanswered)
+    |nothing\s+(?:here|in\s+(?:them|{_GIVEN}{_TEXTS}))\s+\w+
     |no\s+answer\s*:
-    |(?:the\s+)?(?:answer|information)\s+(?:is|was)\s+(?:not|nowhere|unknown|unclear|missing)
+    |(?:the\s+)?(?:answer|information)\s+(?:\w+\s+)?(?:is|was)\s+(?:not|nowhere|unknown|unclear|missing)
     |(?:answer|information)?\s*(?:unknown|unclear|unanswerable|unavailable|n/?a
         |insufficient\s+information|cannot\s+answer|can't\s+answer|unable\s+to\s+answer
-        |don't\s+know|do\s+not\s+know|no\s+idea)(?=\W*$)
+        |don't\s+know|do\s+not\s+know|no\s+idea|dunno)(?=\W*$|,)
     |(?:insufficient|not\s+enough)\s+(?:information|evidence|context|data)
     |unable\s+to\s+{_FIND_OUT}
     )""",
@@ -109,11 +123,13 @@ _REFUSES = re.compile(
 _NEGATES = re.compile(
     r"\b(?:not|no|nor|never|nothing|nowhere|none|neither|cannot|unable|unknown|unclear|insufficient"
     r"|lacks?|omits?|fails?|silent|irrelevant|unrelated|impossible|unanswerable|unavailable|n/?a"
-    r"|missing)\b|n't\b",
+    r"|missing|decline|refrain|guessing|need\s+more|open|unanswered|dunno)\b|n't\b",
     re.IGNORECASE,
 )
 _GOES_ON = re.compile(
-    r"(?:[,;:]|\s[-\u2013\u2014])\s*(?:but|however|yet|though|although|still|nevertheless|instead)\b"
+    r"(?:[,;:]|\s[-\u2013\u2014])\s*(?:but|however|yet|though|although|still|nevertheless"
+    r"|instead)\b"
+    r"|,?\s+so\s+(?:i|we)\s+(?:rely|go|use|answer|will|would|turn)\b"
     r"|\b(?:but|however)\s+(?:it|they|he|she|the|we|i|there|document|passage)\b",
     re.IGNORECASE,
 )

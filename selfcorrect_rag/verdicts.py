@@ -2,10 +2,9 @@
 dismissal. Documents stand in it as marks (`selfcorrect_rag.mentions`)."""
 
 import re
-from collections.abc import Iterator
 from enum import IntEnum
 
-from selfcorrect_rag.mentions import BEGIN, END, MARK, numbers_in
+from selfcorrect_rag.mentions import BEGIN, END, MARK
 
 
 class Grade(IntEnum):
@@ -29,12 +28,15 @@ _ADVERBS = r"(?:(?!not\b)[\w-]+ ){0,3}?"
 OTHER = (
     r"(?:(?:an? |the |some |quite |entirely |completely |totally |only |about ){0,3}"
     r"(?:different|another|other|others|separate|rival|wrong|unrelated|similarly[- ]named)\b"
-    r"|some(?:one|thing|body|where) else|others\b|elsewhere\b)"
+    r"|not (?:the|a) (?:same|right|one)\b|some(?:one|thing|body|where) else|others\b|elsewhere\b)"
 )
 
+_HEDGED = re.compile(r"\b(?:appear|seem|tend|happen|serve)s? to ", FLAGS)
 _SEEMING = re.compile(
-    r"\b(?:might|may|could|at first\w*|initially|on the surface)\b[^,.;]{0,40}?\b(?:relevant"
-    r"|useful|helpful|promising|related)\b"
+    r"\b(?:might|may|could|at first\w*|initially|on the surface)\b[^,.;]{0,40}?\b(?:(?:ir)?relevant"
+    r"|(?:un)?(?:useful|helpful|related)|promising|off-topic|tangential)\b"
+    r"|(?:\b(?:you|one|we|I)\b|['’]d\b) (?:\w+ ){0,2}?(?:think|thought|expect|expected|hope"
+    r"|hoped)\b[^,.;]{0,80}"
     r"|\b(?:seem|look|appear|sound)(?:s|ed)?\b[^,.;]{0,30}?\b(?:relevant|useful|helpful|promising"
     r"|related) (?:at first|initially|on the surface)",
     FLAGS,
@@ -44,10 +46,10 @@ _SEEMING = re.compile(
 IRRELEVANT = re.compile(
     r"\birrelev\w+|\bunrelated\b|\bunhelpful\b|\buseless\b|\boff[- ]?(?:the[- ])?topic\b"
     r"|\b(?:beside|besides|off) the (?:point|mark|subject)\b|\btangential\b|\bimmaterial\b"
-    rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|related|pertinent|needed|need|necessary"
-    rf"|applicable|aligned"
+    rf"|{_NOT} {_ADVERBS}(?:relevant|useful|helpful|help|helps|related|pertinent|needed|need"
+    rf"|necessary|applicable|aligned"
     r"|consider(?:ed)?|used?|using|concerned?|concerns|about|rely|relied|relying|count|matter"
-    r"|matters|belong"
+    r"|matters|belong|enter"
     r"|apply|applies|connected|required|of (?:use|help|interest|value|relevance)|(?:to"
     r"|on) the (?:purpose|point|topic)"
     r"|want(?:ed)?|take|taken|trust|trusted|consult(?:ed)?|look|draw|drew|cite|include|included"
@@ -55,28 +57,30 @@ IRRELEVANT = re.compile(
     r"|what (?:is|was|['’]s|I|we|the question|you)|what(?:['’]s)? (?:is |was )?(?:meant|needed"
     r"|asked|wanted))\b"
     r"|\bno (?:\w+ ){0,2}?(?:relevance|use|help|bearing|connection|relation|relationship|interest"
-    r"|value|good"
-    r"|part|role|need|link|place)\b"
+    r"|concern|value|good|part|role|need|link|place)\b"
     rf"|\b(?:nothing|little|naught) (?:at all )?(?:to (?:do|see) with|of (?:use|help|value"
     rf"|interest|relevance)|useful|relevant|helpful)"
     r"|\b(?:ignor|disregard|dismiss|discard|exclud|reject|eliminat|discount|skip|omit|ditch)(?:e"
     r"|ed|ing|s|p|ped|ping|t|ted)?\b"
     r"|\b(?:forget|drop(?:ped)?|toss|avoid(?:ed)?) (?:about )?(?=[\x02(\"]|it\b|them\b|that\b"
-    r"|this\b|those\b)"
+    r"|this\b|those\b|the (?:others?|rest)\b)"
     r"|\b(?:set|put|push|left|leave|leaving|lay|laid|cast|toss)(?:ting)? (?:\S+ ){0,4}?(?:aside"
     r"|out|apart|away)\b"
     r"|\brul(?:e|ed|ing) (?:\S+ ){0,3}?out\b|\b(?:is|are|was|were) (?:both |all |therefore "
-    r"|also )?out\b"
+    r"|also )?out\b|\bpass(?:ed|ing)? (?:\w+ ){0,2}?over\b|\bnot it\b|\b(?:trap|decoy)\b"
     r"|\bnois[ey]\b|\bdistract\w*|\bmismatch|\bred herring|\bfalse (?:friend|lead|match)"
     r"|\bmislead|\bby mistake\b"
-    r"|\bwrong\b|\bmistaken\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
+    r"|\b(?:wrong|mistaken|incorrect|false|inaccurate|untrue|coincidental|unused|unneeded"
+    r"|unnecessary)\b|\bdead end\b|\b(?:tangent|veer|stray|wander|digress|confus)(?:s|es|ing"
+    r"|ion)?\b|\bdecided against\b"
+    r"|\bturn(?:s|ed) out (?:not|to (?:be about|concern|deal))\b|\bdrop(?:ped)?\W*$"
+    r"|\beverything else\b|\bn/a\b|\btoo (?:general|vague|broad|generic|short|old|thin)\b"
     r"|\b(?:is|are) (?:just |only |very |rather )?(?:generic|general|vague)\b"
     r"|\boutside (?:of )?(?:the |this |our )?(?:scope|question|topic)|\bout of (?:scope|place)\b"
-    r"|\binapplicable\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use|help|value"
-    r"|relevance)\b|\bwaste of\b"
+    r"|\bin(?:applicable|apposite)\b|\bunusable\b|\bworthless\b|\bpointless\b|\bof little (?:use"
+    r"|help|value|relevance)\b|\bwaste of\b"
     r"|\bunsuitable\b|\bunreliable\b|\boutdated\b|\bmiss(?:es|ed)? the (?:point|mark)\b"
-    r"|\bfar from (?:relevant|useful|helpful)\b"
-    r"|(?:=|,|\bso|\bhence|—|–|-|:) ?(?:no|nope|nah)\W*$"
+    r"|\bfar from (?:relevant|useful|helpful)\b|(?:=|,|\bso|\bhence|—|–|-|:) ?(?:no|nope|nah)\W*$"
     rf"|{END} ?[:=–—-]+ ?not(?!\w)|[✗✘❌✖]",
     FLAGS,
 )
@@ -94,14 +98,17 @@ LACKING = re.compile(
     r"|\b(?:fails?|failed|lacks?|lacked|lacking|omits?|omitted|neither|silent|missing|misses"
     r"|unlike|useless)\b"
     r"|\bno (?:\w+ ){0,2}(?:information|mention|answers?|details?|evidence|reference|date|name"
-    r"|word|trace|sign|indication"
-    r"|data|clue|hint)\b"
+    r"|word|trace|sign|indication|data|clue|hint)\b"
     r"|\bwithout (?:\w+ ){0,2}(?:mention|provid|giv|stat|nam|answer|specif|say|tell)"
-    rf"|(?:[:=|(]|\b(?:but|about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?"
-    rf"|refers? to|deals? with|of|for|is|are|was|were|mentions?"
-    rf"|treats? of)) ?{OTHER}"
+    rf"|(?:[:=|(,]|\b(?:but|about|concern(?:s|ed|ing)?|describes?|covers?|on|cover|discuss(?:es)?"
+    rf"|refers? to|deals? with|of|for|is|are|was|were|mentions?|treats? of)) ?{OTHER}"
     r"|\b(?:nothing|none|nowhere|nobody)\b|\bbut (?:not|no|nothing|never)\b|\b(?:rather than"
-    r"|instead(?: of)?)\b",
+    r"|instead(?: of)?)\b|\bin passing\b(?! that)"
+    r"|\b(?:is|are|was|were|about)\b[^.;]{0,80}, not (?:the|an?|about|of|from)\b"
+    r"|\b(?:marginal|loose|vague|remote|superficial|peripheral|slight|partial"
+    r"|bare)ly (?:relevant|useful"
+    r"|helpful|related|relates|touches|connected)\b|\bwould (?:only )?(?:be|help"
+    r"|have been)\b[^.;]{0,60}\b(?:if|only)\b",
     FLAGS,
 )
 POSITIVE_NOT = re.compile(
@@ -116,14 +123,15 @@ USEFUL = re.compile(
     r"|confirm(?:s|ed|ing)?"
     r"|corroborat\w+|back(?:s|ed|ing)?|answer(?:s|ed)|key|essential|crucial|decisive|sufficient"
     r"|suffices?|settles?|helps?|helped"
-    r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies|ying) on"
-    r"|consult(?:ed)?"
+    r"|of (?:use|help|value|interest|relevance)|needed|need|used?|using|rel(?:y|ied|ies"
+    r"|ying)(?: \w+ly)? on"
+    r"|consult(?:ed)?|keep|kept|in (?:line|agreement|accord)\b|explicit|exactly|conclusive"
+    r"|definitive"
     r"|drew on|draw(?:ing|n)? (?:on|from)|consistent with|agrees?|can be used|sources?|evidence"
     r"|as per|per|thanks to"
     r"|directly|took|taken|learn(?:ed|t)?|gave me|(?:any|much|some|very) (?:good|use|help)"
     rf"|matters?|trust|where (?:I|we|it)|go(?:ing|es)? with|went with|(?:leaves|left with) "
-    rf"(?:(?:only|us|me"
-    rf"|with) )*{BEGIN})\b"
+    rf"(?:(?:only|us|me|with) )*{BEGIN})\b"
     r"|[✓✔✅]",
     FLAGS,
 )
@@ -132,8 +140,8 @@ USEFUL = re.compile(
 
 
 _LEAD = re.compile(
-    r"(?:[\W\d]|\b(?:and|but|or|so|also|both|only|while|whereas|although|though|as|since|because"
-    r"|which|that|well|then|however"
+    r"(?:[\W\d]|\b(?:and|ok|okay|but|or|so|also|both|only|while|whereas|although|though|as|since"
+    r"|because|which|that|well|then|however"
     r"|firstly|secondly|finally|first|second|next|meanwhile|likewise|similarly|additionally"
     r"|moreover|furthermore|on|the|other"
     r"|hand|contrast|by|in|addition|not|with|regard|respect|to|for|neither|nor|either|therefore"
@@ -144,86 +152,30 @@ _LEAD = re.compile(
 )
 _SUBJECT = re.compile(
     rf"{END}(?:['’]s (?:\w+ ){{1,2}}(?=\w+s\b))?(?: "
-    rf"?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))?[,:—–|-]? ?"
+    rf"?\([^()]{{0,100}}\))?(?:,[^,{BEGIN}]{{1,60}},(?= ))? ?[,:=—–|-]? ?"
     r"(?P<adverbs>(?:(?:also|both|all|each|itself|themselves|it|they|he|she|again|then|too"
     r"|clearly|however|only|merely|just"
     r"|simply|even|still|does|do|did|would|will|can|could|may|might"
-    r"|\w+ly) )*)(?P<verb>[^\W\d_]+(?:n['’]t)?)\b(?P<rest>.*)",
+    r"|alone|\w+ly) )*)(?P<verb>[^\W\d_]+(?:n['’]t)?)\b(?P<rest>.*)",
     re.DOTALL | FLAGS,
 )
-_BE = frozenset(
-    [
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "being",
-        "been",
-        "isn't",
-        "aren't",
-        "wasn't",
-        "weren't",
-        "appears",
-        "appear",
-        "seems",
-        "seem",
-        "looks",
-        "look",
-        "turns",
-        "turned",
-        "proves",
-        "proved",
-    ]
+_BE = re.compile(
+    r"is|are|was|were|be|being|been|isn't|aren't|wasn't|weren't|appears|appear|seems|seem|looks"
+    r"|look|turns|turned|proves|proved",
+    FLAGS,
 )
-_NO_VERB = frozenset(
-    [
-        "and",
-        "or",
-        "nor",
-        "of",
-        "in",
-        "on",
-        "at",
-        "by",
-        "for",
-        "from",
-        "with",
-        "to",
-        "as",
-        "because",
-        "since",
-        "if",
-        "when",
-        "where",
-        "who",
-        "which",
-        "that",
-        "whose",
-        "there",
-        "the",
-        "a",
-        "an",
-        "no",
-        "not",
-        "yes",
-        "only",
-        "alone",
-        "together",
-        "but",
-        "so",
-        "while",
-        "than",
-        "then",
-    ]
+_NO_VERB = re.compile(
+    r"and|or|nor|of|in|on|at|by|for|from|with|to|as|because|since|if|when|where|who|which|that"
+    r"|whose|there|the|a|an|no|not|yes|only|alone|together|but|so|while|than|then",
+    FLAGS,
 )
 _TOPIC_VERBS = re.compile(
     r"(?:is|are|was|were|'s|seems?|appears?)? ?(?:to be )?(?:just |only |merely |mainly |also "
-    r"|all |both |simply |either |more |"
-    r"solely |rather |mostly |actually |instead )*"
+    r"|all |both |simply |either |more |solely |rather |mostly |actually |instead )*"
     r"(?:abo?ut?|abuot|concern(?:s|ed|ing)?|deal(?:s|ing|t)?(?: only| mainly)? with|discuss(?:es"
     r"|ed|ing)?|focus(?:es|ed|ing)?|treats? of|tells? (?:us |me )?about|talk(?:s|ed|ing)?"
-    r"|cover(?:s|ed|ing)?|revolves?|centers?|centres?|relates?|refers?|on)\b",
+    r"|cover(?:s|ed|ing)?|has to do with|have to do with|revolves?|centers?|centres?|relates?"
+    r"|refers?|on)\b",
     FLAGS,
 )
 _REPORT = re.compile(
@@ -245,7 +197,8 @@ REPORTING = re.compile(
 _FINITE = re.compile(
     r"\b(?:wrote|written|born|said|won|became|led|made|gave|given|built|died|took|taken|came"
     r"|began|sang|sung|told|found|held"
-    r"|is|was|were|are|has|had|have|can|will|did|does|do)\b|\b\w{2,}(?:ed|es|[^su\W]s)\b",
+    r"|is|was|were|are|has|had|have|can|will|did|does|do)\b|\b(?!series\b|species\b)\w{2,}(?:ed"
+    r"|es|[^su\W]s)\b",
     FLAGS,
 )
 _NEGATED = re.compile(
@@ -253,13 +206,15 @@ _NEGATED = re.compile(
     r"|little)\b|n['’]t\b",
     FLAGS,
 )
+_MERELY_A = re.compile(r" (?:only|merely|just|simply) (?:an?|the) (?!one|thing)", FLAGS)
 _MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", FLAGS)
 
 
 def of_named(clause: str) -> Grade:
     """What a clause says of the documents that it names."""
     clause, is_praised = POSITIVE_NOT.subn(" ", clause)
-    clause = _SEEMING.sub("seems", clause.replace('""', " quoted "))
+    clause = _SEEMING.sub("seems", _HEDGED.sub("also ", clause))
+    clause = " ".join(clause.replace('""', " quoted ").split(" "))
     subject = _as_subject(clause)
     shown = _without_content(clause, subject)
     if _ELLIPSIS.search(clause):
@@ -293,11 +248,14 @@ def _without_content(clause: str, subject: re.Match[str] | None) -> str:
 
 
 _YES = re.compile(
-    rf"{END} ?[|:=–—-]+ ?(?:yes|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔|✅) ?(?:\||$)",
+    rf"{END}(?: ?[|:=–—-]+|,) ?(?:yes|high\b|✓|✔|✅)|\| ?(?:yes|useful|relevant|helpful|✓|✔"
+    rf"|✅) ?(?:\||$)",
     FLAGS,
 )
 _NO = re.compile(
-    rf"{END} ?[|:=–—-]+ ?(?:no|nope|nah|✗|✘|❌|✖)(?!\w)|\| ?(?:no|irrelevant|✗|✘|❌|✖) ?(?:\||$)",
+    rf"{END} ?[|:=–—-]+ ?(?:no|none|low|nope|nah|✗|✘|❌|✖)(?!\w)"
+    rf"|{END}, no(?=,)|{END}(?:,[^{BEGIN}]*,)? (?:\w+ )?(?:no|not)\W*$|\| ?(?:no|irrelevant|✗|✘"
+    rf"|❌|✖) ?(?:\||$)",
     FLAGS,
 )
 
@@ -311,8 +269,11 @@ def _by_mark(clause: str) -> Grade | None:
 
 _ATTRIBUTION = re.compile(
     rf"\W*(?:(?:well|and|but|as|while|first|second|because|since|also|so)\b,? ?)*(?:in|from"
-    rf"|according to|per|as per|based on|by|following|judging by|if we look at)"
-    rf" (?:both )?(?:the )?(?:\w+ )?(?:\"\" ?)?\(?{MARK}\)?(?:[,:]| |$)(?! ?(?:and|or)\b)",
+    rf"|acc?ording to|per|as per|based on|by|given|if we look at"
+    rf"|(?!regarding|concerning|turning|moving|\w*thing\b)\w+ing(?: (?:at|by|on|to|from"
+    rf"|together))?)"
+    rf" (?:both )?(?:the )?(?:\w+ )?(?:\"\" ?)?\(?{MARK}(?:(?:, | and |, and ){MARK})*\)?(?:[,:]"
+    rf"| |$)(?! ?(?:and|or)\b)",
     FLAGS,
 )
 _MISSING_THERE = re.compile(
@@ -323,7 +284,8 @@ _MISSING_THERE = re.compile(
     FLAGS,
 )
 _IN = re.compile(
-    rf"\b(?:in|from|see|by|both) (?:the )?\(?{BEGIN}|\b(?:says?|states?|notes?|writes?) {BEGIN}",
+    rf"\b(?:in|from|by|both) (?:the )?\(?{BEGIN}|\b(?:see|vide|cf\.?|look at) (?:also )?{BEGIN}"
+    rf"|\b(?:says?|states?|notes?|writes?) {BEGIN}",
     FLAGS,
 )
 
@@ -377,7 +339,7 @@ _DENIED_VERB = re.compile(
     r"|(?:cannot|never|not|hardly|neither|fails?|failed|lacks?|omits?)\b)",
     FLAGS,
 )
-_HAS = frozenset(["has", "have", "had", "contains", "contain", "provides", "provide"])
+_NOTHING = frozenset(["nothing", "none", "other", "another", "different"])
 _TO_OTHERS = re.compile(rf"^ (?:about |to |on |of )?{OTHER}", FLAGS)
 _ONLY = re.compile(
     r" (?:(?:only|merely|just)\b(?! (?:in|on|after|by|at|once|from)\b)"
@@ -385,7 +347,6 @@ _ONLY = re.compile(
     FLAGS,
 )
 _COLON = re.compile(rf"{END}(?: ?\([^()]*\))? ?[:=|—–-]")
-_DENIES = re.compile(r"\bnot\b", FLAGS)
 
 
 def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
@@ -393,31 +354,44 @@ def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
     adverbs, verb, rest = predicate["adverbs"].lower(), predicate["verb"].lower(), predicate["rest"]
     after = f"{adverbs}{verb}{rest}"
     lead = clause[: clause.index(BEGIN)]
-    if _DENIED_SUBJECT.search(lead) or _DENIED_VERB.match(after):
+    if _DENIED_SUBJECT.search(lead) or _DENIED_VERB.match(after) or verb in _NOTHING:
         return Grade.LACKING
     if _TOPIC_VERBS.match(after):
         if _AND_SAYS.search(rest):
             return Grade.REPORTED
-        is_lacking = LACKING.search(after) or _DENIES.search(after)
-        return Grade.LACKING if is_lacking else Grade.TOPIC
+        return Grade.LACKING if LACKING.search(after) else Grade.TOPIC
     is_colon = _COLON.match(predicate[0]) is not None
-    if verb in _BE and not (is_colon and adverbs):
+    if _BE.fullmatch(verb) and _MERELY_A.match(rest):
+        return Grade.LACKING
+    if _BE.fullmatch(verb) and not (is_colon and adverbs):
         return Grade.REPORTED if _AND_SAYS.search(rest) else None
     if _MERELY.search(adverbs) or _ONLY.match(rest):
         return Grade.LACKING
     if _TO_OTHERS.search(rest) or _SHORT_OF.search(rest):
         return Grade.LACKING
-    if verb in _NO_VERB and not (is_colon and _FINITE.search(after)):
+    if is_colon and not _FINITE.search(after) and not _FACT.search(after):
+        return None if IRRELEVANT.search(after) or USEFUL.search(after) else Grade.TOPIC
+    if _NO_VERB.fullmatch(verb) and not (is_colon and _FINITE.search(after)):
         return None
-    if is_colon and not _FINITE.search(after) and '"' not in clause and "quoted" not in clause:
-        return None
+    if _BACKGROUND.match(after) and not _AND_SAYS.search(rest):
+        return Grade.NAMED
     if USEFUL.search(after.split(" that ")[0]):
         return Grade.USEFUL
     return Grade.REPORTED
 
 
+_FACT = re.compile(r"\d|[\"→]|\bquoted\b|->")
+"""In what only names something, after a colon: it answers rather than tells what it is about."""
+_BACKGROUND = re.compile(
+    r"(?:\w+ly )?(?:gives?|offers?|contains?|provides?|has) (?:(?:some|the|an?|more|general"
+    r"|useful|brief) )*(?:history|background|biography|context|overview|introduction|summary)\b",
+    FLAGS,
+)
+"""Of the subject, on which the answer does not rest."""
 _AND_SAYS = re.compile(
-    r"\band (?:also |it )?(?:(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b"
+    r",? (?:stating|saying|noting|telling|explaining|mentioning|naming|confirming|adding|showing"
+    r"|giving)\b|^ (?:how|why|when|who|that)\b"
+    r"|\band (?:also |it )?(?:(?:says?|states?|notes?|tells?|names?|gives?|mentions?|adds?)\b"
     r"|[a-z]+s (?:that|he|she|it|they|him|her|how|who|when|where)\b)",
     FLAGS,
 )
@@ -430,8 +404,10 @@ _ELLIPSIS = re.compile(
 """An affirmative verb that stands for what was said before: "Document 2 is"."""
 
 _LIKEWISE = re.compile(
-    rf"\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do|does|did|has|have"
-    rf"|can|could|will|would)\b"
+    rf"\W*(?:and |but )?(?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or) {MARK})*,?"
+    rf" (?:(?:is|are|does|do|did|says?) )?(?:so )?(?:likewise|similarly|the same|too"
+    rf"|as well)\W*$|\W*(?:and |but )?(?:(?:so|nor|neither|as|likewise) (?:is|are|was|were|do"
+    rf"|does|did|has|have|can|could|will|would)\b"
     rf"|(?:the )?same (?:(?:goes|holds|applies|is true|can be said|with)\b)|ditto\b|likewise\b,?)"
     rf"(?: true)?(?: (?:for|of|to|about))?:? (?:the )?(?:both )?{MARK}(?:(?:,| and|, and|,? or"
     rf"|,? nor) {MARK})*\W*$",
@@ -445,7 +421,8 @@ def is_likewise(clause: str) -> bool:
 
 
 _SHORT_OF = re.compile(
-    r"\bbut (?:not|no|nothing|never)\b|\bwithout (?:\w+ )?(?:mention|provid|giv|stat|nam|answer"
+    r"\bin passing\b(?! that)|^ (?:\w+ ){0,4}?(?:open|out|unsaid|unanswered)\b|\bbut (?:not|no"
+    r"|nothing|never)\b|\bwithout (?:\w+ )?(?:mention|provid|giv|stat|nam|answer"
     r"|specif|say|tell|identif|address)"
     r"|\b(?:of|with|by|shar\w+|bear\w+) (?:only )?(?:the|a|an) (?:same"
     r"|similar) (?:\w+ )?(?:sur)?name\b|\bnamesake",
@@ -458,48 +435,14 @@ def is_topic(clause: str) -> bool:
     return of_named(clause) in (Grade.NAMED, Grade.TOPIC)
 
 
-# Documents that a clause sets apart from the others
-
-
-_EXCEPTION = re.compile(
-    rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to"
-    rf"|unlike|except(?: for)?|excluding|other than|apart from"
-    rf"|aside from|besides|over|in preference to|more than)(?: (?:from|on|in"
-    rf"|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
+_GAPPED = re.compile(
+    rf"\W*(?:and |but )?{MARK}(?: ?\([^()]{{0,100}}\))?,? (?:an?|the|with|to|of|on"
+    rf"|from)\b(?P<rest>.*)",
     FLAGS,
 )
 
 
-def exceptions(clause: str, is_against: bool) -> Iterator[tuple[list[int], Grade]]:
-    """Documents that a clause takes out: "unlike Document 3", "none except Document 2".
-
-    Args:
-        clause: with the marks of documents.
-        is_against: whether it speaks against the others.
-    """
-    for match in _EXCEPTION.finditer(clause):
-        is_other = match["cue"].lower().startswith(("except", "other", "apart", "aside", "besides"))
-        praised = is_other and is_against
-        yield numbers_in(match["marks"]), Grade.USEFUL if praised else Grade.LACKING
-    for match in _ASIDE.finditer(clause):
-        if grade := _of_aside(match["said"]):
-            yield numbers_in(match["mark"]), grade
-
-
-_ASIDE = re.compile(rf"(?P<mark>{MARK}) ?(?P<said>\([^(){BEGIN}]{{1,100}}\)|[✓✔✅✗✘❌✖])")
-_SAYS_NO = re.compile(r"\(?(?:no|nope|not|✗|✘|❌|✖)(?!\w)", FLAGS)
-_SAYS_YES = re.compile(r"\(?(?:yes|useful|relevant|helpful|✓|✔|✅)(?!\w)", FLAGS)
-
-
-def _of_aside(said: str) -> Grade | None:
-    """The verdict in brackets after a document: "Document 3 (irrelevant)"."""
-    if _SAYS_YES.match(said):
-        return Grade.USEFUL
-    if _SAYS_NO.match(said) or IRRELEVANT.search(said):
-        return Grade.IRRELEVANT
-    return Grade.LACKING if LACKING.search(said) else None
-
-
-def without_exceptions(clause: str) -> str:
-    kept = _ASIDE.sub(lambda m: m["mark"] if _of_aside(m["said"]) else m[0], clause)
-    return re.sub(r" +(?=,| )", "", _EXCEPTION.sub(" ", kept))
+def is_gapped(clause: str) -> bool:
+    """Whether its verb is the one of the clause before: "and Document 2 the author"."""
+    match = _GAPPED.match(clause)
+    return bool(match and not _FINITE.search(match["rest"]))

@@ -1,15 +1,17 @@
 """Rationales written by hand in the paper's style: documents used and dismissed, final answers."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.rationales import FOLDER, figures, rows_of
-from selfcorrect_rag.conclusions import final_answer, is_refusal
+from benchmarks.rationales import FOLDER, figures, judged, rows_of
+from selfcorrect_rag.conclusions import final_answer
 from selfcorrect_rag.rationales import read_documents
+from selfcorrect_rag.refusals import is_refusal
 
 TITLES = ["Eliot Park", "Middlemarch", "Middlemarch (TV series)", "George Eliot", "T. S. Eliot"]
 
@@ -119,6 +121,37 @@ not useful for answering this question. Based on the above information, the answ
         ("Rejected: Document 3 and Document 5. Sources: Document 2.", [2], [3, 5]),
         ("### Discarded\nDocument 3 is a series.\n### Answer\nEliot [2]", [2], [3]),
         ("According to Document #4 and Doc. 2, she did. Can be ignored: Document 1.", [4, 2], [1]),
+        # named after a colon, in a table, in a section, or asked of
+        ("Document 3 = a TV series.", [], [3]),
+        ("Document 5: an American poet. Document 2: written in 1871.", [2], [5]),
+        ("<useful>2, 4</useful><irrelevant>1, 3</irrelevant>", [2, 4], [1, 3]),
+        ("Yes: 2, 4. No: 1, 3, 5.", [2, 4], [1, 3, 5]),
+        ("1 - no, a park\n2 - yes, it names her", [2], [1]),
+        ("2, 4: relevant. 1, 3: irrelevant.", [2, 4], [1, 3]),
+        ("1) irrelevant\n2) useful", [2], [1]),
+        ("Documents 1 and 3? A park and a series, not what we want.", [], [1, 3]),
+        ("[2] names her; [3]–[5] do not.", [2], [3, 4, 5]),
+        # the verb stands in another clause, or behind another verb
+        ("Document 3 is about a series; Document 5, about a poet.", [], [3, 5]),
+        ("Document 2 names her, and Document 4 does too.", [2, 4], []),
+        ("Document 2 appears to indicate that she did.", [2], []),
+        ("Luckily Document 2 and Document 4 both name her.", [2, 4], []),
+        ("You might expect Document 3 to help, but it is about a series.", [], [3]),
+        ("Document 3 sounded right but turned out to be about a series.", [], [3]),
+        ("Document 3 is relevant to television but not to the question.", [], [3]),
+        ("Document 5 would be useful if we were asked about the poet.", [], [5]),
+        ("Document 2 is about the novel, but it mentions that she wrote it.", [2], []),
+        ("Looking at Documents 2 and 4, we see that she did.", [2, 4], []),
+        # what is said of all, of some or of no other
+        ("Only two texts bear on it. Document 2 and Document 4 name her.", [2, 4], [1, 3, 5]),
+        ("Document 2 names her; everything else is noise.", [2], [1, 3, 4, 5]),
+        ("With the exception of Document 2, none of the passages help.", [2], [1, 3, 4, 5]),
+        ("Documents 3 and 5 tell of others; none of them helps.", [], [3, 5]),
+        ("In contrast to Document 3, Document 2 names her.", [2], [3]),
+        # background is no answer, and no dismissal
+        ("Document 2 names her. Document 4 offers some background on her life.", [2], []),
+        # closing words are said of no document
+        ("Document 3 is a series. I hope this helps!", [], []),
     ],
 )  # fmt: skip
 def test_useful_documents_are_told_from_dismissed_ones(
@@ -190,6 +223,7 @@ def test_uses_however_the_document_is_named(said: str, named: str) -> None:
     assert (reading.useful, reading.dismissed) == ([2], [])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(USES + DISMISSALS), st.integers(1, 5)), max_size=6))
 def test_sentences_are_read_apart_and_a_use_never_outweighs_the_plain_dismissal(
     said: list[tuple[str, int]],
@@ -231,15 +265,17 @@ def test_long_rationales_are_read_to_their_end(unit: str) -> None:
 @pytest.mark.parametrize(
     ("file", "least"),
     [
-        ("rationales_development.jsonl", {"readings": 0.99, "documents": 0.99, "answers": 0.95}),
-        ("closed_answers_development.jsonl", {"closed_answers": 0.98}),
+        ("rationales_development.jsonl", {"readings": 111, "documents": 478, "answers": 106}),
+        ("rationales_first_set_aside.jsonl", {"readings": 98, "documents": 454, "answers": 102}),
+        ("closed_answers_development.jsonl", {"closed_answers": 72}),
+        ("closed_answers_first_set_aside.jsonl", {"closed_answers": 71}),
     ],
 )
-def test_the_development_half_is_read_as_it_was(file: str, least: dict[str, float]) -> None:
-    measured = figures(rows_of(FOLDER / file))
-    assert {
-        name: measured[name]["share"] >= share for name, share in least.items()
-    } == dict.fromkeys(least, True)
+def test_no_fewer_rows_are_read_right_than_before(file: str, least: dict[str, int]) -> None:
+    right = Counter(
+        name for row in rows_of(FOLDER / file) for name, is_right, _ in judged(row) if is_right
+    )
+    assert {name: min(right[name], count) for name, count in least.items()} == least
 
 
 def test_a_share_comes_with_the_borders_of_its_wilson_interval(tmp_path: Path) -> None:
@@ -306,6 +342,20 @@ def test_a_share_comes_with_the_borders_of_its_wilson_interval(tmp_path: Path) -
         ("Answer:", ""),
         ("Answer: Paris, because Document 2 says so.", "Paris"),
         ("The answer is Paris (Document [2]).", "Paris"),
+        ("The answer, then, is Paris.", "Paris"),
+        ("The answer must therefore be Paris.", "Paris"),
+        ("The answer isn't Lyon; it's Paris.", "Paris"),
+        ("The answer is Paris because Document 2 says so.", "Paris"),
+        ("I first thought the answer was Lyon, but it is Paris.", "Paris"),
+        ('{"answer": "Paris"}', "Paris"),
+        ("ANSWER Paris", "Paris"),
+        ("The documents don't say, but I know that it was Paris.", "Paris"),
+        ("Nothing here tells us, so I rely on what I remember: Paris.", "Paris"),
+        ("Going by Document 2, it is Paris.", "Paris"),
+        ("Paris is the largest city there (Document 2). Document 1 is a park.", "Paris"),
+        ("it is paris (doc 2). 3 and 5 didn't help. paris", "paris"),
+        ("Hi,\n\nIt's Paris, as Documents 1 and 2 have it.\n\nCheers,\nTom", "Paris"),
+        ("Paris. Document 1 is a park. Those two don't matter.", "Paris"),
     ],
 )  # fmt: skip
 def test_final_answers(rationale: str, answer: str) -> None:
@@ -322,10 +372,13 @@ def test_final_answers(rationale: str, answer: str) -> None:
         ("The documents do not contain this information. I don't know.", "I don't know."),
         ("Document 1: not relevant.\n\nAnswer: insufficient information.",
          "insufficient information."),
+        ("None of this fits. The answer can't be determined.", "The answer can't be determined."),
+        ("Document 1 is a park. I would only be guessing.", "I would only be guessing."),
+        ("no idea, none of these say", "no idea, none of these say"),
         ("The documents do not say, so the answer cannot be determined.",
          "The documents do not say, so the answer cannot be determined."),
     ],
 )  # fmt: skip
 def test_where_nothing_answers_the_answer_says_so(rationale: str, answer: str) -> None:
     assert final_answer(rationale) == answer
-    assert is_refusal(answer) or "documents says" in answer
+    assert is_refusal(answer)

@@ -24,9 +24,10 @@ def read_rationale() -> Node[InstructRAGState]:
     def run(state: InstructRAGState) -> Update:
         written, numbering = state["written"], state["numbering"]
         shown = [state["passages"][i] for i in numbering]
-        reading = read_documents(written, [str(d.metadata.get("title") or "") for d in shown])
+        titles = [str(d.metadata.get("title") or "") for d in shown]
+        reading = read_documents(written, titles)
         is_baseline = state["mode"] in BASELINES
-        answer = (written if is_baseline else final_answer(written)) or NO_ANSWER
+        answer = (written if is_baseline else final_answer(written, titles)) or NO_ANSWER
         cited = [] if is_refusal(answer) else reading.useful
         citations = [citation(n, numbering[n - 1], shown[n - 1], [0]) for n in cited]
         emit(Answered(event="answered", answer=answer, citations=len(citations)))
