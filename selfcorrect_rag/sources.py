@@ -44,9 +44,10 @@ def shown_source(source: object) -> str:
     at alone.
     """
     given = str(source or "").strip(" ")
-    if len(given) > LONGEST_SOURCE or not given.isprintable():
+    if not given.isprintable():
         return ""
-    return ", ".join(part for part in given.split(", ") if _is_web(part) or _is_file(part))
+    parts = (part for part in given.split(", ") if len(part) <= LONGEST_SOURCE)
+    return ", ".join(part for part in parts if _is_web(part) or _is_file(part))
 
 
 def web_address(source: str) -> str:

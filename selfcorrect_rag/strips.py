@@ -49,15 +49,18 @@ def _windows(words: list[str]) -> list[str]:
 
 def _joined(found: Sequence[str]) -> list[str]:
     """Sentences, with the very short ones put to the one before (or after, at the beginning)."""
-    joined: list[str] = []
+    groups: list[list[str]] = []
+    words = 0  # of the last group
     for sentence in found:
-        short = len(sentence.split()) <= SHORTEST_SENTENCE
-        opening = len(joined) == 1 and len(joined[0].split()) <= SHORTEST_SENTENCE
-        if joined and (short or opening):
-            joined[-1] = f"{joined[-1]} {sentence}"
+        count = len(sentence.split())
+        is_opening = len(groups) == 1 and words <= SHORTEST_SENTENCE
+        if groups and (count <= SHORTEST_SENTENCE or is_opening):
+            groups[-1].append(sentence)
+            words += count
         else:
-            joined.append(sentence)
-    return joined
+            groups.append([sentence])
+            words = count
+    return [" ".join(group) for group in groups]
 
 
 def _grouped(found: Sequence[str]) -> list[str]:

@@ -396,7 +396,7 @@ def test_candidates_that_name_no_option_are_left_out_of_the_sum_and_counted() ->
     result, _ = ask(write, A, B, document("C"), options=["yes", "no"])
     assert result["options"] == {"yes": pytest.approx(2.0)}
     assert result["notes"] == [
-        "1 of 3 candidates name none of the options: they do not count",
+        "1 of 3 candidates give no one option: they do not count",
     ]
 
 

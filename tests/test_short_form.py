@@ -152,6 +152,10 @@ def test_a_later_isrel_is_of_a_passage_that_the_model_made_up() -> None:
     assert candidate["isrel"] is None
     assert "ISREL" not in candidate["judgements"]
     assert candidate["issup"] == pytest.approx(1.0)
+    constrained: Any = {"form": "short", "hard_constraints": ["[Relevant]"]}
+    kept = graph.invoke({"question": "Who?"}, context=constrained)
+    assert kept["candidates"][0]["dropped"] is None
+    assert kept["constraints_met"]
 
 
 def test_a_chat_model_criticises_its_whole_answers() -> None:

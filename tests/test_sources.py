@@ -193,3 +193,9 @@ def test_a_source_that_is_one_is_shown(source: str) -> None:
         page = Page(render_run(result))
         assert source in page.text
         assert (source in page.links) == bool(web_address(source))
+
+
+def test_each_of_several_sources_is_held_to_the_bound_alone() -> None:
+    addresses = [f"https://a.org/{'x' * 270}{i}" for i in range(10)]
+    assert shown_source(", ".join(addresses)) == ", ".join(addresses)
+    assert shown_source(f"{addresses[0]}, https://a.org/{'x' * 2_000}") == addresses[0]

@@ -73,7 +73,8 @@ def _open(
     if not any(beam["next"] for beam in beams):
         return {**update, "beams": beams}
     if limit := limit_met(state, settings, llm.most_calls(1), settings.segment_tokens):
-        what = f"the answer ends after segment {state['depth'] + 1}"
+        ends = f"the answer ends after segment {state['depth'] + 1}"
+        what = ends if beams[0]["next"] else "no further segment was tried"
         update |= stopped({**state, **update}, settings, limit, what)
         beams = _best_first({**beam, "next": None} for beam in beams)
     return {**update, "beams": beams}
@@ -160,7 +161,7 @@ def _closed(state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candid
     beam = {**_extended(state["beams"][best["beam"]], best), "next": None, "score": ranked[winner]}
     update = {"beams": [beam], "options": ranked}
     if unread := len(allowed) - sum(map(len, backing.values())):
-        note = f"{unread} of {len(allowed)} candidates name none of the options: they do not count"
+        note = f"{unread} of {len(allowed)} candidates give no one option: they do not count"
         update["notes"] = [*state["notes"], note]
     return update
 

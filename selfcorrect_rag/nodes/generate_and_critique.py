@@ -201,7 +201,7 @@ def _candidate(
         path_score=path_score(path, settings.weights, settings.path_rule),
         next=going_on,
         finish_reason=segment["finish_reason"],
-        dropped=_dropped(segment, settings),
+        dropped=_dropped(segment, reflections, settings),
         chosen=False,
     )
 
@@ -246,14 +246,16 @@ def _judgements(reflections: Sequence[Reflection]) -> dict[str, dict[str, float]
     return first
 
 
-def _dropped(segment: Segment, settings: SelfRAGSettings) -> str | None:
+def _dropped(
+    segment: Segment, reflections: Sequence[Reflection], settings: SelfRAGSettings
+) -> str | None:
     """Hard constraints (section 3.3) look at the tokens that the model chose, not at scores."""
     if segment["finish_reason"] == "pruned":
         return "pruned by ISREL"
-    given = [*segment["reflections"], *([segment["next"]] if segment["next"] else [])]
+    given = [*reflections, *([segment["next"]] if segment["next"] else [])]
     if not (segment["logprob"] or 0.0) < math.inf or not all(map(is_readable, given)):  # or NaN
         return UNREADABLE
-    broken = [r["token"] for r in segment["reflections"] if r["token"] in settings.hard_constraints]
+    broken = [r["token"] for r in reflections if r["token"] in settings.hard_constraints]
     if broken:
         return f"hard constraint {broken[0]}"
     return None if segment["text"] else NO_TEXT

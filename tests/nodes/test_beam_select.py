@@ -281,6 +281,19 @@ def test_beams_end_as_they_are_where_no_segment_more_is_allowed(
     assert ran.events == [{"event": "stopped", "limit": limit, "note": note}, event]
 
 
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [(2.5, "no further segment was tried"), (2.0, "the answer ends after segment 1")],
+)
+def test_a_limit_ends_the_answer_only_where_it_is_the_one_given(done: float, said: str) -> None:
+    two = [
+        candidate("Done.", path_score=done),
+        candidate("Going on.", passage=1, next="retrieve", path_score=2.25),
+    ]
+    ran = select([START], two, max_model_calls=3, state={"costs": costs(3, 40)})
+    assert ran.update["notes"][-1] == f"max_model_calls is 3: {said}"
+
+
 def test_a_finished_answer_needs_no_further_call() -> None:
     ran = select([START], [candidate("Done.")], max_model_calls=1, state={"costs": costs(1)})
     assert ran.update == {"beams": [beam(candidate("Done."), next=None)], "depth": 1}
@@ -329,7 +342,7 @@ def test_what_names_no_option_is_counted_and_what_is_dropped_is_not() -> None:
     assert ran.update["options"] == {"yes": 6.0}
     assert ran.update["notes"] == [
         "before",
-        "2 of 4 candidates name none of the options: they do not count",
+        "2 of 4 candidates give no one option: they do not count",
     ]
 
 
