@@ -523,6 +523,21 @@ def test_what_are_no_settings(graph: str, form: Any, given: Any) -> None:
     _both_ways(graph, form, given, f"give {PARTS[graph][1].__name__}")
 
 
+@pytest.mark.parametrize("graph", PARTS)
+@both_forms
+def test_knobs_are_read_of_the_context_alone(graph: str, form: Any) -> None:
+    """As docs/parts.md says."""
+    built = build(graph)
+    plain = timeless(form(built))
+    for configurable in ({"passages": 0}, {"approve_search": True}):
+        assert timeless(form(built, config={"configurable": configurable})) == plain
+    for empty in ([], "", 0):
+        assert timeless(form(built, context=empty)) == plain
+    with pytest.raises(TypeError, match="keywords must be strings"):
+        form(built, context={1: 2})
+    refused(BadSettings, "1: ", lambda: build(graph, {1: 2}))
+
+
 FOREIGN_KNOBS = [
     (graph, other, knob)
     for graph, other in itertools.permutations(PARTS, 2)
