@@ -13,7 +13,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from selfcorrect_rag import CRAGSettings, SelfCRAGSettings, as_tool, create_crag, create_self_crag
-from selfcorrect_rag.approval import NEGATIONS, STOPS, VERDICTS, approved, asked_for
+from selfcorrect_rag.approval import (
+    CARRIERS,
+    CONSENTS,
+    REFUSALS,
+    VERDICTS,
+    approved,
+    asked_for,
+)
 from selfcorrect_rag.errors import NoCheckpointer
 from tests.agents.scripted import asking, reflecting, tool_messages
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesWebSearch, WordEvaluator, document
@@ -44,7 +51,7 @@ def documented() -> list[tuple[Any, str | None]]:
     ]
 
 
-CONSENTS = [
+SAY_YES: list[Any] = [
     True,
     "yes",
     "Yes.",
@@ -57,18 +64,31 @@ CONSENTS = [
     "Approved.",
     "yes please",
 ]
-CONSENTS += ["go ahead", "of course", "true", "ja", {"approve": True}, {"approve": "yes"}]
-CONSENTS += [{"action": "approve"}, {"decisions": [{"type": "approve"}]}, {"type": "accept"}]
-CONSENTS += [[{"type": "accept", "args": None}], {"approve": True, "query": ""}]
-REFUSALS = [False, None, "", "  \n", "no", "No.", "NO!", "nope", "n", "cancel", "Cancel it", "stop"]
-REFUSALS += [
+SAY_YES += ["go ahead", "of course", "true", "ja", {"approve": True}, {"approve": "yes"}]
+SAY_YES += [{"action": "approve"}, {"decisions": [{"type": "approve"}]}, {"type": "accept"}]
+SAY_YES += [[{"type": "accept", "args": None}], {"approve": True, "query": ""}]
+SAY_NO: list[Any] = [
+    False,
+    None,
+    "",
+    "  \n",
+    "no",
+    "No.",
+    "NO!",
+    "nope",
+    "n",
+    "cancel",
+    "Cancel it",
+    "stop",
+]
+SAY_NO += [
     "no thanks, don't",
     "please don’t",
     "thanks, but no",
     "I'd rather not",
     "do not search",
 ]
-REFUSALS += [
+SAY_NO += [
     "not now",
     "never",
     "Reject",
@@ -79,8 +99,8 @@ REFUSALS += [
     "non, merci",
     "不要搜索",
 ]
-REFUSALS += ["absolutely not", "under no circumstances may this leave my machine", "can't"]
-REFUSALS += [
+SAY_NO += ["absolutely not", "under no circumstances may this leave my machine", "can't"]
+SAY_NO += [
     "yes, but only about Emma",
     "yes no",
     "yes?",
@@ -91,24 +111,73 @@ REFUSALS += [
     "please",
     "x" * 201,
 ]
-REFUSALS += [0, 1, 1.0, [], ["yes", "no"], {}, {"approve": False}, {"approve": None}]
-REFUSALS += [{"approve": False, "query": "Jane Austen"}, {"approve": "Jane Austen"}]
-REFUSALS += [{"action": "reject"}, {"type": "ignore", "args": None}, {"query": ""}, {"query": "no"}]
-REFUSALS += [
+SAY_NO += [0, 1, 1.0, [], ["yes", "no"], {}, {"approve": False}, {"approve": None}]
+SAY_NO += [{"approve": False, "query": "Jane Austen"}, {"approve": "Jane Austen"}]
+SAY_NO += [{"action": "reject"}, {"type": "ignore", "args": None}, {"query": ""}, {"query": "no"}]
+SAY_NO += [
     {"query": 3},
     {"query": None},
     {"feedback": "fine"},
     {"action": QUERY},
     {"type": "edit"},
 ]
-REFUSALS += [
+SAY_NO += [
     {"decisions": [{"type": "reject", "message": "no"}]},
     [{"type": "response", "args": "no"}],
 ]
-REFUSALS += [{"decisions": [{"type": "approve"}, {"type": "reject"}]}, {"decisions": []}]
+SAY_NO += [{"decisions": [{"type": "approve"}, {"type": "reject"}]}, {"decisions": []}]
+SAY_NO += [
+    "don´t",
+    "don`t search",
+    "do_not_search",
+    "no_thanks",
+    "ｎｏ",
+    "ｎｏ ｔｈａｎｋｓ",
+    "nooo thanks",
+]
+SAY_NO += ["I want to cancel", "I'd like to cancel", "please do cancel", "can we stop", "forget it"]
+SAY_NO += ["negative", "pass", "nevermind", "disagree", "maybe later", "give me a second"]
+SAY_NO += [
+    "لا",
+    "לא שכרה",
+    "hayır teşekkürler",
+    "όχι ευχαριστώ",
+    "नहीं चाहिए",
+    "검색하지 마세요",
+    "ei kiitos",
+]
+SAY_NO += ["why?", "what is this?", "who is Jane Austen?", "what is this", "who are you"]
+SAY_NO += [
+    "search ❌",
+    "👎 ok",
+    "yes 🙅",
+    "is that ok",
+    "you agree",
+    "do you approve",
+    "do it",
+    "good",
+]
+SAY_NO += [
+    "sounds good",
+    "it's ok",
+    "Emma",
+    "Jane Austen 👎",
+    {"query": "do not"},
+    {"query": "don´t"},
+]
+SAY_NO += [{"query": "please do not search"}, {"approve": True, "query": "stop it"}]
+SAY_NO += [{"approve": True, "reject": True}, {"approve": True, "message": "no, wait"}]
+SAY_NO += [{"decisions": [{"type": "approve"}], "approve": False}, {"args": {"query": "Emma"}}]
+SAY_NO += [{"type": "edit", "args": {"query": "Emma", "search": False}}, {"choice": "query"}]
+SAY_NO += [{"type": "edit", "query": "Emma", "args": {"query": "Ulysses"}}]
+SAY_YES += ["yes, thank you", "ＹＥＳ", "yesss", {"choice": "yes"}]
 OTHERS: list[tuple[Any, str]] = [
     ("Jane Austen novels", "Jane Austen novels"),
     (" Emma, author ", "Emma, author"),
+    ("Émile Zola: novels & plays", "Émile Zola: novels & plays"),
+    ({"query": "The Who"}, "The Who"),
+    ({"query": "Never Let Me Go"}, "Never Let Me Go"),
+    ({"choice": "query", "query": "Emma"}, "Emma"),
     ({"query": "No Country for Old Men"}, "No Country for Old Men"),
     ({"approve": True, "query": "Emma"}, "Emma"),
     (
@@ -127,8 +196,8 @@ OTHERS: list[tuple[Any, str]] = [
 ]
 REPLIES: list[tuple[Any, str | None]] = [
     *documented(),
-    *((reply, QUERY) for reply in CONSENTS),
-    *((reply, None) for reply in REFUSALS),
+    *((reply, QUERY) for reply in SAY_YES),
+    *((reply, None) for reply in SAY_NO),
     *OTHERS,
 ]
 
@@ -141,16 +210,39 @@ def test_a_reply_means_what_it_says(reply: Any, query: str | None) -> None:
 WORDS = st.text("abcdefghij ,.?!’'", max_size=30)
 
 
-@given(before=WORDS, after=WORDS, word=st.sampled_from([*sorted(NEGATIONS), "don't", "isn’t"]))
+APOSTROPHES = st.sampled_from("'’‘´`ʼ＇")
+
+
+@given(before=WORDS, after=WORDS, word=st.sampled_from([*sorted(REFUSALS), "do_not", "isn't"]))
 def test_a_word_of_refusal_anywhere_refuses(before: str, after: str, word: str) -> None:
     for said in (f"{before} {word} {after}", f"{before}, {word.upper()}. {after}"):
         assert approved(said, QUERY) is None
         assert approved([{"type": "response", "args": said}], QUERY) is None
 
 
-@given(after=WORDS, word=st.sampled_from(sorted(STOPS)), polite=st.sampled_from(["", "Please, "]))
-def test_a_text_that_begins_with_a_stop_refuses(after: str, word: str, polite: str) -> None:
-    assert approved(f"{polite}{word} {after}", QUERY) is None
+@given(mark=APOSTROPHES, verb=st.sampled_from(["do", "wo", "should", "ai"]))
+def test_every_apostrophe_negates(mark: str, verb: str) -> None:
+    for said in (f"please {verb}n{mark}t search the web", f"Jane Austen, {verb}n{mark}t"):
+        assert approved(said, QUERY) is None
+    assert approved({"query": f"please {verb}n{mark}t"}, QUERY) is None
+
+
+@given(reply=st.text(max_size=30), mark=st.characters(exclude_categories=["L", "Z", "Cc"]))
+def test_what_is_no_plain_text_is_no_consent(reply: str, mark: str) -> None:
+    """Such as an emoji, which may deny what the words say."""
+    if not mark.isascii():
+        for said in (f"yes {mark}", f"{mark} ok", f"{reply} {mark} yes"):
+            assert approved(said, QUERY) is None, said
+
+
+@given(text=st.text("abcdeéß 019.,-?أлか❌", max_size=40), word=st.sampled_from(sorted(CONSENTS)))
+def test_a_bare_text_is_a_query_only_where_it_can_be_nothing_else(text: str, word: str) -> None:
+    query = approved(text, QUERY)
+    if query is not None:
+        assert query == text.strip()
+        assert len(query.split()) > 1 or re.search(r"\w\W+\w", query)
+        assert not set("?أлか❌") & set(query)
+    assert approved(f"{word} {text} x", QUERY) is None, "half a consent"
 
 
 JSON = st.recursive(
@@ -164,6 +256,24 @@ JSON = st.recursive(
 def test_a_verdict_of_no_stands_whatever_is_beside_it(rest: dict[str, Any], key: str) -> None:
     for no in (False, "no", "reject", "", None, 0):
         assert approved({**rest, key: no, "query": "Jane Austen"}, QUERY) is None
+
+
+@given(key=st.text(max_size=8) | st.integers(), value=JSON, verdict=st.sampled_from(VERDICTS))
+def test_a_key_that_is_not_known_may_say_no(key: Any, value: Any, verdict: str) -> None:
+    if key in {*VERDICTS, *CARRIERS, "decisions"}:
+        return
+    for reply in ({"query": "Emma"}, {verdict: True}, {verdict: True, "query": "Emma"}):
+        assert approved({**reply, key: value}, QUERY) is None
+        assert approved({"decisions": [reply], key: value}, QUERY) is None
+        call = {"name": "search", "args": {"query": "Emma", key: value}}
+        assert approved({"type": "edit", "edited_action": call}, QUERY) is None
+
+
+def test_the_value_of_the_pause_is_no_reply() -> None:
+    value = asked_for(QUERY, "pages")
+    for choice in ("yes", "no", "query", False, True):
+        assert approved({**value, "choice": choice}, QUERY) is None
+    assert approved(value, QUERY) is None
 
 
 def texts_in(reply: Any) -> set[str]:
@@ -268,6 +378,21 @@ async def test_a_query_leaves_only_with_consent_where_it_is_asked_for(
     assert (result["web_failure"] == "the search was not approved") is (query is None)
     assert result["web_query"] == query or query is None
     assert result["answer"]
+
+
+@EVERY
+@WAYS
+async def test_the_docs_table_is_true_of_runs(name: str, asynchronous: bool) -> None:
+    build, kind = GRAPHS[name]
+    for reply, query in [*documented(), (None, None)]:
+        web = PagesWebSearch()
+        graph = build(web, settings=kind(**APPROVE), checkpointer=InMemorySaver())
+        (pause,) = (await run(graph, asynchronous, ASKED, THREAD))["__interrupt__"]
+        await run(graph, asynchronous, Command(resume={}), THREAD)
+        said = {pause.id: None} if reply is None else reply
+        result = await run(graph, asynchronous, Command(resume=said), THREAD)
+        assert "__interrupt__" not in result
+        assert queries(web) == ([] if query is None else [query]), reply
 
 
 @EVERY

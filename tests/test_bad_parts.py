@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from langchain_core.documents import Document
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.agents import GroundingMiddleware, as_tool
@@ -25,6 +25,7 @@ from selfcorrect_rag.errors import (
     EvaluationFailed,
     NoDocument,
     NotARetriever,
+    RetrievalFailed,
     SelfCorrectError,
 )
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
@@ -185,7 +186,26 @@ def _async_shapes() -> Mapping[str, Callable[[Any], Any]]:
 
         return found
 
+    class Coroutine:
+        def __init__(self, given: Any) -> None:
+            self.given = given
+
+        async def __call__(self, query: str) -> Any:
+            return self.given
+
+    class Generator(Coroutine):
+        async def __call__(self, query: str) -> Any:
+            for one in self.given:
+                yield one
+
     return {
+        "object": Coroutine,
+        "generator object": Generator,
+        "async generator runnable": lambda given: RunnableLambda(generator(given)),
+        "retried": lambda given: RunnableLambda(function(given)).with_retry(
+            wait_exponential_jitter=False
+        ),
+        "chain": lambda given: RunnableLambda(str) | RunnableLambda(function(given)),
         "async function": function,
         "async runnable": lambda given: RunnableLambda(function(given)),
         "coroutine": lambda given: lambda query: find(given),
@@ -194,6 +214,7 @@ def _async_shapes() -> Mapping[str, Callable[[Any], Any]]:
 
 
 ASYNC_SHAPES = _async_shapes()
+AS_FUNCTIONS = [shape for shape, made in ASYNC_SHAPES.items() if not isinstance(made([]), Runnable)]
 AS_WEB: Mapping[str, Callable[[Any], WebSearch]] = {"own": Pages, "retriever": RetrieverWebSearch}
 
 
@@ -251,7 +272,12 @@ def test_what_a_retriever_gives_that_can_be_read(graph: str, form: Any, given: A
 @both_forms
 @graphs_with("retriever")
 def test_a_generator_function_gives_all_that_it_yields(graph: str, form: Any) -> None:
-    assert form(build(graph, retriever=_yielding))["passages"] == [DOCUMENT, PAGE]
+    class Yielding:
+        def __call__(self, query: str) -> Iterator[Document]:
+            yield from _yielding(query)
+
+    for retriever in (_yielding, Yielding(), RunnableLambda(_yielding), RunnableLambda(Yielding())):
+        assert form(build(graph, retriever=retriever))["passages"] == [DOCUMENT, PAGE]
 
 
 @graphs_with("retriever")
@@ -289,13 +315,44 @@ def test_an_async_retriever_is_for_async_runs(graph: str, shape: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "shape"),
-    [(kind, shape) for kind in AS_WEB for shape in ASYNC_SHAPES if shape != "async runnable"],
+    [(kind, shape) for kind in AS_WEB for shape in AS_FUNCTIONS],
 )
 @graphs_with("web_search")
 def test_an_async_web_search_is_for_async_runs(graph: str, kind: str, shape: str) -> None:
     built = build(graph, web_search=AS_WEB[kind](ASYNC_SHAPES[shape]([PAGE])))
     assert ainvoke(built)["web_results"][0].page_content == PAGE.page_content
     refused(NoDocument, "is async: run the graph with ainvoke", lambda: invoke(built))
+
+
+@both_forms
+def test_a_runnable_with_both_forms_keeps_them(form: Any) -> None:
+    async def theirs(query: str) -> Any:
+        yield PAGE
+
+    retriever: Any = RunnableLambda(_yielding, afunc=theirs)
+    expected = [DOCUMENT, PAGE] if form is invoke else [PAGE]
+    assert form(build("crag", retriever=retriever))["passages"] == expected
+
+
+@both_forms
+def test_a_generator_function_in_a_chain_is_refused(form: Any) -> None:
+    chain: Any = RunnableLambda(str) | RunnableLambda(_yielding)
+    for retriever in (chain, RunnableLambda(_yielding).with_retry()):
+        built = build("crag", retriever=retriever)
+        refused(NoDocument, "the retriever gave a Document", lambda b=built: form(b))
+
+
+@graphs_with("retriever")
+def test_another_type_error_is_the_retrievers(graph: str) -> None:
+    def find(query: str) -> list[Document]:
+        raise TypeError("no such filter")
+
+    built = build(graph, retriever=find)
+    if graph == "self_rag":
+        with pytest.raises(RetrievalFailed, match="TypeError: no such filter"):
+            invoke(built)
+    else:
+        assert "no such filter" in " ".join(invoke(built)["notes"])
 
 
 @both_forms
@@ -464,6 +521,21 @@ def test_settings_of_another_graph(graph: str, other: str, form: Any) -> None:
 @both_forms
 def test_what_are_no_settings(graph: str, form: Any, given: Any) -> None:
     _both_ways(graph, form, given, f"give {PARTS[graph][1].__name__}")
+
+
+@pytest.mark.parametrize("graph", PARTS)
+@both_forms
+def test_knobs_are_read_of_the_context_alone(graph: str, form: Any) -> None:
+    """As docs/parts.md says."""
+    built = build(graph)
+    plain = timeless(form(built))
+    for configurable in ({"passages": 0}, {"approve_search": True}):
+        assert timeless(form(built, config={"configurable": configurable})) == plain
+    for empty in ([], "", 0):
+        assert timeless(form(built, context=empty)) == plain
+    with pytest.raises(TypeError, match="keywords must be strings"):
+        form(built, context={1: 2})
+    refused(BadSettings, "1: ", lambda: build(graph, {1: 2}))
 
 
 FOREIGN_KNOBS = [

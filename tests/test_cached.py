@@ -117,6 +117,35 @@ def test_other_passages_are_judged_anew() -> None:
     assert len(llm.calls) == 3  # the decision is the same, the candidates are not
 
 
+KEYS = [{1: "a", "b": 2}, {("a",): 1}, {None: 1, "a": 2}, {"d": [{2: 1, "x": {3.5: {1, 2}}}]}]
+
+
+@pytest.mark.parametrize("metadata", KEYS, ids=str)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_metadata_of_every_kind_tells_passages_apart(metadata: Any, asynchronous: bool) -> None:
+    found: list[Any] = []
+    evaluator = WordEvaluator()
+    graph = create_crag(
+        CountingChatModel(),
+        lambda query: [Document("Gold", metadata=found[-1])],
+        evaluator,
+        PagesWebSearch(),
+        cache=InMemoryCache(),
+    )
+
+    def calls(given: Any) -> int:
+        found.append(given)
+        before = len(evaluator.calls)
+        asyncio.run(graph.ainvoke(QUESTION)) if asynchronous else graph.invoke(QUESTION)
+        return len(evaluator.calls) - before
+
+    assert calls(metadata) > 0
+    assert calls(dict(reversed(metadata.items()))) == 0
+    assert calls({**metadata, "d": [{2: 1, "x": 0}]}) > 0
+    assert calls({repr(key): value for key, value in metadata.items()}) > 0
+    assert calls({**metadata, "more": list(metadata.values())}) > 0
+
+
 def test_self_crag_scores_nothing_twice() -> None:
     llm, evaluator, web = ScriptedReflectionLLM(write=write), WordEvaluator(), PagesWebSearch()
     vague = [document("Vague")]

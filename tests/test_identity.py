@@ -48,6 +48,15 @@ def evaluator(change: float = 0.0, **options: Any) -> T5Evaluator:
     return T5Evaluator.from_model(model, t5_tokenizer(), **options)
 
 
+class Slotted:
+    """A function that nothing can refer to weakly."""
+
+    __slots__ = ()
+
+    def __call__(self, messages: Any) -> str:
+        return "yes"
+
+
 def ask(messages: Any) -> str:
     return "yes"
 
@@ -100,6 +109,7 @@ UNTOLD: Mapping[str, Callable[[], Any]] = {
     "prompted": lambda: PromptedReflectionLLM(saying("yes")),
     "evaluator": WordEvaluator,
     "chat evaluator": lambda: ChatEvaluator(saying("yes")),
+    "object without weak references": lambda: RunnableLambda(Slotted()),
 }
 """Those that do not."""
 

@@ -145,7 +145,7 @@ def _approval(paused: dict[str, Any]) -> str:
     screen = console()
     say(screen, f"Search {paused['source']} for: {paused['query']}")
     try:
-        return clean(screen.input("yes, no, or another query: "))
+        return clean(screen.input("yes, no, or another query of two or more words: "))
     except EOFError:
         return "no"
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.search import (
     IndexReport,
@@ -80,7 +81,19 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="drop the passages of files under PATH that no longer exist",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(check=_check_numbers, run=run)
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    """Refuse sizes before an index is made for them."""
+    words, overlap = args.chunk_words, args.chunk_overlap
+    if not 0 <= overlap < words:
+        raise BadKnob(
+            f"--chunk-words {words} with --chunk-overlap {overlap}: give an overlap of 0 or more "
+            "words, and passages of more words than that"
+        )
+    if args.max_mib < 1:
+        raise BadKnob(f"--max-mib {args.max_mib}: give 1 or more")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,6 +24,8 @@ SAMPLE = 1024
 """Numbers read of each weight. Training changes them all, so that a few tell models apart."""
 
 _objects: dict[int, str] = {}
+_held: list[object] = []
+"""Objects that cannot tell when they are gone, as with ``__slots__``: so that ids stay theirs."""
 _lock = threading.Lock()
 
 
@@ -73,7 +75,10 @@ def identity_of_object(thing: object) -> str:
     """Of an object for as long as it lives; no other has ever had it, nor will."""
     with _lock:
         if id(thing) not in _objects:
-            weakref.finalize(thing, _objects.pop, id(thing), None).atexit = False
+            try:
+                weakref.finalize(thing, _objects.pop, id(thing), None).atexit = False
+            except TypeError:
+                _held.append(thing)
             _objects[id(thing)] = f"{_name(type(thing))} {uuid.uuid4().hex}"
         return _objects[id(thing)]
 

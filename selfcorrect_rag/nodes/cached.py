@@ -129,5 +129,13 @@ def _read_with(model: object) -> tuple[object, dict[str, Any]]:
 
 def _plain(value: object) -> Any:
     if isinstance(value, Document):
-        return [value.id, value.page_content, value.metadata]
+        return [value.id, value.page_content, _keyed(value.metadata)]
     return repr(value)
+
+
+def _keyed(value: object) -> object:
+    """Metadata with keys of every kind, which JSON can neither hold nor sort."""
+    if isinstance(value, Mapping):
+        items = [[repr(key), _keyed(inner)] for key, inner in value.items()]
+        return {"items": sorted(items, key=lambda item: str(item[0]))}
+    return [_keyed(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from langchain_core.documents import Document
@@ -10,6 +11,9 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from selfcorrect_rag.documents import aas_documents, as_documents, needs_async
 from selfcorrect_rag.errors import NotARetriever
+
+ASYNC_ALONE = "Cannot invoke a coroutine function"
+"""How LangChain begins its TypeError at a sync call of what is async, be it wrapped."""
 
 Retriever = Runnable[str, list[Document]] | Callable[[str], Any]
 """A LangChain retriever, or a function from a query to documents. It may be async, then for async
@@ -33,16 +37,12 @@ class AnyRetriever(Runnable[str, list[Document]]):
                 "function from a query to documents"
             )
         self._source = source
-        self._inner: Runnable[str, Any] = (
-            retriever if isinstance(retriever, Runnable) else RunnableLambda(_whole(retriever))
-        )
-        self._needs_async = isinstance(self._inner, RunnableLambda) and not hasattr(
-            self._inner, "func"
-        )
+        self._inner: Runnable[str, Any] = _whole_runnable(retriever)
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> list[Document]:
-        self._check_sync()
-        return as_documents(self._inner.invoke(input, config), self._source)
+        with self._sync():
+            found = self._inner.invoke(input, config)
+        return as_documents(found, self._source)
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, **_: Any
@@ -52,8 +52,9 @@ class AnyRetriever(Runnable[str, list[Document]]):
     def batch(  # type: ignore[override]  # exceptions are raised, not returned
         self, inputs: list[str], config: RunnableConfig | None = None, **_: Any
     ) -> list[list[Document]]:
-        self._check_sync()
-        return [as_documents(f, self._source) for f in self._inner.batch(inputs, config)]
+        with self._sync():
+            found = self._inner.batch(inputs, config)
+        return [as_documents(documents, self._source) for documents in found]
 
     async def abatch(  # type: ignore[override]
         self, inputs: list[str], config: RunnableConfig | None = None, **_: Any
@@ -61,21 +62,37 @@ class AnyRetriever(Runnable[str, list[Document]]):
         found = await self._inner.abatch(inputs, config)
         return [await aas_documents(documents, self._source) for documents in found]
 
-    def _check_sync(self) -> None:
-        if self._needs_async:
-            raise needs_async(self._source)
+    @contextmanager
+    def _sync(self) -> Iterator[None]:
+        try:
+            yield
+        except TypeError as error:
+            if ASYNC_ALONE in str(error):
+                raise needs_async(self._source) from error
+            raise
+
+
+def _whole_runnable(retriever: Retriever) -> Runnable[str, Any]:
+    if type(retriever) is RunnableLambda:
+        own = vars(retriever)
+        functions: list[Any] = [_whole(own[name]) for name in ("func", "afunc") if name in own]
+        whole: RunnableLambda[str, Any] = RunnableLambda(*functions)
+        whole.name = own.get("name")
+        return whole
+    return retriever if isinstance(retriever, Runnable) else RunnableLambda(_whole(retriever))
 
 
 def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function; of a generator all that it yields, which RunnableLambda would add up."""
-    if inspect.isgeneratorfunction(function):
+    called = (function, type(function).__call__)  # a function, or an object that is called
+    if any(map(inspect.isgeneratorfunction, called)):
 
         @functools.wraps(function)
         def listed(*args: Any, **kwargs: Any) -> list[Any]:
             return list(function(*args, **kwargs))
 
         return listed
-    if inspect.isasyncgenfunction(function):
+    if any(map(inspect.isasyncgenfunction, called)):
 
         @functools.wraps(function)
         async def alisted(*args: Any, **kwargs: Any) -> list[Any]:

@@ -128,7 +128,9 @@ def test_parallel_calls_do_not_mix_even_with_a_checkpointer_of_the_graphs_own() 
 
 def answers(paused: Any) -> Command[Any]:
     """Another query for each pause, made from its own."""
-    return Command(resume={i.id: f"more {i.value['query']}" for i in paused["__interrupt__"]})
+    return Command(
+        resume={i.id: {"query": f"more {i.value['query']}"} for i in paused["__interrupt__"]}
+    )
 
 
 def approved(result: Any) -> list[tuple[str, str]]:

@@ -259,6 +259,6 @@ def test_a_real_terminal_and_an_evaluator_from_a_folder(folder: Path) -> None:
         pass
     os.close(theirs)
     assert run.wait(timeout=60) == 0
-    assert b"yes, no, or another query: " in shown
+    assert b"yes, no, or another query of two or more words: " in shown
     assert b"searched pages in place of the web for: Vinter page" in shown
     assert b"Incorrect" in shown

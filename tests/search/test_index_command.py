@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from selfcorrect_rag.cli import main
 from selfcorrect_rag.commands import index as command
 from selfcorrect_rag.search import open_index
 
@@ -136,3 +137,29 @@ def test_stopping_says_how_to_go_on(
     monkeypatch.setattr(command, "index_paths", interrupt)
     assert run(docs, "--index", folder, "--embeddings", "bm25") == 130
     assert "run it again to go on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--chunk-words", "0"], "--chunk-words 0"),
+        (["--chunk-words", "-5"], "--chunk-words -5"),
+        (["--chunk-overlap", "-1"], "--chunk-overlap -1"),
+        (["--chunk-words", "20", "--chunk-overlap", "20"], "--chunk-overlap 20"),
+        (["--max-mib", "0"], "--max-mib 0"),
+    ],
+)
+def test_sizes_that_are_none_make_no_index(
+    options: list[str],
+    names: str,
+    docs: Path,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (docs / "a.txt").write_text("passage")
+    command_line = ["index", str(docs), "--index", str(folder), "--embeddings", "bm25", *options]
+    assert main(command_line) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert names in error
+    assert "give" in error
+    assert not folder.exists()
