@@ -306,8 +306,8 @@ def _is_label(label: str, before: str, after: str) -> bool:
     stands_alone = _AFTER_WORD.match(after) is not None
     if _BEFORE_LABEL.search(before):
         return stands_alone or not is_word
-    if _ADVERB.search(before):
-        return _IS_RIGHT.match(after) is not None if is_word else stands_alone
+    if _ADVERB.search(before) and (_IS_RIGHT.match(after) if is_word else stands_alone):
+        return True
     # "Overall I would say"
     ends = label != "I" or re.match(r"[^\w\s,]|\s*$", after) is not None
     return stands_alone and ends and _ANNOUNCES.search(before) is not None
