@@ -19,17 +19,21 @@ def closed_answer(text: str, options: Iterable[str] = ()) -> str | None:
     metal", "Yes, ..."), and that one before any other that it names. What stands in a question, is
     denied ("not A", "A is wrong") or left open ("whether it is true") is not named; but of "true"
     and "false", or "yes" and "no", to deny one is to give the other. Two that count alike give
-    None.
+    None. A text that is one option word for word gives that one. The symbols around an option are
+    read only where they tell it from another ("C", "C++"), or are a minus sign.
 
     Without options, the text itself without case and the punctuation around it, None where nothing
     is left.
     """
-    given = list(options)
+    given = list(dict.fromkeys(options))
     if not given:
         return _clean(text) or None
+    verbatim = _word_for_word(text, given)
+    if verbatim is not None:
+        return verbatim
     names = _names(given)
     cleaned = _clean(text)
-    whole = {name.option for name in names if _clean(name.text) == cleaned}
+    whole = {name.option for name in names if name.is_plain and _clean(name.text) == cleaned}
     if whole:
         return whole.pop() if len(whole) == 1 else None
     found = list(_mentions(text, names))
@@ -49,8 +53,40 @@ def _clean(text: str) -> str:
 
 def _bare(text: str) -> str:
     """Without the punctuation and space around it."""
+    return _parts(text)[1]
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    """What stands before, between and after its first and last letter or digit."""
     match = re.search(r"[^\W_](?:.*[^\W_])?", text, re.DOTALL)
-    return match[0] if match else ""
+    return (text[: match.start()], match[0], text[match.end() :]) if match else (text, "", "")
+
+
+_WRAPPINGS = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?answer(?:\s+is\b|\s*:)(.+)",
+        r"(.+)\.",
+        r"[(\[\"'*](.+)[)\]\"'*]",
+    )
+)
+
+
+def _word_for_word(text: str, options: Sequence[str]) -> str | None:
+    """The option that a text is, by case or else without, as it stands or out of its wrapping."""
+    said = text.strip()
+    readings = [said]
+    for wrapping in _WRAPPINGS:
+        match = wrapping.fullmatch(said)
+        if match:
+            said = match[1].strip()
+            readings.append(said)
+    for reading in readings:
+        for form in (str, str.lower):
+            same = [option for option in options if form(option.strip()) == form(reading)]
+            if len(same) == 1:
+                return same[0]
+    return None
 
 
 # What names an option
@@ -62,6 +98,11 @@ class _Name(NamedTuple):
     option: str
     text: str
     is_label: bool
+    is_plain: bool = True
+    """Whether no symbols and no case tell it from other names."""
+    left: str = ""
+    """Symbols that make it another name where they stand before it."""
+    right: str = ""
 
 
 _LABELLED = re.compile(r"[(\[]?([A-Za-z]|\d{1,2})(?:[)\]]?[.:]|[)\]])\s+(\S.*)", re.DOTALL)
@@ -72,17 +113,39 @@ def _names(options: Sequence[str]) -> list[_Name]:
     matches = [_LABELLED.fullmatch(option.strip()) for option in options]
     labels = [match[1] for match in matches if match]
     if len(labels) == len(options) and _is_run(labels):
-        pairs = [(match[1], match[2]) for match in matches if match]
-        return [
-            name
-            for option, (label, text) in zip(options, pairs, strict=True)
-            for name in (_Name(option, label, True), _phrase(option, text))
-        ]
-    names = []
-    for option in options:
-        label = re.sub(r"\W", "", option)
-        names.append(_Name(option, label, True) if len(label) == 1 else _phrase(option, option))
-    return [*names, *_synonyms(options)]
+        texts = [match[2] for match in matches if match]
+        marks = [_Name(option, label, True) for option, label in zip(options, labels, strict=True)]
+        return [*marks, *(name._replace(is_label=False) for name in _spelled(options, texts))]
+    return [*_spelled(options, options), *_synonyms(options)]
+
+
+_MINUS = re.compile(r".*[-−]", re.DOTALL)
+
+
+def _spelled(options: Sequence[str], texts: Sequence[str]) -> Iterator[_Name]:
+    """The texts as names of the options, without what surrounds them unless it sets them apart."""
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for option, text in zip(options, texts, strict=True):
+        alike.setdefault(_without_article(_clean(text)), []).append((option, text.strip()))
+    for core, named in alike.items():
+        prefixes, suffixes = ({_parts(text)[side] for _, text in named} for side in (0, 2))
+        is_negative = core[:1].isdigit() and any(map(_MINUS.fullmatch, prefixes))
+        keeps_prefix = not core or is_negative or len(prefixes) > 1
+        keeps_suffix = len(suffixes) > 1
+        left = "".join("".join(prefixes).split()) if keeps_prefix else ""
+        right = "".join("".join(suffixes).split()) if keeps_suffix else ""
+        is_plain = len(named) == 1 and not keeps_prefix
+        for option, text in named:
+            prefix, bare, suffix = _parts(text)
+            said = (prefix if keeps_prefix else "") + bare + (suffix if keeps_suffix else "")
+            if is_plain:
+                said = _without_article(said)
+            is_label = len(said) == 1 and bool(core)
+            yield _Name(option, said, is_label, is_plain, left, right if core else left)
+
+
+def _without_article(text: str) -> str:
+    return _ARTICLE.sub("", text, count=1) if _ARTICLE.match(text) else text
 
 
 _OPPOSITES = (("true", "false"), ("yes", "no"))
@@ -110,11 +173,6 @@ def _is_run(labels: Sequence[str]) -> bool:
         int(label) if label.isdigit() else ord(label.lower()) - ord("a") + 1 for label in labels
     }
     return ranks == set(range(1, len(labels) + 1))
-
-
-def _phrase(option: str, text: str) -> _Name:
-    text = _bare(text) or text
-    return _Name(option, _ARTICLE.sub("", text, count=1) if _ARTICLE.match(text) else text, False)
 
 
 # Where a text names one, and how
@@ -168,33 +226,52 @@ _BEGINNING = re.compile(r"[\W_]*(?:(?:option|choice|well|answer)\b[\W_]*)?", re.
 
 def _places(text: str, names: Sequence[_Name]) -> Iterator[_Place]:
     """Where names stand, the longest of those that begin at one place."""
-    phrases: dict[str, set[str]] = {}
-    labels: dict[str, str] = {}
+    phrases: dict[str, list[_Name]] = {}
+    labels: dict[str, _Name] = {}
     for name in names:
         if name.is_label:
-            labels[name.text] = name.option
+            labels[name.text] = name
         else:
-            phrases.setdefault(" ".join(name.text.lower().split()), set()).add(name.option)
-    wordings = [re.escape(key).replace(r"\ ", r"\s+") for key in sorted(phrases, key=len)[::-1]]
-    small: dict[str, str] = {}  # labels in the other case, which count only where marked off
-    either = [f"(?P<phrase>(?i:{'|'.join(wordings)}))"] if wordings else []
+            phrases.setdefault(" ".join(name.text.lower().split()), []).append(name)
+    # labels in the other case, which count only where marked off
+    small = {
+        label.swapcase(): name._replace(text=label.swapcase())
+        for label, name in labels.items()
+        if label.swapcase() not in labels
+    }
+    longest = sorted((name for same in phrases.values() for name in same), key=_length)[::-1]
+    either = [f"(?P<phrase>(?i:{'|'.join(map(_pattern, longest))}))"] if longest else []
     if labels:
-        either.append(f"(?P<label>{'|'.join(map(re.escape, labels))})")
-        small = {label.swapcase(): option for label, option in labels.items()}
-        either.append(f"(?P<small>{'|'.join(map(re.escape, small))})")
+        either.append(f"(?P<label>{'|'.join(map(_pattern, labels.values()))})")
+    if small:
+        either.append(f"(?P<small>{'|'.join(map(_pattern, small.values()))})")
     for match in re.finditer(rf"(?<!\w)(?:{'|'.join(either)})(?!\w)", text):
         before = text[max(0, match.start() - _NEAR) : match.start()]
         after = text[match.end() : match.end() + _NEAR]
         if match.lastgroup == "phrase":
-            said = " ".join(match[0].lower().split())
-            options = phrases[said]
-            if len(options) == 1 and (said != "no" or _IS_REPLY.match(after)):
-                yield _Place(next(iter(options)), match.start(), match.end())
+            said = " ".join(match[0].split())
+            same = phrases.get(said.lower(), [])
+            exact = [name for name in same if " ".join(name.text.split()) == said]
+            options = {name.option for name in exact or same}
+            if len(options) == 1 and (said.lower() != "no" or _IS_REPLY.match(after)):
+                yield _Place(options.pop(), match.start(), match.end())
         elif match.lastgroup == "small":
             if _is_marked_off(before, after):
-                yield _Place(small[match[0]], match.start(), match.end())
+                yield _Place(small[match[0]].option, match.start(), match.end())
         elif _is_label(match[0], before, after):
-            yield _Place(labels[match[0]], match.start(), match.end())
+            yield _Place(labels[match[0]].option, match.start(), match.end())
+
+
+def _length(name: _Name) -> int:
+    return len(name.text)
+
+
+def _pattern(name: _Name) -> str:
+    """Its words, where no symbol beside them makes them another name."""
+    words = r"\s+".join(map(re.escape, name.text.split()))
+    before = f"(?<![{re.escape(name.left)}])" if name.left else ""
+    after = f"(?![{re.escape(name.right)}])" if name.right else ""
+    return before + words + after
 
 
 _IS_REPLY = re.compile(
@@ -207,6 +284,11 @@ _BEFORE_LABEL = re.compile(
     r"|say|choose|chose|pick|select|only|either|neither|both|so|thus|therefore|of|but|between|to|that)\s+)$",
     re.IGNORECASE,
 )
+_ADVERB = re.compile(
+    r"\b(?:hence|think|probably|(?<!less\s)(?<!least\s)likely|definitely|clearly|just)\s+$",
+    re.IGNORECASE,
+)
+"""What leads up to a label, and as often to an article or a pronoun."""
 _INITIAL = re.compile(r"\b[A-Z]\.\s*$")
 _AFTER_WORD = re.compile(
     r"[^\w\s]|\s*$|\s+(?:[^\w\s]|(?:is|was|isn|because|since|as|and|or|nor|but|seems|looks|would|must"
@@ -216,11 +298,19 @@ _AFTER_WORD = re.compile(
 
 
 def _is_label(label: str, before: str, after: str) -> bool:
-    if _INITIAL.search(before) or not _BEFORE_LABEL.search(before):
+    if _INITIAL.search(before):
         return False
     if after[:1] in ("'", "’", "-", "/") and after[1:2].isalpha() and after[:1] != "/":
         return False
-    return label not in ("A", "I", "a") or _AFTER_WORD.match(after) is not None
+    is_word = label in ("A", "I", "a")
+    stands_alone = _AFTER_WORD.match(after) is not None
+    if _BEFORE_LABEL.search(before):
+        return stands_alone or not is_word
+    if _ADVERB.search(before) and (_IS_RIGHT.match(after) if is_word else stands_alone):
+        return True
+    # "Overall I would say"
+    ends = label != "I" or re.match(r"[^\w\s,]|\s*$", after) is not None
+    return stands_alone and ends and _ANNOUNCES.search(before) is not None
 
 
 def _is_marked_off(before: str, after: str) -> bool:

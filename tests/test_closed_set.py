@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from selfcorrect_rag.closed_set import closed_answer
@@ -119,7 +119,133 @@ def test_to_deny_one_of_two_is_to_give_the_other_only_where_they_are_opposites(
     assert closed_answer(denial.format(options[0]), options) == other
 
 
-OPTIONS = st.sampled_from([LETTERS, MATTER, FACTS, POLAR, ("New York", "York", "no")])
+ANY_OPTION = (
+    st.text("ABCIabci0123456789", min_size=1, max_size=2)
+    | st.text("ABa15+-#%$()*?!^]\\ ", min_size=1, max_size=4)
+    | st.sampled_from(["a gas", "gas", "A: a gas", "not true", "true", "no", "New York", "A or B"])
+    | st.text(min_size=1, max_size=6)
+).filter(lambda option: bool(option.strip()) and "." not in option)
+ANY_OPTIONS = st.lists(ANY_OPTION, min_size=1, max_size=6, unique_by=str.strip)
+
+
+@given(ANY_OPTIONS)
+@example(["-1", "1", "0"])
+@example(["C", "C++", "C#"])
+@example(["A", "a"])
+@example(["+", "-"])
+def test_an_option_word_for_word_is_that_option(options: list[str]) -> None:
+    for option in options:
+        assert closed_answer(option, options) == option
+        assert closed_answer(f" {option}\n", options) == option
+        assert closed_answer(f"The answer is {option}.", options) == option
+        if f"({option})" not in options and option.isalpha():
+            assert closed_answer(f"({option})", options) == option
+
+
+SIGNED = ("-1", "1", "0")
+LANGUAGES = ("C", "C++", "C#")
+SIGNS = ("+", "-")
+SHARES = ("5", "5%")
+CASES = ("A", "a")
+MARKS = ("A-", "A", "A+")
+NAMES = ("The Who", "Who", "Queen")
+LABELLED = ("A: -1", "B: 1", "C: 0")
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "said"),
+    [
+        (options, option, said)
+        for options in (SIGNED, LANGUAGES, SIGNS, SHARES, CASES, MARKS, NAMES)
+        for option in options
+        for said in (
+            "I looked it up, and so the answer is {}.",
+            "The answer is {}, because it fits.",
+            "The answer is **{}**, as it fits.",
+            "{}.\nIt fits.",
+            "**{}**, because it fits.",
+        )
+    ],
+)
+def test_symbols_case_and_articles_count_where_options_differ_only_in_them(
+    options: tuple[str, ...], option: str, said: str
+) -> None:
+    assert closed_answer(said.format(option), options) == option
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "answer"),
+    [
+        ("yES", ("Yes", "No"), "Yes"),
+        ("PARIS", ("Paris", "paris"), None),
+        ("C++11", LANGUAGES, None),
+        ("C+", LANGUAGES, None),
+        ("(c)", LANGUAGES, "C"),
+        ("So -1, I would say.", LABELLED, "A: -1"),
+        ("The answer is 1 here.", LABELLED, "B: 1"),
+        # a minus sign is part of a number, other symbols only where they tell options apart
+        ("1", ("-1", "2"), None),
+        ("The answer is -1 here.", ("-1", "2"), "-1"),
+        ("The answer is 5 percent", ("5%", "10%"), "5%"),
+        ("The answer is A, here", ("(A)", "(a)"), "(A)"),
+    ],
+)
+def test_what_symbols_around_an_option_mean(
+    text: str, options: tuple[str, ...], answer: str | None
+) -> None:
+    assert closed_answer(text, options) == answer
+
+
+LEADS = ["hence", "I think", "probably", "likely", "definitely", "clearly", "just"]
+
+
+@pytest.mark.parametrize("label", "BCD")
+@pytest.mark.parametrize("said", ["{}", "{}.", "{} is correct", "{} because it conducts"])
+@pytest.mark.parametrize("lead", [*LEADS, "It can't be A, hence", "In conclusion"])
+def test_a_label_after_words_that_lead_up_to_it(lead: str, said: str, label: str) -> None:
+    text = f"{lead} {said.format(label)}"
+    assert closed_answer(text, LETTERS) == label
+    assert closed_answer(text[0].upper() + text[1:], LETTERS) == label
+
+
+@pytest.mark.parametrize("label", "ABCD")
+@pytest.mark.parametrize(
+    "lead",
+    [
+        *(f"The answer is {word}" for word in ("probably", "most likely", "clearly", "simply")),
+        "The answer seems",
+        "The answer must be",
+        "In conclusion",
+        "Overall",
+    ],
+)
+@pytest.mark.parametrize("end", ["", ".", " because it conducts."])
+def test_a_label_however_its_announcement_ends(lead: str, end: str, label: str) -> None:
+    assert closed_answer(f"{lead} {label}{end}", LETTERS) == label
+
+
+@pytest.mark.parametrize("lead", [*LEADS, "The answer is probably", "Overall", "In conclusion"])
+@pytest.mark.parametrize(
+    "words", ["A gas expands", "a gas", "B cells do it", "I would say so", "I, too, think so"]
+)
+def test_articles_pronouns_and_names_after_the_same_words_are_no_labels(
+    lead: str, words: str
+) -> None:
+    assert closed_answer(f"{lead} {words}", ("A", "B", "I")) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["I don't think B", "Not likely B", "Less likely B", "The answer is definitely not B.",
+     "Is it just B?", "Vitamin C", "Probably B or C", "Just I."],
+)  # fmt: skip
+def test_what_leads_up_to_no_answer(text: str) -> None:
+    assert closed_answer(text, (*LETTERS, "I")) is None
+
+
+OPTIONS = st.sampled_from(
+    [LETTERS, MATTER, FACTS, POLAR, ("New York", "York", "no"), ("A", "a", "(a)")]
+)
 SAID = st.lists(
     st.sampled_from(
         [
@@ -151,7 +277,8 @@ def test_whatever_is_said_the_answer_is_an_option_or_none_and_their_order_does_n
 
 
 @pytest.mark.parametrize(
-    "unit", ["A, ", "A and ", "(A) ", "not A. ", "... ", '"', "the answer is "]
+    "unit",
+    ["A, ", "A and ", "(A) ", "not A. ", "... ", '"', "the answer is ", "-1 ", "((", "probably "],
 )
 def test_long_texts_are_read_to_their_end(unit: str) -> None:
     # Of this length, only what is linear ends.
