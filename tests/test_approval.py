@@ -434,7 +434,7 @@ async def test_a_run_that_was_stopped_before_the_search_still_asks(
 ) -> None:
     """As by a kill: the context of the first run is not given again."""
     build, _ = GRAPHS[name]
-    for node in ("grade_documents", "rewrite_query", "web_search"):
+    for node in ("read_question", "grade_documents", "rewrite_query", "web_search"):
         web, saver = PagesWebSearch(), InMemorySaver()
         stopped = build(web, checkpointer=saver, interrupt_before=[node])
         await run(stopped, asynchronous, ASKED, THREAD, context=APPROVE)
