@@ -147,6 +147,7 @@ LANGUAGES = ("C", "C++", "C#")
 SIGNS = ("+", "-")
 SHARES = ("5", "5%")
 CASES = ("A", "a")
+WORDS = ("Turkey", "turkey")
 MARKS = ("A-", "A", "A+")
 NAMES = ("The Who", "Who", "Queen")
 LABELLED = ("A: -1", "B: 1", "C: 0")
@@ -156,7 +157,7 @@ LABELLED = ("A: -1", "B: 1", "C: 0")
     ("options", "option", "said"),
     [
         (options, option, said)
-        for options in (SIGNED, LANGUAGES, SIGNS, SHARES, CASES, MARKS, NAMES)
+        for options in (SIGNED, LANGUAGES, SIGNS, SHARES, CASES, WORDS, MARKS, NAMES)
         for option in options
         for said in (
             "I looked it up, and so the answer is {}.",
