@@ -49,25 +49,33 @@ class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
 
 
 class _CompiledTurns(Compiled[StateT, ContextT, InputT, OutputT]):
-    """A graph that reads the input of a turn before a checkpoint has it."""
+    """A graph that reads the input and the context of a turn before a checkpoint has either."""
 
     def stream(
-        self, input: Any, config: RunnableConfig | None = None, *args: Any, **kwargs: Any
+        self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **kw: Any
     ) -> Iterator[Any]:
-        return super().stream(_checked(input, config), config, *args, **kwargs)
+        given = self._checked(input, config, context)
+        return super().stream(given, config, context=context, **kw)
 
     def astream(
-        self, input: Any, config: RunnableConfig | None = None, *args: Any, **kwargs: Any
+        self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **kw: Any
     ) -> AsyncIterator[Any]:
-        return super().astream(_checked(input, config), config, *args, **kwargs)
+        given = self._checked(input, config, context)
+        return super().astream(given, config, context=context, **kw)
+
+    def _checked(self, given: Any, config: RunnableConfig | None, context: Any) -> Any:
+        # Within another graph's node, the config names it.
+        shared = bool(ensure_config(config).get("configurable", {}).get("checkpoint_ns"))
+        settings: Any = self.context_schema
+        if not shared and settings is not None:
+            settings.of(context)
+        return _checked(given, shared)
 
 
-def _checked(given: Any, config: RunnableConfig | None) -> Any:
+def _checked(given: Any, shared: bool) -> Any:
     """An input that asks something; what goes on with a turn is left alone."""
     if given is None or isinstance(given, Command):
         return given
-    # Within another graph's node, the config names it.
-    shared = bool(ensure_config(config).get("configurable", {}).get("checkpoint_ns"))
     read_turn(given, shared=shared)
     if given.get("documents") is None:
         return given
@@ -85,7 +93,9 @@ class _WriteTurn(Runnable[Any, Any]):
         # A graph inside another is handed the whole state of its parent.
         nested = NS_SEP in config["configurable"].get("checkpoint_ns", "")
         turn = read_turn(input, shared=nested)
-        written = {"turn": turn, **self._begin()}
+        # An edit of a thread has no context: what its turn began with stays.
+        is_run = "langgraph_checkpoint_ns" in ensure_config(config)["metadata"]
+        written = {"turn": turn, **(self._begin() if is_run else {})}
         ChannelWrite.do_write(config, [ChannelWriteEntry(k, v) for k, v in written.items()])
         return input
 

@@ -447,6 +447,24 @@ async def test_a_run_that_was_stopped_before_the_search_still_asks(
 
 @EVERY
 @WAYS
+async def test_an_edit_of_a_thread_takes_no_approval_back(name: str, asynchronous: bool) -> None:
+    build, _ = GRAPHS[name]
+    web = PagesWebSearch()
+    graph = build(web, checkpointer=InMemorySaver())
+    await run(graph, asynchronous, ASKED, THREAD, context=APPROVE)
+    start = next(s for s in graph.get_state_history(THREAD) if s.next == ("read_question",))
+    edited = graph.update_state(start.config, ASKED, as_node="__start__")
+    assert "__interrupt__" in await run(graph, asynchronous, None, edited)
+    assert queries(web) == []
+    # A thread that begins with an edit has the factory's settings.
+    other: Any = {"configurable": {"thread_id": "2"}}
+    graph.update_state(other, ASKED, as_node="__start__")
+    result = await run(graph, asynchronous, None, other)
+    assert "__interrupt__" not in result
+
+
+@EVERY
+@WAYS
 @pytest.mark.parametrize("said", ["no", "yes"])
 async def test_a_fork_may_ask_for_approval(name: str, asynchronous: bool, said: str) -> None:
     build, _ = GRAPHS[name]

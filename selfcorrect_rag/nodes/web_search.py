@@ -73,16 +73,21 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
 
 def after_search(state: CRAGState) -> str:
     """Whether the search has yet to be approved, as its turn did not begin with."""
-    return "web_search" if state["approval"] == "late" else "select_web_strips"
+    return "web_search" if state.get("approval") == "late" else "select_web_strips"
 
 
 def _late(state: CRAGState, settings: CRAGSettings) -> bool:
-    return settings.approve_search and state["approval"] == "none"
+    return settings.approve_search and not _asks(state)
+
+
+def _asks(state: CRAGState) -> bool:
+    """Whether the turn began with approval; one that an edit of a thread began did not."""
+    return state.get("approval", "none") != "none"
 
 
 def _approved(state: CRAGState, web: WebSearch) -> str | None:
     """The query to search for; None where a person said no."""
-    if state["approval"] == "none":
+    if not _asks(state):
         return state["web_query"]
     return approved(interrupt(asked_for(state["web_query"], web.name)), state["web_query"])
 
@@ -107,5 +112,5 @@ def _raised(state: CRAGState, web: WebSearch, error: Exception, query: str) -> U
 
 
 def _done(state: CRAGState, web: WebSearch, query: str) -> Update:
-    approval = "none" if state["approval"] == "none" else "wanted"
+    approval = "wanted" if _asks(state) else "none"
     return {"web_query": query, "web_source": web.name, "approval": approval}
