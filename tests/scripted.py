@@ -95,9 +95,10 @@ def echo() -> RunnableLambda[Any, Any]:
 
 
 def timeless(result: Any) -> Any:
-    """A result, or what a stream gave, without the time that it took."""
+    """A result, or what a stream gave, without what is of one run: its time, its reply's id."""
     if isinstance(result, dict):
-        return {k: 0 if k == "seconds" else timeless(v) for k, v in result.items()}
+        own = ("seconds", "reply_id")
+        return {k: 0 if k in own else timeless(v) for k, v in result.items()}
     if isinstance(result, list | tuple):
         return [timeless(value) for value in result]
     return result

@@ -116,6 +116,25 @@ def test_going_on_without_evidence_is_not_cited() -> None:
     assert len(again["queries"]) > 1, "a lower threshold retrieves where the model would not"
 
 
+def test_citations_follow_the_passage_that_was_read() -> None:
+    """A segment without evidence in between does not shift the numbers of those after it."""
+
+    def write(prompt: str) -> Segment:
+        if prompt.endswith("[No Retrieval]"):
+            return segment("An aside.", next=AGAIN)
+        if "An aside." in prompt:
+            return segment("Second fact.", RELEVANT, FULL)
+        return segment("First fact.", RELEVANT, FULL, next=ENOUGH)
+
+    graph = create_self_rag(
+        ScriptedReflectionLLM(write=write),
+        lambda query: [document("Later" if "aside" in query else "Early")],
+    )
+    result = graph.invoke({"question": "What?"})
+    assert result["cited_answer"] == "First fact. [1] An aside. Second fact. [2]"
+    assert [c["title"] for c in result["citations"]] == ["Early", "Later"]
+
+
 def short_or_long(first: dict[str, float], later: dict[str, float]) -> Any:
     """A finished answer from A (score 2.9), or one of four segments from B."""
 

@@ -24,7 +24,7 @@ from tokenizers import (
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from selfcorrect_rag.errors import MissingExtra, ModelNotFound, NotAReflectionModel
+from selfcorrect_rag.errors import MissingExtra, ModelNotFound
 from selfcorrect_rag.models import TransformersReflectionLLM, tokens
 from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
 from selfcorrect_rag.models.llama_tokenizer import NotSentencePiece, tokenizer_of_pieces
@@ -363,11 +363,6 @@ def with_tokens(*tokens: AddedToken, control: dict[str, bool], merges: Sequence[
 APART = {"normalized": False}
 
 
-def test_control_tokens_that_words_beside_them_split_are_refused() -> None:
-    with pytest.raises(NotAReflectionModel, match=r"splits \[No Retrieval\]"):
-        ControlledTokenizer(with_tokens(control={**APART, "single_word": True}))
-
-
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "normalized"])
 def test_control_tokens_that_depend_on_what_is_around_them(flag: str) -> None:
     tokenizer = with_tokens(control={**APART, flag: True})
@@ -386,15 +381,6 @@ def test_letters_cannot_spell_out_a_special_token() -> None:
     (encoded,) = controlled.encode([prompt(["a</s>b</s></s>"])])
     assert tokenizer.eos_token_id not in encoded.ids
     assert tokenizer.decode(encoded.ids) == "a</s>b</s></s>"
-
-
-def test_white_space_that_a_vocabulary_adds_is_text() -> None:
-    tokenizer = with_tokens(
-        AddedToken("\n\n", normalized=False), AddedToken("</s>", special=True), control=APART
-    )
-    (encoded,) = ControlledTokenizer(tokenizer).encode([prompt(["a\n\nb", "<paragraph>", "\n\n"])])
-    assert encoded.ids == tokenizer("a\n\nb<paragraph>\n\n")["input_ids"]
-    assert len(encoded.ids) == 5
 
 
 class Counting:

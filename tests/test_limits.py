@@ -10,6 +10,7 @@ from selfcorrect_rag.costs import known_tokens, total
 from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.models import ChatEvaluator
+from selfcorrect_rag.nodes.limits import limit_met
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, SelfRAGSettings
 from tests.crag_runs import AMBIGUOUS, CORRECT, PagesWebSearch, WordEvaluator
 from tests.crag_runs import document as text_document
@@ -34,7 +35,37 @@ def self_crag(llm: ScriptedReflectionLLM) -> Any:
     )
 
 
-@pytest.mark.parametrize("settings", [SelfRAGSettings, CRAGSettings, InstructRAGSettings])
+COSTS: Any = {
+    "a": {"model_calls": 3, "prompt_tokens": 40, "generated_tokens": 5, "seconds": 1.0},
+    "b": {"model_calls": 1, "prompt_tokens": None, "generated_tokens": 5, "seconds": 1.0},
+}
+"""4 calls and 50 tokens that are known."""
+
+
+@pytest.mark.parametrize(
+    ("most_calls", "most_tokens", "takes", "met"),
+    [
+        (None, None, (1000, 1000), None),
+        (6, None, (2, 1000), None),
+        (6, None, (3, 1), "max_model_calls"),
+        (None, 60, (1000, 10), None),
+        (None, 60, (1, 11), "max_tokens"),
+        (6, 60, (2, 10), None),
+        (5, 59, (2, 10), "max_model_calls"),
+        (None, 51, (1,), None),  # a step writes a token at least
+        (None, 50, (1,), "max_tokens"),
+    ],
+)
+def test_a_step_begins_where_it_fits_exactly(
+    most_calls: int | None, most_tokens: int | None, takes: tuple[int, ...], met: str | None
+) -> None:
+    settings = CRAGSettings(max_model_calls=most_calls, max_tokens=most_tokens)
+    assert limit_met({"costs": COSTS}, settings, *takes) == met
+
+
+@pytest.mark.parametrize(
+    "settings", [SelfRAGSettings, CRAGSettings, SelfCRAGSettings, InstructRAGSettings]
+)
 @pytest.mark.parametrize("limit", ["max_model_calls", "max_tokens"])
 def test_limits_have_bounds(settings: Any, limit: str) -> None:
     assert getattr(settings(), limit) is None
@@ -108,16 +139,41 @@ def test_an_answer_within_tokens(make: Any, most: int) -> None:
     assert known_tokens(result["costs"]) <= most + 17
 
 
-def test_what_may_be_written_is_held_against_the_tokens() -> None:
+@pytest.mark.parametrize(
+    ("most", "depths", "notes"),
+    [
+        # 8 tokens to decide, and 100 that each candidate may write; it reads 7 and writes 10.
+        (108, [0], ["1 of 3 candidates were written", "the answer ends after segment 1"]),
+        (124, [0], ["1 of 3 candidates were written", "the answer ends after segment 1"]),
+        (125, [0, 1], ["1 of 3 candidates were written", "1 of 3 candidates were written"]),
+        (207, [0, 1], ["1 of 3 candidates were written", "1 of 3 candidates were written"]),
+        (208, [0, 0, 1], ["2 of 3 candidates were written", "1 of 6 candidates were written"]),
+        (
+            307,
+            [0, 0] + [1] * 2,
+            ["2 of 3 candidates were written", "2 of 6 candidates were written"],
+        ),
+        (308, [0, 0, 0] + [1] * 2, ["2 of 6 candidates were written"]),
+        (658, [0, 0, 0] + [1] * 5, ["5 of 6 candidates were written"]),
+        (659, [0, 0, 0] + [1] * 6, []),
+    ],
+)
+def test_what_may_be_written_is_held_against_the_tokens(
+    most: int, depths: list[int], notes: list[str]
+) -> None:
     graph = self_rag(ScriptedReflectionLLM(write=write))
-    result = both(graph, context={"max_tokens": 210})
-    # 8 tokens to decide leave room for 2 segments of 100. They took 34: there is room for 1 more.
-    assert [c["depth"] for c in result["candidates"]] == [0, 0, 1]
-    assert result["answer"] == "First. Second."
-    assert result["stopped"] == "max_tokens"
-    assert result["notes"] == [
-        "max_tokens is 210: 2 of 3 candidates were written",
-        "max_tokens is 210: 1 of 6 candidates were written",
+    result = both(graph, context={"max_tokens": most})
+    assert [c["depth"] for c in result["candidates"]] == depths
+    assert result["answer"] == ("First. Second." if 1 in depths else "First.")
+    assert result["stopped"] == ("max_tokens" if notes else None)
+    assert result["notes"] == [f"max_tokens is {most}: {note}" for note in notes]
+    told = [
+        event
+        for event in graph.stream(QUESTION, context={"max_tokens": most}, stream_mode="custom")
+        if event["event"] == "stopped"
+    ]
+    assert told == [
+        {"event": "stopped", "limit": "max_tokens", "note": note} for note in result["notes"]
     ]
 
 
@@ -194,7 +250,7 @@ def echo_chat() -> Any:
 def test_instruct_rag_takes_one_call(most: int) -> None:
     graph = create_instruct_rag(echo_chat(), lambda query: documents())
     result = both(graph, context={"max_model_calls": most})
-    assert (result["answer"], result["stopped"]) == ("Jane Austen.", None)
+    assert (result["answer"], result["stopped"]) == ("Jane Austen", None)
     assert calls(result) == 1
 
 
@@ -210,8 +266,3 @@ def test_instruct_rag_drops_the_weakest_documents_for_its_tokens() -> None:
     assert both(graph, context={**context, "max_tokens": 1})["answer"]
     roomy = both(graph, context={**context, "max_tokens": 10_000})
     assert timeless(roomy) == timeless(whole)
-
-
-def test_the_settings_of_all_graphs_have_the_limits() -> None:
-    for settings in (SelfRAGSettings, CRAGSettings, SelfCRAGSettings, InstructRAGSettings):
-        assert {"max_model_calls", "max_tokens"} <= set(settings.model_fields)

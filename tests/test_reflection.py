@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from selfcorrect_rag.reflection import (
@@ -104,11 +104,13 @@ def test_segment_score_by_hand() -> None:
 def test_absence_adds_nothing() -> None:
     nothing = Critique(isrel=None, issup=None, isuse=None)
     assert segment_score(nothing, 0.4, Weights()) == approx(0.4)
+    assert segment_score(nothing, None, Weights()) == 0
 
 
 def test_sequence_probability_is_a_geometric_mean() -> None:
     assert sequence_probability(math.log(0.5) * 8, 8) == approx(0.5)
     assert sequence_probability(math.log(0.9) + math.log(0.1), 2) == approx(0.3)
+    assert sequence_probability(math.log(0.5), 1) == approx(0.5)
     assert sequence_probability(0.0, 0) == approx(1.0)
 
 
@@ -127,6 +129,8 @@ def test_a_token_without_a_probability_has_none_and_all_without_is_an_error() ->
     assert probabilities({"a": -math.inf, "b": -900.0}) == {"a": 0.0, "b": 1.0}
     with pytest.raises(ValueError, match="no finite"):
         probabilities({"a": -math.inf, "b": -math.inf})
+    with pytest.raises(ValueError, match="no finite"):
+        probabilities({})
 
 
 unit = st.floats(0, 1)
@@ -138,17 +142,24 @@ TERMS = ("isrel", "issup", "isuse")
 
 
 @given(candidates, st.sampled_from(TERMS), st.floats(0, 5), st.floats(0.01, 5))
-def test_raising_a_weight_never_demotes_the_candidate_that_is_best_in_it(
+@example(
+    [(Critique(isrel=0.5, issup=s, isuse=0.5), 0.0) for s in (0.0, 1e-9)],
+    "isrel",
+    0.0,
+    0.5,
+)
+def test_raising_a_weight_takes_from_every_lead_over_the_candidate_that_is_best_in_it(
     given_candidates: list[tuple[Critique, float]], term: str, weight: float, more: float
 ) -> None:
     best = max(given_candidates, key=lambda c: c[0][term])  # type: ignore[literal-required]
 
-    def beaten(value: float) -> int:
+    def leads(value: float) -> list[float]:
         weights = Weights(**{term: value})
         mine = segment_score(*best, weights)
-        return sum(segment_score(*other, weights) > mine + 1e-9 for other in given_candidates)
+        return [segment_score(*other, weights) - mine for other in given_candidates]
 
-    assert beaten(weight + more) <= beaten(weight)
+    for before, after in zip(leads(weight), leads(weight + more), strict=True):
+        assert after <= before + 1e-9
 
 
 @pytest.mark.parametrize("group", list(Group))
@@ -285,6 +296,15 @@ def test_no_path_ends_above_the_best_that_it_can_become(
     assert path_score([*begun, *more, last], weights, rule) <= best + 1e-6 * max(1.0, abs(best))
 
 
+@pytest.mark.parametrize("absent", ["isrel", "issup"])
+def test_a_judgement_that_a_later_retrieved_segment_lacks_is_the_worst(absent: str) -> None:
+    segments = path((1.0, 1.0, None, 0.5), (1.0, 1.0, None, 0.5))
+    segments[1].critique[absent] = None  # type: ignore[literal-required]
+    assert path_score(segments, Weights(), "mean") == approx((2.5 + 1.5) / 2)
+    kept = [segments[0], segments[1]._replace(retrieved=False)]
+    assert path_score(kept, Weights(), "mean") == approx(2.5)
+
+
 def test_the_best_that_a_path_can_become_by_hand() -> None:
     begun = path((0.5, 0.5, None, 0.5))  # 1.5
     assert best_path_score(begun, 1, Weights(), "mean") == approx((1.5 + 3.5) / 2)
@@ -293,6 +313,8 @@ def test_the_best_that_a_path_can_become_by_hand() -> None:
     assert best_path_score([without(0.1)], 4, Weights(), "mean") == approx(3.5)
     assert best_path_score(begun, 2, Weights(), "sum") == approx(1.5 + 6.5)
     assert best_path_score(begun, 2, Weights(), "product") == approx(1.5 * 3 * 3.5)
+    assert best_path_score(begun, 3, Weights(), "product") == approx(1.5 * 3 * 3 * 3.5)
+    assert best_path_score(path((0, 0, None, 0)), 2, Weights(), "product") == 0
     low = Weights(0.1, 0.1, 0.1, 0.1)
     assert best_path_score(begun, 2, low, "product") == approx(0.15)
     assert best_path_score(path((0, 0, -1.0, 0.1)), 2, Weights(), "product") == math.inf

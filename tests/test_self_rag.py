@@ -318,3 +318,12 @@ def test_streams_say_what_happens() -> None:
         "segment_chosen",
         "answered",
     ]
+
+
+def test_a_result_has_one_shape_with_and_without_retrieval() -> None:
+    graph, _ = build(A)
+    keys = {
+        mode: set(graph.invoke({"question": "Who?"}, context={"mode": mode}))
+        for mode in ("always", "never", "adaptive")
+    }
+    assert keys["always"] == keys["never"] == keys["adaptive"]

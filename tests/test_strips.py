@@ -39,15 +39,45 @@ def test_short_sentences_stay_with_a_neighbour() -> None:
     assert strips[0].endswith("No.")
 
 
-def test_windows_have_fifty_words_and_no_short_tail() -> None:
-    words = [str(i) for i in range(108)]
-    assert [len(s.split()) for s in decompose(" ".join(words), "windows")] == [50, 58]
-    assert [len(s.split()) for s in decompose(" ".join(words + ["x"] * 2), "windows")] == [
-        50,
-        50,
-        10,
-    ]
-    assert decompose("five words and no more", "windows") == ["five words and no more"]
+@pytest.mark.parametrize(
+    ("words", "strips"),
+    [
+        ([5, 6, 6, 6], [[5, 6, 6, 6]]),  # three: the opening goes with the one after it
+        ([5, 6, 6, 6, 6], [[5, 6, 6, 6, 6]]),
+        ([6, 6, 6, 6, 6], [[6, 6, 6], [6, 6]]),
+        ([6, 5, 6, 6], [[6, 5, 6, 6]]),
+        ([6, 6, 6, 5, 6, 6], [[6, 6, 6, 5], [6, 6]]),
+        ([6, 6, 6, 6, 6, 6], [[6, 6, 6], [6, 6, 6]]),
+        ([5, 5, 6, 6, 6], [[5, 5, 6, 6, 6]]),
+    ],
+)
+def test_five_words_are_a_short_sentence_and_six_are_not(
+    words: list[int], strips: list[list[int]]
+) -> None:
+    found = decompose(" ".join("Word" + " word" * (n - 1) + "." for n in words))
+    sizes = [[len(sentence.split()) for sentence in s.split(".")[:-1]] for s in found]
+    assert sizes == strips
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes"),
+    [
+        (4, [4]),
+        (50, [50]),
+        (59, [59]),
+        (60, [50, 10]),
+        (100, [50, 50]),
+        (109, [50, 59]),
+        (110, [50, 50, 10]),
+    ],
+)
+def test_windows_have_fifty_words_and_no_short_tail(words: int, sizes: list[int]) -> None:
+    strips = decompose("  ".join(map(str, range(words))), "windows")
+    assert [len(strip.split()) for strip in strips] == sizes
+
+
+def test_a_passage_is_one_strip() -> None:
+    assert decompose(f" {text(4)}\n{text(4)}", "passage") == [f"{text(4)} {text(4)}"]
 
 
 @given(
@@ -63,19 +93,49 @@ def strip(document: int, words: str, score: float) -> Strip:
     return Strip(document=document, text=words, score=score, kept=False)
 
 
-def test_the_best_are_kept_once_and_stand_in_the_order_of_the_text() -> None:
-    strips = [
-        strip(0, "low", -0.6),
-        strip(0, "fair", 0.1),
-        strip(0, "best", 0.9),
-        strip(1, "Best!", 0.8),
-        strip(1, "good", 0.5),
-        strip(1, "at the border", -0.5),
+def kept(*strips: Strip, above: float = -0.5, most: int = 9) -> list[str]:
+    return [s["text"] for s in keep(strips, above, most) if s["kept"]]
+
+
+def test_what_scores_exactly_the_border_is_not_kept() -> None:
+    scored = [strip(0, str(score), score) for score in (-0.51, -0.5, -0.49)]
+    assert kept(*scored) == ["-0.49"]
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(0, []), (1, ["b"]), (2, ["b", "d"]), (3, ["a", "b", "d"])]
+)
+def test_the_best_are_kept_and_of_equals_the_earlier(most: int, expected: list[str]) -> None:
+    scored = [strip(0, "a", 0.1), strip(0, "b", 0.9), strip(0, "c", 0.1), strip(1, "d", 0.5)]
+    assert kept(*scored, most=most) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Best!", "best", True),
+        ("So, it is.", " so it -- is", True),
+        ("best", "the best", False),
+        ("in Maßen", "in Massen", False),
+        ("is it", "isit", False),
+    ],
+)
+def test_a_text_is_kept_once_whatever_its_case_and_punctuation(
+    one: str, other: str, same: bool
+) -> None:
+    assert kept(strip(0, one, 0.1), strip(1, other, 0.2)) == ([other] if same else [one, other])
+
+
+def test_knowledge_stands_in_the_order_of_the_text() -> None:
+    strips: list[Strip] = [
+        {**strip(0, "fair", 0.1), "kept": True},
+        {**strip(0, "low", 0.1), "kept": False},
+        {**strip(0, "best", 0.9), "kept": True},
+        {**strip(1, "good", 0.5), "kept": True},
+        {**strip(2, "low", 0.5), "kept": False},
     ]
-    kept = keep(strips, above=-0.5, most=3)
-    assert [s["text"] for s in kept if s["kept"]] == ["fair", "best", "good"]
     documents = [Document("", id="a"), Document("", metadata={"title": "B"}), Document("")]
-    knowledge = recompose(kept, documents)
+    knowledge = recompose(strips, documents)
     assert [(k.page_content, k.id, k.metadata) for k in knowledge] == [
         ("fair best", "a", {}),
         ("good", None, {"title": "B"}),

@@ -49,13 +49,6 @@ def test_thresholds_that_make_no_sense(upper: float, lower: float) -> None:
         Thresholds(upper=upper, lower=lower)
 
 
-@given(THRESHOLDS, SCORES, st.randoms())
-def test_order_does_not_matter(thresholds: Thresholds, scores: list[float], random: object) -> None:
-    shuffled = list(scores)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert thresholds.action(shuffled) == thresholds.action(scores)
-
-
 @given(THRESHOLDS, SCORES.filter(bool), st.integers(0, 9), st.floats(0, 2))
 def test_raising_a_score_never_moves_toward_incorrect(
     thresholds: Thresholds, scores: list[float], i: int, more: float
@@ -63,13 +56,6 @@ def test_raising_a_score_never_moves_toward_incorrect(
     raised = list(scores)
     raised[i % len(scores)] = min(1.0, raised[i % len(scores)] + more)
     assert RANK[thresholds.action(raised)] >= RANK[thresholds.action(scores)]
-
-
-@given(THRESHOLDS, SCORES, SCORE)
-def test_a_further_passage_never_moves_toward_incorrect(
-    thresholds: Thresholds, scores: list[float], score: float
-) -> None:
-    assert RANK[thresholds.action([*scores, score])] >= RANK[thresholds.action(scores)]
 
 
 @given(THRESHOLDS, SCORES.filter(bool))
@@ -165,6 +151,12 @@ def test_measuring_nothing() -> None:
         measure([], POPQA)
 
 
-def test_a_worth_off_the_scale() -> None:
-    with pytest.raises(ValueError, match="0 to 1"):
-        calibrate(rows((0.5, True), (0.1, False)), ambiguous_worth=75)
+@pytest.mark.parametrize("worth", [-0.01, 1.01, 75])
+def test_a_worth_off_the_scale(worth: float) -> None:
+    judged = rows((0.5, True), (0.1, False))
+    for called in (
+        lambda: calibrate(judged, ambiguous_worth=worth),
+        lambda: measure(judged, POPQA, ambiguous_worth=worth),
+    ):
+        with pytest.raises(ValueError, match="0 to 1"):
+            called()

@@ -198,7 +198,7 @@ class ControlledTokenizer:
         # In mid-prompt, text follows a control token, and is encoded behind one.
         before = next(iter(self._names.values()))
         encodings = self._writer.encode_batch(
-            [text if begins else before + text for text, begins in new], add_special_tokens=False
+            [text if begins else before + text for text, begins in new]
         )
         for stretch, encoding in zip(new, encodings, strict=True):
             skipped = 0 if stretch.begins else 1

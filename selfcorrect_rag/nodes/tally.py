@@ -57,14 +57,12 @@ class Tally(BaseCallbackHandler):
         self._parents[run_id] = parent_run_id
 
     def on_chat_model_start(
-        self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
+        self, *args: Any, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
-        self._begin(run_id, parent_run_id)
+        self._begin(parent_run_id)
 
-    def on_llm_start(
-        self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> None:
-        self._begin(run_id, parent_run_id)
+    def on_llm_start(self, *args: Any, parent_run_id: UUID | None = None, **kwargs: Any) -> None:
+        self._begin(parent_run_id)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         written = response.generations[0][0]
@@ -77,9 +75,8 @@ class Tally(BaseCallbackHandler):
         if run_id not in self._outer:
             self.add(1, 0, 0)
 
-    def _begin(self, run_id: UUID, parent: UUID | None) -> None:
-        self._parents[run_id] = parent
-        while parent is not None:
+    def _begin(self, parent: UUID | None) -> None:
+        while parent is not None:  # up to a model, which did the same when it began
             self._outer.add(parent)
             parent = self._parents.get(parent)
 
@@ -87,7 +84,7 @@ class Tally(BaseCallbackHandler):
 def _told(response: LLMResult) -> tuple[int, int | None, int | None]:
     """Calls, tokens read and tokens written, as the model gives them."""
     generation = response.generations[0][0]
-    calls = max(1, (generation.generation_info or {}).get("requests", 0))
+    calls = (generation.generation_info or {}).get("requests") or 1
     counted = getattr(getattr(generation, "message", None), "usage_metadata", None)
     if counted:
         return calls, counted["input_tokens"], counted["output_tokens"]

@@ -14,6 +14,7 @@ from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import train_by_rule
 from selfcorrect_rag.nano.train import Settings, Trainer, export, rate_at
 from selfcorrect_rag.nano.train_by_rule import PHASES, Rows
+from selfcorrect_rag.prompts import decision_prompt
 
 TOY = Settings(
     steps=10,
@@ -105,4 +106,6 @@ def test_without_real_text_there_is_one_stage(
 ) -> None:
     monkeypatch.setattr(train_by_rule, "FIRST", replace(TOY, steps=2))
     run(train_by_rule, monkeypatch, tmp_path)
-    TransformersReflectionLLM.from_pretrained(tmp_path / "generator")
+    assert [path.name for path in tmp_path.glob("stage-*")] == ["stage-1"]
+    llm = TransformersReflectionLLM.from_pretrained(tmp_path / "generator")
+    assert llm.generate_segments([decision_prompt("Who?")], max_tokens=2)[0]["tokens"] >= 1

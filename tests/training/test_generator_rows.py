@@ -3,13 +3,14 @@
 import json
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.errors import BadTrainingData, MissingExtra
 from selfcorrect_rag.training.generator_rows import (
     GeneratorRow,
     order_faults,
@@ -82,6 +83,25 @@ def test_orders_that_are_wrong(output: str) -> None:
     assert order_faults(output)[0].startswith("tokens are out of order")
 
 
+@pytest.mark.parametrize(
+    ("output", "faults"),
+    [
+        ("x[No Retrieval]y[Utility:5]", ["text before the first token"]),
+        ("x[Utility:5]", ["text before the first token"]),
+        (
+            f"[No Retrieval]x[Continue to Use Evidence]y[Retrieval]{P}[Irrelevant]z[Utility:5]",
+            ["[Continue to Use Evidence] before any passage"],
+        ),
+        (
+            "x[Continue to Use Evidence]y[Utility:5]",
+            ["text before the first token", "[Continue to Use Evidence] before any passage"],
+        ),
+    ],
+)
+def test_what_is_in_order_and_wrong_all_the_same(output: str, faults: list[str]) -> None:
+    assert order_faults(output) == faults
+
+
 def test_tokens_and_texts_are_the_whole_output() -> None:
     parts = list(tokens_and_texts("[No Retrieval]a[b][Utility:4]"))
     assert parts == [("[No Retrieval]", True), ("a[b]", False), ("[Utility:4]", True)]
@@ -117,16 +137,37 @@ def test_keys_that_may_be_absent(tmp_path: Path) -> None:
 )
 def test_rows_that_cannot_be_read_are_named(tmp_path: Path, row: object) -> None:
     path = write(tmp_path / "rows", {"instruction": "i", "output": "o"}, row)
-    with pytest.raises(BadTrainingData, match=re.escape(f"{path}:2: not")):
+    needed = 'not {"instruction": ..., "output": ...}, with or without input, id, dataset_name'
+    with pytest.raises(BadTrainingData, match=f"^{re.escape(f'{path}:2: {needed}')}$"):
         read_generator_rows(path)
     with pytest.raises(BadTrainingData, match="holds no rows"):
         read_generator_rows(write(tmp_path / "none"))
 
 
-def test_a_digest_tells_rows_apart() -> None:
+@pytest.mark.parametrize(
+    ("row", "slot"),
+    [
+        (GeneratorRow("Who?", "y"), "Who?"),
+        (GeneratorRow("Is it true?", "y", "It is."), "Is it true?## Input:\n\nIt is."),
+    ],
+)
+def test_the_question_is_the_slot_of_inference(row: GeneratorRow, slot: str) -> None:
+    assert row.question == slot
+
+
+def test_a_digest_tells_rows_apart_and_is_the_same_in_any_run() -> None:
     rows = [GeneratorRow("a", "b"), GeneratorRow("ab", ""), GeneratorRow("a", "b", id="1")]
     assert len({row.digest for row in rows}) == 3
-    assert rows[0].digest == GeneratorRow("a", "b").digest
+    assert rows[0].digest == "c59fbf769846168ca9ae8e5261230e5c"
+    assert GeneratorRow("é", "b", "c", "d", "e").digest == "45bdd1974af0746cb4b2113c64ccb60d"
+
+
+def test_what_splits_sentences_is_named_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    with pytest.raises(MissingExtra, match=r'pip install "selfcorrect-rag\[train\]"'):
+        segments("It is so.", "en")
 
 
 def test_sentences_as_a_library_splits_them() -> None:
@@ -135,6 +176,12 @@ def test_sentences_as_a_library_splits_them() -> None:
         "It won.\n\n",
         "1. Yes it did.",
     ]
+
+
+def test_blank_lines_end_the_sentence_before_them() -> None:
+    sentences = ["It is so. ", "It was so. ", "It will be so.\n\n \n"]
+    assert segments("".join(sentences), "en") == sentences
+    assert segments("\n\nIt is so. It was so.", "en") == ["\n\nIt is so. ", "It was so."]
 
 
 def test_a_single_word_is_no_sentence_of_its_own() -> None:

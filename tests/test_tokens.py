@@ -1,0 +1,375 @@
+"""Ids of prompts and back, counted by hand: parts, cuts, what is kept, and tokenizers refused."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+from transformers import PreTrainedTokenizerFast
+
+from selfcorrect_rag.errors import ModelNotFound, NotAReflectionModel, PromptTooLong
+from selfcorrect_rag.models import tokens
+from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded, secretly_named
+from selfcorrect_rag.prompts import Part, Prompt
+from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
+from tests.conftest import sentencepiece_tokenizer
+
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz .<>/[]X\u3000"]
+
+
+def letters(
+    *,
+    opening: str = "<s>",
+    without: tuple[str, ...] = (),
+    merges: tuple[tuple[str, str], ...] = (),
+    more: tuple[AddedToken, ...] = (),
+    **options: Any,
+) -> PreTrainedTokenizerFast:
+    """A tokenizer whose every letter is an id, so that ids can be counted by hand."""
+    vocabulary = {piece: i for i, piece in enumerate(["<unk>", "<s>", "</s>", *LETTERS])}
+    for left, right in merges:
+        vocabulary.setdefault(left + right, len(vocabulary))
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges), **options))
+    made.decoder = decoders.Fuse()
+    special = ["<s>", "</s>", *(t for t in CONTROL_TOKENS if t not in without)]
+    made.add_tokens(list(more))
+    made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
+    if opening:
+        ids = [(t, made.token_to_id(t)) for t in opening.split()]
+        made.post_processor = processors.TemplateProcessing(
+            single=f"{opening} $A </s>", special_tokens=[*ids, ("</s>", made.token_to_id("</s>"))]
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>")
+
+
+def parts(*given: tuple[str, int] | str) -> Prompt:
+    """Control tokens by name, and texts with the rank in which they are cut."""
+    return Prompt(
+        parts=tuple(
+            Part(part, "control") if isinstance(part, str) else Part(part[0], "untrusted", part[1])
+            for part in given
+        )
+    )
+
+
+def encode(prompt: Prompt, limit: int | None = None) -> Encoded:
+    (encoded,) = ControlledTokenizer(letters()).encode([prompt], limit)
+    return encoded
+
+
+# Parts
+
+
+def test_ids_are_counted_by_part() -> None:
+    encoded = encode(parts(("ab", 0), ("c", 0), PARAGRAPH, ("", 0), ("def", 0)))
+    assert encoded.counts == [1, 2, 1, 1, 0, 3]
+    assert encoded.owners == [-1, 0, 0, 1, 2, 4, 4, 4]
+    assert encoded.shortened == 0
+    assert ControlledTokenizer(letters()).text(encoded.ids) == "abcdef"
+
+
+def test_an_id_over_the_border_of_two_parts_goes_with_the_later_one() -> None:
+    merged = ControlledTokenizer(letters(merges=(("b", "c"),)))
+    (encoded,) = merged.encode([parts(("ab", 0), ("cd", 0), ("bc", 0))])
+    assert encoded.counts == [1, 1, 2, 1]
+    assert merged.text(encoded.ids) == "abcdbc"
+
+
+def test_prompts_without_parts_have_what_stands_before_every_text() -> None:
+    controlled = ControlledTokenizer(letters())
+    assert controlled.encode([]) == []
+    (encoded,) = controlled.encode([Prompt(parts=())])
+    assert (len(encoded.ids), encoded.counts, encoded.owners) == (1, [1], [-1])
+
+
+@pytest.mark.parametrize(
+    ("opening", "expected"), [("", []), ("<s>", ["<s>"]), ("a <s>", ["a", "<s>"])]
+)
+def test_what_stands_before_every_text_is_there_and_its_end_is_not(
+    opening: str, expected: list[str]
+) -> None:
+    tokenizer = letters(opening=opening)
+    (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("b", 0))])
+    assert tokenizer.convert_ids_to_tokens(encoded.ids) == [*expected, "b"]
+    assert encoded.counts == [len(expected), 1]
+
+
+def test_a_space_before_a_text_is_put_where_its_prompt_begins() -> None:
+    tokenizer = sentencepiece_tokenizer()
+    controlled = ControlledTokenizer(tokenizer)
+    for prompt in (parts(("ab", 0), RETRIEVAL, ("ab", 0)), parts(RETRIEVAL, ("ab", 0), ("c", 0))):
+        whole = "".join(part.text for part in prompt.parts)
+        assert controlled.encode([prompt])[0].ids == tokenizer(whole)["input_ids"]
+
+
+def test_texts_that_stand_together_are_encoded_together() -> None:
+    """And not where a control token stands between."""
+    merged = ControlledTokenizer(letters(merges=(("b", "c"),)))
+    together, apart = merged.encode(
+        [parts(("ab", 0), ("cd", 0)), parts(("ab", 0), RETRIEVAL, ("cd", 0))]
+    )
+    assert (len(together.ids), len(apart.ids)) == (1 + 3, 1 + 5)
+
+
+# Cuts
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        (None, "abcdefghij klmnop qrstu xyz"),
+        (27, "abcdefghij klmnop qrstu xyz"),
+        (26, "abcdefghij klmnop qrstu xyz"),
+        (25, "abcdefghi klmnop qrstu xyz"),  # the longest of the first rank
+        (22, "abcdef klmnop qrstu xyz"),  # down to the next one
+        (21, "abcde klmnop qrstu xyz"),
+        (20, "abcde klmno qrstu xyz"),  # and then by turns
+        (19, "abcd klmno qrstu xyz"),
+        (11, " k qrstu xyz"),
+        (10, "  qrstu xyz"),  # the next rank
+        (6, "  q xyz"),
+        (5, "   xyz"),
+    ],
+)
+def test_ends_are_cut_by_rank_and_the_longest_first(limit: int | None, kept: str) -> None:
+    prompt = parts(("abcdefghij", 1), ("klmnop", 1), PARAGRAPH, ("qrstu", 2), ("xyz", 0))
+    encoded = encode(prompt, limit)
+    first, second, third, last = kept.split(" ")
+    texts = [len(first), len(second), 1, len(third), len(last)]
+    assert encoded.counts == [1, *texts]
+    assert ControlledTokenizer(letters()).text(encoded.ids) == kept.replace(" ", "")
+    assert len(encoded.ids) == 1 + sum(texts) <= (limit or 26)
+    assert encoded.shortened == 26 - len(encoded.ids)
+
+
+def test_a_control_token_is_never_cut() -> None:
+    prompt = Prompt(parts=(Part("abc", "untrusted", 1), Part(PARAGRAPH, "control", 1)))
+    assert encode(prompt, 2).counts == [1, 0, 1]
+    with pytest.raises(PromptTooLong):
+        encode(prompt, 1)
+
+
+def test_what_may_not_be_cut_is_an_error_that_counts() -> None:
+    prompt = parts(("abc", 1), PARAGRAPH, ("xyz", 0))
+    message = "a prompt of 8 tokens leaves 2 too many for a limit of 3 after all passages and"
+    with pytest.raises(PromptTooLong, match=f"^{message} the question are cut: .*longer context$"):
+        encode(prompt, 3)
+
+
+def test_each_prompt_is_cut_by_itself() -> None:
+    controlled = ControlledTokenizer(letters())
+    short, long = controlled.encode([parts(("ab", 1)), parts(("abcdef", 1))], 4)
+    assert (short.shortened, short.counts) == (0, [1, 2])
+    assert (long.shortened, long.counts) == (3, [1, 3])
+
+
+# Back
+
+
+def test_pieces_are_texts_and_control_tokens_in_order() -> None:
+    tokenizer = letters()
+    ids = tokenizer.convert_tokens_to_ids
+    text, control = [ids("a"), ids("b")], ids(RETRIEVAL)
+    generated = [
+        ids("<s>"),
+        ids(" "),
+        *text,
+        control,
+        ids(" "),
+        control,
+        *text,
+        ids("</s>"),
+        ids("c"),
+    ]
+    assert ControlledTokenizer(tokenizer).pieces(generated) == [
+        {"kind": "text", "text": "ab"},
+        {"kind": "control", "text": RETRIEVAL},
+        {"kind": "control", "text": RETRIEVAL},
+        {"kind": "text", "text": "ab"},
+        {"kind": "text", "text": "c"},
+    ]
+    assert ControlledTokenizer(tokenizer).text(generated) == " ab abc"
+    assert ControlledTokenizer(tokenizer).pieces([]) == []
+
+
+# What is encoded once
+
+
+def test_the_text_that_was_used_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    controlled = ControlledTokenizer(letters())
+    monkeypatch.setattr(tokens, "REMEMBERED_TOKENS", 6)
+
+    def texts() -> list[str]:
+        return [stretch.text for stretch in controlled._recent]
+
+    def ask(*words: str) -> None:
+        controlled.encode([parts((word, 0)) for word in words])
+
+    ask("ab")
+    ask("cde")
+    assert (texts(), controlled._recent_tokens) == (["ab", "cde"], 5)
+    ask("ab")
+    assert (texts(), controlled._recent_tokens) == (["cde", "ab"], 5)
+    ask("f")  # exactly as many as are kept
+    assert (texts(), controlled._recent_tokens) == (["cde", "ab", "f"], 6)
+    ask("g")
+    assert (texts(), controlled._recent_tokens) == (["ab", "f", "g"], 4)
+    ask("abcdefg")  # more than is ever kept
+    assert (texts(), controlled._recent_tokens) == ([], 0)
+
+
+def test_a_text_at_the_beginning_is_kept_apart_from_the_same_text_later() -> None:
+    controlled = ControlledTokenizer(letters())
+    controlled.encode([parts(("ab", 0)), parts(RETRIEVAL, ("ab", 0))])
+    assert sorted((s.text, s.begins) for s in controlled._recent if s.text == "ab") == [
+        ("ab", False),
+        ("ab", True),
+    ]
+
+
+def test_two_threads_that_encode_the_same_text_count_it_once() -> None:
+    controlled = ControlledTokenizer(letters())
+    both = threading.Barrier(2, timeout=60)
+
+    class Slow:
+        """Encodes when both threads have seen that it is not there yet."""
+
+        def encode_batch(self, *given: Any, **options: Any) -> Any:
+            both.wait()
+            return writer.encode_batch(*given, **options)
+
+    writer, slow = controlled._writer, Slow()
+    controlled._writer = slow  # type: ignore[assignment]
+    found: list[Encoded] = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(controlled.encode([parts(("abc", 0))])))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] == found[1]
+    assert (len(controlled._recent), controlled._recent_tokens) == (1, 3)
+
+
+# Names
+
+
+def test_in_the_copy_special_tokens_have_other_names_and_the_same_ids() -> None:
+    tokenizer = letters(
+        merges=(("<", "/"), ("s", ">"), ("</", "s>"), ("a", "b")), unk_token="<unk>"
+    )
+    backend = tokenizer.backend_tokenizer
+    copy, names = secretly_named(backend)
+    special = {t.content for t in backend.get_added_tokens_decoder().values()}
+    assert names.keys() == special
+    assert len(set(names.values())) == len(names)
+    for token, name in names.items():
+        assert copy.token_to_id(name) == backend.token_to_id(token)
+        assert token not in copy.get_vocab()
+        assert name not in backend.get_vocab()
+    assert copy.get_vocab_size() == backend.get_vocab_size()
+    state = json.loads(copy.to_str())
+    assert state["model"]["merges"] == [["<", "/"], ["s", ">"], ["a", "b"]]
+    assert state["model"]["unk_token"] == "<unk>"
+    assert state["post_processor"] is None
+    again = secretly_named(backend)[1]
+    assert not set(names.values()) & set(again.values()), "nobody can know them"
+
+
+def test_an_unknown_token_that_is_special_is_known_by_its_other_name() -> None:
+    tokenizer = letters(unk_token="<unk>", more=(AddedToken("<unk>", special=True),))
+    copy, names = secretly_named(tokenizer.backend_tokenizer)
+    assert json.loads(copy.to_str())["model"]["unk_token"] == names["<unk>"]
+    (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("aZb", 0))])
+    assert encoded.ids == tokenizer("aZb")["input_ids"][:-1]
+
+
+def test_added_white_space_keeps_its_name() -> None:
+    tokenizer = letters(more=(AddedToken("  ", normalized=False),))
+    assert "  " not in secretly_named(tokenizer.backend_tokenizer)[1]
+    (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("a  b", 0))])
+    assert tokenizer.convert_ids_to_tokens(encoded.ids) == ["<s>", "a", "  ", "b"]
+
+
+def test_scored_pieces_keep_their_scores() -> None:
+    pieces = [("<unk>", 0.0), ("<s>", -1.0), ("a", -2.0), ("b", -3.0)]
+    made = Tokenizer(models.Unigram(pieces, unk_id=0))
+    made.add_special_tokens([AddedToken("<s>", special=True)])
+    copy, names = secretly_named(made)
+    assert json.loads(copy.to_str())["model"]["vocab"] == [
+        ["<unk>", 0.0], [names["<s>"], -1.0], ["a", -2.0], ["b", -3.0]
+    ]  # fmt: skip
+
+
+def test_merges_in_one_string_are_read_as_two() -> None:
+    merges = (("a", "b"), ("\u3000", "\u3000"), ("<", "s"))
+    state = json.loads(letters(merges=merges).backend_tokenizer.to_str())
+    state["model"]["merges"] = [" ".join(pair) for pair in state["model"]["merges"]]
+
+    class Old:
+        """As tokenizers wrote merges before 0.20."""
+
+        def to_str(self) -> str:
+            return json.dumps(state)
+
+    copy, _ = secretly_named(Old())  # type: ignore[arg-type]
+    assert json.loads(copy.to_str())["model"]["merges"] == list(map(list, merges))
+
+
+# Tokenizers that are refused
+
+
+def test_a_slow_tokenizer_is_refused() -> None:
+    class SlowTokenizer:
+        pass
+
+    message = "SlowTokenizer is not a fast tokenizer; save it with a tokenizer.json"
+    with pytest.raises(NotAReflectionModel, match=f"^{message}$"):
+        ControlledTokenizer(SlowTokenizer())  # type: ignore[arg-type]
+
+
+def test_a_tokenizer_that_splits_a_control_token_is_refused() -> None:
+    tokenizer = letters()
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    for token in state["added_tokens"]:
+        token["single_word"] = token["content"] == PARAGRAPH
+    split = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)))
+    message = f"the tokenizer splits {PARAGRAPH} where words are beside it"
+    with pytest.raises(NotAReflectionModel, match=f"^{message}$"):
+        ControlledTokenizer(split)
+
+
+@pytest.mark.parametrize(("options", "extra"), [({}, "local"), ({"extra": "vllm"}, "vllm")])
+def test_the_extra_that_may_be_missing_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], extra: str
+) -> None:
+    asked = []
+
+    def load(*given: str) -> PreTrainedTokenizerFast:
+        asked.append(given)
+        return letters()
+
+    monkeypatch.setattr(tokens, "load_tokenizer", load)
+    ControlledTokenizer.from_pretrained("some/model", **options)
+    assert asked == [("some/model", extra)]
+
+
+def test_a_vocabulary_without_reflection_tokens_is_refused(tmp_path: Any) -> None:
+    tokenizer = letters(without=CONTROL_TOKENS[3:6])
+    message = (
+        rf"the vocabulary has no \{CONTROL_TOKENS[3]} \(nor 2 others\): use a checkpoint "
+        "trained for Self-RAG, such as selfrag/selfrag_llama2_7b"
+    )
+    with pytest.raises(NotAReflectionModel, match=f"^{message}$"):
+        ControlledTokenizer(tokenizer)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(NotAReflectionModel, match=f"^{tmp_path}: {message}$"):
+        ControlledTokenizer.from_pretrained(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_is_an_error_that_names_it(tmp_path: Any) -> None:
+    with pytest.raises(ModelNotFound, match=str(tmp_path / "none")):
+        ControlledTokenizer.from_pretrained(tmp_path / "none")
