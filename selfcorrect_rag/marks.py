@@ -7,11 +7,15 @@ from typing import NamedTuple
 from selfcorrect_rag.refusals import is_refusal, refuses
 from selfcorrect_rag.search.chunking import sentences
 
-_RANGE = r"\d{1,3}(?:\s*[-\u2010-\u2015]\s*\d{1,3})?"
-_ITEM = rf"(?:(?:documents?|docs?\.?|passages?|sources?)\s*)?{_RANGE}"
+_SPACE = r"\s{0,3}+"
+_RANGE = rf"\d{{1,3}}(?:{_SPACE}[-\u2010-\u2015]{_SPACE}\d{{1,3}})?"
+_ITEM = rf"(?:(?:documents?|docs?\.?|passages?|sources?){_SPACE})?{_RANGE}"
+_AND = rf"{_SPACE}(?:,{_SPACE}and\b|[,;&]|and\b){_SPACE}"
 _LIST = (
-    rf"\s*\^?{_ITEM}(?:\s*(?:[,;&]|,?\s*and\b)\s*\^?{_ITEM})*\^?\s*(?:\u2020[^\]\u3011\n]{{0,60}})?"
+    rf"{_SPACE}\^?{_ITEM}(?:{_AND}\^?{_ITEM}){{0,31}}\^?{_SPACE}"
+    r"(?:\u2020[^\]\u3011\n]{0,60})?"
 )
+"""Up to 32 items. A space is matched in one way only, so that no text takes long to read."""
 _MARK = re.compile(
     rf"\[(?P<square>{_LIST})\](?!\()|\u3010(?P<lens>{_LIST})\u3011|\uff3b(?P<wide>{_LIST})\uff3d",
     re.IGNORECASE | re.ASCII,
