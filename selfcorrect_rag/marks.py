@@ -21,6 +21,7 @@ _MARK = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 """``[1](`` begins a link of Markdown. ``\u30101\u2020source\u3011`` is how some models quote."""
+_SPACES = " \t\xa0"
 _CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)|`[^`\n]+`", re.DOTALL)
 
 
@@ -98,9 +99,13 @@ def _instead(mark: _Mark, cited: Sequence[int]) -> str:
 
 def _marks(text: str, documents: int) -> Iterator[_Mark]:
     code = [match.span() for match in _CODE.finditer(text)]
+    spans = iter(code)
+    start, end = next(spans, (len(text), len(text)))
     indexed = -1  # where an index ended: a bracket right after it is one too
     for match in _MARK.finditer(text):
-        if any(start <= match.start() < end for start, end in code):
+        while end <= match.start():
+            start, end = next(spans, (len(text), len(text)))
+        if start <= match.start():
             continue
         if match.start() == indexed or _is_index(text, match, bool(code)):
             indexed = match.end()
@@ -109,13 +114,15 @@ def _marks(text: str, documents: int) -> Iterator[_Mark]:
         items = re.findall(_RANGE, listed.split("\u2020")[0], re.ASCII)
         if len(items) > 1 and items[0].split()[0].strip("0") == "":
             continue  # an interval, or a value
-        start = len(text[: match.start()].rstrip(" \t\xa0"))
-        if not start or text[start - 1] == "\n":  # the mark begins a line: its indent stays
-            start = match.start()
+        begin = match.start()
+        while begin and text[begin - 1] in _SPACES:
+            begin -= 1
+        if not begin or text[begin - 1] == "\n":  # the mark begins a line: its indent stays
+            begin = match.start()
         found = {item: _numbers(item, documents) for item in items}
         numbers = dict.fromkeys(n for some in found.values() for n in some)
         missing = [item for item, some in found.items() if not some]
-        yield _Mark(start, match.start(), match.end(), match[0], list(numbers), missing)
+        yield _Mark(begin, match.start(), match.end(), match[0], list(numbers), missing)
 
 
 def _numbers(item: str, documents: int) -> range:
@@ -135,7 +142,8 @@ _OPERATOR = re.compile(r"\s*(?:[-+*/%]?=|[*/<>]\s)|\.[a-z_]\w*|\(")
 
 
 def _is_index(text: str, match: re.Match[str], has_code: bool) -> bool:
-    before, after = text[max(match.start() - 80, 0) : match.start()], text[match.end() :]
+    before = text[max(match.start() - 80, 0) : match.start()]
+    after = text[match.end() : match.end() + 40]
     if re.search(r"=\s*$", before):
         return True
     if not before or not (before[-1].isalnum() or before[-1] in "_)"):
@@ -144,7 +152,7 @@ def _is_index(text: str, match: re.Match[str], has_code: bool) -> bool:
         return has_code and bool(re.search(r"\w\([^()\n]*\)$", before))
     if re.search(r"\b0+\b", match[0]) or (has_code and _LOWER.search(before)):
         return True
-    return bool(_VARIABLE.search(before) or _OPERATOR.match(after[:40]))
+    return bool(_VARIABLE.search(before) or _OPERATOR.match(after))
 
 
 def _replaced(text: str, marks: list[_Mark], by: list[str]) -> tuple[str, list[int]]:
@@ -154,19 +162,21 @@ def _replaced(text: str, marks: list[_Mark], by: list[str]) -> tuple[str, list[i
     and brackets that hold nothing else.
     """
     parts: list[str] = []
-    offsets, end, length = [], 0, 0
+    offsets, end, length, last = [], 0, 0, ""
     for mark, instead in zip(marks, by, strict=True):
         before, after = text[end : mark.start], mark.end
         if instead:
             before += text[max(mark.start, end) : mark.bracket]
-            last = (before or "".join(parts))[-1:]
+            last = before[-1:] or last
             is_glued = last and not last.isspace() and last not in "([]\u3010"
             before += " " * bool(is_glued) + instead
         else:
             if not mark.bracket or text[mark.bracket - 1] == "\n":
-                after += len(text[after:]) - len(text[after:].lstrip(" \t\xa0"))
+                while text[after : after + 1] in (*_SPACES,):
+                    after += 1
             if before.endswith("(") and text[after : after + 1] == ")":
-                before, after = before[:-1].rstrip(" \t\xa0"), after + 1
+                before, after = before[:-1].rstrip(_SPACES), after + 1
+        last = before[-1:] or last
         parts.append(before)
         length += len(before)
         offsets.append(length)
@@ -184,10 +194,12 @@ def _silent(answer: str, offsets: list[int]) -> set[int]:
     """
     if is_refusal(answer):
         return set(range(len(offsets)))
-    silent, before = set[int](), -1
+    silent, place, i = set[int](), 0, 0
     for sentence in sentences(answer):
-        end = answer.find(sentence, max(before, 0)) + len(sentence)
-        if refuses(sentence):
-            silent |= {i for i, offset in enumerate(offsets) if before < offset <= end}
-        before = end
+        place = answer.find(sentence, place) + len(sentence)
+        declines = refuses(sentence)
+        while i < len(offsets) and offsets[i] <= place:
+            if declines:
+                silent.add(i)
+            i += 1
     return silent

@@ -188,6 +188,15 @@ def test_a_list_that_does_not_end_is_read_in_linear_time(start: str, unit: str) 
     assert is_linear(lambda text: read_marks(text, 3, (1,)), lambda n: start + unit * n + "x")
 
 
+@pytest.mark.parametrize(
+    "unit",
+    ["`x` [1] ", "[1]", " [1]", "([1])", "x[1]", "She did[1] ", "\n[1]", "[1] `", "[9]", "[1]\n\n",
+     "I don't know. [1] ", "She did. [1] ", "[1]  ", "[1] = [1]", "(", "[1](", "\n [1] "],
+)  # fmt: skip
+def test_many_marks_are_read_in_linear_time(unit: str) -> None:
+    assert is_linear(lambda text: read_marks(text, 3, (1,)), lambda n: unit * n)
+
+
 def test_a_mark_lists_up_to_32_items() -> None:
     for items, numbers in ((32, [1]), (33, [])):
         listed = " and ".join(["1"] * items)
