@@ -132,25 +132,27 @@ def _numbers(item: str, documents: int) -> range:
 
 
 _VARIABLE = re.compile(
-    r"(?:^|[^\w.])(?:[a-z]|\w*_\w*|[a-z]+[A-Z]\w*|[a-z]+\d+|[a-z_]\w*\.[a-z_]\w*"
+    r"(?:^|[^\w.])(?:[a-z]|\w*_\w*|[a-z_]\w*\.[a-z_]\w*"
     r"|arr|args|argv|buf|dict|idx|lst|nums|obj|ptr|str|tmp|vec)$"
 )
-"""How a text before a bracket ends where the bracket is an index: ``x``, ``my_list``, ``rowIndex``,
-``x2``, ``self.items``."""
-_LOWER = re.compile(r"(?:^|\W)[a-z]+$")
-_OPERATOR = re.compile(r"\s*(?:[-+*/%]?=|[*/<>]\s)|\.[a-z_]\w*|\(")
+"""How a text before a bracket ends where the bracket is an index: ``x``, ``my_list``,
+``self.items``."""
+_NAME = re.compile(r"(?:^|\W)[a-z]+(?:[A-Z]\w*|\d+)?$")
+"""The same in a text with code; elsewhere they are words too: ``data``, ``iPhone``, ``p53``."""
+_OPERATOR = re.compile(r"[ \t]*[-+*/%]?=|[ \t]+[*/<>][ \t]|\.[a-z_]\w*|\(")
+"""What follows an index, in the same line."""
 
 
 def _is_index(text: str, match: re.Match[str], has_code: bool) -> bool:
     before = text[max(match.start() - 80, 0) : match.start()]
     after = text[match.end() : match.end() + 40]
-    if re.search(r"=\s*$", before):
+    if re.search(r"=[ \t]*\Z", before):
         return True
     if not before or not (before[-1].isalnum() or before[-1] in "_)"):
         return False
     if before[-1] == ")":
         return has_code and bool(re.search(r"\w\([^()\n]*\)$", before))
-    if re.search(r"\b0+\b", match[0]) or (has_code and _LOWER.search(before)):
+    if re.search(r"\b0+\b", match[0]) or (has_code and _NAME.search(before)):
         return True
     return bool(_VARIABLE.search(before) or _OPERATOR.match(after))
 

@@ -84,6 +84,22 @@ def crag(
         ("```\na [1]\n``` is it [2]", "```\na [1]\n``` is it", "```\na [1]\n``` is it [2]", [2]),
         ("[1](https://a.org) is a link", None, None, []),
         ("in [0, 1], in [2024], [sic]", None, None, []),
+        (
+            "* Paris is it[1]\n* Lyon is big[2]",
+            "* Paris is it\n* Lyon is big",
+            "* Paris is it [1]\n* Lyon is big [2]",
+            [1, 2],
+        ),
+        ("She did[1]\n> so[2]", "She did\n> so", "She did [1]\n> so [2]", [1, 2]),
+        ("She did[1]\n=====\n[2] So", "She did\n=====\nSo", "She did [1]\n=====\n[2] So", [1, 2]),
+        ("*She did[1]* so", "*She did* so", "*She did [1]* so", [1]),
+        *(
+            (f"{w}[1] it is", f"{w} it is", f"{w} [1] it is", [1])
+            for w in ("iPhone", "mRNA", "pH", "p53", "data")
+        ),
+        *((f"{w}[1] = 3 `a`", None, None, []) for w in ("rowIndex", "x2", "data")),
+        *((f"{w}[1] is `a`", None, None, []) for w in ("rowIndex", "x2", "data")),
+        ("rowIndex[1] * 2", None, None, []),
         ("She did [7].", None, "She did [7?].", []),
         ("She did [2-7].", None, "She did [2-7?].", []),
         ("She did [3-1].", None, "She did [3-1?].", []),
