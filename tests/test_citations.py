@@ -336,7 +336,48 @@ The document describes the treaty.
 It is not clear whether aspirin helps.
 The information was passed to the police.
 Unknown Pleasures is by Joy Division.
-There are no documents of his birth.""".splitlines()
+There are no documents of his birth.
+It is impossible to see the Great Wall from the Moon.
+It is impossible to determine both position and momentum exactly.
+Unable to find work, he moved to Paris.
+Unable to see, Milton dictated Paradise Lost.
+No information can travel faster than light.
+There is no preferred reference frame in special relativity.
+There is no context switch in a coroutine.
+There are no data centers in Alaska.
+The information was not released until 1975.
+Not enough evidence existed to convict him and he was freed.
+Insufficient data led to the crash.
+The material does not contain asbestos.
+We found no sources of radio emission.
+This cannot be determined by any algorithm.
+We do not know of any odd perfect number.
+It is not possible to find a rational square root of two.
+It is impossible to predict earthquakes to the day.
+It is not possible to see atoms with the naked eye.
+Impossible to locate by radar, the bomber flew at night.
+Unable to name a successor, the king died in 1066.
+Unable to provide food, the colony was abandoned.
+Cannot see in the dark, though it hears well.
+We cannot see ultraviolet light.
+We cannot predict the weather beyond two weeks.
+We do not see infrared light.
+We found no documents of the Templars older than 1150.
+No information was given to the police until 1990.
+No details were visible on the first photographs of Pluto.
+No answer was received from the Titanic after midnight.
+There is no data bus in this processor.
+There are no details on the flag of Libya before 2011.
+There is no answer to the riddle in the first edition.
+There is no reference to God in the constitution of France.
+There is no way to trisect an angle with a compass.
+There is no basis for the claim that bats are blind.
+Insufficient evidence freed the accused.
+Not enough data was sent by the probe.
+The material is not magnetic.
+The answer was not the one that the king had hoped for.
+It cannot be determined in polynomial time.
+The information is not encrypted on disk.""".splitlines()
 
 
 @pytest.mark.parametrize("text", REFUSALS)
