@@ -15,8 +15,12 @@ _GIVEN = (
     r"(?:(?:provided|given|available|retrieved|supplied|cited|relevant|above|listed|numbered"
     r"|background|search|two|three|four|five|several|other)\s+)*"
 )
-_NUMBERED = r"(?:\s*(?:number\s+)?\d{1,3}(?:\s*(?:,|and|or|-|to)+\s*\d{1,3})*)?"
-_THEM = rf"(?:{_GIVEN}{_TEXTS}{_NUMBERED}|none\s+of\s+(?:{_GIVEN}{_TEXTS}|them))"
+_NUMBERED = (
+    r"(?:\s*(?:number\s+)?\d{1,3}"
+    r"(?:\s*(?:,\s*(?:and|or|nor)?|and|or|nor|-|to)\s*\d{1,3})*)?"
+)
+_AFTER = r"(?:\s+(?:provided|given|above|retrieved|available|supplied))?"
+_THEM = rf"(?:{_GIVEN}{_TEXTS}{_NUMBERED}{_AFTER}|none\s+of\s+(?:{_GIVEN}{_TEXTS}|them))"
 _WHERE = rf"(?:\b(?:in|within|by|from|on)\s+{_GIVEN}{_TEXTS}\b)"
 _HERE = (
     rf"(?=(?:\s+(?:this|that|it|so))?\W*$|[^.]{{0,160}}?{_WHERE}"
@@ -62,6 +66,7 @@ _OPENING = re.compile(
 )
 """What may stand before a refusal: it is no part of what is said."""
 
+_CONTRACTED = re.compile(r"(?<=\bit)'s\b|(?<=\bthere)'s\b", re.IGNORECASE)
 _LEADS_UP = re.compile(rf"\b{_TEXTS}\b|\b(?:sorry|afraid|apolog)", re.IGNORECASE)
 """What says, before a refusal, that it is one."""
 
@@ -78,7 +83,7 @@ _REFUSES = re.compile(
     |i\s+{_I_CANNOT}\s+(?:\w+ly\s+)?{_FIND_OUT}
     |we\s+{_I_CANNOT}\s+(?:\w+ly\s+)?{_FIND_OUT}\b{_HERE}
     |(?:i|we)(?:\s+am|'m|\s+are|'re)\s+not\s+(?:sure|certain|aware)
-    |{_THEM}\s+{_NOT}\s+(?:\w+ly\s+)?{_TELL}
+    |{_THEM}\s+{_NOT}\s+(?:\w+ly\s+)?(?:(?:appear|seem)\s+to\s+)?{_TELL}
     |{_THEM}\s+(?:do(?:es)?|says?)\s+not(?=\W*$)|{_THEM}\s+(?:don't|doesn't)(?=\W*$)
     |{_THEM}\s+(?:says?|mentions?|contains?|provides?|gives?|offers?|has|have|includes?|states?)
         \s+(?:nothing|no\s+(?:\w+\s+){{0,2}}(?:information|mention|details?|answers?|evidence
@@ -91,8 +96,7 @@ _REFUSES = re.compile(
     |(?:no|neither)\s+(?:of\s+)?{_GIVEN}{_TEXTS}{_NUMBERED}\s+(?:\w+ly\s+)?(?:say|mention|contain
         |state|specif|provid|include|give|tell|answer|address|indicate|identif|name|discuss
         |describe|supports?)\w*
-    |there\s+(?:(?:is|was|are)\s+(?:no|not\s+(?:enough|sufficient|any)|insufficient)
-        |(?:isn't|aren't|wasn't)\s+(?:enough|any|sufficient))\s+
+    |there\s+(?:(?:is|was|are)\s+(?:no|not\s+(?:enough|sufficient|any)|insufficient))\s+
         (?:\w+\s+){{0,2}}(?:information\s+(?:about|on|regarding|concerning)\b
         |mention\s+of\b(?![^.]*\bin\b)
         |(?:information|mention|answers?|details?|context|data|reference)\b{_HERE})
@@ -105,6 +109,8 @@ _REFUSES = re.compile(
     |(?:the|this|that|his|her|its|their)\s+(?:[\w'-]+\s+){{1,8}}?(?:(?:is|was|are|were|has\s+been)
         \s+(?:not|nowhere|never)\s+(?:\w+ly\s+)?{_TOLD}|(?:cannot|could\s+not|can't)\s+be\s+
         (?:determined|inferred|found|answered))\b[^.]{{0,40}}?{_WHERE}
+    |(?:the|his|her|its|their)\s+(?:[\w'-]+\s+){{1,8}}?(?:is|was|are|were)\s+
+        (?:not|nowhere|never)\s+(?:\w+ly\s+)?(?:mentioned|stated|specified|indicated)(?=\W*$)
     |it\s+(?:is|was)\s+(?:not|nowhere|never)\s+(?:\w+ly\s+)?
         (?:said|mentioned|stated|specified|indicated|provided|given|clear|known|available)\b
         (?=\W*$|[^.]{{0,160}}?{_WHERE})
@@ -116,7 +122,7 @@ _REFUSES = re.compile(
     |(?:cannot|can\s?not|can't|could\s+not|couldn't|not\s+able\s+to)\s+(?:\w+ly\s+)?{_FIND_OUT}\b{_HERE}
     |(?:the|this|that|my)\s+(?:\w+\s+)?(?:answer|question)\s+(?:(?:cannot|can't|could\s+not|can\s+not)\s+be
         |remains?\s+(?:open|un\w+)|is\s+(?:not\s+)?(?:unanswered|unanswerable|answerable|impossible))
-    |(?:it\s+is\s+|it's\s+)?(?:impossible|not\s+possible)\s+to\s+{_FIND_OUT}\b{_HERE}
+    |(?:it\s+is\s+)?(?:impossible|not\s+possible)\s+to\s+{_FIND_OUT}\b{_HERE}
     |(?:it\s+)?remains?\s+(?:unclear|unknown|unanswered|open)(?=\W*$)
     |there(?:\s+is|'s|\s+was)\s+no\s+(?:way|basis)\s+(?:of|to|for)\s+\w+{_HERE}
     |(?:no|there\s+is\s+no)\s+(?:\w+\s+)?(?:answer|conclusion)\s+(?:can|could|is|was)\s+(?:be\s+)?\w+\b{_HERE}
@@ -204,4 +210,5 @@ def _stripped(sentence: str) -> str:
 
 def _plain(sentence: str) -> str:
     said = re.sub(r"\*\*|__|[\"\u201c\u201d]", "", sentence.replace("\u2019", "'"))
-    return " ".join(said.split())
+    said = _CONTRACTED.sub(" is", " ".join(said.split()))
+    return re.sub(r"\b(is|are|was|were)n't\b", r"\1 not", said, flags=re.IGNORECASE)

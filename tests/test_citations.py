@@ -315,7 +315,24 @@ I found nothing that supports an answer to this.
 I don't know. The passage is about her sister.
 The passage is about her sister. It does not say when she was born.
 The documents do not contain this. If you have more context, please share it.
-**I don't know.**""".splitlines()
+**I don't know.**
+The documents provided do not mention the author.
+The context provided does not mention it.
+The information provided does not answer the question.
+The text provided gives no answer.
+The answer is not in the passages.
+The author is not mentioned.
+There's no mention of the author.
+There's nothing in the documents about it.
+It's not mentioned.
+It isn't mentioned in the passage.
+It\u2019s not clear from the passage.
+It's unclear from the passage.
+Nothing in the passages says who wrote it.
+The passages do not appear to say.
+The passages don't seem to mention it.
+The sources retrieved aren't relevant.
+Documents 1, 2, and 3 do not mention the author.""".splitlines()
 ANSWERS = """Jane Austen wrote Emma.
 The author of Beowulf is unknown.
 The treaty does not mention slavery.
