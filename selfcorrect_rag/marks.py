@@ -62,7 +62,8 @@ def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
     not exist points at nothing.
 
     What declines to answer cites nothing: the marks of such a sentence, and of an answer that does
-    nothing else, are taken out like the rest.
+    nothing else, are taken out like the rest. A mark that is a noun there ("[1] does not say")
+    is read as its document.
 
     Args:
         text: what a model wrote.
@@ -71,8 +72,8 @@ def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
     """
     marks = list(_marks(text, documents))
     valid = [mark for mark in marks if mark.numbers]
-    answer, offsets = _replaced(text, valid, [""] * len(valid))
-    silent = _silent(answer, offsets)
+    answer, _ = _replaced(text, valid, [""] * len(valid))
+    silent = _silent(*_replaced(text, valid, _nouns(text, valid)))
     loud = [mark for i, mark in enumerate(valid) if i not in silent]
     kept = {m.start: [n for n in m.numbers if n in citable] for m in loud}
     cited, _ = _replaced(text, marks, [_instead(m, kept.get(m.start, [])) for m in marks])
@@ -186,6 +187,36 @@ def _replaced(text: str, marks: list[_Mark], by: list[str]) -> tuple[str, list[i
     whole = "".join([*parts, text[end:]])
     lead = len(whole) - len(whole.lstrip())
     return whole.strip(), [max(offset - lead, 0) for offset in offsets]
+
+
+_NAMING = re.compile(
+    r"\b(?:(?P<noun>documents?|docs?\.?|passages?|sources?)|neither|nor|and|or|of|in|both|does|do)\Z",
+    re.IGNORECASE,
+)
+_BETWEEN = re.compile(r"\s*(?:,\s*)?(?:and|or|nor)?\s*", re.IGNORECASE)
+_BEGINS = re.compile(r"(?:^|\n|[.!?:]\s)[-*>\s]*\Z")
+_SAYS = re.compile(r"\s*(?:,\s*)?(?:(?:and|or|nor)\s*)?[\[\u3010\uff3b]|\s+[a-z]")
+
+
+def _nouns(text: str, marks: Sequence[_Mark]) -> list[str]:
+    """For each mark, its number in words where it stands as a noun: ``[1] does not say``.
+
+    That is at the beginning of a sentence that goes on with it, and after words such as "neither",
+    "and" and "documents".
+    """
+    said: list[str] = []
+    for i, mark in enumerate(marks):
+        before = text[max(mark.bracket - 40, 0) : mark.bracket]
+        naming = _NAMING.search(before.rstrip())
+        listed = " and ".join(map(str, mark.numbers[:32]))
+        gap = text[marks[i - 1].end : mark.bracket] if i else "."
+        if i and said[-1] and len(gap) < 40 and _BETWEEN.fullmatch(gap):
+            said.append(listed if gap.strip() else f"and {listed}")
+        elif naming or (_BEGINS.search(before) and _SAYS.match(text[mark.end : mark.end + 40])):
+            said.append(listed if naming and naming["noun"] else f"Documents {listed}")
+        else:
+            said.append("")
+    return said
 
 
 def _silent(answer: str, offsets: list[int]) -> set[int]:

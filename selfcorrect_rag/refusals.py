@@ -84,6 +84,8 @@ _REFUSES = re.compile(
     |we\s+{_I_CANNOT}\s+(?:\w+ly\s+)?{_FIND_OUT}\b{_HERE}
     |(?:i|we)(?:\s+am|'m|\s+are|'re)\s+not\s+(?:sure|certain|aware)
     |{_THEM}\s+{_NOT}\s+(?:\w+ly\s+)?(?:(?:appear|seem)\s+to\s+)?{_TELL}
+    |{_THEM}\s+(?:do(?:es)?\s+not|don't|doesn't)\s+either(?=\W*$)
+    |(?:neither|nor)\s+do(?:es)?\s+{_THEM}(?=\W*$)
     |{_THEM}\s+(?:do(?:es)?|says?)\s+not(?=\W*$)|{_THEM}\s+(?:don't|doesn't)(?=\W*$)
     |{_THEM}\s+(?:says?|mentions?|contains?|provides?|gives?|offers?|has|have|includes?|states?)
         \s+(?:nothing|no\s+(?:\w+\s+){{0,2}}(?:information|mention|details?|answers?|evidence
@@ -91,7 +93,7 @@ _REFUSES = re.compile(
     |{_THEM}\s+(?:is|are)\s+(?:not\s+(?:sufficient|enough|relevant|helpful)|insufficient|silent
         |irrelevant|unrelated)
     |{_THEM}\s+(?:lacks?|omits?|makes?\s+no\s+mention)
-    |none\s+of\s+{_GIVEN}{_TEXTS}\s+(?:say|mention|contain|state|specif|provid|include|give|tell
+    |none\s+of\s+{_GIVEN}{_TEXTS}{_NUMBERED}\s+(?:say|mention|contain|state|specif|provid|include|give|tell
         |answer|address|indicate|identif|name|discuss|describe)\w*
     |(?:no|neither)\s+(?:of\s+)?{_GIVEN}{_TEXTS}{_NUMBERED}\s+(?:\w+ly\s+)?(?:say|mention|contain
         |state|specif|provid|include|give|tell|answer|address|indicate|identif|name|discuss

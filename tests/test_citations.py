@@ -442,6 +442,42 @@ def test_a_sentence_that_refuses_cites_nothing_beside_one_that_answers() -> None
     assert [c["number"] for c in result["citations"]] == [2], "a mark after the full stop"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Neither [1] nor [2] mentions the author.",
+        "[1] does not mention the author. [2] does not either.",
+        "[1] does not mention the author. Neither does [2].",
+        "Documents [1] and [2] do not mention the author.",
+        "[1], [2] and [3] do not mention the author.",
+        "[1][2] do not mention the author.",
+        "[1, 2] do not mention the author.",
+        "- [1] does not say.\n- [2] does not say.",
+        "None of [1] and [2] mention it.",
+        "It is not mentioned in [1].",
+    ],
+)
+def test_a_refusal_of_which_a_mark_is_the_subject_cites_nothing(text: str) -> None:
+    marked = read_marks(text, 3, {1, 2, 3})
+    assert (marked.numbers, marked.refused, marked.unknown) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("[1] says that Austen did. [2] does not mention her.", [1]),
+        ("According to [1] and [2], she did.", [1, 2]),
+        ("She did. [1] [2]", [1, 2]),
+        ("She did. [1] The documents do not say when.", [1]),
+        ("Documents [1] and [2] name her.", [1, 2]),
+    ],
+)
+def test_a_mark_that_is_a_noun_in_a_sentence_that_answers_is_cited(
+    text: str, numbers: list[int]
+) -> None:
+    assert read_marks(text, 3, {1, 2, 3}).numbers == numbers
+
+
 def test_reading_a_refusal_takes_no_time_that_grows_with_its_square() -> None:
     for text in (
         "the " * 20_000,
