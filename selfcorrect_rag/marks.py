@@ -22,7 +22,13 @@ _MARK = re.compile(
 )
 """``[1](`` begins a link of Markdown. ``\u30101\u2020source\u3011`` is how some models quote."""
 _SPACES = " \t\xa0"
-_CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)|`[^`\n]+`", re.DOTALL)
+_SKIPPED = re.compile(
+    r"(?P<code>(?P<fence>```|~~~).*?(?:(?P=fence)|\Z)|`[^`\n]+`)"
+    r"|\[[^\[\]\n]{0,200}+(?:\[[^\[\]\n]{0,200}+\][^\[\]\n]{0,200}+){0,3}"
+    r"\]\([^()\n]{0,1000}+\)",
+    re.DOTALL,
+)
+"""Code, and links of Markdown: ``[1](http://a.org)``, ``[[1]](http://a.org)``."""
 
 
 class Marked(NamedTuple):
@@ -40,7 +46,7 @@ class Marked(NamedTuple):
     """Documents that are pointed at and may not be cited."""
 
 
-class _Mark(NamedTuple):
+class Mark(NamedTuple):
     start: int
     """In the text, with the space before it."""
     bracket: int
@@ -70,7 +76,7 @@ def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
         documents: how many it was shown, numbered from 1.
         citable: the numbers that may be cited.
     """
-    marks = list(_marks(text, documents))
+    marks = list(marks_in(text, documents))
     valid = [mark for mark in marks if mark.numbers]
     answer, _ = _replaced(text, valid, [""] * len(valid))
     silent = _silent(*_replaced(text, valid, _nouns(text, valid)))
@@ -91,16 +97,19 @@ def without_marks(text: str) -> str:
     return read_marks(text, 0, ()).cited
 
 
-def _instead(mark: _Mark, cited: Sequence[int]) -> str:
+def _instead(mark: Mark, cited: Sequence[int]) -> str:
     """What stands for a mark where citations are shown; empty where it cites nothing."""
     if not mark.numbers:
         return f"{mark.text[:-1]}?{mark.text[-1]}"
     return "".join(f"[{n}]" for n in cited)
 
 
-def _marks(text: str, documents: int) -> Iterator[_Mark]:
-    code = [match.span() for match in _CODE.finditer(text)]
-    spans = iter(code)
+def marks_in(text: str, documents: int) -> Iterator[Mark]:
+    """The marks of a text, in order. What stands in code and in links is none, nor is an index."""
+    """The marks of a text in order; code, links and indices hold none."""
+    skipped = list(_SKIPPED.finditer(text))
+    has_code = any(match["code"] for match in skipped)
+    spans = (match.span() for match in skipped)
     start, end = next(spans, (len(text), len(text)))
     indexed = -1  # where an index ended: a bracket right after it is one too
     for match in _MARK.finditer(text):
@@ -108,7 +117,7 @@ def _marks(text: str, documents: int) -> Iterator[_Mark]:
             start, end = next(spans, (len(text), len(text)))
         if start <= match.start():
             continue
-        if match.start() == indexed or _is_index(text, match, bool(code)):
+        if match.start() == indexed or _is_index(text, match, has_code):
             indexed = match.end()
             continue
         listed = match["square"] or match["lens"] or match["wide"]
@@ -123,7 +132,7 @@ def _marks(text: str, documents: int) -> Iterator[_Mark]:
         found = {item: _numbers(item, documents) for item in items}
         numbers = dict.fromkeys(n for some in found.values() for n in some)
         missing = [item for item, some in found.items() if not some]
-        yield _Mark(begin, match.start(), match.end(), match[0], list(numbers), missing)
+        yield Mark(begin, match.start(), match.end(), match[0], list(numbers), missing)
 
 
 def _numbers(item: str, documents: int) -> range:
@@ -158,7 +167,7 @@ def _is_index(text: str, match: re.Match[str], has_code: bool) -> bool:
     return bool(_VARIABLE.search(before) or _OPERATOR.match(after))
 
 
-def _replaced(text: str, marks: list[_Mark], by: list[str]) -> tuple[str, list[int]]:
+def _replaced(text: str, marks: list[Mark], by: list[str]) -> tuple[str, list[int]]:
     """The text with something in place of each mark, and where in it that ends.
 
     A mark that goes takes the space before it along, at the beginning of a line the space after it,
@@ -198,7 +207,7 @@ _BEGINS = re.compile(r"(?:^|\n|[.!?:]\s)[-*>\s]*\Z")
 _SAYS = re.compile(r"\s*(?:,\s*)?(?:(?:and|or|nor)\s*)?[\[\u3010\uff3b]|\s+[a-z]")
 
 
-def _nouns(text: str, marks: Sequence[_Mark]) -> list[str]:
+def _nouns(text: str, marks: Sequence[Mark]) -> list[str]:
     """For each mark, its number in words where it stands as a noun: ``[1] does not say``.
 
     That is at the beginning of a sentence that goes on with it, and after words such as "neither",

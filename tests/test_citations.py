@@ -83,6 +83,7 @@ def crag(
         ),
         ("```\na [1]\n``` is it [2]", "```\na [1]\n``` is it", "```\na [1]\n``` is it [2]", [2]),
         ("[1](https://a.org) is a link", None, None, []),
+        ("[[1]](https://a.org), [see [1] there](https://a.org)", None, None, []),
         ("in [0, 1], in [2024], [sic]", None, None, []),
         (
             "* Paris is it[1]\n* Lyon is big[2]",
@@ -207,7 +208,8 @@ def test_a_list_that_does_not_end_is_read_in_linear_time(start: str, unit: str) 
 @pytest.mark.parametrize(
     "unit",
     ["`x` [1] ", "[1]", " [1]", "([1])", "x[1]", "She did[1] ", "\n[1]", "[1] `", "[9]", "[1]\n\n",
-     "I don't know. [1] ", "She did. [1] ", "[1]  ", "[1] = [1]", "(", "[1](", "\n [1] "],
+     "I don't know. [1] ", "She did. [1] ", "[1]  ", "[1] = [1]", "(", "[1](", "[a [1] ", "[[1]](",
+     "[a](", "\n [1] "],
 )  # fmt: skip
 def test_many_marks_are_read_in_linear_time(unit: str) -> None:
     assert is_linear(lambda text: read_marks(text, 3, (1,)), lambda n: unit * n)
