@@ -416,6 +416,14 @@ def test_a_refusal_cites_nothing_in_any_graph(text: str) -> None:
         assert made.invoke(QUESTION)["citations"] == []
 
 
+@pytest.mark.parametrize("text", ["", " "])
+def test_a_segment_without_text_cites_nothing(text: str) -> None:
+    llm = ScriptedReflectionLLM(write=lambda prompt: segment(text, RELEVANT, FULL, USEFUL))
+    result = both(create_self_rag(llm, lambda query: [document("Gold.")]))
+    assert (result["answer"].strip(), result["citations"]) == ("", [])
+    assert "[1]" not in result["cited_answer"]
+
+
 @pytest.mark.parametrize("text", [text for text in REFUSALS if ". " not in text])
 def test_a_rationale_that_comes_to_a_refusal_cites_nothing(text: str) -> None:
     said = f"Document [1] is useful. The answer is: {text}"
