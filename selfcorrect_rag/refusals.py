@@ -6,8 +6,8 @@ from selfcorrect_rag.search.chunking import sentences
 
 _TEXTS = (
     r"(?:documents?|passages?|contexts?|sources?|excerpts?|texts?|articles?|snippets?|references?"
-    r"|search\s+results|information|knowledge|materials?"
-    r"|(?:provided|given|available|retrieved)\s+(?:evidence|data|contents?|results))"
+    r"|search\s+results|information|knowledge"
+    r"|(?:provided|given|available|retrieved)\s+(?:evidence|data|contents?|results|materials?))"
 )
 """What a model calls what it was given; "the evidence does not show" is more often a fact."""
 _GIVEN = (
@@ -15,9 +15,21 @@ _GIVEN = (
     r"(?:(?:provided|given|available|retrieved|supplied|cited|relevant|above|listed|numbered"
     r"|background|search|two|three|four|five|several|other)\s+)*"
 )
-_NUMBERED = r"(?:\s*(?:number\s+)?\d{1,3}(?:\s*(?:,|and|or|-|to)+\s*\d{1,3})*)?"
-_THEM = rf"(?:{_GIVEN}{_TEXTS}{_NUMBERED}|none\s+of\s+(?:{_GIVEN}{_TEXTS}|them))"
+_NUMBERED = (
+    r"(?:\s*(?:number\s+)?\d{1,3}"
+    r"(?:\s*(?:,\s*(?:and|or|nor)?|and|or|nor|-|to)\s*\d{1,3})*)?"
+)
+_AFTER = r"(?:\s+(?:provided|given|above|retrieved|available|supplied))?"
+_THEM = rf"(?:{_GIVEN}{_TEXTS}{_NUMBERED}{_AFTER}|none\s+of\s+(?:{_GIVEN}{_TEXTS}|them))"
 _WHERE = rf"(?:\b(?:in|within|by|from|on)\s+{_GIVEN}{_TEXTS}\b)"
+_HERE = (
+    rf"(?=(?:\s+(?:this|that|it|so))?\W*$|[^.]{{0,160}}?{_WHERE}"
+    r"|[^.,]{0,80}?\b(?:what|anything)\s+(?:i|we)\s+(?:have|had|was|were|am|are|see)\b"
+    r"|[^.,]{0,80}?\b(?:the|this|that|your|my)\s+(?:\w+\s+)?(?:question|answer)\b"
+    r"|[^.,]{0,80}?\bto\s+(?:\w+ly\s+)?(?:answer|say|tell)\W*$)"
+)
+"""What bounds the wordings that facts have too: the sentence ends, or it speaks of the given texts
+or of the question."""
 _NOT = r"(?:do(?:es)?\s+not|don't|doesn't|did\s+not|didn't|cannot|can\s?not|can't|fails?\s+to)"
 _TELL = (
     r"(?:say|mention|contain|state|specify|provide|include|give|tell|answer|address|indicate"
@@ -54,18 +66,26 @@ _OPENING = re.compile(
 )
 """What may stand before a refusal: it is no part of what is said."""
 
+_CONTRACTED = re.compile(r"(?<=\bit)'s\b|(?<=\bthere)'s\b", re.IGNORECASE)
+_LEADS_UP = re.compile(rf"\b{_TEXTS}\b|\b(?:sorry|afraid|apolog)", re.IGNORECASE)
+"""What says, before a refusal, that it is one."""
+
 _REFUSES = re.compile(
     rf"""(?:
     (?:i|we)\s+(?:do\s+not|don't|didn't|did\s+not)\s+(?:really\s+|actually\s+)?
-        (?:know|have\b(?:\s+\w+){{0,4}}\s+(?:information|answer|knowledge|data|evidence|details?)
-        |find\b|see\b|think\s+{_THEM})
+        (?:know(?!\s+of\b)|have\b(?:\s+\w+){{0,4}}\s+(?:information|answer|knowledge|data|evidence|details?)
+        |(?:find|see)\b{_HERE}|think\s+{_THEM})
     |(?:i|we)\s+have\s+no\s+(?:information|idea|answer|knowledge|data|evidence)
-    |(?:i|we)\s+(?:found|find|see)\s+(?:nothing|no\s+(?:\w+\s+){{0,3}}
-        (?:information|mention|answers?|documents?|passages?|references?|details?|sources?))\b
+    |(?:i|we)\s+(?:found|find|see)\s+(?:nothing\b|no\s+(?:\w+\s+){{0,3}}
+        (?:(?:information|mention|answers?)\b|(?:documents?|passages?|references?|details?|sources?)\b
+        {_HERE}))
     |(?:i'm|we're)\s+(?:not\s+able|unable)\s+to\s+{_FIND_OUT}
-    |(?:i|we)\s+{_I_CANNOT}\s+(?:\w+ly\s+)?{_FIND_OUT}
+    |i\s+{_I_CANNOT}\s+(?:\w+ly\s+)?{_FIND_OUT}
+    |we\s+{_I_CANNOT}\s+(?:\w+ly\s+)?{_FIND_OUT}\b{_HERE}
     |(?:i|we)(?:\s+am|'m|\s+are|'re)\s+not\s+(?:sure|certain|aware)
-    |{_THEM}\s+{_NOT}\s+(?:\w+ly\s+)?{_TELL}
+    |{_THEM}\s+{_NOT}\s+(?:\w+ly\s+)?(?:(?:appear|seem)\s+to\s+)?{_TELL}
+    |{_THEM}\s+(?:do(?:es)?\s+not|don't|doesn't)\s+either(?=\W*$)
+    |(?:neither|nor)\s+do(?:es)?\s+{_THEM}(?=\W*$)
     |{_THEM}\s+(?:do(?:es)?|says?)\s+not(?=\W*$)|{_THEM}\s+(?:don't|doesn't)(?=\W*$)
     |{_THEM}\s+(?:says?|mentions?|contains?|provides?|gives?|offers?|has|have|includes?|states?)
         \s+(?:nothing|no\s+(?:\w+\s+){{0,2}}(?:information|mention|details?|answers?|evidence
@@ -73,38 +93,41 @@ _REFUSES = re.compile(
     |{_THEM}\s+(?:is|are)\s+(?:not\s+(?:sufficient|enough|relevant|helpful)|insufficient|silent
         |irrelevant|unrelated)
     |{_THEM}\s+(?:lacks?|omits?|makes?\s+no\s+mention)
-    |none\s+of\s+{_GIVEN}{_TEXTS}\s+(?:say|mention|contain|state|specif|provid|include|give|tell
+    |none\s+of\s+{_GIVEN}{_TEXTS}{_NUMBERED}\s+(?:say|mention|contain|state|specif|provid|include|give|tell
         |answer|address|indicate|identif|name|discuss|describe)\w*
     |(?:no|neither)\s+(?:of\s+)?{_GIVEN}{_TEXTS}{_NUMBERED}\s+(?:\w+ly\s+)?(?:say|mention|contain
         |state|specif|provid|include|give|tell|answer|address|indicate|identif|name|discuss
         |describe|supports?)\w*
-    |there\s+(?:(?:is|was|are)\s+(?:no|not\s+(?:enough|sufficient|any)|insufficient)
-        |(?:isn't|aren't|wasn't)\s+(?:enough|any|sufficient))\s+
-        (?:\w+\s+){{0,2}}(?:information|mention|answers?|details?|context|data|reference)\b
+    |there\s+(?:(?:is|was|are)\s+(?:no|not\s+(?:enough|sufficient|any)|insufficient))\s+
+        (?:\w+\s+){{0,2}}(?:information\s+(?:about|on|regarding|concerning)\b
+        |mention\s+of\b(?![^.]*\bin\b)
+        |(?:information|mention|answers?|details?|context|data|reference)\b{_HERE})
     |there\s+(?:is|was|are)\s+(?:no|nothing|not)\b[^.]{{0,160}}?{_WHERE}
     |no(?:t\s+enough)?\s+(?:\w+\s+){{0,2}}(?:information|mention|answer|details?)\b
-        (?=[^.]{{0,160}}(?:\b(?:is|was|are|can|could|found|given|available|provided)\b|{_WHERE})
-        |\W*$)
+        (?:{_HERE}|[^.]{{0,80}}?\b(?:is|was|are|can\s+be|could\s+be)\s+(?:\w+ly\s+)?
+        {_TOLD}\b(?:\s+(?:about|on|regarding|concerning)\b|{_HERE}))
     |(?:this|that|the)?\s*(?:question\s+)?(?:cannot|can\s?not|can't|could\s+not)\s+be\s+
-        (?:answered|determined|found|inferred|established)
+        (?:answered|determined|found|inferred|established)\b{_HERE}
     |(?:the|this|that|his|her|its|their)\s+(?:[\w'-]+\s+){{1,8}}?(?:(?:is|was|are|were|has\s+been)
         \s+(?:not|nowhere|never)\s+(?:\w+ly\s+)?{_TOLD}|(?:cannot|could\s+not|can't)\s+be\s+
         (?:determined|inferred|found|answered))\b[^.]{{0,40}}?{_WHERE}
+    |(?:the|his|her|its|their)\s+(?:[\w'-]+\s+){{1,8}}?(?:is|was|are|were)\s+
+        (?:not|nowhere|never)\s+(?:\w+ly\s+)?(?:mentioned|stated|specified|indicated)(?=\W*$)
     |it\s+(?:is|was)\s+(?:not|nowhere|never)\s+(?:\w+ly\s+)?
         (?:said|mentioned|stated|specified|indicated|provided|given|clear|known|available)\b
         (?=\W*$|[^.]{{0,160}}?{_WHERE})
     |it\s+(?:is|was)\s+(?:not|never)\s+(?:\w+ly\s+)?(?:said|mentioned|stated|specified)\s+
         (?:who|what|when|where|which|how|why|whether|if)\b
     |it\s+(?:is|was)\s+(?:unclear|unknown)(?=\W*$|[^.]{{0,160}}?{_WHERE})
-    |it\s+(?:is\s+(?:impossible|not\s+possible)\s+to\s+{_FIND_OUT}|cannot\s+be\s+determined)
+    |it\s+cannot\s+be\s+determined\b{_HERE}
     |(?:not|nowhere|never)\s+(?:\w+ly\s+)?{_TOLD}\b(?=\W*$|[^.]{{0,160}}?{_WHERE})
-    |(?:cannot|can\s?not|can't|could\s+not|couldn't|not\s+able\s+to)\s+(?:\w+ly\s+)?{_FIND_OUT}
+    |(?:cannot|can\s?not|can't|could\s+not|couldn't|not\s+able\s+to)\s+(?:\w+ly\s+)?{_FIND_OUT}\b{_HERE}
     |(?:the|this|that|my)\s+(?:\w+\s+)?(?:answer|question)\s+(?:(?:cannot|can't|could\s+not|can\s+not)\s+be
         |remains?\s+(?:open|un\w+)|is\s+(?:not\s+)?(?:unanswered|unanswerable|answerable|impossible))
-    |(?:it\s+is\s+|it's\s+)?(?:impossible|not\s+possible)\s+to\s+{_FIND_OUT}
+    |(?:it\s+is\s+)?(?:impossible|not\s+possible)\s+to\s+{_FIND_OUT}\b{_HERE}
     |(?:it\s+)?remains?\s+(?:unclear|unknown|unanswered|open)(?=\W*$)
-    |there(?:\s+is|'s|\s+was)\s+no\s+(?:way|basis)\s+(?:of|to|for)\s+\w+
-    |(?:no|there\s+is\s+no)\s+(?:\w+\s+)?(?:answer|conclusion)\s+(?:can|could|is|was)\s+(?:be\s+)?\w+
+    |there(?:\s+is|'s|\s+was)\s+no\s+(?:way|basis)\s+(?:of|to|for)\s+\w+{_HERE}
+    |(?:no|there\s+is\s+no)\s+(?:\w+\s+)?(?:answer|conclusion)\s+(?:can|could|is|was)\s+(?:be\s+)?\w+\b{_HERE}
     |(?:not|nowhere)\s+(?:\w+\s+)?{_WHERE}(?=\W*$)
     |(?:i|we)\s+(?:(?:must|have\s+to|will|would)\s+)?(?:\w+\s+)?(?:decline|refrain)
     |(?:i(?:\s+would|'d)|we(?:\s+would|'d))\s+(?:only\s+|just\s+)?(?:be\s+guessing|rather\s+not|need\s+more)
@@ -112,11 +135,13 @@ _REFUSES = re.compile(
     |nothing\s+(?:here|in\s+(?:them|{_GIVEN}{_TEXTS}))\s+\w+
     |no\s+answer\s*:
     |(?:the\s+)?(?:answer|information)\s+(?:\w+\s+)?(?:is|was)\s+(?:not|nowhere|unknown|unclear|missing)
+        (?:\s+(?:\w+ly\s+)?(?:{_TOLD}|known))?\b{_HERE}
     |(?:answer|information)?\s*(?:unknown|unclear|unanswerable|unavailable|n/?a
         |insufficient\s+information|cannot\s+answer|can't\s+answer|unable\s+to\s+answer
         |don't\s+know|do\s+not\s+know|no\s+idea|dunno)(?=\W*$|,)
-    |(?:insufficient|not\s+enough)\s+(?:information|evidence|context|data)
-    |unable\s+to\s+{_FIND_OUT}
+    |(?:insufficient|not\s+enough)\s+(?:information|evidence|context|data)\b
+        (?:{_HERE}|\s+to\s+(?:answer|determine|say|tell)\b)
+    |unable\s+to\s+{_FIND_OUT}\b{_HERE}
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -156,7 +181,9 @@ def is_refusal(text: str) -> bool:
     "I don't know", "The passage does not say", "The documents do not contain ...", "There is no
     information on ...", "Not mentioned." and their like. A sentence that goes on to say something
     ("..., but ...") is no refusal, and neither is a fact that sounds like one: "The author is
-    unknown", "The treaty does not mention slavery". An empty text is none.
+    unknown", "The treaty does not mention slavery". What people say of the world too ("It is
+    impossible to see ...", "There is no data ...") declines only where the sentence ends there, or
+    speaks of the given texts or of the question. An empty text is none.
     """
     refused = of_texts = False
     for sentence in sentences(text):
@@ -172,10 +199,18 @@ def refuses(sentence: str) -> bool:
     """The same of one sentence, alone."""
     said = _stripped(sentence)
     match = _REFUSES.match(said)
+    if match is None and _LEADS_UP.search(_plain(sentence)[: -len(said) or None]):
+        match = _REFUSES.match(f"{said.rstrip(' .!')} in the documents")
     return bool(match and _NEGATES.search(said) and not _GOES_ON.search(said))
 
 
 def _stripped(sentence: str) -> str:
     """A sentence without emphasis and what only leads up to it."""
-    plain = re.sub(r"\*\*|__|[\"\u201c\u201d]", "", sentence.replace("\u2019", "'"))
+    plain = _plain(sentence)
     return plain[_OPENING.match(plain).end() :]  # type: ignore[union-attr]
+
+
+def _plain(sentence: str) -> str:
+    said = re.sub(r"\*\*|__|[\"\u201c\u201d]", "", sentence.replace("\u2019", "'"))
+    said = _CONTRACTED.sub(" is", " ".join(said.split()))
+    return re.sub(r"\b(is|are|was|were)n't\b", r"\1 not", said, flags=re.IGNORECASE)

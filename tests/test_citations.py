@@ -1,7 +1,8 @@
 """A citation: this was written from that text, and the text was judged relevant."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import process_time
 from typing import Any
 
 import pytest
@@ -82,7 +83,24 @@ def crag(
         ),
         ("```\na [1]\n``` is it [2]", "```\na [1]\n``` is it", "```\na [1]\n``` is it [2]", [2]),
         ("[1](https://a.org) is a link", None, None, []),
+        ("[[1]](https://a.org), [see [1] there](https://a.org)", None, None, []),
         ("in [0, 1], in [2024], [sic]", None, None, []),
+        (
+            "* Paris is it[1]\n* Lyon is big[2]",
+            "* Paris is it\n* Lyon is big",
+            "* Paris is it [1]\n* Lyon is big [2]",
+            [1, 2],
+        ),
+        ("She did[1]\n> so[2]", "She did\n> so", "She did [1]\n> so [2]", [1, 2]),
+        ("She did[1]\n=====\n[2] So", "She did\n=====\nSo", "She did [1]\n=====\n[2] So", [1, 2]),
+        ("*She did[1]* so", "*She did* so", "*She did [1]* so", [1]),
+        *(
+            (f"{w}[1] it is", f"{w} it is", f"{w} [1] it is", [1])
+            for w in ("iPhone", "mRNA", "pH", "p53", "data")
+        ),
+        *((f"{w}[1] = 3 `a`", None, None, []) for w in ("rowIndex", "x2", "data")),
+        *((f"{w}[1] is `a`", None, None, []) for w in ("rowIndex", "x2", "data")),
+        ("rowIndex[1] * 2", None, None, []),
         ("She did [7].", None, "She did [7?].", []),
         ("She did [2-7].", None, "She did [2-7?].", []),
         ("She did [3-1].", None, "She did [3-1?].", []),
@@ -145,6 +163,62 @@ def test_no_text_is_too_odd(text: str) -> None:
     letters = [c for c in text if c in "x.`"]
     assert [c for c in marked.answer if c in "x.`"] == letters
     assert [c for c in marked.cited if c in "x.`"] == letters
+
+
+def seconds(read: Callable[[str], object], text: str) -> float:
+    """Of processor time, the least of three runs."""
+    took = []
+    for _ in range(3):
+        begun = process_time()
+        read(text)
+        took.append(process_time() - begun)
+    return min(took)
+
+
+def is_linear(read: Callable[[str], object], of: Callable[[int], str]) -> bool:
+    """Whether reading ``of(n)`` stays in proportion to n as n doubles.
+
+    Compared are sizes that take some milliseconds; quadratic growth has to show at two doublings
+    in a row, exponential growth at one.
+    """
+    last, steep, n = seconds(read, of(8)), 0, 16
+    while last < 0.02 or steep:
+        if len(of(n)) > 200_000:
+            break
+        took = seconds(read, of(n))
+        if took > 0.05 and took > 12 * last:
+            return False
+        steep = steep + 1 if last > 0.004 and took > 2.9 * last else 0
+        if steep == 2:
+            return False
+        last, n = took, 2 * n
+    return True
+
+
+@pytest.mark.parametrize("start", ["", "[1"])
+@pytest.mark.parametrize(
+    "unit",
+    ["1 and ", "1, ", "[1, ", "[1-", "[1", "1-", "\u30101\u2020", "[^1^", "[Document 1 and ", "(",
+     "[", "]", " ", "\n", ", ", "and ", "=", "_", "x[1]_"],
+)  # fmt: skip
+def test_a_list_that_does_not_end_is_read_in_linear_time(start: str, unit: str) -> None:
+    assert is_linear(lambda text: read_marks(text, 3, (1,)), lambda n: start + unit * n + "x")
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["`x` [1] ", "[1]", " [1]", "([1])", "x[1]", "She did[1] ", "\n[1]", "[1] `", "[9]", "[1]\n\n",
+     "I don't know. [1] ", "She did. [1] ", "[1]  ", "[1] = [1]", "(", "[1](", "[a [1] ", "[[1]](",
+     "[a](", "\n [1] "],
+)  # fmt: skip
+def test_many_marks_are_read_in_linear_time(unit: str) -> None:
+    assert is_linear(lambda text: read_marks(text, 3, (1,)), lambda n: unit * n)
+
+
+def test_a_mark_lists_up_to_32_items() -> None:
+    for items, numbers in ((32, [1]), (33, [])):
+        listed = " and ".join(["1"] * items)
+        assert read_marks(f"She did [{listed}].", 3, (1,)).numbers == numbers
 
 
 # CRAG
@@ -243,7 +317,24 @@ I found nothing that supports an answer to this.
 I don't know. The passage is about her sister.
 The passage is about her sister. It does not say when she was born.
 The documents do not contain this. If you have more context, please share it.
-**I don't know.**""".splitlines()
+**I don't know.**
+The documents provided do not mention the author.
+The context provided does not mention it.
+The information provided does not answer the question.
+The text provided gives no answer.
+The answer is not in the passages.
+The author is not mentioned.
+There's no mention of the author.
+There's nothing in the documents about it.
+It's not mentioned.
+It isn't mentioned in the passage.
+It\u2019s not clear from the passage.
+It's unclear from the passage.
+Nothing in the passages says who wrote it.
+The passages do not appear to say.
+The passages don't seem to mention it.
+The sources retrieved aren't relevant.
+Documents 1, 2, and 3 do not mention the author.""".splitlines()
 ANSWERS = """Jane Austen wrote Emma.
 The author of Beowulf is unknown.
 The treaty does not mention slavery.
@@ -264,7 +355,48 @@ The document describes the treaty.
 It is not clear whether aspirin helps.
 The information was passed to the police.
 Unknown Pleasures is by Joy Division.
-There are no documents of his birth.""".splitlines()
+There are no documents of his birth.
+It is impossible to see the Great Wall from the Moon.
+It is impossible to determine both position and momentum exactly.
+Unable to find work, he moved to Paris.
+Unable to see, Milton dictated Paradise Lost.
+No information can travel faster than light.
+There is no preferred reference frame in special relativity.
+There is no context switch in a coroutine.
+There are no data centers in Alaska.
+The information was not released until 1975.
+Not enough evidence existed to convict him and he was freed.
+Insufficient data led to the crash.
+The material does not contain asbestos.
+We found no sources of radio emission.
+This cannot be determined by any algorithm.
+We do not know of any odd perfect number.
+It is not possible to find a rational square root of two.
+It is impossible to predict earthquakes to the day.
+It is not possible to see atoms with the naked eye.
+Impossible to locate by radar, the bomber flew at night.
+Unable to name a successor, the king died in 1066.
+Unable to provide food, the colony was abandoned.
+Cannot see in the dark, though it hears well.
+We cannot see ultraviolet light.
+We cannot predict the weather beyond two weeks.
+We do not see infrared light.
+We found no documents of the Templars older than 1150.
+No information was given to the police until 1990.
+No details were visible on the first photographs of Pluto.
+No answer was received from the Titanic after midnight.
+There is no data bus in this processor.
+There are no details on the flag of Libya before 2011.
+There is no answer to the riddle in the first edition.
+There is no reference to God in the constitution of France.
+There is no way to trisect an angle with a compass.
+There is no basis for the claim that bats are blind.
+Insufficient evidence freed the accused.
+Not enough data was sent by the probe.
+The material is not magnetic.
+The answer was not the one that the king had hoped for.
+It cannot be determined in polynomial time.
+The information is not encrypted on disk.""".splitlines()
 
 
 @pytest.mark.parametrize("text", REFUSALS)
@@ -282,6 +414,14 @@ def test_a_refusal_cites_nothing_in_any_graph(text: str) -> None:
         create_self_crag(llm, retriever, WordEvaluator(), PagesWebSearch()),
     ):
         assert made.invoke(QUESTION)["citations"] == []
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_a_segment_without_text_cites_nothing(text: str) -> None:
+    llm = ScriptedReflectionLLM(write=lambda prompt: segment(text, RELEVANT, FULL, USEFUL))
+    result = both(create_self_rag(llm, lambda query: [document("Gold.")]))
+    assert (result["answer"].strip(), result["citations"]) == ("", [])
+    assert "[1]" not in result["cited_answer"]
 
 
 @pytest.mark.parametrize("text", [text for text in REFUSALS if ". " not in text])
@@ -310,6 +450,42 @@ def test_a_sentence_that_refuses_cites_nothing_beside_one_that_answers() -> None
     assert [c["number"] for c in result["citations"]] == [2], "a mark that begins a line"
     result = crag(AMBIGUOUS, "She wrote Emma. [2] The documents do not say when.")
     assert [c["number"] for c in result["citations"]] == [2], "a mark after the full stop"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Neither [1] nor [2] mentions the author.",
+        "[1] does not mention the author. [2] does not either.",
+        "[1] does not mention the author. Neither does [2].",
+        "Documents [1] and [2] do not mention the author.",
+        "[1], [2] and [3] do not mention the author.",
+        "[1][2] do not mention the author.",
+        "[1, 2] do not mention the author.",
+        "- [1] does not say.\n- [2] does not say.",
+        "None of [1] and [2] mention it.",
+        "It is not mentioned in [1].",
+    ],
+)
+def test_a_refusal_of_which_a_mark_is_the_subject_cites_nothing(text: str) -> None:
+    marked = read_marks(text, 3, {1, 2, 3})
+    assert (marked.numbers, marked.refused, marked.unknown) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("[1] says that Austen did. [2] does not mention her.", [1]),
+        ("According to [1] and [2], she did.", [1, 2]),
+        ("She did. [1] [2]", [1, 2]),
+        ("She did. [1] The documents do not say when.", [1]),
+        ("Documents [1] and [2] name her.", [1, 2]),
+    ],
+)
+def test_a_mark_that_is_a_noun_in_a_sentence_that_answers_is_cited(
+    text: str, numbers: list[int]
+) -> None:
+    assert read_marks(text, 3, {1, 2, 3}).numbers == numbers
 
 
 def test_reading_a_refusal_takes_no_time_that_grows_with_its_square() -> None:

@@ -41,7 +41,7 @@ def citations_of(
     A passage is cited by a segment where the critique calls it relevant (ISREL of at least 0.5). A
     segment that continues with its passage has the ISREL of the segment that it continues from,
     where it has none of its own. Without any the passage was not judged and is not cited. Nor is it
-    by a segment that declines to answer.
+    by a segment without text, or one that declines to answer.
 
     Args:
         segments: of an answer, from its first.
@@ -50,7 +50,8 @@ def citations_of(
     """
     citations: dict[int, Citation] = {}
     for segment, passage in _evidence(segments):
-        if passage in irrelevant or is_refusal(segment["text"]):
+        said = segment["text"]
+        if passage in irrelevant or not said.strip() or is_refusal(said):
             continue
         if passage not in citations:
             citations[passage] = citation(len(citations) + 1, passage, passages[passage], [])

@@ -1,9 +1,10 @@
 """What a run answered: the answer with citations that lead to their documents, the rationale."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from selfcorrect_rag.marks import marks_in
 from selfcorrect_rag.render.charts import written
 from selfcorrect_rag.render.evidence import LETTERS, pointer
 from selfcorrect_rag.render.markup import (
@@ -33,8 +34,6 @@ from selfcorrect_rag.sources import shown_source, title_line
 
 LONG = 3_000
 """Characters of an answer or a rationale that are seen at once."""
-MARK = re.compile(r"(?: |(?<![\w)]))\[(\d{1,3})\]")
-"""As the graphs write it; ``x[1]`` is none."""
 NAMED = re.compile(r"\bdocuments?\s+\[?(\d{1,3})\b\]?|\[(\d{1,3})\]", re.IGNORECASE)
 """How a rationale names a document."""
 
@@ -47,15 +46,19 @@ def answer(result: Result) -> Html:
         str(citation.get("number")): index(citation.get("passage"), found) for citation in citations
     }
 
-    def link(match: re.Match[str]) -> object:
-        at = places.get(match[1])
-        return match[0] if at is None else element("sup", pointer(name, at, match[0].strip()))
+    most = max((int(number) for number in places if number.isdecimal()), default=0)
+
+    def links(part: str) -> Iterator[tuple[int, int, object]]:
+        for mark in marks_in(part, most):
+            at = places.get(str(mark.numbers[0])) if len(mark.numbers) == 1 else None
+            if at is not None:
+                yield mark.start, mark.end, element("sup", pointer(name, at, mark.text))
 
     given = str(result.get("cited_answer") or result.get("answer") or "").strip()
     score = number(result.get("score"))
     return joined(
         [
-            prose(given, LONG, kind="answer", inline=lambda part: marked(part, MARK, link))
+            prose(given, LONG, kind="answer", inline=lambda part: marked(part, links(part)))
             if given
             else element("p", "No answer was written.", class_="answer none"),
             element("p", "The best of what broke a hard constraint.", class_="notice")
@@ -117,12 +120,14 @@ def rationale(result: Result) -> Html | None:
     numbering = rows(result, "numbering")
     found = rows(result, "passages")
 
-    def link(match: re.Match[str]) -> object:
-        at = int(match[1] or match[2]) - 1
-        shown = index(numbering[at], found) if 0 <= at < len(numbering) else None
-        return match[0] if shown is None else pointer("passage", shown, match[0])
+    def links(part: str) -> Iterator[tuple[int, int, object]]:
+        for match in NAMED.finditer(part):
+            at = int(match[1] or match[2]) - 1
+            shown = index(numbering[at], found) if 0 <= at < len(numbering) else None
+            if shown is not None:
+                yield *match.span(), pointer("passage", shown, match[0])
 
-    return prose(given, LONG, inline=lambda part: marked(part, NAMED, link))
+    return prose(given, LONG, inline=lambda part: marked(part, links(part)))
 
 
 def demonstrations(result: Result) -> Html | None:

@@ -106,14 +106,14 @@ def excerpt(value: object, longest: int = 160) -> str:
     return written if len(written) <= longest else f"{written[:longest].rstrip()} \u2026"
 
 
-def marked(written: str, marks: re.Pattern[str], link: Callable[[re.Match[str]], object]) -> Html:
-    """Text in which each match becomes what ``link`` makes of it."""
+def marked(written: str, links: Iterable[tuple[int, int, object]]) -> Html:
+    """Text in which something else stands from each start to its end; in order, never crossing."""
     parts: list[object] = []
-    end = 0
-    for match in marks.finditer(written):
-        parts += [written[end : match.start()], link(match)]
-        end = match.end()
-    return joined([*parts, written[end:]])
+    last = 0
+    for start, end, link in links:
+        parts += [written[last:start], link]
+        last = end
+    return joined([*parts, written[last:]])
 
 
 def folded(summary: object, *children: object, is_open: bool = False) -> Html:

@@ -235,6 +235,24 @@ def test_an_index_in_the_answer_is_no_link() -> None:
     assert page.links.count("#knowledge-1") == without + 2
 
 
+@pytest.mark.parametrize(
+    ("more", "links"),
+    [
+        (" In code, `x = [1]` and [1](http://evil.org).", 0),
+        (" ```\n[1]\n```", 0),
+        (" [[1]](http://evil.org) and [see [1] there](http://evil.org)", 0),
+        (" x[1] and [2].", 0),
+        (" She did [1].", 1),
+    ],
+)
+def test_what_is_no_mark_in_the_answer_is_no_link(more: str, links: int) -> None:
+    def count(said: str) -> int:
+        page = Page(render_run({**result_of("text", ""), "cited_answer": said}))
+        return page.links.count("#knowledge-1")
+
+    assert count("Austen wrote it [1]." + more) == count("Austen wrote it.") + 1 + links
+
+
 def test_best_effort_and_silence_are_said() -> None:
     broken = Page(render_run({**result_of("text", ""), "constraints_met": False}))
     assert "broke a hard constraint" in broken.text
