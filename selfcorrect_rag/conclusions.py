@@ -124,6 +124,8 @@ def _in_sentence(sentence: str, lines: Sequence[str], i: int) -> Iterator[str]:
             if rest:
                 yield rest
             continue
+        if is_refusal(rest):  # which its lead-up, cut from an answer, may belong to
+            continue
         answer = _asserted(rest)
         if answer and not _IS_WRONG.search(rest) and not _IS_ABOUT.match(answer):
             yield answer

@@ -188,7 +188,7 @@ def is_linear(read: Callable[[str], object], of: Callable[[int], str]) -> bool:
         took = seconds(read, of(n))
         if took > 0.05 and took > 12 * last:
             return False
-        steep = steep + 1 if last > 0.004 and took > 2.9 * last else 0
+        steep = steep + 1 if last > 0.004 and took > 3.2 * last else 0
         if steep == 2:
             return False
         last, n = took, 2 * n
