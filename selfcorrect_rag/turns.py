@@ -10,6 +10,10 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, convert_to_messages
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables.config import (
+    get_async_callback_manager_for_config,
+    get_callback_manager_for_config,
+)
 
 # LangGraph has no public hook for what __start__ writes.
 from langgraph._internal._constants import NS_SEP
@@ -23,7 +27,7 @@ from langgraph.types import Command
 from langgraph.typing import ContextT, InputT, OutputT, StateT
 
 from selfcorrect_rag.documents import as_documents
-from selfcorrect_rag.errors import BadInput, NoQuestion
+from selfcorrect_rag.errors import BadInput, NoQuestion, SelfCorrectError
 from selfcorrect_rag.prompts import as_text
 from selfcorrect_rag.state import Input, Turn
 
@@ -54,14 +58,32 @@ class _CompiledTurns(Compiled[StateT, ContextT, InputT, OutputT]):
     def stream(
         self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **kw: Any
     ) -> Iterator[Any]:
-        given = self._checked(input, config, context)
+        try:
+            given = self._checked(input, config, context)
+        except SelfCorrectError as error:
+            manager = get_callback_manager_for_config(ensure_config(config))
+            run = manager.on_chain_start(None, input, name=self.get_name())
+            run.on_chain_error(error)  # a run that was refused has failed, for whoever counts
+            raise
         return super().stream(given, config, context=context, **kw)
 
     def astream(
         self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **kw: Any
     ) -> AsyncIterator[Any]:
-        given = self._checked(input, config, context)
+        try:
+            given = self._checked(input, config, context)
+        except SelfCorrectError as error:
+            return self._failed(error, input, config)
         return super().astream(given, config, context=context, **kw)
+
+    async def _failed(
+        self, error: SelfCorrectError, given: Any, config: RunnableConfig | None
+    ) -> AsyncIterator[Any]:
+        manager = get_async_callback_manager_for_config(ensure_config(config))
+        run = await manager.on_chain_start(None, given, name=self.get_name())
+        await run.on_chain_error(error)
+        raise error
+        yield  # so that it is raised where the stream is read
 
     def _checked(self, given: Any, config: RunnableConfig | None, context: Any) -> Any:
         # Within another graph's node, the config names it.
