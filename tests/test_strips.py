@@ -140,3 +140,9 @@ def test_knowledge_stands_in_the_order_of_the_text() -> None:
         ("fair best", "a", {}),
         ("good", None, {"title": "B"}),
     ]
+
+
+def test_a_heading_of_several_short_sentences_stays_by_itself_once_it_is_long() -> None:
+    long = [f"Sentence {n} has more than five words." for n in range(4)]
+    strips = decompose(" ".join(["A b.", "C d.", "E f g.", *long]))
+    assert strips == [" ".join(["A b. C d. E f g.", *long[:2]]), " ".join(long[2:])]
