@@ -46,6 +46,13 @@ class Settings(BaseModel):
         ge=1,
         le=100_000_000,
     )
+    step_timeout: float | None = knob(
+        None,
+        "Seconds that a step may take; one that takes longer is given up as a fault "
+        "(docs/faults.md).",
+        ge=0.001,
+        le=86_400,
+    )
 
     def __init__(self, **knobs: Any) -> None:
         """The knobs that are given, and the defaults of the rest."""

@@ -58,7 +58,7 @@ def cached(
         parts = [
             asks,
             _read_with(model),
-            run_settings.model_dump(mode="json"),
+            run_settings.model_dump(mode="json", exclude={"step_timeout"}),
             _asked(state),
             spent,
             rest,
@@ -70,7 +70,7 @@ def cached(
         place = key(state)
         if (found := store.get([place]).get(place)) is not None:
             return _found(state, found)
-        update = node.invoke(state)
+        update = node.step(state)
         store.set({place: (_kept(update), None)})
         return update
 
@@ -78,11 +78,11 @@ def cached(
         place = key(state)
         if (found := (await store.aget([place])).get(place)) is not None:
             return _found(state, found)
-        update = await node.ainvoke(state)
+        update = await node.astep(state)
         await store.aset({place: (_kept(update), None)})
         return update
 
-    return Node(run, arun)
+    return Node(run, arun, node.settings, node.failed)
 
 
 def _spent(state: Mapping[str, Any]) -> tuple[int, int]:
