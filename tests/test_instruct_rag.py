@@ -13,7 +13,7 @@ from langgraph.types import Command, interrupt
 from selfcorrect_rag import InstructRAGSettings, create_instruct_rag
 from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.instruct_prompts import INSTRUCTION
-from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
+from selfcorrect_rag.nodes.reply import NO_ANSWER
 from tests.conftest import talkative
 from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, TITLES, documents, run
 from tests.scripted import echo, timeless
