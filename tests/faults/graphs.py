@@ -209,7 +209,7 @@ def seen(
         return Seen(error, result["notes"], "from its thread", result["stopped"], list(twice))
     HANGING.set()
     assert result["answer"]
-    return Seen(None, result["notes"], "yes", result["stopped"])
+    return Seen(None, [*result["notes"], result["answer"]], "yes", result["stopped"])
 
 
 def _left_alone(graph: str, context: Any, options: Any) -> Counter[str]:
