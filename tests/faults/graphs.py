@@ -118,8 +118,11 @@ class Parts:
             repair()
         HANGING.set()
 
+    def reflecting(self) -> ScriptedReflectionLLM:
+        return _Reflecting(write=_write, model=self.model, retrieval=self.retrieval)
+
     def build(self, graph: str, **options: Any) -> Any:
-        llm = self.llm or _Reflecting(write=_write, model=self.model, retrieval=self.retrieval)
+        llm = self.llm or self.reflecting()
         chat = self.llm or RunnableLambda(lambda asked: self.model(str(asked)))
         corrected = (self.retriever, self.judge, self.pages)
         rewriter = RunnableLambda(lambda asked: self.rewriter(str(asked)))
