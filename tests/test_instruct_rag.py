@@ -140,15 +140,6 @@ def test_a_fine_tuned_model_keeps_its_prompt_without_documents() -> None:
     assert result["mode"] == "ft"
 
 
-def test_a_retriever_that_raises_gets_a_note() -> None:
-    def broken(query: str) -> list[Document]:
-        raise ConnectionError("index away")
-
-    result = create_instruct_rag(echo(), broken).invoke({"question": QUESTION})
-    assert "index away" in result["notes"][0]
-    assert result["answer"]
-
-
 def test_a_pause_inside_the_retriever_is_no_failure() -> None:
     def pausing(query: str) -> list[Document]:
         return documents([interrupt("which?")])

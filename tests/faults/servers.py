@@ -1,7 +1,11 @@
 """Faults of servers: a provider's, vLLM's, and the process that the graph runs in."""
 
 import json
+import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -9,14 +13,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 from langchain_openai import ChatOpenAI
+from langgraph_sdk import get_sync_client
 
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.prompts import prompt_of
 from selfcorrect_rag.reflection import RETRIEVAL
-from tests.durability.test_resume import check, killed
+from tests.durability.test_resume import ROOT, check, killed
+from tests.faults import served_graph
 from tests.faults.cases import Seen, fault
-from tests.faults.graphs import Parts, hangs, seen
+from tests.faults.graphs import QUESTION, Parts, hangs, seen
 from tests.test_vllm_server_llm import TOKENIZER, Loopback, completion, connect
 
 CHATTING = ("crag", "instruct_rag")
@@ -243,3 +250,74 @@ def _(tmp_path: Path) -> Seen:
     status = {status for line in lines for status in line["statuses"][:-1]}
     again = [what for line in lines for what in line["calls"][1] if what not in line["calls"][0]]
     return Seen(None, [signal.Signals(-s).name for s in status], "from its thread", None, again)
+
+
+class Dev:
+    """LangGraph's development server, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        graph = Path(served_graph.__file__)
+        config = {"dependencies": ["."], "graphs": {"self_rag": f"{graph}:graph"}}
+        (folder / "langgraph.json").write_text(json.dumps(config))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = str(free.getsockname()[1])
+        self._folder, self.url = folder, f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "langgraph_cli", "dev", "--no-browser", "--no-reload"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        with (self._folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, "--port", self._port],
+                cwd=self._folder,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        wait_until(self._answers)
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, (self._folder / "log").read_text()[-3000:]
+        try:
+            return bool(httpx.get(f"{self.url}/ok").is_success)
+        except httpx.TransportError:
+            return False
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=30)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@fault("Servers", "LangGraph's development server restarts between two segments")
+def _(tmp_path: Path) -> Seen:
+    server = Dev(tmp_path)
+    client = get_sync_client(url=server.url)
+    server.start()
+    try:
+        thread = client.threads.create()["thread_id"]
+        client.runs.create(thread, "self_rag", input=QUESTION, durability="sync")
+
+        def state() -> Any:
+            return client.threads.get_state(thread)
+
+        def writes_the_second() -> bool:
+            now = state()
+            return bool(now["next"] == ["generate_and_critique"] and now["values"]["depth"] == 1)
+
+        wait_until(writes_the_second)
+        server.stop()
+        (tmp_path / served_graph.GO).touch()
+        server.start()
+        wait_until(lambda: not state()["next"])
+        result = state()["values"]
+        return Seen(None, [result["answer"]], "yes", result["stopped"])
+    finally:
+        server.stop()
