@@ -103,7 +103,7 @@ class Callers:
             return await asyncio.gather(*calls, read(), return_exceptions=True)
 
         assert {type(error) for error in asyncio.run(ask())} == {EngineFailed}
-        raise EngineFailed
+        raise EngineFailed("closed")
 
     def close(self) -> None:
         self.loop.close()

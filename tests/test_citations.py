@@ -14,6 +14,7 @@ from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.marks import read_marks
+from selfcorrect_rag.nodes.reply import NO_ANSWER
 from selfcorrect_rag.refusals import is_refusal
 from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator, document
 from tests.scripted import (
@@ -420,7 +421,7 @@ def test_a_refusal_cites_nothing_in_any_graph(text: str) -> None:
 def test_a_segment_without_text_cites_nothing(text: str) -> None:
     llm = ScriptedReflectionLLM(write=lambda prompt: segment(text, RELEVANT, FULL, USEFUL))
     result = both(create_self_rag(llm, lambda query: [document("Gold.")]))
-    assert (result["answer"].strip(), result["citations"]) == ("", [])
+    assert (result["answer"], result["citations"]) == (NO_ANSWER, [])
     assert "[1]" not in result["cited_answer"]
 
 

@@ -275,6 +275,30 @@ def test_a_step_that_is_tried_again_is_counted_once() -> None:
     assert counts(result)["generate_and_critique"] == (1, 3 * 7, 3 * 10)
 
 
+class Breaking(ScriptedReflectionLLM):
+    """Asks a chat model so many times for its second segment, and then breaks."""
+
+    asks: int
+
+    def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
+        if "First." in prompts[0].to_string():
+            for _ in range(self.asks):
+                saying("Second.").invoke("What comes second?")
+            raise ConnectionError("the model is down")
+        return super()._segments(prompts, **options)
+
+
+@pytest.mark.parametrize("asks", [0, 2])
+def test_what_failed_after_the_first_segment_is_paid_for(asks: int) -> None:
+    """A batch of a model of ours is one call; of a chat model's calls, those that were made."""
+    graph = create_self_rag(Breaking(write=write, asks=asks), lambda query: [document("Emma")])
+    result = both(graph)
+    assert (result["answer"], result["stopped"]) == ("First.", "model")
+    calls, read, wrote = counts(result)["generate_and_critique"]
+    assert (calls, read, wrote) == (1 + (asks or 1), 7 + asks * READ, 10 + asks * WROTE)
+    assert result["usage"]["model_calls"] == total(result["costs"])["model_calls"]
+
+
 def test_costs_of_branches_add_up_in_any_order() -> None:
     one: Any = {"a": {"model_calls": 1, "prompt_tokens": 2, "generated_tokens": 3, "seconds": 0.5}}
     unknown: Any = {

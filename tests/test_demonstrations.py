@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag import create_instruct_rag
-from selfcorrect_rag.errors import BadDemonstrations
+from selfcorrect_rag.errors import BadDemonstrations, ModelFailed
 from selfcorrect_rag.instruct_state import Demonstration
 from tests.instruct_runs import DEMONSTRATIONS, QUESTION, Words, documents, run
 from tests.scripted import echo, timeless
@@ -93,7 +93,7 @@ def test_demonstrations_are_embedded_once(first: Any, second: Any) -> None:
 def test_a_failure_to_embed_is_that_of_its_run_alone(form: Any) -> None:
     embeddings = Counted(failures=1)
     graph = nearest(embeddings)
-    assert sorted(isinstance(r, ConnectionError) for r in form(graph)) == [False, False, True]
+    assert sorted(isinstance(r, ModelFailed) for r in form(graph)) == [False, False, True]
     assert embeddings.embedded == 2
     assert not any(isinstance(r, Exception) for r in form(graph))
     assert embeddings.embedded == 2

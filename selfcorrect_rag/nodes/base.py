@@ -1,11 +1,11 @@
 """What every node shares: a sync and an async form, limits of time, faults, settings and costs."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextvars import copy_context
-from threading import Thread
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
@@ -91,6 +91,15 @@ class Node(Runnable[State, Update]):
         return self.failed(input, fault)
 
 
+_GIVEN_UP: ContextVar[threading.Event] = ContextVar("given up")
+
+
+def is_given_up() -> bool:
+    """Whether this is what a step still does in its thread although its time is over."""
+    given_up = _GIVEN_UP.get(None)
+    return given_up is not None and given_up.is_set()
+
+
 def in_time(seconds: float | None, call: Callable[[], T]) -> T:
     """What ``call`` gives, which has so many seconds; None is any number.
 
@@ -101,7 +110,8 @@ def in_time(seconds: float | None, call: Callable[[], T]) -> T:
     if seconds is None:
         return call()
     done: Future[T] = Future()
-    context = copy_context()
+    context, given_up = copy_context(), threading.Event()
+    context.run(_GIVEN_UP.set, given_up)
 
     def work() -> None:
         try:
@@ -110,9 +120,9 @@ def in_time(seconds: float | None, call: Callable[[], T]) -> T:
             done.set_exception(error)
 
     # Unlike one of a pool, a daemon keeps no process from ending.
-    Thread(target=work, name="step with a limit of time", daemon=True).start()
+    threading.Thread(target=work, name="step with a limit of time", daemon=True).start()
     if not wait([done], seconds).done:
-        tally().close()
+        given_up.set()
         raise _too_long(seconds)
     return done.result()
 
@@ -172,8 +182,8 @@ def quiet() -> RunnableConfig:
 
 
 def emit(event: Event) -> None:
-    """Say what happened on the custom stream; nothing more once the step's time is over."""
-    if not tally().is_closed:
+    """Say what happened on the custom stream."""
+    if not is_given_up():
         get_runtime().stream_writer(event)
 
 

@@ -69,7 +69,7 @@ def generate_and_critique(
 
     def run(state: SelfRAGState) -> Update:
         chosen = current(settings)
-        batch = _batch(llm, state, chosen)
+        batch, listening = _batch(llm, state, chosen), callbacks()
         with attempted():
             segments = llm.generate_segments(
                 _prompts(state, chosen, batch.asks, source),
@@ -77,13 +77,13 @@ def generate_and_critique(
                 prune_below=chosen.prune_below,
                 critique=batch.critique,
                 whole=chosen.short,
-                callbacks=callbacks(),
+                callbacks=listening,
             )
         return _update(state, chosen, batch, segments)
 
     async def arun(state: SelfRAGState) -> Update:
         chosen = current(settings)
-        batch = _batch(llm, state, chosen)
+        batch, listening = _batch(llm, state, chosen), callbacks()
         with attempted():
             segments = await llm.agenerate_segments(
                 _prompts(state, chosen, batch.asks, source),
@@ -91,7 +91,7 @@ def generate_and_critique(
                 prune_below=chosen.prune_below,
                 critique=batch.critique,
                 whole=chosen.short,
-                callbacks=callbacks(),
+                callbacks=listening,
             )
         return _update(state, chosen, batch, segments)
 

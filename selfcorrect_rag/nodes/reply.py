@@ -8,7 +8,7 @@ from langchain_core.runnables import ensure_config
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph.message import push_message
 
-from selfcorrect_rag.nodes.base import Update
+from selfcorrect_rag.nodes.base import Update, is_given_up
 from selfcorrect_rag.nodes.tally import tally
 
 NO_ANSWER = "No answer: the model wrote nothing."
@@ -44,7 +44,7 @@ def kept(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
 
 def say(state: Mapping[str, Any], text: str) -> None:
     """Stream a part of the reply, as chat models stream theirs: not where the graph is a tool's."""
-    if tally().is_closed:
+    if is_given_up():
         return
     if text and TAG_NOSTREAM not in (ensure_config().get("tags") or ()):
         push_message(AIMessageChunk(content=text, id=state["reply_id"]), state_key=None)

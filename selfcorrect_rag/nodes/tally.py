@@ -26,8 +26,6 @@ class Tally(BaseCallbackHandler):
         self._told: list[tuple[int, int | None, int | None]] = []
         self._parents: dict[UUID, UUID | None] = {}
         self._outer: set[UUID] = set()
-        self.is_closed = False
-        """The step's time is over: what a thread of it still does is nobody's."""
         self.attempt: Tally | None = None
         """Of a call of a model that has yet to say itself what it took."""
         self.message_id: str | None = None
@@ -46,10 +44,6 @@ class Tally(BaseCallbackHandler):
         """Count what the attempt took that failed: as its callbacks told, or one call."""
         told = self.attempt._told if self.attempt else []
         self._told += told or [(1, 0, 0)]
-
-    def close(self) -> None:
-        """The step's time is over."""
-        self.is_closed = True
 
     def cost(self, seconds: float) -> Cost:
         """What the node cost, which ran for so many seconds."""
