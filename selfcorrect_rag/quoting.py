@@ -8,7 +8,7 @@ as the last step. Pure Python, in time linear in the text.
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
@@ -268,12 +268,12 @@ def quoted(text: str) -> str:
     """
     if not _OPENING.search(text):
         return text
-    folded, places = _folded(text)
-    opened = [places[found.start()] for found in _POSSIBLE.finditer(folded) if _is_mark(found)]
+    opened = [found.start() for found in _POSSIBLE.finditer(_folded(text)) if _is_mark(found)]
     if not opened:
         return text
     characters = list(text)
-    for place in opened:
+    places = [place for place, character in enumerate(text) for _ in _fold(character)]
+    for place in map(places.__getitem__, opened):
         characters[place] = LOOK_ALIKES[_fold(characters[place])]
     return "".join(characters)
 
@@ -300,13 +300,11 @@ def _is_mark(found: re.Match[str]) -> bool:
     return name in _TEMPLATES or _SPACE.sub("", name) in _OWN or bool(_BARS.fullmatch(name))
 
 
-def _folded(text: str) -> tuple[str, Sequence[int]]:
-    """The text as a tokenizer at its most zealous may see it, and where each character was."""
+def _folded(text: str) -> str:
+    """The text as a tokenizer at its most zealous may see it."""
     if text.isascii() and not _CONTROLS.search(text):
-        return text.lower(), range(len(text))
-    letters = list(map(_fold, text))
-    places = [place for place, folded in enumerate(letters) for _ in folded]
-    return "".join(letters), places
+        return text.lower()
+    return "".join(map(_fold, text))
 
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f]")
@@ -328,6 +326,6 @@ _INVISIBLE = "\ufffd\u115f\u1160\u3164\uffa0\u2800"
 _fold = _Folds().__getitem__
 
 _TEMPLATES = frozenset(
-    _NUMBER.sub("0", _folded(token)[0]) for tokens in FAMILIES.values() for token in tokens
+    _NUMBER.sub("0", _folded(token)) for tokens in FAMILIES.values() for token in tokens
 )
 _OWN = frozenset(_SPACE.sub("", _NUMBER.sub("0", token.lower())) for token in CONTROL_TOKENS)

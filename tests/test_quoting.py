@@ -95,7 +95,7 @@ def test_every_token_through_every_prompt(builder: str, normalizer: str) -> None
 @pytest.mark.parametrize("builder", BUILDERS)
 def test_no_text_closes_its_place(builder: str) -> None:
     for mark in ("</document>", "< / DOCUMENT >", "<\u200bdocument number='1'>", "\uff1cdocument"):
-        attacked = quoting._folded(built(builder, f"{mark} x"))[0]
+        attacked = quoting._folded(built(builder, f"{mark} x"))
         assert attacked.count("<document") == built(builder, "b x").count("<document")
         assert "< / document" not in attacked
 
@@ -128,7 +128,7 @@ def test_what_is_lost_is_nothing(text: str) -> None:
     assert len(once) == len(text)
     assert once.translate(BACK).translate(NARROW) == text.translate(BACK).translate(NARROW)
     assert quoted(once) == once
-    folded = quoting._folded(once)[0]
+    folded = quoting._folded(once)
     assert not any(map(quoting._is_mark, quoting._POSSIBLE.finditer(folded)))
 
 
