@@ -86,6 +86,7 @@ class ChatTokens:
             r"\s*" * token.lstrip + f"({re.escape(token.content)})" + r"\s*" * token.rstrip
             for token in self._controls
         )
+        numbers = {t.content: i for i, t in self._tokenizer.added_tokens_decoder.items()}
         ids: list[int] = []
         end = 0
         for found in [*controls.finditer(rendered), None]:
@@ -93,7 +94,7 @@ class ChatTokens:
             plain = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
             ids += plain["input_ids"]
             if found and found.lastindex:
-                ids += self._tokenizer.convert_tokens_to_ids([found[found.lastindex]])
+                ids.append(numbers[found[found.lastindex]])
                 end = found.end()
         return ids
 
