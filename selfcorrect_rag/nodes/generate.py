@@ -15,7 +15,13 @@ from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.citing import citation
 from selfcorrect_rag.nodes.reply import reply
 from selfcorrect_rag.nodes.tally import counted_config
-from selfcorrect_rag.prompts import Prompt, as_text, knowledge_prompt, question_text, segment_prompt
+from selfcorrect_rag.prompts import (
+    Prompt,
+    knowledge_prompt,
+    question_text,
+    segment_prompt,
+    written_text,
+)
 from selfcorrect_rag.settings import CRAGSettings
 
 
@@ -65,7 +71,7 @@ def reflection_prompt(question: str, knowledge: Sequence[Document]) -> Prompt:
 
 
 def _update(state: CRAGState, written: object, is_numbered: bool) -> Update:
-    text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
+    text = written_text(written)
     knowledge = state["knowledge"]
     relevant = [n for n, found in enumerate(state["judged"], start=1) if found == "relevant"]
     marked = read_marks(text, len(knowledge) if is_numbered else 0, relevant)

@@ -28,7 +28,7 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
             return {}
         internal = recompose(state["strips"], state["passages"])
         external = recompose(state["web_strips"], state["web_results"])
-        notes = list(state["notes"])
+        notes = [*state["notes"], *state["web_notes"]]
         if state["web_failure"]:
             notes.append(f"web search ({state['web_source']}): {state['web_failure']}")
         knowledge, judged = [*internal, *external], _judged(state)

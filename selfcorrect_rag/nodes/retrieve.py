@@ -8,6 +8,7 @@ from langgraph.errors import GraphBubbleUp
 from selfcorrect_rag import events
 from selfcorrect_rag.errors import NoDocument, RetrievalFailed
 from selfcorrect_rag.events import Retrieved
+from selfcorrect_rag.intake import admit
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import SelfRAGSettings
@@ -66,7 +67,14 @@ def _update(
             beams.append(beam)
             continue
         query = _query(state["question"], beam)
-        documents = state["passages"] if state["fixed"] else found[query][: settings.passages]
+        documents = state["passages"]
+        if not state["fixed"]:
+            documents, unfit = admit(
+                found[query][: settings.passages],
+                settings.document_characters,
+                "retrieved documents",
+            )
+            notes += [note for note in unfit if note not in notes]
         retrieved = _merge(documents, passages, index)
         if not retrieved:
             notes.append(f"no passage was found for {query!r}: written without evidence")

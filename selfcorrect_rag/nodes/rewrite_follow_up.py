@@ -9,7 +9,7 @@ from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.events import FollowUpRewritten
 from selfcorrect_rag.nodes.base import Node, Update, emit, quiet
-from selfcorrect_rag.prompts import as_text, follow_up_prompt
+from selfcorrect_rag.prompts import as_text, follow_up_prompt, written_text
 
 RECENT = 10
 """Messages of the conversation that the model reads, the latest."""
@@ -62,7 +62,7 @@ def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _written(state: Mapping[str, Any], written: object) -> Update:
-    text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
+    text = written_text(written)
     question = " ".join(text.split()).strip("\"'“”")
     if not question or len(question) > LONGEST:
         return _kept(state, "the model rewrote the follow-up question to nothing of use")

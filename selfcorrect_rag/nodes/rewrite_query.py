@@ -11,7 +11,7 @@ from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.events import QueryRewritten
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.prompts import as_text, rewrite_prompt
+from selfcorrect_rag.prompts import rewrite_prompt, written_text
 from selfcorrect_rag.settings import CRAGSettings
 
 LONGEST = 200
@@ -69,7 +69,7 @@ def _by_rule(state: CRAGState, settings: CRAGSettings, limit: Limit) -> Update:
 
 def _written(state: CRAGState, written: object) -> Update:
     """The first line that a model wrote, where that can be a query."""
-    text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
+    text = written_text(written)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     query = lines[0].removeprefix("query:").strip(" \"'") if lines else ""
     if not query or len(query) > LONGEST:

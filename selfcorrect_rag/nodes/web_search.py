@@ -11,6 +11,7 @@ from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.documents import aas_documents, as_documents
 from selfcorrect_rag.errors import NoCheckpointer, NoDocument
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
+from selfcorrect_rag.intake import admit
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
@@ -51,7 +52,7 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
             return _failed(state, web, REFUSED, state["web_query"])
         try:
             found = as_documents(web.search(query, chosen.web_results), web.name)
-            return _update(state, web, query, found)
+            return _update(state, chosen, web, query, found)
         except Exception as error:
             return _raised(state, web, error, query)
 
@@ -64,7 +65,7 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
             return _failed(state, web, REFUSED, state["web_query"])
         try:
             found = await aas_documents(web.asearch(query, chosen.web_results), web.name)
-            return _update(state, web, query, found)
+            return _update(state, chosen, web, query, found)
         except Exception as error:
             return _raised(state, web, error, query)
 
@@ -92,12 +93,15 @@ def _approved(state: CRAGState, web: WebSearch) -> str | None:
     return approved(interrupt(asked_for(state["web_query"], web.name)), state["web_query"])
 
 
-def _update(state: CRAGState, web: WebSearch, query: str, results: list[Document]) -> Update:
+def _update(
+    state: CRAGState, settings: CRAGSettings, web: WebSearch, query: str, found: list[Document]
+) -> Update:
+    results, notes = admit(found[: settings.web_results], settings.document_characters, "web pages")
     if not results:
         return _failed(state, web, "the search found nothing", query)
     titles = [title_of(result) or source_of(result) for result in results]
     emit(WebSearched(event="web_searched", query=query, source=web.name, results=titles))
-    return {"web_results": results, **_done(state, web, query)}
+    return {"web_results": results, "web_notes": notes, **_done(state, web, query)}
 
 
 def _failed(state: CRAGState, web: WebSearch, reason: str, query: str) -> Update:

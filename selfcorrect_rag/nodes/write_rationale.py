@@ -17,7 +17,7 @@ from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.reply import reply
 from selfcorrect_rag.nodes.tally import counted_config
-from selfcorrect_rag.prompts import Part, Prompt, as_text
+from selfcorrect_rag.prompts import Part, Prompt, written_text
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 """Whose limit a prompt does not fit."""
@@ -80,7 +80,7 @@ class _Request:
 
     def update(self, written: object) -> Update:
         """What the node adds to the state, once the model has written."""
-        text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
+        text = written_text(written)
         text = text.strip()
         if not text:
             self._notes.append("the model wrote nothing: the answer says so")
