@@ -1,17 +1,23 @@
 """How long one turn of the event loop is, with many runs at once over long documents.
 
-    python -m benchmarks.heartbeat [--runs 64] [--characters 200000] [--graphs crag,self_rag]
+    python -m benchmarks.heartbeat [--runs 64] [--characters 200000] [--models scripted] [--cut]
 
 A server answers nobody else while one turn of its loop lasts. Measured is each turn: the processor
 time of the loop's own thread in it, so that neither other programs nor waiting for other threads
-count. For each graph all runs start at once, over models that answer at once, and BM25 and Chroma
-indexes whose passages are that long. Prints one line of JSON; of each graph the longest turn, the
-99.9th percentile and the mean of turns in milliseconds, how many there were, the seconds in all,
-and where in the code the longest was most of the time.
+count. For each graph all runs start at once, with real BM25 and Chroma indexes of passages that are
+as long as said. Prints one line of JSON; of each graph the longest turn, the 99.9th percentile and
+the mean of turns in milliseconds, how many there were, the seconds in all, and where in the code
+the longest was.
+
+--models    scripted: they answer at once. chat: chat models that do, asked by prompts for critiques
+            and grades. nano: the shipped generator, evaluator and rationale model
+--cut       leave the settings as they are, which cut documents; else they are read whole
+--thaw      do not take what was loaded out of garbage collection, as servers should (gc.freeze)
 """
 
 import argparse
 import asyncio
+import gc
 import json
 import sys
 import tempfile
@@ -31,7 +37,8 @@ from langchain_core.language_models import FakeListChatModel
 
 from benchmarks.graph import FreeReflectionLLM
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.models import RetrievalEvaluator
+from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, RetrievalEvaluator
+from selfcorrect_rag.nano import load_evaluator, load_generator, load_rationale_model
 from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
 
 PASSAGES = 5
@@ -137,34 +144,39 @@ def passages(characters: int) -> list[Document]:
     ]
 
 
-def graphs(folder: Path, characters: int) -> dict[str, Any]:
+def graphs(folder: Path, characters: int, models: str) -> dict[str, Any]:
     """The four graphs; those that correct find by BM25, the others by Chroma."""
     found = passages(characters)
-    bm25, chroma = BM25Index(folder / "bm25"), ChromaIndex(
-        folder / "chroma", DeterministicFakeEmbedding(size=64)
-    )
+    bm25 = BM25Index(folder / "bm25")
+    chroma = ChromaIndex(folder / "chroma", DeterministicFakeEmbedding(size=64))
     for index in (bm25, chroma):
         index.add(found)
-    reflecting, evaluator = FreeReflectionLLM(), Relevant()
-    chat = FakeListChatModel(responses=[RATIONALE])
     by_words, by_vectors = bm25.as_retriever(PASSAGES), chroma.as_retriever(PASSAGES)
     web = RetrieverWebSearch(by_words)
+    chat: Any = FakeListChatModel(responses=[RATIONALE])
+    reflecting: Any = FreeReflectionLLM()
+    writing: Any = chat
+    evaluator: RetrievalEvaluator = Relevant()
+    if models == "chat":
+        reflecting, evaluator = PromptedReflectionLLM(chat), ChatEvaluator(chat)
+    elif models == "nano":
+        reflecting, evaluator = load_generator(), load_evaluator()
+        chat, writing = reflecting, load_rationale_model()
     return {
         "self_rag": create_self_rag(reflecting, by_vectors),
         "crag": create_crag(chat, by_words, evaluator, web),
         "self_crag": create_self_crag(reflecting, by_words, evaluator, web),
-        "instruct_rag": create_instruct_rag(chat, by_vectors),
+        "instruct_rag": create_instruct_rag(writing, by_vectors),
     }
 
 
-async def beat(graph: Any, runs: int) -> dict[str, Any]:
+async def beat(graph: Any, runs: int, context: dict[str, Any]) -> dict[str, Any]:
     """The figures of ``runs`` runs that start at once."""
-    await graph.ainvoke({"question": "How many ships has the harbour?"})  # what is done once
+    asked = [{"question": f"How many ships has the harbour of town {i}?"} for i in range(runs)]
+    await graph.ainvoke(asked[0], context=context)  # what is done once
     heartbeat, started = Heartbeat(), time.perf_counter()
     with heartbeat.measured():
-        results = await asyncio.gather(
-            *(graph.ainvoke({"question": f"How many ships has harbour {i}?"}) for i in range(runs))
-        )
+        results = await asyncio.gather(*(graph.ainvoke(each, context=context) for each in asked))
     assert all(result["answer"] for result in results)
     return {**heartbeat.figures(), "seconds": round(time.perf_counter() - started, 1)}
 
@@ -173,15 +185,22 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=64)
     parser.add_argument("--characters", type=int, default=200_000)
+    parser.add_argument("--models", choices=["scripted", "chat", "nano"], default="scripted")
     parser.add_argument("--graphs", default="self_rag,crag,self_crag,instruct_rag")
+    parser.add_argument("--cut", action="store_true")
+    parser.add_argument("--thaw", action="store_true")
     given = parser.parse_args()
+    context = {} if given.cut else {"document_characters": given.characters}
     with tempfile.TemporaryDirectory() as folder:
-        made = graphs(Path(folder), given.characters)
+        made = graphs(Path(folder), given.characters, given.models)
+        if not given.thaw:
+            gc.collect()
+            gc.freeze()
         figures = {
-            name: asyncio.run(beat(made[name], given.runs)) for name in given.graphs.split(",")
+            name: asyncio.run(beat(made[name], given.runs, context))
+            for name in given.graphs.split(",")
         }
-    line = {"benchmark": "heartbeat", "runs": given.runs, "characters": given.characters}
-    print(json.dumps({**line, **figures}))
+    print(json.dumps({"benchmark": "heartbeat", **vars(given), **figures}))
 
 
 if __name__ == "__main__":

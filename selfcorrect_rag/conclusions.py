@@ -421,7 +421,7 @@ _ABBREVIATION = re.compile(
 _LONGEST = 8
 """Characters at the end of a sentence that are read for an abbreviation."""
 _LONGEST_SENTENCE = re.compile(r".{1,2000}", re.DOTALL)
-"""Longer ones are read in pieces: some patterns look at all of a sentence from many of its words."""
+"""Longer ones are read in pieces: patterns look at all of a sentence from many of its words."""
 
 
 def _whole_sentences(line: str) -> Iterator[str]:

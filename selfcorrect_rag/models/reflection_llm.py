@@ -13,6 +13,7 @@ from langchain_core.language_models.llms import BaseLLM
 from langchain_core.outputs import Generation, LLMResult
 
 from selfcorrect_rag.models.identity import described
+from selfcorrect_rag.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts import Prompt, prompt_of
 from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Segment
@@ -120,8 +121,8 @@ class ReflectionLLM(BaseLLM):
         callbacks: Callbacks = None,
     ) -> list[Segment]:
         """The async twin of :meth:`generate_segments`."""
-        result = await self.agenerate_prompt(
-            list(prompts),
+        result = await self.agenerate(
+            await _strings(prompts),
             callbacks=callbacks,
             **_segment_options(max_tokens, prune_below, critique, whole),
         )
@@ -138,8 +139,8 @@ class ReflectionLLM(BaseLLM):
         self, prompts: Sequence[Prompt], group: Group, *, callbacks: Callbacks = None
     ) -> list[Segment]:
         """The async twin of :meth:`choose`."""
-        result = await self.agenerate_prompt(
-            list(prompts), callbacks=callbacks, **_choice_options(group)
+        result = await self.agenerate(
+            await _strings(prompts), callbacks=callbacks, **_choice_options(group)
         )
         return _segments_of(result)
 
@@ -162,6 +163,12 @@ class ReflectionLLM(BaseLLM):
     ) -> LLMResult:
         options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
         return _result(await self._asegments([prompt_of(text) for text in prompts], **options))
+
+
+async def _strings(prompts: Sequence[Prompt]) -> list[str]:
+    """What ``agenerate_prompt`` makes of prompts, off the loop where they are long."""
+    characters = sum(len(part.text) for prompt in prompts for part in prompt.parts)
+    return await off_loop(list, (prompt.to_string() for prompt in prompts), long=characters > LONG)
 
 
 def _segment_options(

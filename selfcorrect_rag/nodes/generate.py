@@ -11,10 +11,11 @@ from selfcorrect_rag.events import Answered
 from selfcorrect_rag.marks import Marked, read_marks
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
 from selfcorrect_rag.nodes.citing import citation
 from selfcorrect_rag.nodes.reply import reply
 from selfcorrect_rag.nodes.tally import counted_config
+from selfcorrect_rag.off_loop import off_loop
 from selfcorrect_rag.prompts import (
     Prompt,
     knowledge_prompt,
@@ -40,8 +41,11 @@ def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node[CRAGState]
         return _update(state, model.invoke(prompt, counted_config()), is_numbered)
 
     async def arun(state: CRAGState) -> Update:
-        model, prompt = _asked(llm, state, current(settings))
-        return _update(state, await model.ainvoke(prompt, counted_config()), is_numbered)
+        chosen, long = current(settings), is_long(state)
+        model, prompt = await off_loop(_asked, llm, state, chosen, long=long)
+        written = await model.ainvoke(prompt, counted_config())
+        long = is_long(state, written_text(written))
+        return await off_loop(_update, state, written, is_numbered, long=long)
 
     return Node(run, arun)
 

@@ -11,15 +11,13 @@ _CONTROL = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028
 """Control characters, and what is there to be unseen: zero widths, marks that turn direction."""
 _UNREAD = frozenset({"script", "style"})
 """Elements whose content is no text."""
-_STAY_OPEN = frozenset(
-    "area base body br col colgroup dd dt embed head hr html img input li link meta optgroup option"
-    " p rp rt source tbody td tfoot th thead tr track wbr".split()
-)
+_OPEN = """area base body br col colgroup dd dt embed head hr html img input li link meta optgroup
+option p rp rt source tbody td tfoot th thead tr track wbr"""
+STAY_OPEN = frozenset(_OPEN.split())
 """Elements that HTML lets stand without an end tag."""
-_ENCLOSE = frozenset(
-    "article aside blockquote center div dl em figure font footer form h1 h2 h3 h4 h5 h6 header"
-    " main nav ol section span strong table ul".split()
-)
+_FRAMES = """article aside blockquote center div dl em figure font footer form h1 h2 h3 h4 h5 h6
+header main nav ol section span strong table ul"""
+FRAMES = frozenset(_FRAMES.split())
 """Elements of which a page that was cut short has lost end tags. All others, which may be what a
 text means by ``<a>`` or ``<script>``, have one."""
 _BEGINS = re.compile(
@@ -61,7 +59,7 @@ def _with_other_marks_as_text(text: str) -> str:
         elif match[0] == "<":
             end = -1
         else:
-            needs_end = name and name not in _STAY_OPEN | _ENCLOSE
+            needs_end = name and name not in STAY_OPEN | FRAMES
             end = ends.get(name, -1) if needs_end else tags
         return match[0] if end > match.start() else f"&lt;{match[0][1:]}"
 

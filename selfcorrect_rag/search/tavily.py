@@ -21,7 +21,6 @@ from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.search.web_search import WebSearch
 
 
-
 class _Transient(WebSearchFailed):
     """A failure that may be gone at the next attempt."""
 
