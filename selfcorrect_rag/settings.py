@@ -60,6 +60,13 @@ class Settings(BaseModel):
     given_documents: int = knob(
         100, "Most documents that the caller may give; the rest is left out.", ge=1, le=10_000
     )
+    step_timeout: float | None = knob(
+        None,
+        "Seconds that a step may take; one that takes longer is given up as a fault "
+        "(docs/faults.md).",
+        ge=0.001,
+        le=86_400,
+    )
 
     def __init__(self, **knobs: Any) -> None:
         """The knobs that are given, and the defaults of the rest."""

@@ -173,7 +173,7 @@ def test_what_may_be_written_is_held_against_the_tokens(
         if event["event"] == "stopped"
     ]
     assert told == [
-        {"event": "stopped", "limit": "max_tokens", "note": note} for note in result["notes"]
+        {"event": "stopped", "by": "max_tokens", "note": note} for note in result["notes"]
     ]
 
 

@@ -53,7 +53,7 @@ def cached(
 
     def key(state: Mapping[str, Any]) -> FullKey:
         rest = {name: value for name, value in state.items() if name not in (*SPENT, *TALK)}
-        chosen = current(settings).model_dump(mode="json")
+        chosen = current(settings).model_dump(mode="json", exclude={"step_timeout"})
         parts = [asks, _read_with(model), chosen, _asked(state), rest]
         text = json.dumps(parts, default=_plain, sort_keys=True)
         return (*NAMESPACE, _name()), hashlib.sha256(text.encode()).hexdigest()
@@ -62,7 +62,7 @@ def cached(
         place = key(state)
         if (found := store.get([place]).get(place)) is not None:
             return _found(state, found)
-        update = node.invoke(state)
+        update = node.step(state)
         if "stopped" not in update:
             store.set({place: (_kept(update), None)})
         return update
@@ -71,12 +71,12 @@ def cached(
         place = key(state)
         if (found := (await store.aget([place])).get(place)) is not None:
             return _found(state, found)
-        update = await node.ainvoke(state)
+        update = await node.astep(state)
         if "stopped" not in update:
             await store.aset({place: (_kept(update), None)})
         return update
 
-    return Node(run, arun)
+    return Node(run, arun, node.settings, node.failed)
 
 
 def _name() -> str:

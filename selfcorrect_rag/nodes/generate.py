@@ -11,6 +11,7 @@ from selfcorrect_rag.events import Answered
 from selfcorrect_rag.marks import Marked, read_marks
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
+from selfcorrect_rag.nodes.asking import aask, ask
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
 from selfcorrect_rag.nodes.citing import citation
 from selfcorrect_rag.nodes.reply import reply
@@ -21,7 +22,6 @@ from selfcorrect_rag.prompts import (
     knowledge_prompt,
     question_text,
     segment_prompt,
-    written_text,
 )
 from selfcorrect_rag.settings import CRAGSettings
 
@@ -38,16 +38,16 @@ def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node[CRAGState]
 
     def run(state: CRAGState) -> Update:
         model, prompt = _asked(llm, state, current(settings))
-        return _update(state, model.invoke(prompt, counted_config()), is_numbered)
+        return _update(state, ask(model, prompt, counted_config()), is_numbered)
 
     async def arun(state: CRAGState) -> Update:
         chosen, long = current(settings), is_long(state)
         model, prompt = await off_loop(_asked, llm, state, chosen, long=long)
-        written = await model.ainvoke(prompt, counted_config())
-        long = is_long(state, written_text(written))
+        written = await aask(model, prompt, counted_config())
+        long = is_long(state, written)
         return await off_loop(_update, state, written, is_numbered, long=long)
 
-    return Node(run, arun)
+    return Node(run, arun, settings)
 
 
 def _reflects(llm: Runnable[Any, Any]) -> bool:
@@ -74,8 +74,7 @@ def reflection_prompt(question: str, knowledge: Sequence[Document]) -> Prompt:
     return segment_prompt(question, [], [joined], "retrieve", 0)
 
 
-def _update(state: CRAGState, written: object, is_numbered: bool) -> Update:
-    text = written_text(written)
+def _update(state: CRAGState, text: str, is_numbered: bool) -> Update:
     knowledge = state["knowledge"]
     relevant = [n for n, found in enumerate(state["judged"], start=1) if found == "relevant"]
     marked = read_marks(text, len(knowledge) if is_numbered else 0, relevant)

@@ -16,6 +16,7 @@ from selfcorrect_rag.models.retrieval_evaluator import (
     titled,
 )
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
+from selfcorrect_rag.nodes.best_effort import best_so_far
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
 from selfcorrect_rag.off_loop import off_loop
@@ -101,7 +102,7 @@ def _refinement(
                 scores = await agrade(evaluator, state["question"], asked.texts)
         return await off_loop(update, state, asked, scores, long=long)
 
-    return Node(run, arun)
+    return Node(run, arun, settings, best_so_far)
 
 
 def _cut(documents: Sequence[Document], how: Decomposition) -> Cut:

@@ -3,10 +3,9 @@
 from typing import Any
 
 from langchain_core.documents import Document
-from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.crag_state import CRAGState
-from selfcorrect_rag.errors import NoDocument
+from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState
@@ -32,23 +31,15 @@ def retrieve_documents(retriever: AnyRetriever, settings: RetrievesOnce) -> Node
         chosen = current(settings)
         if state["fixed"]:
             return _update(state, chosen, state["passages"])
-        try:
-            found = retriever.invoke(state["question"], quiet())
-        except Exception as error:
-            return _failed(state, error)
-        return _update(state, chosen, found)
+        return _update(state, chosen, retriever.invoke(state["question"], quiet()))
 
     async def arun(state: State) -> Update:
         chosen = current(settings)
         if state["fixed"]:
             return _update(state, chosen, state["passages"])
-        try:
-            found = await retriever.ainvoke(state["question"], quiet())
-        except Exception as error:
-            return _failed(state, error)
-        return _update(state, chosen, found)
+        return _update(state, chosen, await retriever.ainvoke(state["question"], quiet()))
 
-    return Node(run, arun)
+    return Node(run, arun, settings, _failed)
 
 
 def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Update:
@@ -63,10 +54,6 @@ def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Upd
     return {"passages": passages, "notes": notes}
 
 
-def _failed(state: State, error: Exception) -> Update:
-    # An interrupt inside the retriever is no failure; what gives no documents never will.
-    if isinstance(error, GraphBubbleUp | NoDocument):
-        raise error
-    reason = f"retrieval failed: {type(error).__name__}: {error}"
-    emit(RetrievalFailed(event="retrieval_failed", reason=reason))
-    return {"passages": [], "notes": [*state["notes"], reason]}
+def _failed(state: State, fault: Fault) -> Update:
+    emit(RetrievalFailed(event="retrieval_failed", reason=fault.reason))
+    return {"passages": [], "notes": [*state["notes"], fault.reason]}
