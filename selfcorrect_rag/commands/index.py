@@ -20,8 +20,9 @@ from selfcorrect_rag.search import (
     open_or_make_index,
 )
 from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS
+from selfcorrect_rag.search.files import find_files
 from selfcorrect_rag.search.index import is_index
-from selfcorrect_rag.search.loading import MAX_BYTES, find_files
+from selfcorrect_rag.search.loading import MAX_BYTES
 
 DEFAULT_INDEX = Path(".selfcorrect/index")
 SECONDS_BETWEEN_LINES = 10
@@ -73,12 +74,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         type=int,
         default=MAX_BYTES // 2**20,
         metavar="N",
-        help="largest file, uncompressed (default: %(default)s)",
+        help="largest file, uncompressed; a quarter of it for .json and .pdf, which are read whole "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--prune",
         action="store_true",
         help="drop the passages of files under PATH that no longer exist",
+    )
+    parser.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="read what links lead to outside PATH too; without it such links are named at the end",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(check=_check_numbers, run=run)
@@ -113,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _indexed(args: argparse.Namespace) -> IndexReport:
     if not is_index(args.index):
-        found = list(find_files(args.paths))
+        found = list(find_files(args.paths, follow_links=args.follow_links))
         problems = tuple(problem for problem in found if isinstance(problem, Problem))
         if len(problems) == len(found):  # what would be made is an index of nothing
             return IndexReport(0, 0, 0, 0, 0, problems, ())
@@ -125,6 +132,7 @@ def _indexed(args: argparse.Namespace) -> IndexReport:
             chunk_overlap=args.chunk_overlap,
             max_bytes=args.max_mib * 2**20,
             prune=args.prune,
+            follow_links=args.follow_links,
             on_progress=show,
         )
 
