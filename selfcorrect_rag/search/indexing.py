@@ -7,6 +7,7 @@ keeps its passages until a run prunes.
 """
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from selfcorrect_rag.search.files import (
     source_name,
 )
 from selfcorrect_rag.search.index import BATCH_SIZE, Index, passage_id, storable
+from selfcorrect_rag.search.index_faults import named_faults
 from selfcorrect_rag.search.ledger import Ledger
 from selfcorrect_rag.search.loading import MAX_BYTES, open_file
 
@@ -105,11 +107,13 @@ def index_paths(
 
     Raises:
         IndexBusy: another process is indexing into the same folder.
+        DiskFull, ReadOnlyIndex, UnreadableIndex: the folder is at fault; see `index_faults`.
+        EmbeddingFailed: the index's embeddings raised, or gave no usable vectors.
         ValueError: not 0 <= chunk_overlap < chunk_words.
     """
     next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything is read
     paths = list(paths)
-    with Ledger(index.path) as ledger:
+    with named_faults(index.path, sqlite3.Error), Ledger(index.path) as ledger:
         found = list(find_files(paths, follow_links=follow_links))
         files = [file for file in found if isinstance(file, FoundFile)]
         run = _Run(index, ledger, batch_size, sum(file.size() for file in files), on_progress)
@@ -196,11 +200,14 @@ class _Run:
         passages = [waiting.passage for waiting in self._waiting]
         self.added += self.index.add(passages, batch_size=self.batch_size)
         self.passages += len(passages)
-        for source, fault in self._ending:
-            stale = self.ledger.stale(*source)
+        # One transaction for many files: each costs a wait for the disk.
+        with self.ledger.settling():
+            stale: list[str] = []
+            for source, fault in self._ending:
+                stale += self.ledger.stale(*source)
+                self.ledger.finish(*source, fault)
             self.index.delete(stale)
-            self.removed += len(stale)
-            self.ledger.finish(*source, fault)
+        self.removed += len(stale)
         if self._waiting:
             done = sum(waiting.bytes for waiting in self._waiting)
             self._advance(done, self._waiting[-1].source.name)
@@ -209,10 +216,11 @@ class _Run:
 
     def remove(self, source: str) -> None:
         """Take out what only ``source`` holds."""
-        stale = self.ledger.stale(source)
-        self.index.delete(stale)
+        with self.ledger.settling():
+            stale = self.ledger.stale(source)
+            self.ledger.forget(source)
+            self.index.delete(stale)
         self.removed += len(stale)
-        self.ledger.forget(source)
 
     def _advance(self, size: float, source: str) -> None:
         self._done += size

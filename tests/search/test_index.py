@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from selfcorrect_rag.search import BM25Index, ChromaIndex, Index
 from selfcorrect_rag.search.chroma import EmbedderMismatch, embedder_name
-from selfcorrect_rag.search.index import UnreadableIndex
+from selfcorrect_rag.search.index_faults import UnreadableIndex
 
 from .conftest import MakeIndex
 from .stand_ins import OtherWordHash, WordHash

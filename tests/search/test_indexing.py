@@ -11,7 +11,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag.search import BM25Index, ChromaIndex, Index, Progress, index_paths
-from selfcorrect_rag.search.ledger import IndexBusy
+from selfcorrect_rag.search.index_faults import IndexBusy
 
 from .conftest import MakeIndex
 from .stand_ins import WordHash, pdf
@@ -88,6 +88,16 @@ def test_a_changed_file_is_replaced(index: Index, docs: Path) -> None:
     assert texts(index) == {"passage new", "passage first", "passage same", "passage shared"}
     (same,) = (m for text, m in contents(index).values() if text == "passage same")
     assert same["chunk"] == 2
+
+
+def test_what_two_files_drop_together_is_gone(index: Index, docs: Path) -> None:
+    for name in "ab":
+        write_rows(docs / f"{name}.jsonl", ["passage shared", f"passage {name}"])
+    index_paths([docs], index)
+    for name in "ab":
+        write_rows(docs / f"{name}.jsonl", [f"passage {name}"])
+    assert index_paths([docs], index).removed == 1
+    assert texts(index) == {"passage a", "passage b"}
 
 
 def test_a_file_that_no_longer_can_be_read_keeps_its_passages(index: Index, docs: Path) -> None:
