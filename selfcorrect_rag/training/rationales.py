@@ -14,7 +14,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
 from selfcorrect_rag.models.writing import was_cut
 from selfcorrect_rag.progress import Progress
-from selfcorrect_rag.prompts import as_text
+from selfcorrect_rag.prompts import written_text
 from selfcorrect_rag.training.journal import (
     FAILURES,
     Journal,
@@ -211,7 +211,7 @@ def _pending(rows: Sequence[Sample], written: Journal) -> list[Sample]:
 
 def _read(prompt: str, answer: Any) -> dict[str, Any]:
     """What a model wrote and what it cost."""
-    text = answer if isinstance(answer, str) else as_text(answer.content)
+    text = written_text(answer)
     if not text.strip():
         raise ValueError("the model wrote nothing")
     if was_cut(answer):
