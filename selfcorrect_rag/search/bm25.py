@@ -155,6 +155,7 @@ class BM25Index(Index):
         try:
             with named_faults(self.path, OSError):
                 write_scores(folder, passages)
+            shutil.rmtree(kept, ignore_errors=True)  # it did not load
             with suppress(OSError):  # another process was first
                 os.rename(folder, kept)
         finally:

@@ -12,7 +12,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.errors import ModelFailed, SelfCorrectError
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.search.index import Index, clean, indexed_text
 from selfcorrect_rag.search.index_faults import UnreadableIndex, named_faults
@@ -30,10 +30,6 @@ class EmbedderMismatch(SelfCorrectError, ValueError):
     """An index was made with other embeddings than it is opened with."""
 
 
-class EmbeddingFailed(SelfCorrectError, RuntimeError):
-    """The embeddings raised, or gave no usable vectors."""
-
-
 class ChromaIndex(Index):
     """A Chroma collection at ``path``, made there if there is none.
 
@@ -47,7 +43,7 @@ class ChromaIndex(Index):
     Raises:
         EmbedderMismatch: the collection holds vectors of other embeddings.
         UnreadableIndex, IndexBusy, DiskFull, ReadOnlyIndex: at any call; see `index_faults`.
-        EmbeddingFailed: at any call that embeds.
+        ModelFailed: at any call that embeds.
         MissingExtra: chromadb is not installed.
     """
 
@@ -60,16 +56,17 @@ class ChromaIndex(Index):
         os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
         chromadb = require("chromadb", "chroma")
         with self._named_faults():
-            self._client = chromadb.PersistentClient(
-                str(self.path.resolve()),  # Chroma keeps clients by name, whatever the folder is
-                settings=chromadb.Settings(anonymized_telemetry=False),
-            )
-            self._collection = self._client.get_or_create_collection(
-                COLLECTION,
-                embedding_function=None,
-                configuration={"hnsw": {"space": "cosine", **_GRAPH}},
-                metadata={"embedder": self.embedder},
-            )
+            self._client = _client(chromadb, self.path)
+            try:
+                self._collection = self._client.get_or_create_collection(
+                    COLLECTION,
+                    embedding_function=None,
+                    configuration={"hnsw": {"space": "cosine", **_GRAPH}},
+                    metadata={"embedder": self.embedder},
+                )
+            except BaseException:
+                self._client.close()
+                raise
         recorded = (self._collection.metadata or {}).get("embedder")
         if recorded != self.embedder:
             self.close()
@@ -169,6 +166,19 @@ class ChromaIndex(Index):
             raise
 
 
+def _client(chromadb: Any, path: Path) -> Any:
+    folder = str(path.resolve())  # Chroma keeps clients by name, whatever the folder is
+    try:
+        return chromadb.PersistentClient(
+            folder, settings=chromadb.Settings(anonymized_telemetry=False)
+        )
+    except BaseException:
+        # It keeps one that did not start, too, and would give it to whoever opens the folder next.
+        shared = require("chromadb.api.shared_system_client", "chroma").SharedSystemClient
+        shared._identifier_to_system.pop(folder, None)
+        raise
+
+
 @contextmanager
 def _named_embedding() -> Iterator[None]:
     try:
@@ -177,7 +187,7 @@ def _named_embedding() -> Iterator[None]:
         raise
     except Exception as error:  # embeddings are anybody's
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise EmbeddingFailed(f"the embeddings failed ({said})") from error
+        raise ModelFailed(f"the embeddings failed ({said})", "mend them and run again") from error
 
 
 def embedder_name(embeddings: Embeddings) -> str:

@@ -108,7 +108,7 @@ def index_paths(
     Raises:
         IndexBusy: another process is indexing into the same folder.
         DiskFull, ReadOnlyIndex, UnreadableIndex: the folder is at fault; see `index_faults`.
-        EmbeddingFailed: the index's embeddings raised, or gave no usable vectors.
+        ModelFailed: the index's embeddings raised, or gave no usable vectors.
         ValueError: not 0 <= chunk_overlap < chunk_words.
     """
     next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything is read

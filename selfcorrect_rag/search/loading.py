@@ -34,6 +34,7 @@ PIECE = 2**20
 LONGEST_TITLE = 200
 """Characters; titles are embedded with each passage and must leave it room."""
 
+_UNFIT = "what is no text in it was replaced"
 _BLOCK = 2**18
 # Most specific first: UTF-32's mark begins with UTF-16's.
 _MARKS = (
@@ -138,7 +139,10 @@ class OpenFile:
         empty = True
         with _named():
             for document in _READERS[self._kind](self):
+                unfit = clean(document.page_content) != document.page_content
                 document.page_content = tidy(document.page_content)
+                if unfit and _UNFIT not in self.faults:
+                    self.faults.append(_UNFIT)
                 title = " ".join(tidy(document.metadata["title"]).split())
                 document.metadata["title"] = title[:LONGEST_TITLE]
                 if document.page_content:

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from selfcorrect_rag.search import BM25Index, ChromaIndex, Index
 from selfcorrect_rag.search.chroma import EmbedderMismatch, embedder_name
-from selfcorrect_rag.search.index_faults import UnreadableIndex
 
 from .conftest import MakeIndex
 from .stand_ins import OtherWordHash, WordHash
@@ -212,13 +211,6 @@ def test_a_relative_path_is_of_the_folder_that_it_is_opened_in(
         index.add([Document(f"gold in {name}")])
         found.append([hit.page_content for hit in index.search("gold", 5)])
     assert found == [["gold in one"], ["gold in two"]]
-
-
-def test_a_damaged_index_is_named(tmp_path: Path) -> None:
-    for kind, name in ((ChromaIndex, "chroma.sqlite3"), (BM25Index, "bm25.sqlite3")):
-        (tmp_path / name).write_bytes(b"not a database" * 1000)
-        with pytest.raises(UnreadableIndex, match="index into a new folder"):
-            kind(tmp_path)
 
 
 def test_other_embeddings_are_refused(tmp_path: Path) -> None:
