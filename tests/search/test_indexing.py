@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.search import BM25Index, ChromaIndex, Index, Progress, index_paths
+from selfcorrect_rag.search import ChromaIndex, Index, Progress, index_paths
 
 from .conftest import MakeIndex
 from .stand_ins import WordHash, pdf
