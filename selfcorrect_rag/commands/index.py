@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import logging
 import sys
 import time
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from selfcorrect_rag.commands.knobs import BadKnob
+from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.search import (
     IndexReport,
@@ -112,9 +112,9 @@ def run(args: argparse.Namespace) -> int:
         print("Stopped; run it again to go on from here.", file=sys.stderr)
         return 130
     if args.json:
-        print(json.dumps(dataclasses.asdict(report), ensure_ascii=False))
+        tell(as_json(dataclasses.asdict(report)))
     else:
-        print(_in_words(report, args.index, args.prune))
+        tell(_in_words(report, args.index, args.prune))
     return 0 if report.files + report.unchanged else 1
 
 
@@ -155,12 +155,7 @@ def _in_words(report: IndexReport, folder: Path, pruned: bool) -> str:
     for heading, problems in (("Not read:", whole), ("Read in part:", partly)):
         if problems:
             lines += [heading, *(f"  {problem.path}: {problem.reason}" for problem in problems)]
-    return "\n".join(map(_printable, lines))
-
-
-def _printable(line: str) -> str:
-    """File names are untrusted too: none of their control characters reach the terminal."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+    return "\n".join(map(shown_line, lines))
 
 
 @contextmanager
@@ -180,7 +175,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
     with rich.Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda progress: bar.update(
-            task, completed=progress.done, description=_printable(_state(progress))
+            task, completed=progress.done, description=shown_line(_state(progress))
         )
 
 
@@ -191,7 +186,7 @@ def _lines() -> Callable[[Progress], None]:
         nonlocal shown
         if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
             shown = time.monotonic()
-            print(f"{progress.done:4.0%}  {_printable(_state(progress))}", file=sys.stderr)
+            tell(shown_line(f"{progress.done:4.0%}  {_state(progress)}"), sys.stderr)
 
     return show
 
