@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-beam bench-index bench-demo bench-durability bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo test mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-beam bench-index bench-demo bench-durability bench-injection bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -91,9 +91,9 @@ nano-critic: $(VENV)/.train  ## train the nano critic on a teacher's labels, fro
 nano-by-rule: $(VENV)/.demo  ## train the nano generator that ships, from nothing: an hour on 2 cores; with DATA=folder of real text on it too
 	$(TRAIN)_by_rule --out build/by_rule $(REAL)
 
-bench: bench-graph bench-beam bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers  ## one line of JSON each
+bench: bench-graph bench-beam bench-index bench-demo bench-real_text bench-grading bench-crag bench-injection bench-prompted bench-rationales bench-transformers  ## one line of JSON each
 
-bench-graph bench-beam bench-index bench-demo bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b: bench-%: $(VENV)/.demo
+bench-graph bench-beam bench-index bench-demo bench-real_text bench-grading bench-crag bench-injection bench-prompted bench-rationales bench-transformers bench-transformers_7b: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*
 
 bench-durability: $(VENV)/.dev  ## what keeping threads costs, by saver and durability

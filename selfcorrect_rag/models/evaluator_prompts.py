@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from selfcorrect_rag.labels import Found
+from selfcorrect_rag.quoting import quoted
 
 PromptKind = Literal["direct", "chain_of_thought", "few_shot"]
 """Tables 6, 7 and 8."""
@@ -123,7 +124,9 @@ def prompt_for_several(
 YES, NO = "yes", "no"
 _FIRST_WORD = re.compile(r"\W*(?:answer\W+)?(yes|no)\b", re.IGNORECASE)
 _LAST_WORD = re.compile(r"\b(yes|no)\W*\Z", re.IGNORECASE)
-_LINE = re.compile(r"^\W*(?:document\W+)?(\d+)\W+(yes|no)\W*$", re.IGNORECASE | re.MULTILINE)
+_LINE = re.compile(
+    r"^[^\w\n]*(?:document\W+)?(\d+)\W+(yes|no)[^\w\n]*$", re.IGNORECASE | re.MULTILINE
+)
 
 
 def verdict(kind: PromptKind, answer: str) -> Found | None:
@@ -159,17 +162,10 @@ def _numbered(question: str, passages: Sequence[str]) -> str:
     return f"Question: {_line(question)}\n{slots}"
 
 
-_TAG = re.compile(r"<(?=\s*/?\s*document\b)", re.IGNORECASE)
-
-
 def _slot(passage: str, number: int | None = None) -> str:
     opening = "<document>" if number is None else f'<document number="{number}">'
-    return f"{opening}\n{_defused(passage).strip()}\n</document>"
+    return f"{opening}\n{quoted(passage.strip())}\n</document>"
 
 
 def _line(question: str) -> str:
-    return " ".join(_defused(question).split())
-
-
-def _defused(text: str) -> str:
-    return _TAG.sub("\u2039", text)
+    return quoted(" ".join(question.split()))

@@ -17,6 +17,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 
 from selfcorrect_rag.errors import EngineFailed
+from selfcorrect_rag.faults import told
 from selfcorrect_rag.prompts import written_text
 from selfcorrect_rag.training.journal import (
     FAILURES,
@@ -280,7 +281,7 @@ class _Asking:
         self.row = self._read(self.request, self.answers[-1])
 
     def fail(self, error: Exception) -> None:
-        self.reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        self.reason = told(error)
 
 
 def _patient(model: Runnable[Any, Any]) -> Runnable[Any, Any]:
