@@ -1,7 +1,7 @@
 """What indexing takes in memory, for ten times the text.
 
-    python benchmarks/index_memory.py [--mb 1000] [--kinds bm25,chroma] [--dimensions 384]
-                                      [--chunk-words 120]
+    python -m benchmarks.index_memory [--mb 1000] [--kinds bm25,chroma] [--dimensions 384]
+                                        [--chunk-words 120]
 
 Makes text of random words in a temporary folder, a tenth of ``--mb`` and all of it, a fifth of
 each in one file and the rest in files of 10 kB, and indexes both, each in a process of its own.

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,9 @@ CREATE TABLE IF NOT EXISTS passages (
     id TEXT PRIMARY KEY, text TEXT NOT NULL, metadata TEXT NOT NULL
 ) WITHOUT ROWID
 """
+
+_A_DAY = 24 * 60 * 60
+"""Seconds, longer than scores take."""
 
 
 class _Scorer(NamedTuple):
@@ -123,14 +127,27 @@ class BM25Index(Index):
                 database.close()
 
     def _current_scorer(self) -> _Scorer:
-        with self._lock, self._database() as database:
-            # Reading starts a transaction: version and passages belong together.
-            database.execute("BEGIN")
-            version = int(database.execute("PRAGMA user_version").fetchone()[0])
+        with self._lock:
+            # Read first: what is added meanwhile makes a new version, and the next search new
+            # scores. A transaction for all of it would keep writers out for minutes.
+            with self._database() as database:
+                version = int(database.execute("PRAGMA user_version").fetchone()[0])
             if self._scorer is None or self._scorer.version != version:
-                rows = database.execute("SELECT id, text, metadata FROM passages ORDER BY id")
-                self._scorer = self._kept_scorer(version) or self._new_scorer(version, rows)
+                self._scorer = self._kept_scorer(version) or self._new_scorer(version)
             return self._scorer
+
+    def _passages(self) -> Iterator[tuple[str, str]]:
+        """The id and the indexed text of each passage."""
+        query = "SELECT id, text, metadata FROM passages WHERE id > ? ORDER BY id LIMIT 1000"
+        last = ""
+        while True:
+            with self._database() as database:
+                rows = database.execute(query, (last,)).fetchall()
+            if not rows:
+                return
+            for id_, text, metadata in rows:
+                yield id_, indexed_text(Document(text, metadata=json.loads(metadata)))
+            last = rows[-1][0]
 
     def _kept_scorer(self, version: int) -> _Scorer | None:
         try:
@@ -140,21 +157,18 @@ class BM25Index(Index):
         except Exception:  # whatever is wrong with scores, there are the passages
             return None
 
-    def _new_scorer(self, version: int, rows: Any) -> _Scorer:
-        passages = (
-            (id_, indexed_text(Document(text, metadata=json.loads(metadata))))
-            for id_, text, metadata in rows
-        )
+    def _new_scorer(self, version: int) -> _Scorer:
+        self._sweep()
         try:
             folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.path))
         except OSError:  # an index that may not be written to can be searched all the same
             scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-            write_scores(Path(scratch.name), passages)
+            write_scores(Path(scratch.name), self._passages())
             return _Scorer(version, load_scores(Path(scratch.name)), scratch)
         kept = self._scorer_folder(version)
         try:
             with named_faults(self.path, OSError):
-                write_scores(folder, passages)
+                write_scores(folder, self._passages())
             shutil.rmtree(kept, ignore_errors=True)  # it did not load
             with suppress(OSError):  # another process was first
                 os.rename(folder, kept)
@@ -164,6 +178,13 @@ class BM25Index(Index):
             if earlier != kept:
                 shutil.rmtree(earlier, ignore_errors=True)
         return _Scorer(version, load_scores(kept))
+
+    def _sweep(self) -> None:
+        """Drop what a process that was killed while it computed scores has left."""
+        for left in self.path.glob("new-*"):
+            with suppress(OSError):
+                if time.time() - left.stat().st_mtime > _A_DAY:
+                    shutil.rmtree(left, ignore_errors=True)
 
     def _scorer_folder(self, version: int) -> Path:
         return self.path / f"scores-{version}"
