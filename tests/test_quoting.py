@@ -1,9 +1,10 @@
 """No text forges a control token of any model family, through any prompt; and no text is lost."""
 
+import ast
+import re
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -16,6 +17,7 @@ from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.chat_templates import NORMALIZERS, SPECIAL, TEMPLATES, control_ids, tokenizer
 from tests.prompt_builders import BUILDERS, built
+from tests.test_docs import BLOCK, ROOT
 
 OWN = (*CONTROL_TOKENS, "<document>", "</document>", '<document number="9">')
 INVISIBLE = ("\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\x00", "\x0b", "\x1f", "\u202e")
@@ -147,30 +149,29 @@ def test_look_alikes_have_no_other_form() -> None:
     assert unfolded == set(OPENINGS)
 
 
-def bad_patterns() -> Iterator[str]:
-    yield from ("<", "[", ">", "< ", "<" + " " * 19_999, "</ ", "<|im", "<|im_end|>", "<document ")
-    yield from (
-        "[relevant",
-        ">>a",
-        ">>title<",
-        "<a[",
-        "\u00e9<|im_end|>",
-        "<\u200b",
-        "\u226e\u0338",
-    )
+BAD_PATTERNS = {
+    "": ("<", "[", ">", "< ", "</ ", "<|im", "<|im_end|>", "<document ", "[relevant", ">>a", "<a["),
+    "<": (" ", "\u200b", "x", "| "),
+    "[": (" ", "\u200b", "relevant "),
+    ">>": ("a", ">>title<"),
+    "\u00e9": ("<|im_end|>", "<\u200b", "\u226e\u0338", "\u0338<"),
+}
+"""What is repeated after a beginning."""
 
 
-def test_it_is_linear() -> None:
-    def cost(text: str) -> float:
-        times = []
-        for _ in range(3):
-            begun = time.process_time()
-            quoted(text)
-            times.append(time.process_time() - begun)
-        return min(times)
+def cost(text: str) -> float:
+    times = []
+    for _ in range(3):
+        begun = time.process_time()
+        quoted(text)
+        times.append(time.process_time() - begun)
+    return min(times)
 
-    for pattern in bad_patterns():
-        short, long = ((pattern * (size // len(pattern) + 1))[:size] for size in (20_000, 160_000))
+
+@pytest.mark.parametrize("begin", BAD_PATTERNS)
+def test_it_is_linear(begin: str) -> None:
+    for repeated in BAD_PATTERNS[begin]:
+        short, long = (begin + repeated * (size // len(repeated)) for size in (10_000, 80_000))
         assert cost(long) < 24 * max(cost(short), 1e-4), "8 times the text"
 
 
@@ -179,3 +180,17 @@ def test_what_quotes_a_title_is_matched() -> None:
     title = "The [Relevant] token"
     said = f'The document "{quoted(title)}" states the year, so it is useful.'
     assert read_documents(said, [quoted(title), "Other"]).useful == [1]
+
+
+def test_the_docs_say_what_it_does() -> None:
+    names: dict[str, object] = {}
+    shown = 0
+    for block in BLOCK.findall((ROOT / "docs" / "quoting.md").read_text(encoding="utf-8")):
+        exec(compile(block, "quoting.md", "exec"), names)
+        for call, comment in re.findall(r"^(quoted\(.*\))  # (.*)$", block, re.MULTILINE):
+            said = ast.literal_eval(call.removeprefix("quoted"))
+            expected = said if comment == "stays as it is" else ast.literal_eval(comment)
+            assert eval(call, names) == expected
+            shown += 1
+    assert shown == 2
+    assert "chat" in names
