@@ -8,6 +8,9 @@ from typing_extensions import TypedDict
 Limit = Literal["max_model_calls", "max_tokens"]
 """The settings that bound what a question costs."""
 
+Stop = Literal["max_model_calls", "max_tokens", "retriever", "evaluator", "model", "timeout"]
+"""What an answer can be cut short by: such a limit, a part that failed, a step out of time."""
+
 
 class Usage(TypedDict):
     """What Self-RAG's own model has cost so far."""
@@ -84,8 +87,8 @@ class CostedOutput(TypedDict, total=False):
 
     costs: Annotated[dict[str, Cost], costs_together]
     """By step (node), in the order in which they first ran; nested in none of the others."""
-    stopped: Limit | None
-    """The limit that kept the run from a step or from part of one; ``notes`` say from which."""
+    stopped: Stop | None
+    """What kept the run from a step or from part of one; ``notes`` say from which."""
 
 
 def blank_costs() -> dict[str, Any]:

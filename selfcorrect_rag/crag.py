@@ -5,6 +5,7 @@ Incorrect rewrites the question and searches the web, Ambiguous does both side b
 recompose_knowledge -> generate.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.runnables import Runnable
@@ -78,8 +79,8 @@ def create_crag(
         output_schema=CRAGOutput,
     )
     graph.begin = lambda: approval(settings)
-    graph.add_node("read_question", read_question(blank_crag))
-    asked = add_follow_up(graph, follow_up)
+    graph.add_node("read_question", read_question(blank_crag, settings))
+    asked = add_follow_up(graph, follow_up, settings)
     add_correction(graph, retriever, evaluator, web_search, rewriter, settings, cache)
     graph.add_node("generate", cached(generate(llm, settings), cache, llm, settings))
     graph.add_edge(START, "read_question")
@@ -103,10 +104,12 @@ def add_correction(
     rewriter: Runnable[Any, Any] | None,
     settings: CRAGSettings,
     cache: BaseCache[Any] | None,
+    ends: Sequence[str] = (),
 ) -> None:
     """The nodes from a question to knowledge, which CRAG and Self-CRAG share.
 
-    They begin at ``retrieve`` and end at ``recompose_knowledge``.
+    They begin at ``retrieve`` and end at ``recompose_knowledge``. ``ends`` is ``write_answer``
+    where an answer may have been begun by then, which a fault of the evaluator cuts short.
     """
     graph.add_node("retrieve", retrieve_documents(AnyRetriever(retriever), settings))
     for name, step in (
@@ -121,7 +124,9 @@ def add_correction(
     graph.add_node("recompose_knowledge", recompose_knowledge(settings), defer=True)
 
     graph.add_edge("retrieve", "grade_documents")
-    graph.add_conditional_edges("grade_documents", _by_action, ["refine_strips", "rewrite_query"])
+    graph.add_conditional_edges(
+        "grade_documents", _by_action, ["refine_strips", "rewrite_query", *ends]
+    )
     graph.add_conditional_edges("rewrite_query", _beside_search, ["refine_strips", "web_search"])
     graph.add_conditional_edges("web_search", after_search, ["select_web_strips", "web_search"])
     graph.add_edge("refine_strips", "recompose_knowledge")
@@ -129,6 +134,8 @@ def add_correction(
 
 
 def _by_action(state: CRAGState) -> str:
+    if not state["branches"]:
+        return "write_answer"
     return "rewrite_query" if "search" in state["branches"] else "refine_strips"
 
 

@@ -49,24 +49,62 @@ class ModelNotFound(SelfCorrectError, OSError):
     """A checkpoint that cannot be loaded from where it was said to be."""
 
 
-class RetrievalFailed(SelfCorrectError, RuntimeError):
-    """The retriever raised before anything was written that could be kept."""
+class Fault(SelfCorrectError):
+    """A part of a graph that raised, hung, or gave what it should not.
+
+    ``__cause__`` is what it raised, where it did.
+    """
+
+    part = "part"
+    """As ``stopped`` names it where an answer was cut short by it."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(f"{reason}; {remedy}" if remedy else reason)
+        self.reason = reason
 
 
-class EngineFailed(SelfCorrectError, RuntimeError):
+class RetrievalFailed(Fault):
+    """A retriever that raised."""
+
+    part = "retriever"
+
+
+class ModelFailed(Fault):
+    """A language model, or one of embeddings, that raised or gave no text."""
+
+    part = "model"
+
+
+class EngineFailed(ModelFailed):
     """An engine or a server that stopped answering, or that gave what it should not."""
+
+
+class EvaluatorFailed(Fault):
+    """An evaluator that raised, or that gave no usable score."""
+
+    part = "evaluator"
+
+
+class WebSearchFailed(Fault):
+    """A web search that gave no result; the message says why."""
+
+    part = "web_search"
+
+
+class StoreFailed(Fault):
+    """A checkpointer, which keeps the threads, that could not be read or written."""
+
+    part = "store"
+
+
+class StepTimedOut(Fault, TimeoutError):
+    """A step that took longer than the setting ``step_timeout``."""
+
+    part = "timeout"
 
 
 class NotAnEvaluator(SelfCorrectError):
     """A checkpoint that is no trained classifier with one label."""
-
-
-class EvaluationFailed(SelfCorrectError, RuntimeError):
-    """An evaluator that gave no usable score."""
-
-
-class WebSearchFailed(SelfCorrectError, RuntimeError):
-    """A web search that gave no result; the message says why."""
 
 
 class BadTrainingData(SelfCorrectError, ValueError):

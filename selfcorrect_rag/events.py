@@ -7,7 +7,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.costs import Stop
 from selfcorrect_rag.crag_state import Grade
 from selfcorrect_rag.instruct_state import Mode
 from selfcorrect_rag.thresholds import Action
@@ -166,10 +166,10 @@ class Cached(TypedDict):
 
 
 class Stopped(TypedDict):
-    """A limit on the cost of the run kept it from something."""
+    """A limit, or the fault of a part, kept the run from something."""
 
     event: Literal["stopped"]
-    limit: Limit
+    by: Stop
     note: str
     """What was done instead."""
 

@@ -6,10 +6,11 @@ from langchain_core.runnables import Runnable
 from langgraph.graph import StateGraph
 
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
+from selfcorrect_rag.settings import Settings
 
 
 def add_follow_up(
-    graph: StateGraph[Any, Any, Any, Any], follow_up: Runnable[Any, Any] | None
+    graph: StateGraph[Any, Any, Any, Any], follow_up: Runnable[Any, Any] | None, settings: Settings
 ) -> str:
     """Add ``rewrite_follow_up`` after ``read_question`` where there is a model for it.
 
@@ -18,6 +19,6 @@ def add_follow_up(
     """
     if follow_up is None:
         return "read_question"
-    graph.add_node("rewrite_follow_up", rewrite_follow_up(follow_up))
+    graph.add_node("rewrite_follow_up", rewrite_follow_up(follow_up, settings))
     graph.add_edge("read_question", "rewrite_follow_up")
     return "rewrite_follow_up"

@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langchain_core.prompt_values import PromptValue
 
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,
@@ -171,11 +172,16 @@ def _opening(
 
 
 def as_text(content: Any) -> str:
-    """The text of a message's content, which may be a list of blocks."""
+    """The text of a message's content, which may be a list of blocks, as valid Unicode."""
     if isinstance(content, str):
-        return content
+        return valid(content)
     blocks = [block if isinstance(block, str) else block.get("text", "") for block in content]
-    return "\n".join(block for block in blocks if block)
+    return valid("\n".join(block for block in blocks if block))
+
+
+def written_text(written: object) -> str:
+    """What a model wrote, an LLM as text or a chat model as a message."""
+    return as_text(written if isinstance(written, str) else getattr(written, "content", ""))
 
 
 REWRITING = """Extract at most three keywords separated by comma from the following dialogues and \

@@ -20,6 +20,7 @@ from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.prompted_llm import reflecting
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.beam_select import beam_select
+from selfcorrect_rag.nodes.best_effort import is_ended
 from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
@@ -29,6 +30,7 @@ from selfcorrect_rag.nodes.web_search import approval
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import WebSearch
+from selfcorrect_rag.self_rag import next_after_writing
 from selfcorrect_rag.settings import SelfCRAGSettings
 from selfcorrect_rag.state import blank_self_rag
 from selfcorrect_rag.turns import TurnGraph
@@ -69,12 +71,16 @@ def create_self_crag(
         output_schema=SelfCRAGOutput,
     )
     graph.begin = lambda: approval(settings)
-    graph.add_node("read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}))
-    asked = add_follow_up(graph, follow_up)
+    graph.add_node(
+        "read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}, settings)
+    )
+    asked = add_follow_up(graph, follow_up, settings)
     graph.add_node(
         "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
     )
-    add_correction(graph, retriever, evaluator, web_search, rewriter, settings, cache)
+    add_correction(
+        graph, retriever, evaluator, web_search, rewriter, settings, cache, ends=["write_answer"]
+    )
     graph.add_node("read_knowledge", read_knowledge())
     candidates = generate_and_critique(llm, settings, "knowledge")
     graph.add_node("generate_and_critique", cached(candidates, cache, llm, settings))
@@ -86,9 +92,13 @@ def create_self_crag(
     graph.add_conditional_edges(
         "decide_retrieval", _first_segment, ["retrieve", "generate_and_critique"]
     )
-    graph.add_conditional_edges("recompose_knowledge", _with_knowledge, ["read_knowledge", END])
+    graph.add_conditional_edges(
+        "recompose_knowledge", _with_knowledge, ["read_knowledge", "write_answer", END]
+    )
     graph.add_edge("read_knowledge", "generate_and_critique")
-    graph.add_edge("generate_and_critique", "beam_select")
+    graph.add_conditional_edges(
+        "generate_and_critique", next_after_writing, ["beam_select", "write_answer"]
+    )
     graph.add_conditional_edges(
         "beam_select",
         _next_segment,
@@ -109,7 +119,10 @@ def _first_segment(state: SelfCRAGState) -> str:
 
 
 def _with_knowledge(state: SelfCRAGState) -> str:
-    return "read_knowledge" if state["branches"] else END
+    if not state["branches"]:
+        return END
+    # An evaluator that failed late has ended the beams.
+    return "write_answer" if is_ended(state) else "read_knowledge"
 
 
 def _next_segment(state: SelfCRAGState) -> str:

@@ -17,6 +17,7 @@ from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.prompted_llm import reflecting
 from selfcorrect_rag.nodes.beam_select import beam_select
+from selfcorrect_rag.nodes.best_effort import is_ended
 from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
@@ -82,8 +83,8 @@ def create_self_rag(
         input_schema=SelfRAGInput,
         output_schema=SelfRAGOutput,
     )
-    graph.add_node("read_question", read_question(blank_self_rag))
-    asked = add_follow_up(graph, follow_up)
+    graph.add_node("read_question", read_question(blank_self_rag, settings))
+    asked = add_follow_up(graph, follow_up, settings)
     graph.add_node(
         "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
     )
@@ -102,7 +103,9 @@ def create_self_rag(
     graph.add_conditional_edges(
         "retrieve", _next_after_retrieval, ["generate_and_critique", "write_answer"]
     )
-    graph.add_edge("generate_and_critique", "beam_select")
+    graph.add_conditional_edges(
+        "generate_and_critique", next_after_writing, ["beam_select", "write_answer"]
+    )
     graph.add_conditional_edges(
         "beam_select", _next_segment, ["retrieve", "generate_and_critique", "write_answer"]
     )
@@ -123,6 +126,11 @@ def _next_segment(state: SelfRAGState) -> str:
     return "write_answer" if wanted == {None} else "generate_and_critique"
 
 
+def next_after_writing(state: SelfRAGState) -> str:
+    """Where to go from ``generate_and_critique``: a model that failed late has ended the beams."""
+    return "write_answer" if is_ended(state) else "beam_select"
+
+
 def _next_after_retrieval(state: SelfRAGState) -> str:
     # A retriever that failed late has ended the beams that asked.
-    return "generate_and_critique" if any(b["next"] for b in state["beams"]) else "write_answer"
+    return "write_answer" if is_ended(state) else "generate_and_critique"

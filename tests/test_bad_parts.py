@@ -22,7 +22,7 @@ from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, 
 from selfcorrect_rag.agents import GroundingMiddleware, as_tool
 from selfcorrect_rag.errors import (
     BadSettings,
-    EvaluationFailed,
+    EvaluatorFailed,
     NoDocument,
     NotARetriever,
     RetrievalFailed,
@@ -420,9 +420,9 @@ def test_what_an_evaluator_gives_that_is_no_score(
 ) -> None:
     gives, says = fault
     built = build(graph, evaluator=Evaluator(gives))
-    refused(EvaluationFailed, says, lambda: form(built))
-    refused(EvaluationFailed, "Evaluator gave ", lambda: form(built))
-    refused(EvaluationFailed, "one number in [-1, 1] for each passage", lambda: form(built))
+    refused(EvaluatorFailed, says, lambda: form(built))
+    refused(EvaluatorFailed, "the evaluator (Evaluator) gave ", lambda: form(built))
+    refused(EvaluatorFailed, "one number in [-1, 1] for each passage", lambda: form(built))
 
 
 @pytest.mark.parametrize("fault", ["percent", "nothing", "too few"])
@@ -436,7 +436,7 @@ def test_strips_are_scored_as_strictly(graph: str, form: Any, fault: str) -> Non
         return [0.0] * count if next(calls) == 0 else gives(count)
 
     for evaluator in (Evaluator(after_the_documents, "Emma"), Evaluator(gives, "web")):
-        refused(EvaluationFailed, says, lambda e=evaluator: form(build(graph, evaluator=e)))
+        refused(EvaluatorFailed, says, lambda e=evaluator: form(build(graph, evaluator=e)))
 
 
 @pytest.mark.parametrize("fault", NO_SCORES.values(), ids=NO_SCORES)
@@ -444,7 +444,7 @@ def test_no_threshold_is_calibrated_on_what_is_no_score(
     fault: tuple[Callable[[int], Any], str],
 ) -> None:
     rows = [Graded("Who?", ("Emma is a novel.",), ("Emma is a town.",))]
-    refused(EvaluationFailed, "in [-1, 1]", lambda: judged(Evaluator(fault[0]), rows))
+    refused(EvaluatorFailed, "in [-1, 1]", lambda: judged(Evaluator(fault[0]), rows))
 
 
 SCORES: Mapping[str, Callable[[int], Any]] = {

@@ -18,6 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.costs import total
+from selfcorrect_rag.errors import EvaluatorFailed
 from selfcorrect_rag.models import ChatEvaluator, RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.nano import load_evaluator
 from selfcorrect_rag.state import Segment
@@ -184,7 +185,7 @@ def test_a_failure_is_not_kept() -> None:
     graph = create_crag(
         CountingChatModel(), retriever, Failing(), PagesWebSearch(), cache=InMemoryCache()
     )
-    with pytest.raises(RuntimeError, match="once"):
+    with pytest.raises(EvaluatorFailed, match="once"):
         graph.invoke(QUESTION)
     assert graph.invoke(QUESTION)["action"] == "correct"
 

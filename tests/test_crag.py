@@ -137,7 +137,7 @@ def test_a_failed_search_loses_nothing(failure: Exception) -> None:
     incorrect = run(INCORRECT, web=PagesWebSearch(failure))
     assert [piece.page_content for piece in incorrect["knowledge"]] == ["Noise is here."]
     for result in (ambiguous, incorrect):
-        assert type(failure).__name__ in result["web_failure"]
+        assert (str(failure) or "OSError") in result["web_failure"]
         assert any("web search" in note for note in result["notes"])
         assert result["answer"]
 

@@ -83,7 +83,8 @@ USELESS = f"the model rewrote the follow-up question to nothing of use; {KEPT}"
         (saying("She was born long ago. " * 60), USELESS),
         (
             RunnableLambda(failing),
-            "rewriting the follow-up question failed: ConnectionError: no one is there; " + KEPT,
+            "rewriting the follow-up question failed: the model (RunnableLambda) raised "
+            "ConnectionError: no one is there; " + KEPT,
         ),
     ],
 )

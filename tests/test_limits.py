@@ -68,7 +68,7 @@ def test_a_step_begins_where_it_fits_exactly(
 )
 @pytest.mark.parametrize("limit", ["max_model_calls", "max_tokens"])
 def test_limits_have_bounds(settings: Any, limit: str) -> None:
-    assert getattr(settings(), limit) is None
+    assert getattr(settings(**{limit: None}), limit) is None
     with pytest.raises(BadSettings, match=limit):
         settings(**{limit: 0})
 
@@ -173,7 +173,7 @@ def test_what_may_be_written_is_held_against_the_tokens(
         if event["event"] == "stopped"
     ]
     assert told == [
-        {"event": "stopped", "limit": "max_tokens", "note": note} for note in result["notes"]
+        {"event": "stopped", "by": "max_tokens", "note": note} for note in result["notes"]
     ]
 
 

@@ -211,5 +211,5 @@ def test_a_failed_search_says_why() -> None:
     web = RetrieverWebSearch(RunnableLambda(down), "pages")
     graph = create_crag(chat(ANSWER), gossip, ChatEvaluator(chat("no")), web)
     events = {e["event"]: e for e in graph.stream(ASKED, stream_mode="custom")}
-    assert events["web_search_failed"]["reason"] == "ConnectionError: no route"
+    assert events["web_search_failed"]["reason"].endswith("raised ConnectionError: no route")
     assert events["web_search_failed"]["source"] == "pages"

@@ -19,7 +19,7 @@ from transformers import (
     T5ForSequenceClassification,
 )
 
-from selfcorrect_rag.errors import EvaluationFailed, ModelNotFound, NotAnEvaluator
+from selfcorrect_rag.errors import EvaluatorFailed, ModelNotFound, NotAnEvaluator
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 from tests.tiny_evaluators import (
@@ -232,7 +232,7 @@ async def test_one_calls_bad_pair_fails_only_that_call() -> None:
     first, bad, last = await asyncio.gather(
         *(evaluator.ascore("who?", p) for p in passages), return_exceptions=True
     )
-    assert isinstance(bad, EvaluationFailed)
+    assert isinstance(bad, EvaluatorFailed)
     assert "tiny gave a score that is no number" in str(bad)
     assert first == pytest.approx(expected, abs=1e-5)
     assert last == pytest.approx(expected, abs=1e-5)

@@ -14,7 +14,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.errors import BadInput, NoQuestion
+from selfcorrect_rag.errors import BadInput, ModelFailed, NoQuestion
 from selfcorrect_rag.progress import Progress
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import (
@@ -132,7 +132,7 @@ def test_a_turn_answers_its_own_question(name: str, turns: list[tuple[str, str]]
         asked = inputs(question, by, held)
         if fate.startswith("failed"):
             BROKEN.append(question)
-            with pytest.raises(ConnectionError):
+            with pytest.raises(ModelFailed):
                 graph.invoke(asked, THREAD)
             BROKEN.clear()
         elif fate.startswith("paused"):
@@ -167,7 +167,7 @@ async def test_after_a_failed_turn(name: str, asynchronous: bool) -> None:
     for second in ({"question": "Q2?"}, {"messages": [HumanMessage("Q2?")]}):
         for first in ({"messages": [HumanMessage("Q1?")]}, {"question": "Q1?"}):
             BROKEN.append("Q1?")
-            with pytest.raises(ConnectionError):
+            with pytest.raises(ModelFailed):
                 await run(graph, asynchronous, first, THREAD)
             with pytest.raises(NoQuestion, match="nothing is asked: give"):
                 await run(graph, asynchronous, {}, THREAD)
@@ -389,7 +389,7 @@ async def test_in_a_parent_a_message_asks_whatever_its_state_still_holds(
         result = await run(graph, asynchronous, given, THREAD)
         assert result["asked"] == result["question"] == question
     BROKEN.append("Q3?")
-    with pytest.raises(ConnectionError):
+    with pytest.raises(ModelFailed):
         await run(graph, asynchronous, {"messages": [HumanMessage("Q3?")]}, THREAD)
     BROKEN.clear()
     assert (await run(graph, asynchronous, None, THREAD))["asked"] == "Q3?"
@@ -405,7 +405,7 @@ def test_a_follow_up_reads_what_was_said_before_its_own_turn(name: str) -> None:
 
     graph = made(name, checkpointer=InMemorySaver(), follow_up=RunnableLambda(rewrite))
     BROKEN.append("Q1?")
-    with pytest.raises(ConnectionError):
+    with pytest.raises(ModelFailed):
         graph.invoke({"messages": [HumanMessage("Q1?")]}, THREAD)
     BROKEN.clear()
     for asked in ({"question": "Q2?"}, {"messages": [HumanMessage("Q2?")]}):

@@ -11,7 +11,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ValidationError
 
 from selfcorrect_rag.models.evaluator_prompts import YES, verdict
-from selfcorrect_rag.prompts import as_text
+from selfcorrect_rag.prompts import written_text
 from selfcorrect_rag.quoting import quoted
 
 EVALUATOR = (
@@ -136,6 +136,6 @@ def _in_text(asked: str) -> list[BaseMessage]:
 
 
 def _read(answer: object) -> Judgement:
-    text = answer if isinstance(answer, str) else as_text(getattr(answer, "content", ""))
+    text = written_text(answer)
     found = verdict("direct", text)
     return Judgement(aligns=found and found.label == YES, explanation=text.strip())

@@ -100,9 +100,16 @@ def prompt_for_one(kind: PromptKind, question: str, passage: str) -> str:
     return f"{_ONE} {_BRIEFLY}\n\n{shown}\n\n{asked}\nAnswer:"
 
 
-def prompt_for_several(kind: PromptKind, question: str, passages: Sequence[str]) -> str:
-    """The same question about passages numbered from 1, to be answered line by line."""
+def prompt_for_several(
+    kind: PromptKind, question: str, passages: Sequence[str], *, is_retry: bool = False
+) -> str:
+    """The same question about passages numbered from 1, to be answered line by line.
+
+    ``is_retry`` adds what to write, for a model whose answer did not keep to it.
+    """
     asked = _numbered(question, passages)
+    if is_retry:
+        asked += f"\n\nWrite {len(passages)} lines, from 1 to {len(passages)}, such as: 1: yes"
     if kind == "direct":
         return f"{_SEVERAL} {_BRIEFLY_EACH}\n{asked}"
     if kind == "chain_of_thought":

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from langchain_core.callbacks import (
@@ -12,6 +13,8 @@ from langchain_core.callbacks import (
 from langchain_core.language_models.llms import BaseLLM
 from langchain_core.outputs import Generation, LLMResult
 
+from selfcorrect_rag.errors import ModelFailed
+from selfcorrect_rag.faults import named
 from selfcorrect_rag.models.identity import described
 from selfcorrect_rag.prompts import Prompt, prompt_of
 from selfcorrect_rag.reflection import Group
@@ -101,13 +104,14 @@ class ReflectionLLM(BaseLLM):
         A segment ends at the next retrieval token, or with ``whole`` only where the answer does,
         at the model's end of text or at ``max_tokens``. Without ``critique``, a backend that
         criticises in calls of their own saves them; for others it is part of what the model writes.
+
+        Raises:
+            ModelFailed: the model raised, or gave what are no segments, one for each prompt.
         """
-        result = self.generate_prompt(
-            list(prompts),
-            callbacks=callbacks,
-            **_segment_options(max_tokens, prune_below, critique, whole),
-        )
-        return _segments_of(result)
+        options = _segment_options(max_tokens, prune_below, critique, whole)
+        with self._named():
+            given = self.generate_prompt(list(prompts), callbacks=callbacks, **options)
+            return self._read(given, len(prompts))
 
     async def agenerate_segments(
         self,
@@ -120,28 +124,46 @@ class ReflectionLLM(BaseLLM):
         callbacks: Callbacks = None,
     ) -> list[Segment]:
         """The async twin of :meth:`generate_segments`."""
-        result = await self.agenerate_prompt(
-            list(prompts),
-            callbacks=callbacks,
-            **_segment_options(max_tokens, prune_below, critique, whole),
-        )
-        return _segments_of(result)
+        options = _segment_options(max_tokens, prune_below, critique, whole)
+        with self._named():
+            given = await self.agenerate_prompt(list(prompts), callbacks=callbacks, **options)
+            return self._read(given, len(prompts))
 
     def choose(
         self, prompts: Sequence[Prompt], group: Group, *, callbacks: Callbacks = None
     ) -> list[Segment]:
-        """Which token of ``group`` comes next: segments of one token and one reflection each."""
-        result = self.generate_prompt(list(prompts), callbacks=callbacks, **_choice_options(group))
-        return _segments_of(result)
+        """Which token of ``group`` comes next: segments of one token and one reflection each.
+
+        Raises:
+            ModelFailed: the model raised, or gave what are no segments, one for each prompt.
+        """
+        options = _choice_options(group)
+        with self._named():
+            given = self.generate_prompt(list(prompts), callbacks=callbacks, **options)
+            return self._read(given, len(prompts))
 
     async def achoose(
         self, prompts: Sequence[Prompt], group: Group, *, callbacks: Callbacks = None
     ) -> list[Segment]:
         """The async twin of :meth:`choose`."""
-        result = await self.agenerate_prompt(
-            list(prompts), callbacks=callbacks, **_choice_options(group)
+        options = _choice_options(group)
+        with self._named():
+            given = await self.agenerate_prompt(list(prompts), callbacks=callbacks, **options)
+            return self._read(given, len(prompts))
+
+    def _named(self) -> AbstractContextManager[None]:
+        return named(ModelFailed, f"the model ({type(self).__name__})")
+
+    def _read(self, result: LLMResult, prompts: int) -> list[Segment]:
+        given = [generations[0].generation_info or {} for generations in result.generations]
+        missing = [key for info in given for key in Segment.__required_keys__ - info.keys()]
+        if len(given) == prompts and not missing:
+            return [Segment(**info) for info in given]  # type: ignore[typeddict-item]
+        wrong = f"a segment without {missing[0]}" if missing else f"{len(given)} segments"
+        raise ModelFailed(
+            f"the model ({type(self).__name__}) gave {wrong}: a whole one is expected for each of "
+            f"{prompts} prompts"
         )
-        return _segments_of(result)
 
     def _generate(
         self,
@@ -190,7 +212,3 @@ def _result(segments: Sequence[Segment]) -> LLMResult:
             }
         },
     )
-
-
-def _segments_of(result: LLMResult) -> list[Segment]:
-    return [Segment(**generations[0].generation_info) for generations in result.generations]  # type: ignore[typeddict-item]

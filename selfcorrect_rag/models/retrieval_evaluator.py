@@ -4,11 +4,13 @@ import asyncio
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import EvaluationFailed
+from selfcorrect_rag.errors import EvaluatorFailed
+from selfcorrect_rag.faults import named
 from selfcorrect_rag.models.identity import identity_of_object
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 
@@ -72,19 +74,25 @@ def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str])
     is put on it.
 
     Raises:
-        EvaluationFailed: they are not one number in [-1, 1] for each passage.
+        EvaluatorFailed: it raised, or they are not one number in [-1, 1] for each passage.
     """
-    return _checked(evaluator.score(question, passages), len(passages), evaluator)
+    with _named(evaluator):
+        return _checked(evaluator.score(question, passages), len(passages), evaluator)
 
 
 async def agrade(
     evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]
 ) -> list[float]:
     """The async twin of :func:`grade`."""
-    given: object = evaluator.ascore(question, passages)
-    if inspect.isawaitable(given):
-        given = await given
-    return _checked(given, len(passages), evaluator)
+    with _named(evaluator):
+        given: object = evaluator.ascore(question, passages)
+        if inspect.isawaitable(given):
+            given = await given
+        return _checked(given, len(passages), evaluator)
+
+
+def _named(evaluator: RetrievalEvaluator) -> AbstractContextManager[None]:
+    return named(EvaluatorFailed, f"the evaluator ({type(evaluator).__name__})")
 
 
 def _checked(given: object, count: int, evaluator: RetrievalEvaluator) -> list[float]:
@@ -102,9 +110,9 @@ def _checked(given: object, count: int, evaluator: RetrievalEvaluator) -> list[f
             return read
         place = numbers.index(None)
         wrong = f"{scores[place]!r:.60} as score {place}"
-    raise EvaluationFailed(
-        f"{type(evaluator).__name__} gave {wrong}: one number in [{IRRELEVANT:g}, {RELEVANT:g}] "
-        "for each passage is expected"
+    raise EvaluatorFailed(
+        f"the evaluator ({type(evaluator).__name__}) gave {wrong}: one number in "
+        f"[{IRRELEVANT:g}, {RELEVANT:g}] for each passage is expected"
     )
 
 

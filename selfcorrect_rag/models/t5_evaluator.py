@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from selfcorrect_rag.errors import EvaluationFailed, NotAnEvaluator
+from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.checkpoints import best_device, best_dtype, taken, unreadable
 from selfcorrect_rag.models.identity import weights
@@ -156,7 +156,7 @@ class T5Evaluator(RetrievalEvaluator):
         A blank passage scores -1. The model is not run where there is none to ask it about.
 
         Raises:
-            EvaluationFailed: the model gave what is no number.
+            EvaluatorFailed: the model gave what is no number.
         """
         return with_blanks(passages, self._batcher.run(_pairs(question, passages)))
 
@@ -179,7 +179,7 @@ class T5Evaluator(RetrievalEvaluator):
             # Read once at the end, so that a GPU need not wait for us between batches.
             values = torch.cat(outputs).tolist()
         if not all(map(math.isfinite, values)):
-            raise EvaluationFailed(
+            raise EvaluatorFailed(
                 f"{self.name} gave a score that is no number: try dtype='float32'; if that does "
                 "not help, its weights are broken"
             )

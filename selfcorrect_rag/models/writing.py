@@ -10,6 +10,7 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.asking_prompts import END, writing_prompt
 from selfcorrect_rag.aspect import Instance
 from selfcorrect_rag.errors import EngineFailed
+from selfcorrect_rag.faults import told
 from selfcorrect_rag.models.choices import own_extra
 from selfcorrect_rag.models.forms import Tokenizer
 from selfcorrect_rag.models.label_probabilities import tokens_of
@@ -82,12 +83,9 @@ class Writer:
                 tried[i].append(outcome)
             if len(waiting) == len(prompts) and any(o.error is None for o in outcomes):
                 self._level = max(self._level, level)  # below, all were refused
-        errors = [outcomes[-1].error for outcomes in tried]
-        if errors and all(errors):
-            reason = " ".join(str(errors[0]).split())
-            raise EngineFailed(
-                f"the model gave no answer ({type(errors[0]).__name__}: {reason})"
-            ) from errors[0]
+        errors = [error for outcomes in tried if (error := outcomes[-1].error) is not None]
+        if tried and len(errors) == len(tried):
+            raise EngineFailed(f"the model gave no answer ({told(errors[0])})") from errors[0]
         return [
             _written(outcomes, sentence, stop)
             for outcomes, (_, sentence) in zip(tried, asked, strict=True)

@@ -1,7 +1,11 @@
-"""What every node shares: a sync and an async form, the run's settings, events and costs."""
+"""What every node shares: a sync and an async form, limits of time, faults, settings and costs."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextvars import copy_context
+from threading import Thread
 from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
@@ -10,7 +14,9 @@ from langgraph.constants import TAG_NOSTREAM
 from langgraph.runtime import get_runtime
 
 from selfcorrect_rag.costs import Usage
+from selfcorrect_rag.errors import Fault, StepTimedOut
 from selfcorrect_rag.events import Event
+from selfcorrect_rag.faults import GO_ON
 from selfcorrect_rag.nodes.tally import Tally, counted_config, tallied, tally
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Segment
@@ -20,6 +26,7 @@ Update = dict[str, Any]
 
 State = TypeVar("State", bound=Mapping[str, Any])
 S = TypeVar("S", bound=Settings)
+T = TypeVar("T")
 
 
 class Node(Runnable[State, Update]):
@@ -29,20 +36,39 @@ class Node(Runnable[State, Update]):
     signatures at every call, which costs more than all of our own nodes together.
 
     What the step cost is put to ``costs``, unless it sets them itself, which begins a turn. A step
-    that fails, or pauses, gives no update, so that what is tried again is counted once.
+    that raises, or pauses, gives no update, so that what is tried again is counted once.
+
+    LangGraph's own limit on the time of a node is for async nodes alone, and is set once for all
+    runs. This one is a setting, and holds in sync runs too (:func:`in_time`).
     """
 
     def __init__(
         self,
         sync: Callable[[State], Update],
         asynchronous: Callable[[State], Awaitable[Update]],
+        settings: Settings | None = None,
+        failed: Callable[[State, Fault], Update] | None = None,
     ) -> None:
-        self._sync, self._asynchronous = sync, asynchronous
+        """A step of these two forms.
+
+        Args:
+            sync: what it does.
+            asynchronous: its async twin.
+            settings: the factory's; the limit of time is theirs, or the run's. None: there is none,
+                as for a step that calls nothing slow.
+            failed: what to do at a fault of a part that the step calls, its time being over among
+                them; it may raise the fault. None raises it.
+        """
+        self.step, self.astep = sync, asynchronous
+        self.settings, self.failed = settings, failed
 
     def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
         with tallied() as counted:
             started = time.perf_counter()
-            update = self._sync(input)
+            try:
+                update = in_time(self._seconds(), lambda: self.step(input))
+            except Fault as fault:
+                update = self._failed(input, fault)
             return _costed(update, counted, time.perf_counter() - started, config)
 
     async def ainvoke(
@@ -50,8 +76,62 @@ class Node(Runnable[State, Update]):
     ) -> Update:
         with tallied() as counted:
             started = time.perf_counter()
-            update = await self._asynchronous(input)
+            try:
+                update = await ain_time(self._seconds(), lambda: self.astep(input))
+            except Fault as fault:
+                update = self._failed(input, fault)
             return _costed(update, counted, time.perf_counter() - started, config)
+
+    def _seconds(self) -> float | None:
+        return None if self.settings is None else current(self.settings).step_timeout
+
+    def _failed(self, input: State, fault: Fault) -> Update:
+        if self.failed is None:
+            raise fault
+        return self.failed(input, fault)
+
+
+def in_time(seconds: float | None, call: Callable[[], T]) -> T:
+    """What ``call`` gives, which has so many seconds; None is any number.
+
+    Raises:
+        StepTimedOut: they are over. The call goes on in a thread of its own, which Python cannot
+            end; what it still gives is nobody's.
+    """
+    if seconds is None:
+        return call()
+    done: Future[T] = Future()
+    context = copy_context()
+
+    def work() -> None:
+        try:
+            done.set_result(context.run(call))
+        except BaseException as error:
+            done.set_exception(error)
+
+    # Unlike one of a pool, a daemon keeps no process from ending.
+    Thread(target=work, name="step with a limit of time", daemon=True).start()
+    if not wait([done], seconds).done:
+        tally().close()
+        raise _too_long(seconds)
+    return done.result()
+
+
+async def ain_time(seconds: float | None, call: Callable[[], Awaitable[T]]) -> T:
+    """The async twin of :func:`in_time`, which cancels the call."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await call()
+    except TimeoutError:
+        if seconds is None or not limit.expired():
+            raise
+        raise _too_long(seconds) from None
+
+
+def _too_long(seconds: float) -> StepTimedOut:
+    step = ensure_config()["metadata"]["langgraph_node"]
+    return StepTimedOut(f"{step} took longer than step_timeout, {seconds:g} s", GO_ON)
 
 
 def _costed(
@@ -92,8 +172,9 @@ def quiet() -> RunnableConfig:
 
 
 def emit(event: Event) -> None:
-    """Say what happened on the custom stream."""
-    get_runtime().stream_writer(event)
+    """Say what happened on the custom stream; nothing more once the step's time is over."""
+    if not tally().is_closed:
+        get_runtime().stream_writer(event)
 
 
 def used(usage: Usage, segments: Sequence[Segment]) -> Usage:

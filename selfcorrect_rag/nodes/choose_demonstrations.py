@@ -52,7 +52,7 @@ def choose_demonstrations(
         asked = await embedder.aembed_query(state["question"])
         return _update(_nearest(usable, vectors, asked, chosen.demonstrations))
 
-    return Node(run, arun)
+    return Node(run, arun, settings)
 
 
 class _Embedded:

@@ -63,7 +63,7 @@ def decide_retrieval(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[Self
         asked = await llm.achoose([_prompt(state, chosen)], Group.RETRIEVE, callbacks=callbacks())
         return _update(state, chosen, asked[0])
 
-    return Node(run, arun)
+    return Node(run, arun, settings)
 
 
 def _limit(llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings) -> Limit | None:

@@ -11,11 +11,12 @@ from selfcorrect_rag.events import Answered
 from selfcorrect_rag.marks import Marked, read_marks
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
+from selfcorrect_rag.nodes.asking import aask, ask
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.citing import citation
 from selfcorrect_rag.nodes.reply import reply
 from selfcorrect_rag.nodes.tally import counted_config
-from selfcorrect_rag.prompts import Prompt, as_text, knowledge_prompt, question_text, segment_prompt
+from selfcorrect_rag.prompts import Prompt, knowledge_prompt, question_text, segment_prompt
 from selfcorrect_rag.settings import CRAGSettings
 
 
@@ -31,13 +32,13 @@ def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node[CRAGState]
 
     def run(state: CRAGState) -> Update:
         model, prompt = _asked(llm, state, current(settings))
-        return _update(state, model.invoke(prompt, counted_config()), is_numbered)
+        return _update(state, ask(model, prompt, counted_config()), is_numbered)
 
     async def arun(state: CRAGState) -> Update:
         model, prompt = _asked(llm, state, current(settings))
-        return _update(state, await model.ainvoke(prompt, counted_config()), is_numbered)
+        return _update(state, await aask(model, prompt, counted_config()), is_numbered)
 
-    return Node(run, arun)
+    return Node(run, arun, settings)
 
 
 def _reflects(llm: Runnable[Any, Any]) -> bool:
@@ -64,8 +65,7 @@ def reflection_prompt(question: str, knowledge: Sequence[Document]) -> Prompt:
     return segment_prompt(question, [], [joined], "retrieve", 0)
 
 
-def _update(state: CRAGState, written: object, is_numbered: bool) -> Update:
-    text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
+def _update(state: CRAGState, text: str, is_numbered: bool) -> Update:
     knowledge = state["knowledge"]
     relevant = [n for n, found in enumerate(state["judged"], start=1) if found == "relevant"]
     marked = read_marks(text, len(knowledge) if is_numbered else 0, relevant)

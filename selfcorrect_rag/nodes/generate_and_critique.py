@@ -7,11 +7,14 @@ from typing import Any, NamedTuple, cast
 from langchain_core.documents import Document
 
 from selfcorrect_rag.costs import Limit
+from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import CandidateScored
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
+from selfcorrect_rag.nodes.best_effort import best_so_far
 from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.nodes.limits import limit_met, stopped
+from selfcorrect_rag.nodes.tally import attempted, tally
 from selfcorrect_rag.prompts import Prompt, question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Critique,
@@ -60,36 +63,39 @@ def generate_and_critique(
     ``source`` is where in the state passages stand.
 
     Where a limit does not allow for all, the first of the best beam are written; the last to go is
-    the critique of the only one.
+    the critique of the only one. A model that fails before anything is written fails the run;
+    later the best of what is written is the answer.
     """
 
     def run(state: SelfRAGState) -> Update:
         chosen = current(settings)
         batch = _batch(llm, state, chosen)
-        segments = llm.generate_segments(
-            _prompts(state, chosen, batch.asks, source),
-            max_tokens=chosen.segment_tokens,
-            prune_below=chosen.prune_below,
-            critique=batch.critique,
-            whole=chosen.short,
-            callbacks=callbacks(),
-        )
+        with attempted():
+            segments = llm.generate_segments(
+                _prompts(state, chosen, batch.asks, source),
+                max_tokens=chosen.segment_tokens,
+                prune_below=chosen.prune_below,
+                critique=batch.critique,
+                whole=chosen.short,
+                callbacks=callbacks(),
+            )
         return _update(state, chosen, batch, segments)
 
     async def arun(state: SelfRAGState) -> Update:
         chosen = current(settings)
         batch = _batch(llm, state, chosen)
-        segments = await llm.agenerate_segments(
-            _prompts(state, chosen, batch.asks, source),
-            max_tokens=chosen.segment_tokens,
-            prune_below=chosen.prune_below,
-            critique=batch.critique,
-            whole=chosen.short,
-            callbacks=callbacks(),
-        )
+        with attempted():
+            segments = await llm.agenerate_segments(
+                _prompts(state, chosen, batch.asks, source),
+                max_tokens=chosen.segment_tokens,
+                prune_below=chosen.prune_below,
+                critique=batch.critique,
+                whole=chosen.short,
+                callbacks=callbacks(),
+            )
         return _update(state, chosen, batch, segments)
 
-    return Node(run, arun)
+    return Node(run, arun, settings, _failed)
 
 
 def _batch(llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings) -> _Batch:
@@ -172,6 +178,13 @@ def _update(
         **marks,
         "usage": used(state["usage"], segments),
     }
+
+
+def _failed(state: SelfRAGState, fault: Fault) -> Update:
+    update = best_so_far(state, fault)
+    tally().add_attempt()
+    calls = state["usage"]["model_calls"] + tally().model_calls
+    return {**update, "usage": {**state["usage"], "model_calls": calls}}
 
 
 def _candidate(

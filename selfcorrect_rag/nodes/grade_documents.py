@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.crag_state import CRAGState, Grade
+from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Graded
 from selfcorrect_rag.models.retrieval_evaluator import (
     RetrievalEvaluator,
@@ -13,6 +14,7 @@ from selfcorrect_rag.models.retrieval_evaluator import (
     titled,
 )
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.best_effort import best_so_far
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
@@ -31,7 +33,8 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
     """Score all documents in one batch and choose the action (CRAG sections 4.2 and 4.3).
 
     Nothing retrieved is an incorrect retrieval. Where a limit leaves no call for grading, there is
-    no action, and what was retrieved is refined as if it were correct.
+    no action, and what was retrieved is refined as if it were correct. An evaluator that fails
+    fails the run, unless Self-CRAG has written something: then that is the answer.
     """
 
     def run(state: CRAGState) -> Update:
@@ -52,7 +55,11 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
             scores = await agrade(evaluator, state["question"], texts)
         return _update(state, chosen, evaluator, scores)
 
-    return Node(run, arun)
+    return Node(run, arun, settings, _failed)
+
+
+def _failed(state: CRAGState, fault: Fault) -> Update:
+    return {"branches": [], **best_so_far(state, fault)}
 
 
 def _limit(state: CRAGState, settings: CRAGSettings, calls: int) -> Limit | None:

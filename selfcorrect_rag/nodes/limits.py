@@ -9,7 +9,7 @@ answer itself is always written.
 from collections.abc import Mapping
 from typing import Any
 
-from selfcorrect_rag.costs import Limit, known_tokens, total
+from selfcorrect_rag.costs import Limit, Stop, known_tokens, total
 from selfcorrect_rag.events import Stopped
 from selfcorrect_rag.nodes.base import Update, emit
 from selfcorrect_rag.settings import Settings
@@ -40,6 +40,10 @@ def limit_met(
 
 def stopped(state: Mapping[str, Any], settings: Settings, limit: Limit, what: str) -> Update:
     """The marks of a run that a limit kept from something: ``what`` was done instead."""
-    note = f"{limit} is {getattr(settings, limit)}: {what}"
-    emit(Stopped(event="stopped", limit=limit, note=note))
-    return {"stopped": limit, "notes": [*state["notes"], note]}
+    return marked(state, limit, f"{limit} is {getattr(settings, limit)}: {what}")
+
+
+def marked(state: Mapping[str, Any], by: Stop, note: str) -> Update:
+    """The marks of a run that something kept from a step, or from a part of one."""
+    emit(Stopped(event="stopped", by=by, note=note))
+    return {"stopped": by, "notes": [*state["notes"], note]}

@@ -8,6 +8,7 @@ from selfcorrect_rag.crag_state import CRAGState, Judged
 from selfcorrect_rag.events import KnowledgeRecomposed
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.best_effort import is_ended
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
 from selfcorrect_rag.sources import source_of
 from selfcorrect_rag.strips import recompose
@@ -26,9 +27,11 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
         if not state["branches"]:
             # LangGraph still owed this step to a turn of the thread that failed or was abandoned.
             return {}
+        if is_ended(state):  # a fault left nobody to read it
+            return {}
         internal = recompose(state["strips"], state["passages"])
         external = recompose(state["web_strips"], state["web_results"])
-        notes = list(state["notes"])
+        notes = [*state["notes"], *state["web_notes"]]
         if state["web_failure"]:
             notes.append(f"web search ({state['web_source']}): {state['web_failure']}")
         knowledge, judged = [*internal, *external], _judged(state)

@@ -39,5 +39,7 @@ def kept(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
 
 def say(state: Mapping[str, Any], text: str) -> None:
     """Stream a part of the reply, as chat models stream theirs: not where the graph is a tool's."""
+    if tally().is_closed:
+        return
     if text and TAG_NOSTREAM not in (ensure_config().get("tags") or ()):
         push_message(AIMessageChunk(content=text, id=state["reply_id"]), state_key=None)

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from langchain_core.documents import Document
-from langgraph.errors import GraphBubbleUp
 
-from selfcorrect_rag import events
-from selfcorrect_rag.errors import NoDocument, RetrievalFailed
-from selfcorrect_rag.events import Retrieved
+from selfcorrect_rag.errors import Fault
+from selfcorrect_rag.events import RetrievalFailed, Retrieved
+from selfcorrect_rag.intake import admit
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
+from selfcorrect_rag.nodes.best_effort import best_so_far
 from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.sources import name_of
@@ -26,21 +26,15 @@ def retrieve(retriever: AnyRetriever, settings: SelfRAGSettings) -> Node[SelfRAG
 
     def run(state: SelfRAGState) -> Update:
         queries = _queries(state)
-        try:
-            found = retriever.batch(queries, quiet()) if queries else []
-        except Exception as error:
-            return _failed(state, error)
+        found = retriever.batch(queries, quiet()) if queries else []
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
 
     async def arun(state: SelfRAGState) -> Update:
         queries = _queries(state)
-        try:
-            found = await retriever.abatch(queries, quiet()) if queries else []
-        except Exception as error:
-            return _failed(state, error)
+        found = await retriever.abatch(queries, quiet()) if queries else []
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
 
-    return Node(run, arun)
+    return Node(run, arun, settings, _failed)
 
 
 def _query(question: str, beam: Beam) -> str:
@@ -66,7 +60,14 @@ def _update(
             beams.append(beam)
             continue
         query = _query(state["question"], beam)
-        documents = state["passages"] if state["fixed"] else found[query][: settings.passages]
+        documents = state["passages"]
+        if not state["fixed"]:
+            documents, unfit = admit(
+                found[query][: settings.passages],
+                settings.document_characters,
+                "retrieved documents",
+            )
+            notes += [note for note in unfit if note not in notes]
         retrieved = _merge(documents, passages, index)
         if not retrieved:
             notes.append(f"no passage was found for {query!r}: written without evidence")
@@ -96,15 +97,7 @@ def _identity(document: Document) -> object:
     return document.id, str(document.metadata.get("title") or ""), document.page_content
 
 
-def _failed(state: SelfRAGState, error: Exception) -> Update:
-    # An interrupt inside the retriever is no failure; what gives no documents never will.
-    if isinstance(error, GraphBubbleUp | NoDocument):
-        raise error
-    reason = f"retrieval failed: {type(error).__name__}: {error}"
-    if not any(beam["segments"] for beam in state["beams"]):
-        raise RetrievalFailed(f"{reason} (nothing was written yet)") from error
-    emit(events.RetrievalFailed(event="retrieval_failed", reason=reason))
-    ended: list[Beam] = [
-        {**beam, "next": None} if beam["next"] == "retrieve" else beam for beam in state["beams"]
-    ]
-    return {"beams": ended, "notes": [*state["notes"], f"{reason}; the answer ends there"]}
+def _failed(state: SelfRAGState, fault: Fault) -> Update:
+    update = best_so_far(state, fault, ends=["retrieve"])
+    emit(RetrievalFailed(event="retrieval_failed", reason=fault.reason))
+    return update

@@ -3,13 +3,13 @@
 from typing import Any
 
 from langchain_core.documents import Document
-from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.crag_state import CRAGState
-from selfcorrect_rag.errors import NoDocument
+from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState
+from selfcorrect_rag.intake import admit
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import CRAGSettings
@@ -31,36 +31,29 @@ def retrieve_documents(retriever: AnyRetriever, settings: RetrievesOnce) -> Node
         chosen = current(settings)
         if state["fixed"]:
             return _update(state, chosen, state["passages"])
-        try:
-            found = retriever.invoke(state["question"], quiet())
-        except Exception as error:
-            return _failed(state, error)
-        return _update(state, chosen, found)
+        return _update(state, chosen, retriever.invoke(state["question"], quiet()))
 
     async def arun(state: State) -> Update:
         chosen = current(settings)
         if state["fixed"]:
             return _update(state, chosen, state["passages"])
-        try:
-            found = await retriever.ainvoke(state["question"], quiet())
-        except Exception as error:
-            return _failed(state, error)
-        return _update(state, chosen, found)
+        return _update(state, chosen, await retriever.ainvoke(state["question"], quiet()))
 
-    return Node(run, arun)
+    return Node(run, arun, settings, _failed)
 
 
 def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Update:
-    passages = found if state["fixed"] else found[: settings.passages]
+    passages, notes = found, list(state["notes"])
+    if not state["fixed"]:
+        passages, unfit = admit(
+            found[: settings.passages], settings.document_characters, "retrieved documents"
+        )
+        notes += unfit
     titles = [name_of(passage) for passage in passages]
     emit(Retrieved(event="retrieved", query=state["question"], passages=titles))
-    return {"passages": passages}
+    return {"passages": passages, "notes": notes}
 
 
-def _failed(state: State, error: Exception) -> Update:
-    # An interrupt inside the retriever is no failure; what gives no documents never will.
-    if isinstance(error, GraphBubbleUp | NoDocument):
-        raise error
-    reason = f"retrieval failed: {type(error).__name__}: {error}"
-    emit(RetrievalFailed(event="retrieval_failed", reason=reason))
-    return {"passages": [], "notes": [*state["notes"], reason]}
+def _failed(state: State, fault: Fault) -> Update:
+    emit(RetrievalFailed(event="retrieval_failed", reason=fault.reason))
+    return {"passages": [], "notes": [*state["notes"], fault.reason]}

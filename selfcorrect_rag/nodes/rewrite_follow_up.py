@@ -5,11 +5,13 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import Runnable
-from langgraph.errors import GraphBubbleUp
 
+from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import FollowUpRewritten
+from selfcorrect_rag.nodes.asking import aask, ask
 from selfcorrect_rag.nodes.base import Node, Update, emit, quiet
 from selfcorrect_rag.prompts import as_text, follow_up_prompt
+from selfcorrect_rag.settings import Settings
 
 RECENT = 10
 """Messages of the conversation that the model reads, the latest."""
@@ -17,7 +19,7 @@ LONGEST = 1000
 """Characters of a question; a model that writes more has answered, not rewritten."""
 
 
-def rewrite_follow_up(llm: Runnable[Any, Any]) -> Node[Any]:
+def rewrite_follow_up(llm: Runnable[Any, Any], settings: Settings) -> Node[Any]:
     """Rewrite the question from the history, with one call of ``llm``; none on a first turn.
 
     ``question`` becomes what stands alone, which is what is retrieved for and answered; ``asked``
@@ -29,22 +31,15 @@ def rewrite_follow_up(llm: Runnable[Any, Any]) -> Node[Any]:
         earlier = _earlier(state)
         if not earlier:
             return {}
-        try:
-            return _written(state, llm.invoke(follow_up_prompt(earlier, state["asked"]), quiet()))
-        except Exception as error:
-            return _failed(state, error)
+        return _written(state, ask(llm, follow_up_prompt(earlier, state["asked"]), quiet()))
 
     async def arun(state: Mapping[str, Any]) -> Update:
         earlier = _earlier(state)
         if not earlier:
             return {}
-        try:
-            written = await llm.ainvoke(follow_up_prompt(earlier, state["asked"]), quiet())
-        except Exception as error:
-            return _failed(state, error)
-        return _written(state, written)
+        return _written(state, await aask(llm, follow_up_prompt(earlier, state["asked"]), quiet()))
 
-    return Node(run, arun)
+    return Node(run, arun, settings, _failed)
 
 
 def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -61,8 +56,7 @@ def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(who, text) for who, text in said if text.strip()][-RECENT:]
 
 
-def _written(state: Mapping[str, Any], written: object) -> Update:
-    text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
+def _written(state: Mapping[str, Any], text: str) -> Update:
     question = " ".join(text.split()).strip("\"'“”")
     if not question or len(question) > LONGEST:
         return _kept(state, "the model rewrote the follow-up question to nothing of use")
@@ -70,11 +64,8 @@ def _written(state: Mapping[str, Any], written: object) -> Update:
     return {"question": question}
 
 
-def _failed(state: Mapping[str, Any], error: Exception) -> Update:
-    if isinstance(error, GraphBubbleUp):
-        raise error
-    reason = f"rewriting the follow-up question failed: {type(error).__name__}: {error}"
-    return _kept(state, reason)
+def _failed(state: Mapping[str, Any], fault: Fault) -> Update:
+    return _kept(state, f"rewriting the follow-up question failed: {fault.reason}")
 
 
 def _kept(state: Mapping[str, Any], reason: str) -> Update:

@@ -4,14 +4,15 @@ import re
 from typing import Any
 
 from langchain_core.runnables import Runnable
-from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.crag_state import CRAGState
+from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import QueryRewritten
+from selfcorrect_rag.nodes.asking import aask, ask
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.prompts import as_text, rewrite_prompt
+from selfcorrect_rag.prompts import rewrite_prompt
 from selfcorrect_rag.settings import CRAGSettings
 
 LONGEST = 200
@@ -32,11 +33,7 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
             return _update(state, keywords(state["question"]))
         if limit := limit_met(state, current(settings), 1 + FOR_THE_ANSWER):
             return _by_rule(state, current(settings), limit)
-        try:
-            written = llm.invoke(rewrite_prompt(state["question"]), quiet())
-        except Exception as error:
-            return _fallback(state, error)
-        return _written(state, written)
+        return _written(state, ask(llm, rewrite_prompt(state["question"]), quiet()))
 
     async def arun(state: CRAGState) -> Update:
         if not current(settings).rewrite:
@@ -45,13 +42,9 @@ def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Nod
             return _update(state, keywords(state["question"]))
         if limit := limit_met(state, current(settings), 1 + FOR_THE_ANSWER):
             return _by_rule(state, current(settings), limit)
-        try:
-            written = await llm.ainvoke(rewrite_prompt(state["question"]), quiet())
-        except Exception as error:
-            return _fallback(state, error)
-        return _written(state, written)
+        return _written(state, await aask(llm, rewrite_prompt(state["question"]), quiet()))
 
-    return Node(run, arun)
+    return Node(run, arun, settings, _failed)
 
 
 def _update(state: CRAGState, query: str, note: str | None = None) -> Update:
@@ -67,9 +60,8 @@ def _by_rule(state: CRAGState, settings: CRAGSettings, limit: Limit) -> Update:
     return {**_update(state, keywords(state["question"])), **marks}
 
 
-def _written(state: CRAGState, written: object) -> Update:
+def _written(state: CRAGState, text: str) -> Update:
     """The first line that a model wrote, where that can be a query."""
-    text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     query = lines[0].removeprefix("query:").strip(" \"'") if lines else ""
     if not query or len(query) > LONGEST:
@@ -78,10 +70,8 @@ def _written(state: CRAGState, written: object) -> Update:
     return _update(state, query)
 
 
-def _fallback(state: CRAGState, error: Exception) -> Update:
-    if isinstance(error, GraphBubbleUp):
-        raise error
-    reason = f"rewriting failed: {type(error).__name__}: {error}; the query was made by rule"
+def _failed(state: CRAGState, fault: Fault) -> Update:
+    reason = f"rewriting failed: {fault.reason}: the query was made by rule"
     return _update(state, keywords(state["question"]), reason)
 
 

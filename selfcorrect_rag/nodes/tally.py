@@ -26,6 +26,10 @@ class Tally(BaseCallbackHandler):
         self._told: list[tuple[int, int | None, int | None]] = []
         self._parents: dict[UUID, UUID | None] = {}
         self._outer: set[UUID] = set()
+        self.is_closed = False
+        """The step's time is over: what a thread of it still does is nobody's."""
+        self.attempt: Tally | None = None
+        """Of a call of a model that has yet to say itself what it took."""
         self.message_id: str | None = None
         """Of the last message that a chat model wrote, which is streamed under it."""
 
@@ -37,6 +41,15 @@ class Tally(BaseCallbackHandler):
     def add(self, calls: int, prompt_tokens: int | None, generated_tokens: int | None) -> None:
         """Count calls that no callback tells of."""
         self._told.append((calls, prompt_tokens, generated_tokens))
+
+    def add_attempt(self) -> None:
+        """Count what the attempt took that failed: as its callbacks told, or one call."""
+        told = self.attempt._told if self.attempt else []
+        self._told += told or [(1, 0, 0)]
+
+    def close(self) -> None:
+        """The step's time is over."""
+        self.is_closed = True
 
     def cost(self, seconds: float) -> Cost:
         """What the node cost, which ran for so many seconds."""
@@ -123,10 +136,26 @@ def counted_calls(at_least: int) -> Iterator[None]:
     Where callbacks tell of none, it was ``at_least`` calls of a model that is not LangChain's.
     """
     before = tally().model_calls
-    token = var_child_runnable_config.set(counted_config())
+    with _called_with(counted_config()):
+        yield
+    if at_least and tally().model_calls == before:
+        tally().add(at_least, None, None)
+
+
+@contextmanager
+def attempted() -> Iterator[None]:
+    """Count apart what models called within take, for :meth:`Tally.add_attempt` if that fails."""
+    attempt = tally().attempt = Tally()
+    apart = merge_configs(ensure_config(), RunnableConfig(callbacks=[attempt]))
+    with _called_with(apart):
+        yield
+
+
+@contextmanager
+def _called_with(config: RunnableConfig) -> Iterator[None]:
+    """Have models that are called within, without a config, find this one."""
+    token = var_child_runnable_config.set(config)
     try:
         yield
     finally:
         var_child_runnable_config.reset(token)
-    if at_least and tally().model_calls == before:
-        tally().add(at_least, None, None)

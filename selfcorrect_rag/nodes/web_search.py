@@ -1,17 +1,21 @@
 """web_search: complementary knowledge from outside, where what was retrieved does not do."""
 
+from functools import partial
+
 from langchain_core.documents import Document
 from langchain_core.runnables import ensure_config
 from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER
-from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
 from selfcorrect_rag.approval import REFUSED, approved, asked_for
 from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.documents import aas_documents, as_documents
-from selfcorrect_rag.errors import NoCheckpointer, NoDocument
+from selfcorrect_rag.errors import Fault, NoCheckpointer
+from selfcorrect_rag.errors import WebSearchFailed as SearchFailed
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.faults import named
+from selfcorrect_rag.intake import admit
+from selfcorrect_rag.nodes.base import Node, Update, ain_time, current, emit, in_time
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.sources import source_of, title_of
@@ -50,10 +54,11 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
         if query is None:
             return _failed(state, web, REFUSED, state["web_query"])
         try:
-            found = as_documents(web.search(query, chosen.web_results), web.name)
-            return _update(state, web, query, found)
-        except Exception as error:
-            return _raised(state, web, error, query)
+            call = partial(_search, web, query, chosen.web_results)
+            found = in_time(chosen.step_timeout, call)
+        except Fault as fault:
+            return _failed(state, web, fault.reason, query)
+        return _update(state, chosen, web, query, found)
 
     async def arun(state: CRAGState) -> Update:
         chosen = current(settings)
@@ -63,12 +68,23 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
         if query is None:
             return _failed(state, web, REFUSED, state["web_query"])
         try:
-            found = await aas_documents(web.asearch(query, chosen.web_results), web.name)
-            return _update(state, web, query, found)
-        except Exception as error:
-            return _raised(state, web, error, query)
+            call = partial(_asearch, web, query, chosen.web_results)
+            found = await ain_time(chosen.step_timeout, call)
+        except Fault as fault:
+            return _failed(state, web, fault.reason, query)
+        return _update(state, chosen, web, query, found)
 
     return Node(run, arun)
+
+
+def _search(web: WebSearch, query: str, k: int) -> list[Document]:
+    with named(SearchFailed, "the search"):
+        return as_documents(web.search(query, k), web.name)
+
+
+async def _asearch(web: WebSearch, query: str, k: int) -> list[Document]:
+    with named(SearchFailed, "the search"):
+        return await aas_documents(web.asearch(query, k), web.name)
 
 
 def after_search(state: CRAGState) -> str:
@@ -92,23 +108,20 @@ def _approved(state: CRAGState, web: WebSearch) -> str | None:
     return approved(interrupt(asked_for(state["web_query"], web.name)), state["web_query"])
 
 
-def _update(state: CRAGState, web: WebSearch, query: str, results: list[Document]) -> Update:
+def _update(
+    state: CRAGState, settings: CRAGSettings, web: WebSearch, query: str, found: list[Document]
+) -> Update:
+    results, notes = admit(found[: settings.web_results], settings.document_characters, "web pages")
     if not results:
         return _failed(state, web, "the search found nothing", query)
     titles = [title_of(result) or source_of(result) for result in results]
     emit(WebSearched(event="web_searched", query=query, source=web.name, results=titles))
-    return {"web_results": results, **_done(state, web, query)}
+    return {"web_results": results, "web_notes": notes, **_done(state, web, query)}
 
 
 def _failed(state: CRAGState, web: WebSearch, reason: str, query: str) -> Update:
     emit(WebSearchFailed(event="web_search_failed", query=query, source=web.name, reason=reason))
     return {"web_failure": reason, **_done(state, web, query)}
-
-
-def _raised(state: CRAGState, web: WebSearch, error: Exception, query: str) -> Update:
-    if isinstance(error, GraphBubbleUp | NoDocument):  # what gives no documents never will
-        raise error
-    return _failed(state, web, f"{type(error).__name__}: {error}", query)
 
 
 def _done(state: CRAGState, web: WebSearch, query: str) -> Update:

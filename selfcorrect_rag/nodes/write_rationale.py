@@ -14,10 +14,11 @@ from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.context import exceeds, prompt_limit
 from selfcorrect_rag.models.decoded import room
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
+from selfcorrect_rag.nodes.asking import aask, ask
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 from selfcorrect_rag.nodes.reply import reply
 from selfcorrect_rag.nodes.tally import counted_config
-from selfcorrect_rag.prompts import Part, Prompt, as_text
+from selfcorrect_rag.prompts import Part, Prompt
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 """Whose limit a prompt does not fit."""
@@ -40,14 +41,14 @@ def write_rationale(
     def run(state: InstructRAGState) -> Update:
         request = _Request(llm, state, current(settings))
         model, asked = request.call()
-        return request.update(model.invoke(asked, counted_config(), **request.options))
+        return request.update(ask(model, asked, counted_config(), **request.options))
 
     async def arun(state: InstructRAGState) -> Update:
         request = _Request(llm, state, current(settings))
         model, asked = request.call()
-        return request.update(await model.ainvoke(asked, counted_config(), **request.options))
+        return request.update(await aask(model, asked, counted_config(), **request.options))
 
-    return Node(run, arun)
+    return Node(run, arun, settings)
 
 
 class _Request:
@@ -78,10 +79,9 @@ class _Request:
             return LLMChat(llm=self._llm, prompt=self._prompt), self._prompt
         return self._llm, [HumanMessage(_text(self._prompt))]
 
-    def update(self, written: object) -> Update:
+    def update(self, written: str) -> Update:
         """What the node adds to the state, once the model has written."""
-        text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
-        text = text.strip()
+        text = written.strip()
         if not text:
             self._notes.append("the model wrote nothing: the answer says so")
         emit(

@@ -34,7 +34,7 @@ class Step(NamedTuple):
 def route_of(result: Result) -> list[Step]:
     """The steps of a run of any of the graphs, in order; empty for an empty result.
 
-    A retrieval that failed after the first segment is shown last, whichever beam asked for it.
+    A step that failed after the first segment is shown last, whichever beam asked for it.
     """
     steps = _Steps(result)
     steps.then("read_question", traced=bool(result.get("question")))
@@ -93,11 +93,38 @@ def _self_rag(steps: _Steps, result: Result) -> None:
         steps.then("generate_and_critique", counted(len(new), "candidate"), traced=True)
         kept = sum(bool(c.get("chosen")) for c in new)
         steps.then("beam_select", "segment chosen" if kept else "", traced=depth != depths[-1])
-    if any(str(note).startswith("retrieval failed: ") for note in rows(result, "notes")):
-        steps.then("retrieve", "failed", traced=True)
+    if depths:
+        _fault(steps, result, [c for c in candidates if number(c.get("depth")) == depths[-1]])
     steps.then(
         "write_answer", traced=bool(result.get("answer")) or number(result.get("score")) is not None
     )
+
+
+FAILED = {
+    "retriever": "retrieve",
+    "evaluator": "grade_documents",
+    "model": "generate_and_critique",
+}
+"""Which step failed, by what stopped a run in which something had been written."""
+
+
+def _fault(steps: _Steps, result: Result, last: list[Mapping[str, Any]]) -> None:
+    """The step that cut the answer short after the candidates ``last``."""
+    failed = FAILED.get(str(result.get("stopped")))
+    for note in map(str, rows(result, "notes")):
+        node, took, _ = note.partition(" took longer than step_timeout")
+        failed = node if took and node in FAILED.values() else failed
+    if failed is None:
+        return
+    wanted = any(c.get("next") == "retrieve" and not c.get("dropped") for c in last)
+    if wanted and failed == "generate_and_critique":
+        _evidence(steps, result, 0)
+    elif failed == "grade_documents":
+        if result.get("action") in ACTIONS:  # the grades are there: it failed at strips
+            _correction(steps, result)
+            return
+        steps.then("retrieve", counted(steps.passages, "passage"))
+    steps.then(failed, "failed", traced=True)
 
 
 def _retrieved(candidate: Mapping[str, Any], candidates: list[Mapping[str, Any]]) -> bool:

@@ -3,17 +3,15 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from selfcorrect_rag.documents import aas_documents, as_documents, needs_async
-from selfcorrect_rag.errors import NotARetriever
-
-ASYNC_ALONE = "Cannot invoke a coroutine function"
-"""How LangChain begins its TypeError at a sync call of what is async, be it wrapped."""
+from selfcorrect_rag.errors import Fault, NotARetriever, RetrievalFailed
+from selfcorrect_rag.faults import ASYNC_ALONE, named
 
 Retriever = Runnable[str, list[Document]] | Callable[[str], Any]
 """A LangChain retriever, or a function from a query to documents. It may be async, then for async
@@ -27,40 +25,56 @@ class AnyRetriever(Runnable[str, list[Document]]):
         NotARetriever: when it is made, of what is no retriever.
         NoDocument: at a call that gives something else than documents, or at a sync call of what
             is async.
+        RetrievalFailed: at a call that raises.
     """
 
-    def __init__(self, retriever: Retriever, source: str = "the retriever") -> None:
-        """Wrap ``retriever``; ``source`` is what messages call it."""
+    def __init__(
+        self,
+        retriever: Retriever,
+        source: str = "the retriever",
+        fault: type[Fault] = RetrievalFailed,
+    ) -> None:
+        """Wrap ``retriever``.
+
+        Args:
+            retriever: what is asked.
+            source: what messages call it.
+            fault: what is raised where it raises.
+        """
         if not isinstance(retriever, Runnable) and not callable(retriever):
             raise NotARetriever(
                 f"{type(retriever).__name__} is no retriever: give a LangChain retriever, or a "
                 "function from a query to documents"
             )
-        self._source = source
+        self._source, self._fault = source, fault
         self._inner: Runnable[str, Any] = _whole_runnable(retriever)
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> list[Document]:
-        with self._sync():
-            found = self._inner.invoke(input, config)
-        return as_documents(found, self._source)
+        with self._named(), self._sync():
+            return as_documents(self._inner.invoke(input, config), self._source)
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, **_: Any
     ) -> list[Document]:
-        return await aas_documents(await self._inner.ainvoke(input, config), self._source)
+        with self._named():
+            return await aas_documents(await self._inner.ainvoke(input, config), self._source)
 
     def batch(  # type: ignore[override]  # exceptions are raised, not returned
         self, inputs: list[str], config: RunnableConfig | None = None, **_: Any
     ) -> list[list[Document]]:
-        with self._sync():
+        with self._named(), self._sync():
             found = self._inner.batch(inputs, config)
-        return [as_documents(documents, self._source) for documents in found]
+            return [as_documents(documents, self._source) for documents in found]
 
     async def abatch(  # type: ignore[override]
         self, inputs: list[str], config: RunnableConfig | None = None, **_: Any
     ) -> list[list[Document]]:
-        found = await self._inner.abatch(inputs, config)
-        return [await aas_documents(documents, self._source) for documents in found]
+        with self._named():
+            found = await self._inner.abatch(inputs, config)
+            return [await aas_documents(documents, self._source) for documents in found]
+
+    def _named(self) -> AbstractContextManager[None]:
+        return named(self._fault, self._source)
 
     @contextmanager
     def _sync(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from tenacity import (
 
 from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.masking import masked
 from selfcorrect_rag.search.web_search import WebSearch
 
 TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|</?[a-zA-Z][^<>]*>", re.DOTALL | re.I)
@@ -123,7 +124,7 @@ class TavilyWebSearch(WebSearch):
         """What to tell of any error that tavily-python, requests or httpx raises."""
         errors = self._tavily.errors
         status = getattr(getattr(error, "response", None), "status_code", None)
-        said = f": {error}" if str(error) else ""
+        said = f": {masked(str(error))}" if str(error) else ""
         match error:
             case errors.InvalidAPIKeyError():
                 return WebSearchFailed("Tavily refuses the key (401): check TAVILY_API_KEY")

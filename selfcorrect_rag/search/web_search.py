@@ -6,6 +6,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langgraph.constants import TAG_NOSTREAM
 
+from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 
 
@@ -36,7 +37,7 @@ class RetrieverWebSearch(WebSearch):
         self, retriever: Retriever, name: str = "a local corpus in place of the web"
     ) -> None:
         self.name = name
-        self._retriever = AnyRetriever(retriever, f"{name}, as the web,")
+        self._retriever = AnyRetriever(retriever, f"{name}, as the web,", WebSearchFailed)
 
     def search(self, query: str, k: int) -> list[Document]:
         return self._named(self._retriever.invoke(query, _unstreamed()), k)

@@ -36,19 +36,25 @@ class Calls:
 
 class CountedLLM(ScriptedReflectionLLM):
     count: Callable[[str], None]
+    fails_late: bool
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         self.count("decision" if options.get("choose") else f"candidates: {len(prompts)}")
+        if self.fails_late and any("Part." in prompt.to_string() for prompt in prompts):
+            raise OSError("no more")
         return super()._segments(prompts, **options)
 
 
 class CountedEvaluator(WordEvaluator):
-    def __init__(self, count: Callable[[str], None]) -> None:
+    def __init__(self, count: Callable[[str], None], fails: str) -> None:
         super().__init__()
-        self._count = count
+        self._count, self._fails = count, fails
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         self._count(f"scores: {passages}")
+        pages = any("web" in passage for passage in passages)
+        if self._fails == ("pages" if pages else "grades"):
+            raise OSError("no more")
         return super().score(question, passages)
 
 
@@ -94,20 +100,28 @@ class Run(NamedTuple):
     """P(Retrieval) of the decision."""
     after: Sequence[str | None] = (None,)
     """The retrieval token after each segment; None ends the answer."""
-    fails_late: bool = False
-    """The retriever answers once, and then no more."""
+    fails_late: str = ""
+    """The part that answers once, and then no more."""
 
 
 RUNS = {
     "again": Run("self_rag", {"depth": 3}, after=(RETRIEVAL, CONTINUE, None)),
     "without evidence": Run("self_rag", {}, retrieval=0.0),
-    "failing late": Run("self_rag", {}, after=(RETRIEVAL, None), fails_late=True),
+    "failing late": Run("self_rag", {}, after=(RETRIEVAL, None), fails_late="retriever"),
+    "no model later": Run("self_rag", {}, after=(RETRIEVAL, None), fails_late="model"),
     "correct": Run("crag", {}, texts=CORRECT),
     "ambiguous": Run("crag", {}, texts=AMBIGUOUS),
     "incorrect": Run("crag", {}, texts=INCORRECT),
     "corrected": Run("self_crag", {"depth": 3}, texts=AMBIGUOUS, after=(RETRIEVAL, CONTINUE, None)),
     "correct and again": Run("self_crag", {}, texts=CORRECT),
     "evidence later": Run("self_crag", {}, retrieval=0.0, after=(RETRIEVAL, None)),
+    "no model later, corrected": Run("self_crag", {}, after=(RETRIEVAL, None), fails_late="model"),
+    "no grades later": Run(
+        "self_crag", {}, retrieval=0.0, after=(RETRIEVAL, None), fails_late="grades"
+    ),
+    "no pages later": Run(
+        "self_crag", {}, INCORRECT, retrieval=0.0, after=(RETRIEVAL, None), fails_late="pages"
+    ),
     "demonstrations": Run("instruct_rag", {"mode": "icl", "selection": "nearest"}),
     "instruction": Run("instruct_rag", {"mode": "instruct"}),
     "no retrieval": Run("instruct_rag", {"mode": "no_retrieval"}),
@@ -133,12 +147,14 @@ def built(run: Run, calls: Calls, checkpointer: Any) -> Any:
 
     def retriever(query: str) -> list[Document]:
         calls.add(f"retrieval: {query}")
-        if run.fails_late and "Part." in query:
+        if run.fails_late == "retriever" and "Part." in query:
             raise OSError("no more")
         return [document(text, text) for text in run.texts]
 
-    evaluator, web = CountedEvaluator(calls.add), CountedWebSearch(calls.add)
-    llm = CountedLLM(write=write, retrieval=run.retrieval, count=calls.add)
+    evaluator, web = CountedEvaluator(calls.add, run.fails_late), CountedWebSearch(calls.add)
+    llm = CountedLLM(
+        write=write, retrieval=run.retrieval, count=calls.add, fails_late=run.fails_late == "model"
+    )
     corrected: dict[str, Any] = {
         "rewriter": RunnableLambda(rewriter),
         "checkpointer": checkpointer,

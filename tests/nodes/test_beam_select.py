@@ -278,7 +278,7 @@ def test_beams_end_as_they_are_where_no_segment_more_is_allowed(
         "stopped": limit,
         "notes": ["before", note],
     }
-    assert ran.events == [{"event": "stopped", "limit": limit, "note": note}, event]
+    assert ran.events == [{"event": "stopped", "by": limit, "note": note}, event]
 
 
 @pytest.mark.parametrize(

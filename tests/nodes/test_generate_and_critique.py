@@ -192,7 +192,7 @@ def test_a_limit_leaves_the_first_candidates_of_the_best_beam_and_then_one_witho
     note += "" if written else ", without critique"
     assert ran.update["stopped"] == limit
     assert ran.update["notes"] == ["before", shortened, note]
-    assert events == [{"event": "stopped", "limit": limit, "note": note}]
+    assert events == [{"event": "stopped", "by": limit, "note": note}]
 
 
 # Candidates

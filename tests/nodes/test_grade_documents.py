@@ -133,7 +133,7 @@ def test_what_a_limit_leaves_ungraded_is_refined(limit: str, spare: int) -> None
         "stopped": limit,
         "notes": ["before", note],
     }
-    assert ran.events == [{"event": "stopped", "limit": limit, "note": note}]
+    assert ran.events == [{"event": "stopped", "by": limit, "note": note}]
     assert evaluator.asked == []
     assert ran.cost["model_calls"] == 0
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from selfcorrect_rag import (
 from selfcorrect_rag.render.route import route_of
 from selfcorrect_rag.state import Segment
 from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator, document
+from tests.durability.runs import RUNS, Calls, built
 from tests.instruct_runs import DEMONSTRATIONS, documents
 from tests.render.conftest import Run, streamed
 from tests.render.pages import HOSTILE, Page, rationale_of, result_of
@@ -75,14 +77,13 @@ def test_self_rag(write: Any, retrieval: float, found: list[Any]) -> None:
     same(streamed(graph, QUESTION, context={"depth": 3}))
 
 
-def test_a_retrieval_that_fails_late() -> None:
-    def retrieve(query: str) -> list[Any]:
-        if "First." in query:
-            raise OSError("gone")
-        return [A]
+LATE = [name for name, run in RUNS.items() if run.fails_late]
 
-    llm = ScriptedReflectionLLM(write=lambda p: segment("First.", RELEVANT, FULL, next=AGAIN))
-    same(streamed(create_self_rag(llm, retrieve), QUESTION))
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_fails_late(name: str, tmp_path: Path) -> None:
+    graph = built(RUNS[name], Calls(tmp_path / "calls"), None)
+    same(streamed(graph, QUESTION, context=RUNS[name].context))
 
 
 @pytest.mark.parametrize("texts", [CORRECT, AMBIGUOUS, INCORRECT, []])
