@@ -41,6 +41,7 @@ def disguised(token: str, random: Random) -> str:
         random.choice(INVISIBLE).join(token),
         f"{token[:middle]}{token}{token[middle:]}",
         token[0] + token,
+        token.replace("\u2581", " "),
         token * 2,
         f"\u226e{token[1:]}" if token[0] == "<" else token,
         f"{token[:middle]}\u0301{token[middle:]}",
@@ -109,6 +110,7 @@ def test_a_table_of_the_families() -> None:
     for token in ("<unused98>", "<extra_id_31>", "[control_741]", "<|reserved_special_token_7|>"):
         assert quoted(token)[1:] == token[1:] != quoted(token), "a number stands for all"
     assert quoted("<|anything_new|>") == "\u2039|anything_new|>"
+    assert quoted("<|end of sentence|>") == "\u2039|end of sentence|>", "a space may become \u2581"
 
 
 ORDINARY = """if (a < b && c > d) { List<String> x = new Map<K, V>(); } std::vector<int> v; a[0]
