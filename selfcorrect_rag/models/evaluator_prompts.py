@@ -124,7 +124,9 @@ def prompt_for_several(
 YES, NO = "yes", "no"
 _FIRST_WORD = re.compile(r"\W*(?:answer\W+)?(yes|no)\b", re.IGNORECASE)
 _LAST_WORD = re.compile(r"\b(yes|no)\W*\Z", re.IGNORECASE)
-_LINE = re.compile(r"^\W*(?:document\W+)?(\d+)\W+(yes|no)\W*$", re.IGNORECASE | re.MULTILINE)
+_LINE = re.compile(
+    r"^[^\w\n]*(?:document\W+)?(\d+)\W+(yes|no)[^\w\n]*$", re.IGNORECASE | re.MULTILINE
+)
 
 
 def verdict(kind: PromptKind, answer: str) -> Found | None:

@@ -15,10 +15,11 @@ from selfcorrect_rag.models.retrieval_evaluator import (
     grade,
     titled,
 )
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
 from selfcorrect_rag.nodes.best_effort import best_so_far
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
+from selfcorrect_rag.off_loop import off_loop
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.strips import Decomposition, decompose, fair_shares, keep
 
@@ -94,11 +95,12 @@ def _refinement(
         return update(state, asked, scores)
 
     async def arun(state: Mapping[str, Any]) -> Update:
-        asked, scores = refining(state), None
+        long = is_long(state)
+        asked, scores = await off_loop(refining, state, long=long), None
         if asked.calls:
             with counted_calls(asked.calls):
                 scores = await agrade(evaluator, state["question"], asked.texts)
-        return update(state, asked, scores)
+        return await off_loop(update, state, asked, scores, long=long)
 
     return Node(run, arun, settings, best_so_far)
 
