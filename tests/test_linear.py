@@ -53,11 +53,11 @@ from selfcorrect_rag.nodes.rewrite_query import keywords
 from selfcorrect_rag.prompts import (
     Part,
     Prompt,
-    broken_up,
     follow_up_prompt,
     knowledge_prompt,
     segment_prompt,
 )
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.refusals import is_refusal, refuses
 from selfcorrect_rag.render import render_route, render_run
@@ -152,7 +152,7 @@ READERS: dict[str, Reader] = {
     "keywords": keywords,
     "a titled passage": lambda text: titled(titled_by(text)),
     # asked
-    "look-alikes": broken_up,
+    "quoted": quoted,
     "ids of a prompt": ids,
     "ids of a pair": lambda text: pairs().encode([(text, text)]),
     "a segment's prompt": lambda text: segment_prompt(
