@@ -41,7 +41,7 @@ def disguised(token: str, random: Random) -> str:
         random.choice(INVISIBLE).join(token),
         f"{token[:middle]}{token}{token[middle:]}",
         token[0] + token,
-        token.replace("\u2581", " "),
+        token.replace("\u2581", random.choice(" \n")),
         token * 2,
         f"\u226e{token[1:]}" if token[0] == "<" else token,
         f"{token[:middle]}\u0301{token[middle:]}",
