@@ -2,7 +2,7 @@
 
 Behind it text is valid Unicode without control characters and of bounded length, and a title is
 one line. What was cut or could not be read is said in notes. Look-alikes of control tokens stay
-here what they are: prompts keep those apart (:mod:`selfcorrect_rag.prompts`).
+here what they are: prompts quote them (:mod:`selfcorrect_rag.quoting`).
 """
 
 import re

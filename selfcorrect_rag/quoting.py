@@ -296,8 +296,8 @@ _SPACE = re.compile(r"\s+")
 def _is_mark(found: re.Match[str]) -> bool:
     if found.lastgroup is None:
         return True
-    name = _NUMBER.sub("0", found[0] + found[found.lastgroup])
-    return name in _TEMPLATES or _SPACE.sub("", name) in _OWN or bool(_BARS.fullmatch(name))
+    name = _SPACE.sub(" ", _NUMBER.sub("0", found[0] + found[found.lastgroup]))
+    return name in _TEMPLATES or name.replace(" ", "") in _OWN or bool(_BARS.fullmatch(name))
 
 
 def _folded(text: str) -> str:

@@ -61,7 +61,9 @@ TEMPLATES = tuple(_TEMPLATES)
 NORMALIZERS = {
     "none": lambda: None,
     "nfkc and case": lambda: normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]),
-    "sentencepiece": lambda: normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()]),
+    "sentencepiece": lambda: normalizers.Sequence(
+        [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(" ", "\u2581")]
+    ),
     "bert": lambda: normalizers.BertNormalizer(),
 }
 """As T5 and BERT have them."""

@@ -33,6 +33,7 @@ from selfcorrect_rag.intake import admit, admit_question, fit
 from selfcorrect_rag.labels import plain
 from selfcorrect_rag.marks import read_marks
 from selfcorrect_rag.mentions import marked
+from selfcorrect_rag.models.chat_tokens import ChatTokens
 from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.models.drafts import form, relevance
 from selfcorrect_rag.models.evaluator_prompts import (
@@ -47,17 +48,17 @@ from selfcorrect_rag.models.retrieval_evaluator import titled
 from selfcorrect_rag.models.rounds import Outcome
 from selfcorrect_rag.models.tokens import ControlledTokenizer
 from selfcorrect_rag.models.writing import _written
-from selfcorrect_rag.nano import generator_path, nano_evaluator_path
+from selfcorrect_rag.nano import critic_path, generator_path, nano_evaluator_path
 from selfcorrect_rag.nodes.choose_demonstrations import _plain
 from selfcorrect_rag.nodes.rewrite_query import keywords
 from selfcorrect_rag.prompts import (
     Part,
     Prompt,
-    broken_up,
     follow_up_prompt,
     knowledge_prompt,
     segment_prompt,
 )
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.refusals import is_refusal, refuses
 from selfcorrect_rag.render import render_route, render_run
@@ -106,6 +107,11 @@ def pairs() -> PairTokenizer:
     return PairTokenizer(load_tokenizer(nano_evaluator_path()), separator=None, max_tokens=512)
 
 
+@cache
+def conversations() -> ChatTokens:
+    return ChatTokens(load_tokenizer(critic_path()))
+
+
 def ids(text: str) -> object:
     tokenizer()._recent.clear()
     return tokenizer().encode([Prompt(parts=(Part(text, "untrusted", shorten=1),))], 512)
@@ -152,8 +158,11 @@ READERS: dict[str, Reader] = {
     "keywords": keywords,
     "a titled passage": lambda text: titled(titled_by(text)),
     # asked
-    "look-alikes": broken_up,
+    "quoted": quoted,
     "ids of a prompt": ids,
+    "ids of a conversation": lambda text: conversations().encode(
+        [{"role": "user", "content": text}]
+    ),
     "ids of a pair": lambda text: pairs().encode([(text, text)]),
     "a segment's prompt": lambda text: segment_prompt(
         text, [], [titled_by(text)], "retrieve", 0

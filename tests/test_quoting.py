@@ -1,9 +1,10 @@
 """No text forges a control token of any model family, through any prompt; and no text is lost."""
 
+import ast
+import re
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -16,6 +17,7 @@ from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.chat_templates import NORMALIZERS, SPECIAL, TEMPLATES, control_ids, tokenizer
 from tests.prompt_builders import BUILDERS, built
+from tests.test_docs import BLOCK, ROOT
 
 OWN = (*CONTROL_TOKENS, "<document>", "</document>", '<document number="9">')
 INVISIBLE = ("\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\x00", "\x0b", "\x1f", "\u202e")
@@ -39,6 +41,7 @@ def disguised(token: str, random: Random) -> str:
         random.choice(INVISIBLE).join(token),
         f"{token[:middle]}{token}{token[middle:]}",
         token[0] + token,
+        token.replace("\u2581", random.choice(" \n")),
         token * 2,
         f"\u226e{token[1:]}" if token[0] == "<" else token,
         f"{token[:middle]}\u0301{token[middle:]}",
@@ -107,6 +110,7 @@ def test_a_table_of_the_families() -> None:
     for token in ("<unused98>", "<extra_id_31>", "[control_741]", "<|reserved_special_token_7|>"):
         assert quoted(token)[1:] == token[1:] != quoted(token), "a number stands for all"
     assert quoted("<|anything_new|>") == "\u2039|anything_new|>"
+    assert quoted("<|end of sentence|>") == "\u2039|end of sentence|>", "a space may become \u2581"
 
 
 ORDINARY = """if (a < b && c > d) { List<String> x = new Map<K, V>(); } std::vector<int> v; a[0]
@@ -147,30 +151,29 @@ def test_look_alikes_have_no_other_form() -> None:
     assert unfolded == set(OPENINGS)
 
 
-def bad_patterns() -> Iterator[str]:
-    yield from ("<", "[", ">", "< ", "<" + " " * 19_999, "</ ", "<|im", "<|im_end|>", "<document ")
-    yield from (
-        "[relevant",
-        ">>a",
-        ">>title<",
-        "<a[",
-        "\u00e9<|im_end|>",
-        "<\u200b",
-        "\u226e\u0338",
-    )
+BAD_PATTERNS = {
+    "": ("<", "[", ">", "< ", "</ ", "<|im", "<|im_end|>", "<document ", "[relevant", ">>a", "<a["),
+    "<": (" ", "\u200b", "x", "| "),
+    "[": (" ", "\u200b", "relevant "),
+    ">>": ("a", ">>title<"),
+    "\u00e9": ("<|im_end|>", "<\u200b", "\u226e\u0338", "\u0338<"),
+}
+"""What is repeated after a beginning."""
 
 
-def test_it_is_linear() -> None:
-    def cost(text: str) -> float:
-        times = []
-        for _ in range(3):
-            begun = time.process_time()
-            quoted(text)
-            times.append(time.process_time() - begun)
-        return min(times)
+def cost(text: str) -> float:
+    times = []
+    for _ in range(3):
+        begun = time.process_time()
+        quoted(text)
+        times.append(time.process_time() - begun)
+    return min(times)
 
-    for pattern in bad_patterns():
-        short, long = ((pattern * (size // len(pattern) + 1))[:size] for size in (20_000, 160_000))
+
+@pytest.mark.parametrize("begin", BAD_PATTERNS)
+def test_it_is_linear(begin: str) -> None:
+    for repeated in BAD_PATTERNS[begin]:
+        short, long = (begin + repeated * (size // len(repeated)) for size in (10_000, 80_000))
         assert cost(long) < 24 * max(cost(short), 1e-4), "8 times the text"
 
 
@@ -179,3 +182,17 @@ def test_what_quotes_a_title_is_matched() -> None:
     title = "The [Relevant] token"
     said = f'The document "{quoted(title)}" states the year, so it is useful.'
     assert read_documents(said, [quoted(title), "Other"]).useful == [1]
+
+
+def test_the_docs_say_what_it_does() -> None:
+    names: dict[str, object] = {}
+    shown = 0
+    for block in BLOCK.findall((ROOT / "docs" / "quoting.md").read_text(encoding="utf-8")):
+        exec(compile(block, "quoting.md", "exec"), names)
+        for call, comment in re.findall(r"^(quoted\(.*\))  # (.*)$", block, re.MULTILINE):
+            said = ast.literal_eval(call.removeprefix("quoted"))
+            expected = said if comment == "stays as it is" else ast.literal_eval(comment)
+            assert eval(call, names) == expected
+            shown += 1
+    assert shown == 2
+    assert "chat" in names

@@ -47,14 +47,10 @@ class ChatTokens:
         return re.sub(rf"{self._secret}\.(\d+)\.", lambda found: chr(int(found[1])), text)
 
     @cached_property
-    def _added(self) -> "list[AddedToken]":
-        """Tokens that are looked for in text; white space, which some have as one, is no mark."""
-        added = self._tokenizer.added_tokens_decoder.values()
-        return [token for token in added if token.content.strip()]
-
-    @cached_property
     def _controls(self) -> "list[AddedToken]":
-        return [t for t in self._added if t.special or quoted(t.content) != t.content]
+        # White space, which some vocabularies add, is text.
+        added = [t for t in self._tokenizer.added_tokens_decoder.values() if t.content.strip()]
+        return [t for t in added if t.special or quoted(t.content) != t.content]
 
     @cached_property
     def _beginnings(self) -> re.Pattern[str]:
@@ -67,15 +63,13 @@ class ChatTokens:
             return self._encoded_in_python
         known = {token.content for token in self._controls}
         controls = _any_of(map(re.escape, known))
-        others = _any_of(re.escape(t.content) for t in self._added if t.content not in known)
-        writer, names = secretly_named(backend)
+        writer, names = secretly_named(backend, lambda token: token["content"] in known)
         writer.no_truncation()
         writer.no_padding()
 
         def encoded(rendered: str) -> list[int]:
-            named = self._restored(controls.sub(lambda found: names[found[0]], rendered))
-            named = others.sub(lambda found: names[found[0]], named)
-            ids: list[int] = writer.encode(named, add_special_tokens=False).ids
+            named = controls.sub(lambda found: names[found[0]], rendered)
+            ids: list[int] = writer.encode(self._restored(named), add_special_tokens=False).ids
             return ids
 
         return encoded
