@@ -209,15 +209,13 @@ READERS: dict[str, Reader] = {
 }
 
 UNITS = [
-    " ", "\n", "\t\u200b", "\u0301", "\x00", "a", "1", "_", "=", ".", ",", "*", "`", "#", "\\", "|",
-    "'", '"', "\u201c", "\u2019s ", "(", "[", "{", "<", "\u3010", "\u3002", "\U0001f600", "A. ",
-    "A b. ", "a b. ", "1. a\n", "A.\n", "a:\n", "A: ", "a, ", "a b ", "</", "< ", "<!--", "<script",
-    "<div>", "<a b='", "<![CDATA[", "&#", "[1", "[1] ", "[1, ", "[1](", "x[1] ", "[^1^",
-    "[Relevant", "<|a", "1 and ", "first, ", "not ", "no. 1 ", "yes\n", "1: yes\n", "not A. ",
-    "is not ", "the answer is ", "Answer:\n", "the documents ", "given the provided ",
-    "Document 1 ", "Document 1, ", "[Document 1 and ", "because Document 1 ", "unlike Document 1 ",
-    '"Emma" says ', "http://a.b, ", "file://", "C:\\", "Explanation: ", "Mr. Emma ",
-    "I do not know. ",
+    " ", "\n", "\u200b", "\u0301", "\x00", "a", "1", "_", "=", ".", ",", "`", "\\", '"',
+    "\u201c", "(", "[", "<", "\u3002", "\U0001f600", "A. ", "A b. ", "a b. ", "1. a\n", "a:\n",
+    "A: ", "a, ", "a b ", "<!--", "<script", "<div>", "<a b='", "&#", "[1", "[1] ", "[1, ",
+    "[1-", "[[1]](", "\u30101\u2020", "[Relevant", "1 and ", "first, ", "not ", "no. 1 ",
+    "yes\n", "1: yes\n", "is not ", "Answer:\n", "the answer is ", "the documents ",
+    "given the provided ", "Document 1 ", "[Document 1 and ", "unlike Document 1 ",
+    '"Emma" says ', "http://a.b, ", "Mr. Emma ", "I do not know. ",
 ]  # fmt: skip
 PATTERNS: dict[str, Callable[[int], str]] = {
     repr(unit): lambda n, unit=unit: unit * (n // len(unit))  # type: ignore[misc]
