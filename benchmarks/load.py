@@ -22,6 +22,7 @@ left        what was there after these: tasks, threads more than before, calls i
 
 import argparse
 import asyncio
+import gc
 import json
 import random
 import threading
@@ -93,7 +94,9 @@ async def questions(asks: list[Ask]) -> list[tuple[Ask, dict[str, Any], str]]:
     return found
 
 
-async def whole(rows: list[tuple[Ask, dict[str, Any], str]], runs: int, most: int) -> dict[str, Any]:
+async def whole(
+    rows: list[tuple[Ask, dict[str, Any], str]], runs: int, most: int
+) -> dict[str, Any]:
     """All runs, each to its end."""
     places, answers = asyncio.Semaphore(most), {answer for *_, answer in rows}
     counts = {"mixed": 0, "other": 0, "lost": 0}
@@ -147,6 +150,7 @@ async def half(
     until = time.monotonic() + GIVE_UP
 
     def left() -> dict[str, int]:
+        gc.collect()  # what only cycles hold is not left
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         return {
             "tasks": len(tasks),
