@@ -91,12 +91,14 @@ class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
     def bulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
-        return super().bulk_update_state(config, _fit_edits(supersteps))
+        edited: RunnableConfig = super().bulk_update_state(config, _fit_edits(supersteps))
+        return edited
 
     async def abulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
-        return await super().abulk_update_state(config, _fit_edits(supersteps))
+        edited: RunnableConfig = await super().abulk_update_state(config, _fit_edits(supersteps))
+        return edited
 
     def _checked(self, given: Any, config: RunnableConfig | None, context: Any) -> Any:
         # Within another graph's node, the config names it.
