@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from selfcorrect_rag.labels import Labels
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.reflection import Group
 
 
@@ -129,7 +130,8 @@ class Aspect:
 def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> str:
     """One field of ``instance`` a paragraph, each after its heading; absent ones are left out.
 
-    Lines after a field's first are indented, so that no text can open a field of its own.
+    Lines after a field's first are indented, so that no text can open a field of its own, and all
+    is quoted.
 
     Args:
         headings: other headings than those of :data:`HEADINGS`, by field.
@@ -137,7 +139,9 @@ def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> s
     given = [(field, getattr(instance, field).strip()) for field in fields]
     named = {**HEADINGS, **headings}
     return "\n".join(
-        f"{named[field]}: " + "\n  ".join(text.splitlines()) for field, text in given if text
+        f"{named[field]}: " + quoted("\n  ".join(text.splitlines()))
+        for field, text in given
+        if text
     )
 
 

@@ -138,12 +138,14 @@ _IS_ABOUT = re.compile(
 )
 """What follows "the answer is" where it does not say the answer but where it is from."""
 _BULLET = re.compile(r"(?:[-*•]|\d{1,2}[.)]) ")
+_LONGEST_LIST = 100
+"""Items of a list that are read: each of them may announce the list anew."""
 
 
 def _below(lines: Sequence[str], i: int) -> str:
     """The sentence, or the list, in the lines below line ``i``."""
     items = []
-    for line in lines[i + 1 :]:
+    for line in lines[i + 1 : i + 1 + _LONGEST_LIST]:
         if not _BULLET.match(line):
             break
         items.append(_bare(_BULLET.sub("", line, count=1)))
@@ -418,6 +420,8 @@ _ABBREVIATION = re.compile(
 """A full stop that ends no sentence; I, V and X more often end a name, as in "World War I."."""
 _LONGEST = 8
 """Characters at the end of a sentence that are read for an abbreviation."""
+_LONGEST_SENTENCE = re.compile(r".{1,2000}", re.DOTALL)
+"""Longer ones are read in pieces: patterns look at all of a sentence from many of its words."""
 
 
 def _whole_sentences(line: str) -> Iterator[str]:
@@ -428,10 +432,10 @@ def _whole_sentences(line: str) -> Iterator[str]:
         held.append(piece)
         is_number = piece.endswith(("No.", "no.")) and following[:1].isdigit()
         if not is_number and not _ABBREVIATION.search(piece[-_LONGEST:]):
-            yield " ".join(held)
+            yield from _LONGEST_SENTENCE.findall(" ".join(held))
             held = []
     if held:
-        yield " ".join(held)
+        yield from _LONGEST_SENTENCE.findall(" ".join(held))
 
 
 def _bare(answer: str) -> str:

@@ -79,7 +79,7 @@ def create_crag(
         output_schema=CRAGOutput,
     )
     graph.begin = lambda: approval(settings)
-    graph.add_node("read_question", read_question(blank_crag))
+    graph.add_node("read_question", read_question(blank_crag, settings))
     asked = add_follow_up(graph, follow_up, settings)
     add_correction(graph, retriever, evaluator, web_search, rewriter, settings, cache)
     graph.add_node("generate", cached(generate(llm, settings), cache, llm, settings))

@@ -83,6 +83,8 @@ class CRAGState(CRAGInput, CRAGOutput, Asked, total=False):
     """The caller gave the documents."""
     branches: list[Literal["refine", "search"]]
     """What the action, or the settings, ask for."""
+    web_notes: list[str]
+    """What is to be said of the pages: searching may run beside a step that writes ``notes``."""
     approval: Literal["none", "wanted", "late"]
     """Whether a person is asked before the web is: the turn began with it, or a later context did.
 
@@ -114,6 +116,7 @@ def blank_crag() -> dict[str, Any]:
         "web_results": [],
         "web_strips": [],
         "web_failure": "",
+        "web_notes": [],
         "knowledge": [],
         "judged": [],
         "notes": [],

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any
 
 from langchain_core.documents import Document
@@ -11,6 +12,8 @@ from pydantic import BaseModel
 
 from selfcorrect_rag.errors import NoDocument
 
+MOST_DOCUMENTS = 10_000
+"""Read of what is given at once; a generator may have no end."""
 EXPECTED = 'a list of Documents, or of {"page_content": "...", "metadata": {"title": "..."}}'
 
 
@@ -29,7 +32,7 @@ Documents = Annotated[list[Document], DocumentsValue]
 
 
 def as_documents(given: object, source: str = "the input") -> list[Document]:
-    """Documents, from any list, tuple or generator of them or of JSON objects.
+    """Documents, from any list, tuple or generator of them or of JSON objects; the first 10,000.
 
     Args:
         given: what came.
@@ -45,7 +48,8 @@ def as_documents(given: object, source: str = "the input") -> list[Document]:
     # A single document, which can be iterated over too, might be a part of what was meant.
     if isinstance(given, str | bytes | Mapping | BaseModel) or not isinstance(given, Iterable):
         raise NoDocument(f"{source} gave {_kind(given)}: give {EXPECTED}")
-    return [_document(document, place, source) for place, document in enumerate(given)]
+    first = islice(given, MOST_DOCUMENTS)
+    return [_document(document, place, source) for place, document in enumerate(first)]
 
 
 async def aas_documents(given: object, source: str) -> list[Document]:
@@ -53,10 +57,20 @@ async def aas_documents(given: object, source: str) -> list[Document]:
     if inspect.isawaitable(given):
         given = await given
     if isinstance(given, AsyncIterable):
-        given = [document async for document in given]
+        given = await first_of(given)
     if isinstance(given, Iterator):  # it may search while it is read
-        given = await asyncio.to_thread(list, given)
+        given = await asyncio.to_thread(list, islice(given, MOST_DOCUMENTS))
     return as_documents(given, source)
+
+
+async def first_of(given: AsyncIterable[Any]) -> list[Any]:
+    """As many as are read at once."""
+    found = []
+    async for document in given:
+        found.append(document)
+        if len(found) == MOST_DOCUMENTS:
+            break
+    return found
 
 
 def needs_async(source: str) -> NoDocument:

@@ -11,11 +11,13 @@ from langchain_core.exceptions import (
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.errors import Fault, SelfCorrectError
+from selfcorrect_rag.masking import masked
+from selfcorrect_rag.sources import one_line
 
 ASYNC_ALONE = "Cannot invoke a coroutine function"
 """How LangChain begins its TypeError at a sync call of what is async, be it wrapped."""
-LONGEST = 300
-"""Characters of another's message in ours."""
+LONGEST, LONGEST_READ = 300, 10_000
+"""Characters of another's message in ours, and those that are looked through for secrets."""
 GO_ON = "ask again once it works, or go on from the thread with invoke(None, config)"
 
 
@@ -43,8 +45,8 @@ def named(kind: type[Fault], who: str) -> Iterator[None]:
 
 
 def told(error: BaseException) -> str:
-    """The class and the message of an error, on one line."""
-    said = " ".join(str(error).split())
+    """The class and the message of an error, on one line and without secrets."""
+    said = one_line(masked(str(error)[:LONGEST_READ]))
     said = said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 

@@ -2,16 +2,16 @@
 
 The tables' chat-template marks are left out: a chat model brings its own template, and an LLM
 continues plain text. Documents and questions are untrusted: a document takes one line, so that no
-text in it can begin another one, and what looks like a chat-template mark is defused.
+text in it can begin another one, and all is quoted (:mod:`~selfcorrect_rag.quoting`).
 """
 
-import re
 from collections.abc import Sequence
 
 from langchain_core.documents import Document
 
 from selfcorrect_rag.instruct_state import Demonstration, Mode
 from selfcorrect_rag.prompts import Part, Prompt
+from selfcorrect_rag.quoting import quoted
 
 INSTRUCTION = (
     "Your task is to analyze the provided documents and answer the given question. Please generate "
@@ -81,15 +81,15 @@ def inference_prompt(
         for shown in demonstrations:
             answer = shown["rationale"] if mode == "icl" else shown["answers"][0]
             text = f"{shown['question'].strip()}\n{answer.strip()}"
-            parts += [Part(_defused(text), "untrusted", shorten=3), Part("\n\n", "trusted")]
+            parts += [Part(quoted(text), "untrusted", shorten=3), Part("\n\n", "trusted")]
     if mode != "no_retrieval":
         for number, document in enumerate(documents, start=1):
             parts.append(Part(f"Document [{number}]", "trusted"))
             parts += [Part(_line(document), "untrusted", shorten=1), Part("\n", "trusted")]
     query = QUERY_WITHOUT_DOCUMENTS if mode == "no_retrieval" else QUERY
-    parts += [Part(query, "trusted"), Part(_defused(question), "untrusted", shorten=4)]
+    parts += [Part(query, "trusted"), Part(quoted(question), "untrusted", shorten=4)]
     if instruction and mode != "ft":
-        parts.append(Part(f"\n{instruction}", "trusted"))
+        parts.append(Part(f"\n{quoted(instruction)}", "trusted"))
     return Prompt(parts=tuple(parts))
 
 
@@ -97,11 +97,4 @@ def _line(document: Document) -> str:
     """`` (Title: title): contents`` on one line, without the brackets where there is no title."""
     title = str(document.metadata.get("title") or "")
     text = f" (Title: {title}): {document.page_content}" if title else f": {document.page_content}"
-    return " " * text.startswith(" ") + " ".join(_defused(text).split())
-
-
-_TEMPLATE_MARK = re.compile(r"<(?=\|[^|<>\s]{1,40}\|>)")
-
-
-def _defused(text: str) -> str:
-    return _TEMPLATE_MARK.sub("\u2039", text)
+    return " " * text.startswith(" ") + quoted(" ".join(text.split()))

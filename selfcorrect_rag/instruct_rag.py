@@ -87,7 +87,7 @@ def create_instruct_rag(
         input_schema=InstructRAGInput,
         output_schema=InstructRAGOutput,
     )
-    graph.add_node("read_question", read_question(blank))
+    graph.add_node("read_question", read_question(blank, defaults))
     asked = add_follow_up(graph, follow_up, defaults)
     graph.add_node("retrieve", retrieve_documents(AnyRetriever(retriever), defaults))
     graph.add_node(

@@ -139,7 +139,7 @@ def _numbers(mention: str) -> Iterator[int]:
 
 _IN_BRACKETS = re.compile(r"(?<=[a-z] )\((\d{1,2})\)")
 _LISTED = r"\d{1,2}(?![\d%])(?: ?\([^()\n]{1,80}\))?"
-_LIST = rf"{_LISTED}(?:{_AND}{_LISTED})*"
+_LIST = rf"{_LISTED}(?:{_AND}{_LISTED}){{0,31}}"
 _BARE_LIST = re.compile(
     # after a word that speaks of documents, before what ends a list
     r"(?P<before>\b(?:(?:un)?used?|using|skip(?:ped)?|ignored?|(?:ir)?relevant|useful|useless"
@@ -199,7 +199,7 @@ _VERBS = (
     r"|shows?)"
 )
 _ORDINAL = re.compile(
-    rf"\b(?:the |my )?(?P<several>{_ONE}(?:(?:,? and |, | or ){_ONE})*)"
+    rf"\b(?:the |my )?(?P<several>{_ONE}(?:(?:,? and |, | or ){_ONE}){{0,9}})"
     rf"(?: (?P<count>{'|'.join(_COUNTS)}))? {_NOUN}\b|(?P<at>^|[.;:!] |\n|, (?:and )?| and "
     rf"|\bwhile )the (?P<one>{_ONE})(?: one)?(?=,? (?:itself )?{_VERBS}\b)"
     rf"|(?P<top>^|[.;:!] |\n)the (?P<end>first|last) (?P<many>{'|'.join(_COUNTS)})(?: ones)?(?=,"

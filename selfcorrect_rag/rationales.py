@@ -186,18 +186,23 @@ def _with_headings(text: str) -> Iterator[tuple[str, Grade | None]]:
     for line in text.splitlines():
         if not line:
             continue
-        if _HEADLINE.match(line) and BEGIN not in line:
+        if _HEADLINE.match(line) and _is_heading(line):
             heading, is_list = anaphora.of_heading(line), False
             continue
         bullet = _BULLET.match(line)
         if is_list and not bullet and (has_bullets or not line.startswith(BEGIN)):
             heading, is_list = None, False
         has_bullets = bullet is not None
-        if line.endswith(":") and BEGIN not in line:
+        if line.endswith(":") and _is_heading(line):
             heading, is_list = anaphora.of_heading(line), True
             continue
         for sentence in sentences(line[bullet.end() :] if bullet else line):
-            yield sentence, heading
+            for piece in _LONGEST_SENTENCE.findall(sentence):
+                yield piece, heading
+
+
+def _is_heading(line: str) -> bool:
+    return BEGIN not in line and len(line) <= _LONGEST
 
 
 _CLAUSE = re.compile(
@@ -219,13 +224,17 @@ _CLAUSE = re.compile(
 )
 
 
-_LONGEST = re.compile(rf"(?:{MARK}|[^{BEGIN}]){{1,600}}", re.DOTALL)
-"""What is read as one clause at most: patterns look at all of a clause from every mark in it."""
+_LONGEST = 600
+"""Characters, or marks, that are read as one clause or heading at most: patterns look at all of a
+clause from every mark in it."""
+_LONGEST_CLAUSE = re.compile(rf"(?:{MARK}|[^{BEGIN}]){{1,{_LONGEST}}}", re.DOTALL)
+_LONGEST_SENTENCE = re.compile(rf"(?:{MARK}|[^{BEGIN}]){{1,{4 * _LONGEST}}}", re.DOTALL)
+"""As a sentence, at which its clauses look for what they leave out."""
 
 
 def _clauses(sentence: str) -> Iterator[str]:
     for clause in _all_clauses(sentence):
-        yield from _LONGEST.findall(clause)
+        yield from _LONGEST_CLAUSE.findall(clause)
 
 
 def _all_clauses(sentence: str) -> Iterator[str]:

@@ -71,7 +71,9 @@ def create_self_crag(
         output_schema=SelfCRAGOutput,
     )
     graph.begin = lambda: approval(settings)
-    graph.add_node("read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}))
+    graph.add_node(
+        "read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}, settings)
+    )
     asked = add_follow_up(graph, follow_up, settings)
     graph.add_node(
         "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)

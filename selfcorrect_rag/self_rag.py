@@ -83,7 +83,7 @@ def create_self_rag(
         input_schema=SelfRAGInput,
         output_schema=SelfRAGOutput,
     )
-    graph.add_node("read_question", read_question(blank_self_rag))
+    graph.add_node("read_question", read_question(blank_self_rag, settings))
     asked = add_follow_up(graph, follow_up, settings)
     graph.add_node(
         "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)

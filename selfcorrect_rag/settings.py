@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selfcorrect_rag.controls import add_controls
 from selfcorrect_rag.errors import BadSettings
+from selfcorrect_rag.intake import LONGEST_TEXT
 from selfcorrect_rag.reflection import TOKENS, Group, Weights
 from selfcorrect_rag.thresholds import Thresholds
 
@@ -35,8 +36,9 @@ class Settings(BaseModel):
     """Whose settings they are, as messages call it."""
 
     max_model_calls: int | None = knob(
-        None,
-        "Most model calls for a question; the best answer that they allow is given.",
+        2_000,
+        "Most model calls for a question; the best answer that they allow is given. The default is "
+        "many times what the other defaults can cost; null is no limit.",
         ge=1,
         le=100_000,
     )
@@ -45,6 +47,18 @@ class Settings(BaseModel):
         "Tokens read and written for a question after which no step begins but the answer itself.",
         ge=1,
         le=100_000_000,
+    )
+    question_characters: int = knob(
+        8_000, "Most characters of a question; the rest is cut.", ge=100, le=LONGEST_TEXT
+    )
+    document_characters: int = knob(
+        20_000,
+        "Most characters of a document or of a web page, and of its metadata; the rest is cut.",
+        ge=100,
+        le=LONGEST_TEXT,
+    )
+    given_documents: int = knob(
+        100, "Most documents that the caller may give; the rest is left out.", ge=1, le=10_000
     )
     step_timeout: float | None = knob(
         None,
@@ -64,11 +78,6 @@ class Settings(BaseModel):
             reason = first["msg"].removeprefix("Value error, ")
             name = str(first["loc"][0]) if first["loc"] else ""
             raise BadSettings(reason, name) from error
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether something bounds what a question costs."""
-        return self.max_model_calls is not None or self.max_tokens is not None
 
     @classmethod
     def of(cls, given: object) -> Self:
@@ -324,6 +333,15 @@ class CRAGSettings(Settings):
         "select_web_strips",
         ge=1,
         le=100,
+    )
+    scored_strips: int = knob(
+        100,
+        "Most strips that the evaluator scores of all retrieved documents, and as many of the "
+        "web's; the first of each document.",
+        "refine_strips",
+        "select_web_strips",
+        ge=1,
+        le=10_000,
     )
     strip_threshold: float = knob(
         -0.5,

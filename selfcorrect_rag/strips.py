@@ -88,6 +88,18 @@ def keep(strips: Sequence[Strip], above: float, most: int) -> list[Strip]:
     return [{**strip, "kept": i in kept} for i, strip in enumerate(strips)]
 
 
+def fair_shares(counts: Sequence[int], most: int) -> list[int]:
+    """How many strips of each document are scored, where ``most`` are of all documents together.
+
+    A document with few strips loses none to one with many.
+    """
+    shares, fewest_first = [0] * len(counts), sorted(range(len(counts)), key=counts.__getitem__)
+    for place, i in enumerate(fewest_first):
+        shares[i] = min(counts[i], most // (len(counts) - place))
+        most -= shares[i]
+    return shares
+
+
 def recompose(strips: Sequence[Strip], documents: Sequence[Document]) -> list[Document]:
     """Knowledge: for each document, its kept strips in the order of its text.
 

@@ -1,4 +1,4 @@
-"""What a turn asks: its own input, apart from what its thread holds.
+"""What a turn asks: its own input, apart from what its thread holds, with its text made fit.
 
 A node sees a thread's state with the input merged into it. An unanswered message of an abandoned
 turn, or the question of the last one, would then pass for what is asked now. So ``__start__``,
@@ -6,6 +6,7 @@ which has the input as it came, writes down what it asks.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, convert_to_messages
@@ -23,11 +24,12 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.graph.state import CompiledStateGraph as Compiled
 from langgraph.graph.state import StateGraph
 from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
-from langgraph.types import Command
+from langgraph.types import Command, StateUpdate
 from langgraph.typing import ContextT, InputT, OutputT, StateT
 
 from selfcorrect_rag.documents import as_documents
 from selfcorrect_rag.errors import BadInput, NoQuestion, SelfCorrectError
+from selfcorrect_rag.intake import fit
 from selfcorrect_rag.prompts import as_text
 from selfcorrect_rag.state import Input, Turn
 from selfcorrect_rag.stores import StoresNamed
@@ -86,6 +88,18 @@ class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
         raise error
         yield  # so that it is raised where the stream is read
 
+    def bulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        edited: RunnableConfig = super().bulk_update_state(config, _fit_edits(supersteps))
+        return edited
+
+    async def abulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        edited: RunnableConfig = await super().abulk_update_state(config, _fit_edits(supersteps))
+        return edited
+
     def _checked(self, given: Any, config: RunnableConfig | None, context: Any) -> Any:
         # Within another graph's node, the config names it.
         shared = bool(ensure_config(config).get("configurable", {}).get("checkpoint_ns"))
@@ -96,13 +110,30 @@ class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
 
 
 def _checked(given: Any, shared: bool) -> Any:
-    """An input that asks something; what goes on with a turn is left alone."""
-    if given is None or isinstance(given, Command):
-        return given
+    """An input that asks something, or what goes on with a turn, with fit text."""
+    if given is None:
+        return None
+    if isinstance(given, Command):
+        return _fit_command(given)
+    if isinstance(given, Mapping):
+        given = {key: fit(value) if key in KEYS else value for key, value in given.items()}
     read_turn(given, shared=shared)
     if given.get("documents") is None:
         return given
     return {**given, "documents": as_documents(given["documents"])}
+
+
+def _fit_command(given: Any) -> Any:
+    """What resumes or edits a thread, be it a Command."""
+    if not isinstance(given, Command):
+        return fit(given)
+    return replace(given, resume=fit(given.resume), update=fit(given.update))
+
+
+def _fit_edits(supersteps: Sequence[Sequence[StateUpdate]]) -> list[list[StateUpdate]]:
+    return [
+        [edit._replace(values=_fit_command(edit.values)) for edit in edits] for edits in supersteps
+    ]
 
 
 class _WriteTurn(Runnable[Any, Any]):

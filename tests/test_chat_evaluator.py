@@ -32,9 +32,9 @@ def judge(prompt: str) -> str:
     return "\n".join(f"{i}: {word}" for i, word in enumerate(words, start=1))
 
 
-def stubborn(prompt: str) -> str:
-    """One that answers about one passage only."""
-    return "Some of them do." if "number=" in prompt else judge(prompt)
+def talkative(prompt: str) -> str:
+    """One that keeps to the format when reminded of it."""
+    return judge(prompt) if "such as: 1: yes" in prompt else "Some of them do."
 
 
 # One call for all, or one for each
@@ -89,14 +89,40 @@ def test_answers_in_the_format(answer: Any) -> None:
         "1: yes 2: no 3: yes",
     ],
 )
-def test_answers_out_of_the_format_are_asked_for_one_by_one(answer: str) -> None:
-    llm = Provider(answer=lambda p: answer if "number=" in p else judge(p))
+def test_an_answer_out_of_the_format_is_asked_for_once_more(answer: str) -> None:
+    llm = Provider(answer=lambda p: judge(p) if "such as" in p else answer)
     evaluator = ChatEvaluator(llm, prompt="direct")
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
-    assert evaluator.counts == ChatCounts(calls=4, fallbacks=1, hard=3)
-    assert sorted(llm.prompts[1:]) == sorted(
-        prompt_for_one("direct", QUESTION, p) for p in PASSAGES
-    )
+    assert evaluator.counts == ChatCounts(calls=2, retried=1, hard=3)
+    assert llm.prompts[1] == prompt_for_several("direct", QUESTION, PASSAGES, is_retry=True)
+    assert llm.prompts[1].endswith("\n\nWrite 3 lines, from 1 to 3, such as: 1: yes")
+
+
+MANY = [f"{'Austen' if i % 3 else 'No one'} wrote {i}." for i in range(200)]
+
+
+def test_a_judge_that_keeps_to_no_format_costs_one_call_more() -> None:
+    evaluator = ChatEvaluator(Provider(answer=lambda p: "Some of them do."), together=10)
+    assert evaluator.score(QUESTION, MANY) == [0] * 200
+    assert evaluator.counts == ChatCounts(calls=21, retried=1, unreadable=200)
+    assert evaluator.notes == [
+        "the evaluator's model gave verdicts that cannot be read: their scores are 0"
+    ]
+
+
+def test_where_a_reminder_helps_each_call_is_made_again_once() -> None:
+    evaluator = ChatEvaluator(Provider(answer=talkative), together=10)
+    assert evaluator.score(QUESTION, MANY) == [1 if i % 3 else -1 for i in range(200)]
+    assert evaluator.counts == ChatCounts(calls=40, retried=20, hard=200)
+
+
+def test_what_no_reminder_helps_is_left_unread() -> None:
+    def answer(prompt: str) -> str:
+        return "Perhaps." if "wrote 195." in prompt else talkative(prompt)
+
+    evaluator = ChatEvaluator(Provider(answer=answer), together=10)
+    assert evaluator.score(QUESTION, MANY)[190:] == [0] * 10
+    assert evaluator.counts == ChatCounts(calls=40, retried=20, hard=190, unreadable=10)
 
 
 def test_one_at_a_time_is_the_papers_procedure() -> None:
@@ -147,7 +173,7 @@ def test_what_cannot_be_read_is_counted_and_leaves_the_action_ambiguous() -> Non
     evaluator = ChatEvaluator(Provider(answer=lambda p: "Perhaps."))
     scores = evaluator.score(QUESTION, PASSAGES)
     assert scores == [0, 0, 0]
-    assert evaluator.counts == ChatCounts(calls=4, fallbacks=1, unreadable=3)
+    assert evaluator.counts == ChatCounts(calls=2, retried=1, unreadable=3)
     actions = [evaluator.thresholds.action(s) for s in ([-1, 0], [0, 1, -1], [-1, -1])]
     assert actions == ["ambiguous", "correct", "incorrect"]
 
@@ -291,7 +317,7 @@ def test_no_passage_opens_or_closes_a_slot(kind: Any, hostile: str) -> None:
 
 
 async def test_async_asks_and_gives_the_same() -> None:
-    for answer in (judge, stubborn):
+    for answer in (judge, talkative):
         now, later = Provider(answer=answer), Provider(answer=answer)
         one, other = ChatEvaluator(now), ChatEvaluator(later)
         assert one.score(QUESTION, PASSAGES) == await other.ascore(QUESTION, PASSAGES)
@@ -300,11 +326,11 @@ async def test_async_asks_and_gives_the_same() -> None:
 
 
 async def test_many_at_once_do_not_mix() -> None:
-    evaluator = ChatEvaluator(Provider(answer=stubborn), prompt="direct")
+    evaluator = ChatEvaluator(Provider(answer=talkative), prompt="direct")
     asked = [[f"{'Austen' if (i + j) % 3 else 'No one'} {i}" for j in range(3)] for i in range(64)]
     given = await asyncio.gather(*(evaluator.ascore(QUESTION, passages) for passages in asked))
     assert given == [[1 if (i + j) % 3 else -1 for j in range(3)] for i in range(64)]
-    assert evaluator.counts == ChatCounts(calls=64 * 4, fallbacks=64, hard=192)
+    assert evaluator.counts == ChatCounts(calls=64 * 2, retried=64, hard=192)
 
 
 def test_a_plain_llm_and_a_runnable_do_too() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from selfcorrect_rag.aspect import Instance, Judgement
 from selfcorrect_rag.critic_prompts import ASPECTS, ISREL, ISSUP, ISUSE, RETRIEVE, RETRIEVE_MORE
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS, Group
 from tests.critic_tables import TABLES
 
@@ -130,7 +131,7 @@ def test_no_text_opens_a_field(name: str, hostile: str) -> None:
     opened = [line.split(":")[0] for line in lines if line and not line.startswith("  ")]
     expected = ASPECTS[name].prompt(harmless).splitlines()
     assert opened == [line.split(":")[0] for line in expected if line and line[0] != " "]
-    for word in hostile.split():
+    for word in quoted(hostile).split():
         assert word in "\n".join(lines), "the text itself stays"
 
 

@@ -1,5 +1,8 @@
 """Documents that arrive as JSON: from a client, and into a thread that somebody edits."""
 
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -7,7 +10,9 @@ from langchain_core.documents import Document
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
+from selfcorrect_rag.documents import MOST_DOCUMENTS, aas_documents
 from selfcorrect_rag.errors import NoDocument
+from selfcorrect_rag.search.retriever import AnyRetriever
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, echo, segment, timeless
 
@@ -57,3 +62,28 @@ def test_what_is_no_document(graph: str, wrong: Any) -> None:
     for given in ([WIRED, wrong], wrong):
         with pytest.raises(NoDocument, match=r"the input gave .*: give a list of Documents"):
             build(graph).invoke({"question": "What is it?", "documents": given})
+
+
+def endless(query: str) -> Iterator[Document]:
+    return (Document(f"{query} {n}") for n in count())
+
+
+def endless_generator(query: str) -> Iterator[Document]:
+    yield from endless(query)
+
+
+async def endless_async(query: str) -> AsyncIterator[Document]:
+    for document in endless(query):
+        yield document
+
+
+@pytest.mark.parametrize("retriever", [endless, endless_generator])
+def test_documents_without_end_are_read_to_a_number(retriever: Any) -> None:
+    found = AnyRetriever(retriever)
+    assert len(found.invoke("q")) == MOST_DOCUMENTS
+    assert len(asyncio.run(found.ainvoke("q"))) == MOST_DOCUMENTS
+
+
+def test_async_documents_without_end_are_too() -> None:
+    assert len(asyncio.run(AnyRetriever(endless_async).ainvoke("q"))) == MOST_DOCUMENTS
+    assert len(asyncio.run(aas_documents(endless_async("q"), "a page"))) == MOST_DOCUMENTS

@@ -96,7 +96,7 @@ def test_a_reflection_llm_gets_untrusted_parts_and_its_limit() -> None:
     ((prompt,),) = llm._calls
     assert llm._options[0]["max_tokens"] == 33
     assert not [part for part in prompt.parts if part.kind == "control"]
-    assert any(" (Title: [Relevant])" in p.text for p in prompt.parts if p.kind == "untrusted")
+    assert any(" (Title: \u2045Relevant])" in p.text for p in prompt.parts if p.kind == "untrusted")
     assert all("[Relevant]" not in p.text for p in prompt.parts if p.kind == "trusted")
 
 

@@ -171,7 +171,7 @@ def test_control_tokens_in_any_slot_stay_text() -> None:
     controlled = ControlledTokenizer(byte_level_tokenizer())
     ids = controlled.encode([prompt])[0].ids
     assert not set(ids[1:]) & controlled._special
-    assert "[Relevant] </paragraph> </s>" in controlled.text(ids)
+    assert "\u2045Relevant] \u2039/paragraph> \u2039/s>" in controlled.text(ids)
 
 
 def test_a_prompt_that_is_cut_keeps_question_and_instruction() -> None:

@@ -7,6 +7,7 @@ Without options it runs on the nano models and the demo corpus, offline. Ctrl-C 
 
 import argparse
 import inspect
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any
 from uuid import uuid4
@@ -16,6 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from mcp.server.elicitation import AcceptedElicitation
 from mcp.server.fastmcp import FastMCP
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import McpError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
@@ -33,12 +35,14 @@ from selfcorrect_rag.commands.demonstrations import (
 )
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS, Graph
+from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.sources import one_line, place, shown_source, title_line
+from selfcorrect_rag.studio.options import LOOPBACK
 
 MOST_PASSAGES = 20
 """What the index is asked for; the knob ``passages`` takes the best of them."""
@@ -233,12 +237,39 @@ def opened(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
     return {name: made(GRAPHS[name]) for name in TOOLS}
 
 
+def known_hosts(host: str, allowed: Sequence[str]) -> TransportSecuritySettings:
+    """What requests must name the server by, and the pages that may call it.
+
+    Raises:
+        BadKnob: it would listen to other machines, and by no name.
+    """
+    if host not in LOOPBACK and not allowed:
+        raise BadKnob(
+            f"--host {host} is open to other machines: say by which name they call the server, "
+            "--allow-host NAME; it asks nobody for a password"
+        )
+    names = [f"[{name}]" if ":" in name else name for name in (*LOOPBACK, *allowed)]
+    every = [form for name in names for form in (name, f"{name}:*")]
+    return TransportSecuritySettings(
+        allowed_hosts=every,
+        allowed_origins=[f"{scheme}://{name}" for scheme in ("http", "https") for name in every],
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--http", action="store_true", help="streamable HTTP instead of stdio")
     parser.add_argument("--host", default="127.0.0.1", help="where --http listens")
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which clients may call the server, and whose pages may, beside those of\n"
+        "this machine; needed where --host is none of this machine; may be repeated",
+    )
     parser.add_argument("--port", type=int, default=8900)
     add_index_options(parser)
     add_model_options(parser)
@@ -251,7 +282,10 @@ def main() -> None:
     try:
         args.check(args)
         with ExitStack() as stack:
-            made = server(opened(args, stack), host=args.host, port=args.port)
+            known = known_hosts(args.host, args.allow_host)
+            made = server(
+                opened(args, stack), host=args.host, port=args.port, transport_security=known
+            )
             made.run("streamable-http" if args.http else "stdio")
     except SelfCorrectError as error:
         raise SystemExit(f"{error}") from error

@@ -13,6 +13,7 @@ from selfcorrect_rag.agents.tool import check_context, inside
 from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.prompts import as_text, numbered_document
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.settings import Settings
 
 require("langchain", "agents")
@@ -154,4 +155,4 @@ def _evidence(grounding: Mapping[str, Any]) -> str:
         shown = {i + 1: grounding["knowledge"][i] for i in relevant}
     documents = [numbered_document(number, piece) for number, piece in shown.items()]
     answer = grounding.get("cited_answer") or grounding["answer"]
-    return "\n\n".join([RULES, *documents, f"The answer: {answer}"])
+    return "\n\n".join([RULES, *documents, f"The answer: {quoted(answer)}"])

@@ -9,6 +9,7 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, Field
 
 from selfcorrect_rag.errors import CallsMixed, SelfCorrectError
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.sources import one_line, shown_source, title_line
 
@@ -123,14 +124,15 @@ def _answered(question: str, result: dict[str, Any]) -> Answered:
 
 
 def readable(result: Mapping[str, Any]) -> str:
-    """A graph's answer as text: with citation marks, a line for what each points at, and notes."""
+    """A graph's answer as a model reads it: with citation marks, a line for what each points at,
+    and notes; quoted."""
     citations = result["citations"]
     marks = "".join(f" [{citation['number']}]" for citation in citations)
     answer = result.get("cited_answer") or f"{result['answer']}{marks}"
     sources = [f"[{c['number']}] {_source(c['title'], c['source'])}" for c in citations]
     cited = ["Sources:", *sources] if sources else ["Sources: none"]
     notes = [f"Note: {one_line(note)}" for note in result["notes"]]
-    return "\n".join([answer, "", *cited, *notes])
+    return quoted("\n".join([answer, "", *cited, *notes]))
 
 
 def _source(given_title: str, given_source: str) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag import studio as graphs
+from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.studio.options import add_options, as_environment
+from selfcorrect_rag.studio.options import ALLOWED_HOSTS, LOOPBACK, add_options, as_environment
 
 CONFIG = Path(graphs.__file__).with_name("langgraph.json")
 RUNS = "10"
@@ -24,6 +25,14 @@ def add_parser(subparsers: Any) -> None:
         epilog="Whatever follows -- goes to `langgraph dev`.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="Default: %(default)s.")
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which clients may call the server, and whose pages may, beside those of "
+        "this machine and Studio's; needed where --host is none of this machine; may be repeated",
+    )
     parser.add_argument("--port", type=int, default=2024, help="Default: %(default)s.")
     parser.add_argument("--no-browser", action="store_true", help="do not open Studio")
     parser.add_argument("rest", nargs="*", metavar="-- OPTION", help="options of `langgraph dev`")
@@ -36,13 +45,18 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         MissingExtra: the server is not installed.
+        BadKnob: it would listen to other machines, and by no name.
     """
+    if args.host not in LOOPBACK and not args.allow_host:
+        raise BadKnob(
+            f"--host {args.host} is open to other machines: say by which name they call the "
+            "server, --allow-host NAME; it asks nobody for a password"
+        )
     require("langgraph_cli", "studio")
     require("langgraph_api", "studio")
     command = [sys.executable, "-m", "langgraph_cli", "dev", "--config", str(CONFIG), "--no-reload"]
     command += ["--host", args.host, "--port", str(args.port), "--n-jobs-per-worker", RUNS]
     command += ["--no-browser"] if args.no_browser else []
     quiet = {"LANGGRAPH_CLI_NO_ANALYTICS": "1"}
-    os.execve(
-        sys.executable, [*command, *args.rest], {**quiet, **os.environ, **as_environment(args)}
-    )
+    given = {**as_environment(args), ALLOWED_HOSTS: " ".join(args.allow_host)}
+    os.execve(sys.executable, [*command, *args.rest], {**quiet, **os.environ, **given})

@@ -11,7 +11,8 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ValidationError
 
 from selfcorrect_rag.models.evaluator_prompts import YES, verdict
-from selfcorrect_rag.prompts import as_text
+from selfcorrect_rag.prompts import written_text
+from selfcorrect_rag.quoting import quoted
 
 EVALUATOR = (
     "You are a question-answering evaluator. Given the question, please judge whether the "
@@ -95,16 +96,17 @@ def judge_prompt(
     question: str, answers: Sequence[str], documents: Sequence[Document], rationale: str
 ) -> str:
     """Table 12's prompt: the case is one JSON object, which no text in it can leave."""
+    true = [quoted(answer) for answer in answers]
     case: dict[str, Any] = {
-        "question": question,
-        "true_answer": answers[0] if len(answers) == 1 else list(answers),
-        "rationale": rationale,
+        "question": quoted(question),
+        "true_answer": true[0] if len(true) == 1 else true,
+        "rationale": quoted(rationale),
     }
     if documents:
         case["documents"] = {
             f"Document [{number}]": {
-                "title": str(document.metadata.get("title") or ""),
-                "text": document.page_content,
+                "title": quoted(str(document.metadata.get("title") or "")),
+                "text": quoted(document.page_content),
             }
             for number, document in enumerate(documents, start=1)
         }
@@ -134,6 +136,6 @@ def _in_text(asked: str) -> list[BaseMessage]:
 
 
 def _read(answer: object) -> Judgement:
-    text = answer if isinstance(answer, str) else as_text(getattr(answer, "content", ""))
+    text = written_text(answer)
     found = verdict("direct", text)
     return Judgement(aligns=found and found.label == YES, explanation=text.strip())

@@ -34,10 +34,10 @@ class ChatCounts:
 
     calls: int = 0
     """Calls of the model."""
-    fallbacks: int = 0
-    """Calls about several passages whose answer did not keep to the format."""
+    retried: int = 0
+    """Calls about several passages made again because an answer did not keep to the format."""
     unreadable: int = 0
-    """Passages scored 0 because the answer was neither yes nor no."""
+    """Passages scored 0 because no verdict on them could be read."""
     hard: int = 0
     """Passages scored 1 or -1 because the answer came without probabilities."""
 
@@ -49,10 +49,12 @@ class ChatEvaluator(RetrievalEvaluator):
     it refuses, a score is P(yes) - P(no), each in proportion to both. Elsewhere it is 1 or -1, a
     hard label, which :attr:`notes` and :attr:`counts` say.
 
-    Up to ``together`` passages go into one call. Where its answer does not give exactly one
-    verdict for each, they are asked about again one by one, with the paper's own prompt. In the
-    paper a fine-tuned T5 judges far better than ChatGPT does (Table 4: 84.3 against 64.7 at best):
-    this is for where no such evaluator is at hand.
+    Up to ``together`` passages go into one call. Where answers do not give exactly one verdict for
+    each, the first such call is made again with a reminder of the format. Where that helps, so are
+    the others, once; else all their passages score 0, so that a model that cannot keep to the
+    format costs one call more. Such a model may do better with ``together=1``. In the paper a
+    fine-tuned T5 judges far better than ChatGPT does (Table 4: 84.3 against 64.7 at best): this is
+    for where no such evaluator is at hand.
     """
 
     thresholds = Thresholds(upper=0.5, lower=-0.5)
@@ -92,10 +94,17 @@ class ChatEvaluator(RetrievalEvaluator):
 
     @property
     def notes(self) -> list[str]:
-        """That scores are hard labels, where they have been."""
-        if not self.counts.hard:
-            return []
-        return ["the evaluator's provider gave no probabilities: its scores are hard labels"]
+        """That scores are hard labels, or that verdicts could not be read, where it has been so."""
+        counts, notes = self.counts, []
+        if counts.hard:
+            notes.append(
+                "the evaluator's provider gave no probabilities: its scores are hard labels"
+            )
+        if counts.unreadable:
+            notes.append(
+                "the evaluator's model gave verdicts that cannot be read: their scores are 0"
+            )
+        return notes
 
     @property
     def identity(self) -> str:
@@ -148,6 +157,9 @@ class _Grading:
         asked = [i for i, passage in enumerate(passages) if passage.strip()]
         size = evaluator.together
         self._groups = [asked[start : start + size] for start in range(0, len(asked), size)]
+        self._waiting: list[list[int]] = []
+        """Groups whose answer kept to no format, while the first of them is asked about again."""
+        self._is_retry = False
         self.scores = [IRRELEVANT] * len(passages)
         self.counts = ChatCounts()
 
@@ -156,26 +168,40 @@ class _Grading:
         return [
             prompt_for_one(self._kind, self._question, self._passages[group[0]])
             if len(group) == 1
-            else prompt_for_several(self._kind, self._question, [self._passages[i] for i in group])
+            else prompt_for_several(
+                self._kind,
+                self._question,
+                [self._passages[i] for i in group],
+                is_retry=self._is_retry,
+            )
             for group in self._groups
         ]
 
     def read(self, outcomes: Sequence[Outcome]) -> None:
         """Take the answers to :meth:`prompts`, in their order."""
-        groups, self._groups = self._groups, []
+        groups, unread = self._groups, []
         self.counts.calls += len(groups)
+        self.counts.retried += len(groups) if self._is_retry else 0
         for group, outcome in zip(groups, outcomes, strict=True):
             if len(group) == 1:
                 self._set(group[0], verdict(self._kind, outcome.text), outcome)
             elif (given := verdicts(outcome.text, len(group))) is None:
-                self.counts.fallbacks += 1
-                self._groups += [[i] for i in group]
+                unread.append(group)
             else:
                 for i, found in zip(group, given, strict=True):
                     self._set(i, found, outcome)
+        if not self._is_retry:
+            self._groups, self._waiting = unread[:1], unread[1:]
+        elif unread:  # the reminder does not help
+            for i in (i for group in [*unread, *self._waiting] for i in group):
+                self._set(i, None, None)
+            self._groups = self._waiting = []
+        else:
+            self._groups, self._waiting = self._waiting, []
+        self._is_retry = True
 
-    def _set(self, passage: int, found: Found | None, outcome: Outcome) -> None:
-        if found is None:
+    def _set(self, passage: int, found: Found | None, outcome: Outcome | None) -> None:
+        if found is None or outcome is None:
             self.counts.unreadable += 1
             self.scores[passage] = UNREADABLE
             return

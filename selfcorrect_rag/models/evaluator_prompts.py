@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from selfcorrect_rag.labels import Found
+from selfcorrect_rag.quoting import quoted
 
 PromptKind = Literal["direct", "chain_of_thought", "few_shot"]
 """Tables 6, 7 and 8."""
@@ -99,9 +100,16 @@ def prompt_for_one(kind: PromptKind, question: str, passage: str) -> str:
     return f"{_ONE} {_BRIEFLY}\n\n{shown}\n\n{asked}\nAnswer:"
 
 
-def prompt_for_several(kind: PromptKind, question: str, passages: Sequence[str]) -> str:
-    """The same question about passages numbered from 1, to be answered line by line."""
+def prompt_for_several(
+    kind: PromptKind, question: str, passages: Sequence[str], *, is_retry: bool = False
+) -> str:
+    """The same question about passages numbered from 1, to be answered line by line.
+
+    ``is_retry`` adds what to write, for a model whose answer did not keep to it.
+    """
     asked = _numbered(question, passages)
+    if is_retry:
+        asked += f"\n\nWrite {len(passages)} lines, from 1 to {len(passages)}, such as: 1: yes"
     if kind == "direct":
         return f"{_SEVERAL} {_BRIEFLY_EACH}\n{asked}"
     if kind == "chain_of_thought":
@@ -116,7 +124,9 @@ def prompt_for_several(kind: PromptKind, question: str, passages: Sequence[str])
 YES, NO = "yes", "no"
 _FIRST_WORD = re.compile(r"\W*(?:answer\W+)?(yes|no)\b", re.IGNORECASE)
 _LAST_WORD = re.compile(r"\b(yes|no)\W*\Z", re.IGNORECASE)
-_LINE = re.compile(r"^\W*(?:document\W+)?(\d+)\W+(yes|no)\W*$", re.IGNORECASE | re.MULTILINE)
+_LINE = re.compile(
+    r"^[^\w\n]*(?:document\W+)?(\d+)\W+(yes|no)[^\w\n]*$", re.IGNORECASE | re.MULTILINE
+)
 
 
 def verdict(kind: PromptKind, answer: str) -> Found | None:
@@ -152,17 +162,10 @@ def _numbered(question: str, passages: Sequence[str]) -> str:
     return f"Question: {_line(question)}\n{slots}"
 
 
-_TAG = re.compile(r"<(?=\s*/?\s*document\b)", re.IGNORECASE)
-
-
 def _slot(passage: str, number: int | None = None) -> str:
     opening = "<document>" if number is None else f'<document number="{number}">'
-    return f"{opening}\n{_defused(passage).strip()}\n</document>"
+    return f"{opening}\n{quoted(passage.strip())}\n</document>"
 
 
 def _line(question: str) -> str:
-    return " ".join(_defused(question).split())
-
-
-def _defused(text: str) -> str:
-    return _TAG.sub("\u2039", text)
+    return quoted(" ".join(question.split()))

@@ -82,7 +82,9 @@ def _find(slot: Slot, text: str) -> Found | None:
         return slot.labels.find(text)
     name = r"\s+".join(map(re.escape, slot.name.split()))
     lines = list(
-        re.finditer(rf"^[\s*`#-]*{name}[*`]*\s*:[*`]*", text, re.IGNORECASE | re.MULTILINE)
+        re.finditer(
+            rf"^(?:[*`#-]|[^\S\n])*{name}[*`]*\s*:[*`]*", text, re.IGNORECASE | re.MULTILINE
+        )
     )
     if len(lines) != 1:
         return None

@@ -16,6 +16,7 @@ from langchain_core.outputs import Generation, LLMResult
 from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.faults import named
 from selfcorrect_rag.models.identity import described
+from selfcorrect_rag.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts import Prompt, prompt_of
 from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Segment
@@ -126,7 +127,7 @@ class ReflectionLLM(BaseLLM):
         """The async twin of :meth:`generate_segments`."""
         options = _segment_options(max_tokens, prune_below, critique, whole)
         with self._named():
-            given = await self.agenerate_prompt(list(prompts), callbacks=callbacks, **options)
+            given = await self.agenerate(await _strings(prompts), callbacks=callbacks, **options)
             return self._read(given, len(prompts))
 
     def choose(
@@ -148,7 +149,7 @@ class ReflectionLLM(BaseLLM):
         """The async twin of :meth:`choose`."""
         options = _choice_options(group)
         with self._named():
-            given = await self.agenerate_prompt(list(prompts), callbacks=callbacks, **options)
+            given = await self.agenerate(await _strings(prompts), callbacks=callbacks, **options)
             return self._read(given, len(prompts))
 
     def _named(self) -> AbstractContextManager[None]:
@@ -184,6 +185,12 @@ class ReflectionLLM(BaseLLM):
     ) -> LLMResult:
         options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
         return _result(await self._asegments([prompt_of(text) for text in prompts], **options))
+
+
+async def _strings(prompts: Sequence[Prompt]) -> list[str]:
+    """What ``agenerate_prompt`` makes of prompts, off the loop where they are long."""
+    characters = sum(len(part.text) for prompt in prompts for part in prompt.parts)
+    return await off_loop(list, (prompt.to_string() for prompt in prompts), long=characters > LONG)
 
 
 def _segment_options(

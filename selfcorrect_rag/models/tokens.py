@@ -5,7 +5,7 @@ import secrets
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
 from pathlib import Path
@@ -221,17 +221,22 @@ def _is_special(token: dict[str, Any]) -> bool:
     return bool(token["content"].strip())
 
 
-def secretly_named(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, str]]":
+def secretly_named(
+    tokenizer: "Tokenizer", is_secret: Callable[[dict[str, Any]], bool] = _is_special
+) -> "tuple[Tokenizer, dict[str, str]]":
     """A copy in which every special token has a name that nobody can know, and these names.
 
     Ids stay. It puts nothing before or after a text.
+
+    Args:
+        is_secret: of which added tokens, as ``tokenizer.json`` has them.
     """
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.to_str())
     secret = secrets.token_hex(16)
     names = {}
-    for number, token in enumerate(filter(_is_special, state["added_tokens"])):
+    for number, token in enumerate(filter(is_secret, state["added_tokens"])):
         names[token["content"]] = token["content"] = f"<{secret}.{number}>"
     model = state["model"]
     if isinstance(model["vocab"], dict):

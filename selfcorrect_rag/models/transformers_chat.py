@@ -15,6 +15,7 @@ from pydantic import PrivateAttr
 
 from selfcorrect_rag.errors import PromptTooLong
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.models.chat_tokens import ChatTokens
 from selfcorrect_rag.models.checkpoints import best_device, best_dtype
 from selfcorrect_rag.models.critic import load_language_model
 from selfcorrect_rag.models.identity import described, weights
@@ -22,6 +23,9 @@ from selfcorrect_rag.models.identity import described, weights
 
 class TransformersChat(BaseChatModel):
     """Writes greedily, one conversation at a time, by the chat template of its tokenizer.
+
+    What a message says never becomes a control token; see
+    :class:`~selfcorrect_rag.models.chat_tokens.ChatTokens`.
 
     Options of a call are ``max_tokens``, ``temperature`` (0 alone), ``logprobs`` and
     ``top_logprobs``; log-probabilities come in the form of OpenAI's chat API, in
@@ -33,12 +37,14 @@ class TransformersChat(BaseChatModel):
 
     _model: Any = PrivateAttr()
     _tokenizer: Any = PrivateAttr()
+    _tokens: ChatTokens = PrivateAttr()
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     def __init__(self, model: Any, tokenizer: Any, **fields: Any) -> None:
         """Wrap a model that is already loaded, and its tokenizer, which has a chat template."""
         super().__init__(**fields)
         self._model, self._tokenizer = model.eval(), tokenizer
+        self._tokens = ChatTokens(tokenizer)
 
     @classmethod
     def from_pretrained(
@@ -75,15 +81,12 @@ class TransformersChat(BaseChatModel):
         top_logprobs: int = 0,
         **others: Any,
     ) -> ChatResult:
+        torch = require("torch", "local")
         if stop or temperature or others:
             named = [*others, *["stop"][: bool(stop)], *["temperature"][: bool(temperature)]]
             raise ValueError(f"it writes greedily and to its end: it takes no {', '.join(named)}")
-        ids = self._tokenizer.apply_chat_template(
-            convert_to_openai_messages(messages),
-            add_generation_prompt=True,
-            return_tensors="pt",
-            return_dict=False,
-        ).to(self._model.device)
+        asked = self._tokens.encode(convert_to_openai_messages(messages))
+        ids = torch.tensor([asked], device=self._model.device)
         limit = self._model.config.max_position_embeddings
         if ids.shape[1] >= limit:
             raise PromptTooLong(f"the conversation has {ids.shape[1]} tokens of at most {limit}")

@@ -60,6 +60,11 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
         """Connect to the server and check it."""
         require("httpx", "vllm-server")
         require("transformers", "vllm-server")
+        if "@" in self.base_url:
+            raise EngineFailed(
+                "base_url holds a user and a password, which traces would show: give the key as "
+                "api_key"
+            )
         key = self.api_key.get_secret_value() if self.api_key else ""
         if not (key.isascii() and key.isprintable()):
             raise EngineFailed(

@@ -7,7 +7,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.faults import named
 from selfcorrect_rag.models.llm_chat import LLMChat, model_behind
-from selfcorrect_rag.prompts import as_text
+from selfcorrect_rag.prompts import written_text
 
 
 def ask(llm: Runnable[Any, Any], given: Any, config: RunnableConfig, **options: Any) -> str:
@@ -35,9 +35,7 @@ def _name(llm: Runnable[Any, Any]) -> str:
 
 
 def _text(llm: Runnable[Any, Any], written: Any) -> str:
-    if isinstance(written, str):
-        return written
-    if not hasattr(written, "content"):
+    if not isinstance(written, str) and not hasattr(written, "content"):
         kind = "None" if written is None else f"a {type(written).__name__}"
         raise ModelFailed(f"{_name(llm)} gave {kind}", "give a model that gives messages or text")
-    return as_text(written.content)
+    return written_text(written)

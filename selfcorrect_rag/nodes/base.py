@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextvars import ContextVar, copy_context
+from itertools import chain
 from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
@@ -18,6 +19,7 @@ from selfcorrect_rag.errors import Fault, StepTimedOut
 from selfcorrect_rag.events import Event
 from selfcorrect_rag.faults import GO_ON
 from selfcorrect_rag.nodes.tally import Tally, counted_config, tallied, tally
+from selfcorrect_rag.off_loop import LONG, off_loop
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Segment
 
@@ -152,12 +154,25 @@ def _costed(
 
 
 def plain_node(run: Callable[[State], Update]) -> Node[State]:
-    """A node that calls nothing slow, so that its async form is the same function."""
+    """A node that calls nothing slow: its async form is the same function, off the loop where the
+    texts of the state are long."""
 
     async def arun(state: State) -> Update:
-        return run(state)
+        return await off_loop(run, state, long=is_long(state))
 
     return Node(run, arun)
+
+
+def is_long(state: Mapping[str, Any], written: str = "") -> bool:
+    """Whether own work on the texts of a state, and on what a model has ``written``, may keep the
+    event loop from all else for long."""
+    documents = chain.from_iterable(state.get(key) or () for key in _TEXTS)
+    read = sum(len(document.page_content) for document in documents)
+    return read + 10 * len(written or state.get("written") or "") > LONG
+
+
+_TEXTS = ("documents", "passages", "web_results", "knowledge")
+"""Where documents are in a state."""
 
 
 def current(settings: S) -> S:

@@ -13,7 +13,6 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, ensure_config
 from langgraph.cache.base import BaseCache, FullKey
 
-from selfcorrect_rag.costs import known_tokens, total
 from selfcorrect_rag.events import Cached
 from selfcorrect_rag.faults import told
 from selfcorrect_rag.models.identity import identity
@@ -25,7 +24,7 @@ from selfcorrect_rag.settings import Settings
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
 """LangGraph's own for nodes, so that ``graph.clear_cache()`` empties it."""
 SPENT = ("costs", "usage")
-"""What a run has cost so far: no result depends on it, unless settings limit it."""
+"""What a run has cost so far: no result depends on it, but those that a limit cut short."""
 TALK = ("messages", "asked_by", "reply_id")
 """Who asked and is answered: but for whether a message did, no result depends on it."""
 
@@ -36,11 +35,11 @@ def cached(
     """The node; with a cache, one whose result is taken from there if it has been given before.
 
     Results are the same where the model, all settings of the run and the state are, ``messages``
-    aside, and what was spent where nothing limits it. Models and evaluators are told apart by
+    and what was spent aside. Models and evaluators are told apart by
     :func:`~selfcorrect_rag.models.identity.identity`, evaluators by their thresholds too. A result
     that was found is announced by the event ``cached``, and not by those of the node; it adds no
-    call and no tokens to what the run has cost. Errors are never kept. A cache that raises is done
-    without, and a note says so.
+    call and no tokens to what the run has cost. Errors are never kept, nor is what a limit cut
+    short. A cache that raises is done without, and a note says so.
 
     Args:
         node: one that is a function of state and settings, but for what ``model`` makes of them.
@@ -54,16 +53,8 @@ def cached(
 
     def key(state: Mapping[str, Any]) -> FullKey:
         rest = {name: value for name, value in state.items() if name not in (*SPENT, *TALK)}
-        run_settings = current(settings)
-        spent = _spent(state) if run_settings.is_limited else None
-        parts = [
-            asks,
-            _read_with(model),
-            run_settings.model_dump(mode="json", exclude={"step_timeout"}),
-            _asked(state),
-            spent,
-            rest,
-        ]
+        chosen = current(settings).model_dump(mode="json", exclude={"step_timeout"})
+        parts = [asks, _read_with(model), chosen, _asked(state), rest]
         text = json.dumps(parts, default=_plain, sort_keys=True)
         return (*NAMESPACE, _name()), hashlib.sha256(text.encode()).hexdigest()
 
@@ -74,8 +65,9 @@ def cached(
         if found is not None:
             return _found(state, found)
         update = node.step(state)
-        with broken:
-            store.set({place: (_kept(update), None)})
+        if "stopped" not in update:
+            with broken:
+                store.set({place: (_kept(update), None)})
         return broken.noted(state, update)
 
     async def arun(state: Mapping[str, Any]) -> Update:
@@ -85,8 +77,9 @@ def cached(
         if found is not None:
             return _found(state, found)
         update = await node.astep(state)
-        with broken:
-            await store.aset({place: (_kept(update), None)})
+        if "stopped" not in update:
+            with broken:
+                await store.aset({place: (_kept(update), None)})
         return broken.noted(state, update)
 
     return Node(run, arun, node.settings, node.failed)
@@ -110,11 +103,6 @@ class _Broken:
             return update
         note = f"the cache raised {told(self._error)}: the result was not taken from there, or kept"
         return {**update, "notes": [*update.get("notes", state["notes"]), note]}
-
-
-def _spent(state: Mapping[str, Any]) -> tuple[int, int]:
-    """What a limit is held against."""
-    return total(state["costs"])["model_calls"], known_tokens(state["costs"])
 
 
 def _name() -> str:

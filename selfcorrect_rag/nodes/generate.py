@@ -12,11 +12,17 @@ from selfcorrect_rag.marks import Marked, read_marks
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.asking import aask, ask
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
 from selfcorrect_rag.nodes.citing import citation
 from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, reply
 from selfcorrect_rag.nodes.tally import counted_config
-from selfcorrect_rag.prompts import Prompt, knowledge_prompt, question_text, segment_prompt
+from selfcorrect_rag.off_loop import off_loop
+from selfcorrect_rag.prompts import (
+    Prompt,
+    knowledge_prompt,
+    question_text,
+    segment_prompt,
+)
 from selfcorrect_rag.settings import CRAGSettings
 
 
@@ -35,8 +41,11 @@ def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node[CRAGState]
         return _update(state, ask(model, prompt, counted_config()), is_numbered)
 
     async def arun(state: CRAGState) -> Update:
-        model, prompt = _asked(llm, state, current(settings))
-        return _update(state, await aask(model, prompt, counted_config()), is_numbered)
+        chosen, long = current(settings), is_long(state)
+        model, prompt = await off_loop(_asked, llm, state, chosen, long=long)
+        written = await aask(model, prompt, counted_config())
+        long = is_long(state, written)
+        return await off_loop(_update, state, written, is_numbered, long=long)
 
     return Node(run, arun, settings)
 

@@ -13,10 +13,11 @@ from selfcorrect_rag.models.retrieval_evaluator import (
     grade,
     titled,
 )
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
 from selfcorrect_rag.nodes.best_effort import best_so_far
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
+from selfcorrect_rag.off_loop import off_loop
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
 from selfcorrect_rag.sources import title_of
 from selfcorrect_rag.thresholds import Action, Thresholds
@@ -47,7 +48,9 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
         return _update(state, chosen, evaluator, scores)
 
     async def arun(state: CRAGState) -> Update:
-        chosen, texts = current(settings), [titled(passage) for passage in state["passages"]]
+        chosen, passages = current(settings), state["passages"]
+        long = is_long(state)
+        texts: list[str] = await off_loop(list, map(titled, passages), long=long)
         calls = evaluator.model_calls(texts)
         if limit := _limit(state, chosen, calls):
             return _ungraded(state, chosen, limit)

@@ -5,23 +5,38 @@ from typing import Any
 from uuid import uuid4
 
 from selfcorrect_rag.errors import NoQuestion
-from selfcorrect_rag.nodes.base import Node, Update, plain_node
+from selfcorrect_rag.intake import admit, admit_question
+from selfcorrect_rag.nodes.base import Node, Update, current, plain_node
+from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.turns import ASK
 
 
-def read_question(blank: Callable[[], Update]) -> Node[Any]:
+def read_question(blank: Callable[[], Update], settings: Settings) -> Node[Any]:
     """Take the question from the input of this turn; reset what an earlier turn left behind.
 
-    ``blank`` gives the graph's state before anything has happened.
+    What is longer than the settings allow is cut, and notes say so.
+
+    Args:
+        blank: gives the graph's state before anything has happened.
+        settings: the factory's.
     """
 
     def run(state: Mapping[str, Any]) -> Update:
         turn = state.get("turn")
         if turn is None:  # as where a run is sent here past __start__
             raise NoQuestion(f"nothing is asked: {ASK}")
-        documents = state.get("documents")
-        found = {"fixed": documents is not None, "passages": documents or []}
-        asked = {"question": turn["question"], "asked": turn["question"], "asked_by": None}
+        chosen = current(settings)
+        question, notes = admit_question(turn["question"], chosen.question_characters)
+        given, most = state.get("documents"), chosen.given_documents
+        if given and len(given) > most:
+            notes.append(f"the first {most} of {len(given)} given documents were taken")
+        passages = admit((given or [])[:most], chosen.document_characters, "given documents")
+        found = {
+            "fixed": given is not None,
+            "passages": passages.documents,
+            "notes": [*notes, *passages.notes],
+        }
+        asked: Update = {"question": question, "asked": question, "asked_by": None}
         if not turn["by_message"]:
             return {**blank(), **asked, "reply_id": f"answer-{uuid4()}", **found}
         # A message that came without an id was given one when it joined the others, at their end:

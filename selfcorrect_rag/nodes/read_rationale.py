@@ -6,6 +6,7 @@ from selfcorrect_rag.instruct_state import InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, emit, plain_node
 from selfcorrect_rag.nodes.citing import citation
 from selfcorrect_rag.nodes.reply import NO_ANSWER
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.refusals import is_refusal
 
@@ -24,7 +25,7 @@ def read_rationale() -> Node[InstructRAGState]:
     def run(state: InstructRAGState) -> Update:
         written, numbering = state["written"], state["numbering"]
         shown = [state["passages"][i] for i in numbering]
-        titles = [str(d.metadata.get("title") or "") for d in shown]
+        titles = [quoted(str(d.metadata.get("title") or "")) for d in shown]  # as the model saw
         reading = read_documents(written, titles)
         is_baseline = state["mode"] in BASELINES
         answer = (written if is_baseline else final_answer(written, titles)) or NO_ANSWER

@@ -29,7 +29,7 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
             return {}
         if is_ended(state):  # a fault left nobody to read it
             return {}
-        notes = list(state["notes"])
+        notes = [*state["notes"], *state["web_notes"]]
         if state["web_results"] and "select_web_strips" not in state["costs"]:
             # LangGraph cancelled the search, as the branch beside it failed, when it had its pages
             # and not yet the step after it; whoever goes on from the thread finds it done.

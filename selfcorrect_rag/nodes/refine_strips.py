@@ -1,5 +1,6 @@
 """refine_strips and select_web_strips: what counts of retrieved documents and of web pages."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -14,12 +15,13 @@ from selfcorrect_rag.models.retrieval_evaluator import (
     grade,
     titled,
 )
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
 from selfcorrect_rag.nodes.best_effort import best_so_far
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.tally import counted_calls
+from selfcorrect_rag.off_loop import off_loop
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.strips import Decomposition, decompose, keep
+from selfcorrect_rag.strips import Decomposition, decompose, fair_shares, keep
 
 Cut = tuple[list[int], list[str]]
 """Strips: the document that each is from, and its text."""
@@ -43,6 +45,8 @@ class _Refining(NamedTuple):
 
     settings: CRAGSettings
     cut: Cut
+    uncut: int
+    """Strips before the settings bounded their number."""
     texts: list[str]
     """What the evaluator reads; nothing where it is not asked."""
     calls: int
@@ -60,13 +64,14 @@ def _refinement(
         chosen, documents = current(settings), state[source]
         whole = _cut(documents, "passage")
         if not getattr(chosen, switch):
-            return _Refining(chosen, whole, [], 0, None)
-        cut = _cut(documents, chosen.decomposition)
+            return _Refining(chosen, whole, 0, [], 0, None)
+        every = _cut(documents, chosen.decomposition)
+        cut = _bounded(every, len(documents), chosen.scored_strips)
         texts = [titled(documents[i], text) for i, text in zip(*cut, strict=True)]
         calls = evaluator.model_calls(texts)
         if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
-            return _Refining(chosen, whole, [], 0, limit)
-        return _Refining(chosen, cut, texts, calls, None)
+            return _Refining(chosen, whole, 0, [], 0, limit)
+        return _Refining(chosen, cut, len(every[0]), texts, calls, None)
 
     def update(
         state: Mapping[str, Any], asked: _Refining, scores: Sequence[float] | None
@@ -74,6 +79,12 @@ def _refinement(
         update: Update = {result: _kept(result, asked.cut, scores, asked.settings)}
         if asked.limit:
             update |= stopped(state, asked.settings, asked.limit, f"{source} were kept whole")
+        if asked.uncut > len(asked.texts):
+            update["notes"] = [
+                *state["notes"],
+                f"{len(asked.texts)} of {asked.uncut} strips of {source} were scored, the first of "
+                "each document (scored_strips)",
+            ]
         return update
 
     def run(state: Mapping[str, Any]) -> Update:
@@ -84,11 +95,12 @@ def _refinement(
         return update(state, asked, scores)
 
     async def arun(state: Mapping[str, Any]) -> Update:
-        asked, scores = refining(state), None
+        long = is_long(state)
+        asked, scores = await off_loop(refining, state, long=long), None
         if asked.calls:
             with counted_calls(asked.calls):
                 scores = await agrade(evaluator, state["question"], asked.texts)
-        return update(state, asked, scores)
+        return await off_loop(update, state, asked, scores, long=long)
 
     return Node(run, arun, settings, best_so_far)
 
@@ -96,6 +108,19 @@ def _refinement(
 def _cut(documents: Sequence[Document], how: Decomposition) -> Cut:
     """The strips of all documents."""
     pairs = [(i, s) for i, d in enumerate(documents) for s in decompose(d.page_content, how)]
+    return [i for i, _ in pairs], [text for _, text in pairs]
+
+
+def _bounded(cut: Cut, documents: int, most: int) -> Cut:
+    """The first strips of each document, ``most`` of all together."""
+    of, texts = cut
+    counts = Counter(of)
+    left = fair_shares([counts[i] for i in range(documents)], most)
+    pairs = []
+    for i, text in zip(of, texts, strict=True):
+        if left[i]:
+            left[i] -= 1
+            pairs.append((i, text))
     return [i for i, _ in pairs], [text for _, text in pairs]
 
 

@@ -6,6 +6,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
+from selfcorrect_rag.intake import admit
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.nodes.best_effort import best_so_far
 from selfcorrect_rag.search.retriever import AnyRetriever
@@ -59,7 +60,14 @@ def _update(
             beams.append(beam)
             continue
         query = _query(state["question"], beam)
-        documents = state["passages"] if state["fixed"] else found[query][: settings.passages]
+        documents = state["passages"]
+        if not state["fixed"]:
+            documents, unfit = admit(
+                found[query][: settings.passages],
+                settings.document_characters,
+                "retrieved documents",
+            )
+            notes += [note for note in unfit if note not in notes]
         retrieved = _merge(documents, passages, index)
         if not retrieved:
             notes.append(f"no passage was found for {query!r}: written without evidence")

@@ -9,6 +9,7 @@ from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import InstructRAGState
+from selfcorrect_rag.intake import admit
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import CRAGSettings
@@ -42,10 +43,15 @@ def retrieve_documents(retriever: AnyRetriever, settings: RetrievesOnce) -> Node
 
 
 def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Update:
-    passages = found if state["fixed"] else found[: settings.passages]
+    passages, notes = found, list(state["notes"])
+    if not state["fixed"]:
+        passages, unfit = admit(
+            found[: settings.passages], settings.document_characters, "retrieved documents"
+        )
+        notes += unfit
     titles = [name_of(passage) for passage in passages]
     emit(Retrieved(event="retrieved", query=state["question"], passages=titles))
-    return {"passages": passages}
+    return {"passages": passages, "notes": notes}
 
 
 def _failed(state: State, fault: Fault) -> Update:

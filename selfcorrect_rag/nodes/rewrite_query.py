@@ -94,7 +94,7 @@ def keywords(question: str) -> str:
     longer ones. A question of stop words alone is returned as it is.
     """
     runs: list[list[str]] = [[]]
-    spans = re.findall(r"[\"“]([^\"”]+)[\"”]|([^\s\"“”]+)", question)
+    spans = re.findall(r"[\"“]([^\"“”]+)[\"”]|([^\s\"“”]+)", question)
     words = [(quoted or word.strip(",.;:!?()[]"), bool(quoted)) for quoted, word in spans]
     for i, (word, quoted) in enumerate(words):
         word = re.sub(r"['’]s$", "", word)
@@ -119,11 +119,13 @@ def _is_name(word: str) -> bool:
     return word[:1].isupper() or word in _INSIDE_NAMES
 
 
+_NAME_GAP = 5
+"""Words within which a name goes on after a small one."""
 _INSIDE_NAMES = frozenset({"of", "the", "de", "la", "and", "in", "for", "on"})
 
 
 def _name_follows(words: list[tuple[str, bool]], i: int) -> bool:
     """Whether a small word stands inside a name: "of" in "University of the Arts"."""
-    rest = [word for word, _ in words[i:]]
+    rest = [word for word, _ in words[i : i + _NAME_GAP]]
     after = next((word for word in rest if word.lower() not in _INSIDE_NAMES), "")
     return rest[0].lower() in _INSIDE_NAMES and after[:1].isupper()

@@ -14,6 +14,7 @@ from selfcorrect_rag.errors import Fault, NoCheckpointer
 from selfcorrect_rag.errors import WebSearchFailed as SearchFailed
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.faults import named
+from selfcorrect_rag.intake import admit
 from selfcorrect_rag.nodes.base import Node, Update, ain_time, current, emit, in_time
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
@@ -57,7 +58,7 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
             found = in_time(chosen.step_timeout, call)
         except Fault as fault:
             return _failed(state, web, fault.reason, query)
-        return _update(state, web, query, found)
+        return _update(state, chosen, web, query, found)
 
     async def arun(state: CRAGState) -> Update:
         chosen = current(settings)
@@ -71,7 +72,7 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
             found = await ain_time(chosen.step_timeout, call)
         except Fault as fault:
             return _failed(state, web, fault.reason, query)
-        return _update(state, web, query, found)
+        return _update(state, chosen, web, query, found)
 
     return Node(run, arun)
 
@@ -107,12 +108,15 @@ def _approved(state: CRAGState, web: WebSearch) -> str | None:
     return approved(interrupt(asked_for(state["web_query"], web.name)), state["web_query"])
 
 
-def _update(state: CRAGState, web: WebSearch, query: str, results: list[Document]) -> Update:
+def _update(
+    state: CRAGState, settings: CRAGSettings, web: WebSearch, query: str, found: list[Document]
+) -> Update:
+    results, notes = admit(found[: settings.web_results], settings.document_characters, "web pages")
     if not results:
         return _failed(state, web, "the search found nothing", query)
     titles = [title_of(result) or source_of(result) for result in results]
     emit(WebSearched(event="web_searched", query=query, source=web.name, results=titles))
-    return {"web_results": results, **_done(state, web, query)}
+    return {"web_results": results, "web_notes": notes, **_done(state, web, query)}
 
 
 def _failed(state: CRAGState, web: WebSearch, reason: str, query: str) -> Update:

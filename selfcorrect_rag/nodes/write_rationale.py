@@ -15,9 +15,10 @@ from selfcorrect_rag.models.context import exceeds, prompt_limit
 from selfcorrect_rag.models.decoded import room
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.asking import aask, ask
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
 from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, reply
 from selfcorrect_rag.nodes.tally import counted_config
+from selfcorrect_rag.off_loop import off_loop
 from selfcorrect_rag.prompts import Part, Prompt
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
@@ -42,8 +43,9 @@ def write_rationale(
         return request.update(ask(model, asked, counted_config(), **request.options))
 
     async def arun(state: InstructRAGState) -> Update:
-        request = _Request(llm, state, current(settings))
-        model, asked = request.call()
+        long = is_long(state)
+        request = await off_loop(_Request, llm, state, current(settings), long=long)
+        model, asked = await off_loop(request.call, long=long)
         return request.update(await aask(model, asked, counted_config(), **request.options))
 
     return Node(run, arun, settings)

@@ -4,12 +4,19 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from selfcorrect_rag.documents import aas_documents, as_documents, needs_async
+from selfcorrect_rag.documents import (
+    MOST_DOCUMENTS,
+    aas_documents,
+    as_documents,
+    first_of,
+    needs_async,
+)
 from selfcorrect_rag.errors import Fault, NotARetriever, RetrievalFailed
 from selfcorrect_rag.faults import ASYNC_ALONE, named
 
@@ -103,14 +110,14 @@ def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         def listed(*args: Any, **kwargs: Any) -> list[Any]:
-            return list(function(*args, **kwargs))
+            return list(islice(function(*args, **kwargs), MOST_DOCUMENTS))
 
         return listed
     if any(map(inspect.isasyncgenfunction, called)):
 
         @functools.wraps(function)
         async def alisted(*args: Any, **kwargs: Any) -> list[Any]:
-            return [document async for document in function(*args, **kwargs)]
+            return await first_of(function(*args, **kwargs))
 
         return alisted
     return function

@@ -1,9 +1,8 @@
 """Web search with Tavily: pages as text, and every failure in one line."""
 
+import asyncio
 import os
-import re
 from collections.abc import Mapping, Sequence
-from html import unescape
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,11 +17,9 @@ from tenacity import (
 
 from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.masking import masked
+from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.search.web_search import WebSearch
-
-TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|</?[a-zA-Z][^<>]*>", re.DOTALL | re.I)
-CONTROL = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]")
-"""Control characters, and what is there to be unseen: zero widths, marks that turn direction."""
 
 
 class _Transient(WebSearchFailed):
@@ -35,7 +32,7 @@ class TavilyWebSearch(WebSearch):
     Pages are not trusted: only their text is taken, up to ``max_characters``.
 
     Raises:
-        MissingExtra: tavily-python is not installed.
+        MissingExtra: tavily-python or lxml is not installed.
         WebSearchFailed: there is no key; Tavily's own client would go on without one.
     """
 
@@ -70,6 +67,7 @@ class TavilyWebSearch(WebSearch):
             api_base_url: where Tavily is, for a proxy or a stand-in.
         """
         self._tavily = require("tavily", "tavily")
+        require("lxml", "tavily")  # which reads the pages
         key = (api_key or os.environ.get("TAVILY_API_KEY") or "").strip()
         if not key:
             raise WebSearchFailed("Tavily needs a key: give api_key, or set TAVILY_API_KEY")
@@ -96,7 +94,9 @@ class TavilyWebSearch(WebSearch):
         async with self._tavily.AsyncTavilyClient(**self._connection) as client:
             async for attempt in AsyncRetrying(**self._attempts()):
                 with attempt:
-                    return self._pages(await self._aasked(client, query, k), k)
+                    answer = await self._aasked(client, query, k)
+                    # Pages may be long, and reading them keeps a loop from all else.
+                    return await asyncio.to_thread(self._pages, answer, k)
         raise AssertionError("the last attempt returns or raises")
 
     def _attempts(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class TavilyWebSearch(WebSearch):
         """What to tell of any error that tavily-python, requests or httpx raises."""
         errors = self._tavily.errors
         status = getattr(getattr(error, "response", None), "status_code", None)
-        said = f": {error}" if str(error) else ""
+        said = f": {masked(str(error))}" if str(error) else ""
         match error:
             case errors.InvalidAPIKeyError():
                 return WebSearchFailed("Tavily refuses the key (401): check TAVILY_API_KEY")
@@ -161,12 +161,12 @@ class TavilyWebSearch(WebSearch):
         if not isinstance(result, Mapping):
             return None
         url = str(result.get("url") or "")
-        text = plain_text(str(result.get("raw_content") or "")) or plain_text(
+        text = page_text(str(result.get("raw_content") or "")) or page_text(
             str(result.get("content") or "")
         )
         if urlsplit(url).scheme not in ("http", "https") or not text:
             return None
-        metadata = {"title": plain_text(str(result.get("title") or ""))[:300], "source": url}
+        metadata = {"title": page_text(str(result.get("title") or ""))[:300], "source": url}
         if isinstance(result.get("score"), int | float):
             metadata["search_score"] = float(result["score"])  # type: ignore[assignment]
         return Document(text[: self._max_characters], metadata=metadata, id=url)
@@ -174,9 +174,3 @@ class TavilyWebSearch(WebSearch):
     def _preferred(self, page: Document) -> bool:
         host = urlsplit(page.metadata["source"]).hostname or ""
         return any(host == domain or host.endswith(f".{domain}") for domain in self._prefer)
-
-
-def plain_text(text: str) -> str:
-    """Text without tags, control characters and invisible ones; empty lines are dropped."""
-    lines = (CONTROL.sub(" ", line) for line in unescape(TAG.sub(" ", text)).splitlines())
-    return "\n".join(kept for line in lines if (kept := " ".join(line.split())))

@@ -15,6 +15,10 @@ from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.commands.retrieving import add_index_options
 
 PREFIX = "SELFCORRECT_"
+ALLOWED_HOSTS = PREFIX + "ALLOWED_HOSTS"
+"""The variable with the names of ``--allow-host``, with spaces between them."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""By which this machine calls itself."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

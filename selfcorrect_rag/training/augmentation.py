@@ -7,11 +7,12 @@ goes on with the answers.
 import copy
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import ne
 from random import Random
 from typing import Any, NamedTuple
 
 from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.prompts import broken_up
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,
     END_PARAGRAPH,
@@ -110,7 +111,7 @@ class Decisions:
     augmented: GeneratorRow | None = None
     """The row with passages and reflection tokens in its output; None after a :attr:`failure`."""
     look_alikes: int = 0
-    """Control tokens as text in the augmented row: a zero-width space breaks each up."""
+    """Marks in the texts of the augmented row, such as control tokens, that were quoted."""
 
     @property
     def failure(self) -> str:
@@ -253,14 +254,14 @@ def choose(passages: Sequence[Passage], random: Random) -> tuple[int | None, str
 
 def _write(one: Decisions, seed: int) -> None:
     isuse = ((token, True) for token in _tokens(one.utility))
-    texts = [
-        (text, 0) if is_control else broken_up(text)
-        for text, is_control in (*_parts(one, seed), *isuse)
-    ]
-    instruction, asked = broken_up(one.row.instruction), broken_up(one.row.input)
-    output = "".join(text for text, _ in texts)
-    one.augmented = one.row._replace(instruction=instruction[0], input=asked[0], output=output)
-    one.look_alikes = sum(count for _, count in (*texts, instruction, asked))
+    parts = [*_parts(one, seed), *isuse]
+    texts = [one.row.instruction, one.row.input, *(t for t, is_control in parts if not is_control)]
+    one.augmented = one.row._replace(
+        instruction=quoted(one.row.instruction),
+        input=quoted(one.row.input),
+        output="".join(text if is_control else quoted(text) for text, is_control in parts),
+    )
+    one.look_alikes = sum(sum(map(ne, text, quoted(text))) for text in texts)
 
 
 def _parts(one: Decisions, seed: int) -> Iterator[tuple[str, bool]]:

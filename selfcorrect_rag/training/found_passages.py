@@ -9,6 +9,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.errors import RetrievalFailed
+from selfcorrect_rag.faults import told
 from selfcorrect_rag.training.augmentation import Passage
 from selfcorrect_rag.training.journal import Journal
 
@@ -96,4 +97,4 @@ def _passage(document: Document) -> Passage:
 
 
 def _failed(error: Exception) -> RetrievalFailed:
-    return RetrievalFailed(f"{type(error).__name__}: {error}; the same command goes on from here")
+    return RetrievalFailed(f"{told(error)}; the same command goes on from here")

@@ -35,7 +35,7 @@ class GeneratorDataReport:
     unfound: int
     """Segments without a passage though the critic wants one: there was none."""
     look_alikes: int
-    """Control tokens in texts, each broken up by a zero-width space."""
+    """Marks in texts, such as control tokens, each quoted."""
     calls: int
     """Batches of a critic, or calls of a language model, in this run."""
     queries: int

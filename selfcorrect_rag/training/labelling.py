@@ -17,7 +17,8 @@ from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.prompts import as_text
+from selfcorrect_rag.faults import told
+from selfcorrect_rag.prompts import written_text
 from selfcorrect_rag.training.journal import (
     FAILURES,
     Journal,
@@ -276,11 +277,11 @@ class _Asking:
         usage = getattr(answer, "usage_metadata", None) or {}
         self.input_tokens += usage.get("input_tokens", 0)
         self.output_tokens += usage.get("output_tokens", 0)
-        self.answers.append(answer if isinstance(answer, str) else as_text(answer.content))
+        self.answers.append(written_text(answer))
         self.row = self._read(self.request, self.answers[-1])
 
     def fail(self, error: Exception) -> None:
-        self.reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        self.reason = told(error)
 
 
 def _patient(model: Runnable[Any, Any]) -> Runnable[Any, Any]:

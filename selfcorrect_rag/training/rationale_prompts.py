@@ -2,6 +2,7 @@
 
 Tables 6 to 8 and 11. Questions, answers and documents are untrusted: each stands on one line, so
 that none can open another document or a paragraph of instructions, and braces in them are braces.
+All is quoted (:mod:`~selfcorrect_rag.quoting`).
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Literal, get_args
 from langchain_core.documents import Document
 
 from selfcorrect_rag.instruct_prompts import TASK_INSTRUCTIONS, inference_prompt
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.training.samples import Sample, title
 
 Dataset = Literal["asqa", "popqa", "triviaqa", "nq", "2wikimultihopqa"]
@@ -76,7 +78,7 @@ def rationale_prompt(
         answers: all that are correct.
         instruction: the task-specific one; see :data:`TASK_INSTRUCTIONS`.
     """
-    question, answer = _line(question), _joined(answers)
+    question, answer, instruction = _line(question), _joined(answers), quoted(instruction)
     if not documents:
         told = f"the answer: {answer}" if answer else "the answer"
         return (
@@ -131,4 +133,4 @@ def _joined(answers: Sequence[str]) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    return quoted(" ".join(text.split()))

@@ -12,9 +12,10 @@ from typing import Any
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
+from selfcorrect_rag.faults import told
 from selfcorrect_rag.models.writing import was_cut
 from selfcorrect_rag.progress import Progress
-from selfcorrect_rag.prompts import as_text
+from selfcorrect_rag.prompts import written_text
 from selfcorrect_rag.training.journal import (
     FAILURES,
     Journal,
@@ -185,7 +186,7 @@ class _Synthesis:
         self._failures_in_a_row = 0
 
     def _fail(self, sample: Sample, error: Exception) -> None:
-        self._reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        self._reason = told(error)
         calls = 1 + self._earlier_calls(sample)
         row = {"question": sample.question, "reason": self._reason, "calls": calls}
         self._failed.append(sample.digest, row)
@@ -211,7 +212,7 @@ def _pending(rows: Sequence[Sample], written: Journal) -> list[Sample]:
 
 def _read(prompt: str, answer: Any) -> dict[str, Any]:
     """What a model wrote and what it cost."""
-    text = answer if isinstance(answer, str) else as_text(answer.content)
+    text = written_text(answer)
     if not text.strip():
         raise ValueError("the model wrote nothing")
     if was_cut(answer):

@@ -23,6 +23,7 @@ from selfcorrect_rag import (
 from selfcorrect_rag.agents import GroundingMiddleware
 from selfcorrect_rag.agents.grounding import REFUSAL
 from selfcorrect_rag.errors import MissingExtra, NoQuestion
+from selfcorrect_rag.quoting import quoted
 from tests.agents.scripted import (
     GRAPHS,
     PARTLY,
@@ -83,7 +84,7 @@ async def test_the_model_reads_answer_and_passages_before_the_question(make: Any
     assert [m.content for m in first["messages"]] == ["Who?", "Jane Austen [1]."]
     assert len(second["messages"]) == 4
     assert second["grounding"]["question"] == "And who else?"
-    assert second["grounding"]["answer"] in model.read[1][-2].content
+    assert quoted(second["grounding"]["answer"]) in model.read[1][-2].content
     assert "messages" not in second["grounding"]
 
 

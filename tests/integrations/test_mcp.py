@@ -13,9 +13,11 @@ from contextlib import ExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
+from selfcorrect_rag.commands.knobs import BadKnob
 from tests.agents.scripted import reflecting
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.test_approval import GRAPHS as APPROVALS
@@ -51,6 +53,7 @@ def url(folder: Path) -> Iterator[str]:
         port = probe.getsockname()[1]
     log = (folder / "log").open("w")
     command = [sys.executable, str(SERVE), "--http", "--port", str(port)]
+    command += ["--allow-host", "rag.example"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
     deadline = time.monotonic() + START
@@ -272,3 +275,39 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert "holds no index" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "rag.example"}, 200),
+        ({"Host": "rag.example:80", "Origin": "https://rag.example"}, 200),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "localhost.evil.example"}, 421),
+        ({"Origin": "https://evil.example"}, 403),
+    ],
+)
+def test_only_known_names_and_their_pages_may_call(
+    url: str, headers: dict[str, str], status: int
+) -> None:
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    }
+    taken = {"Accept": "application/json, text/event-stream"}
+    assert httpx.post(url, json=hello, headers={**taken, **headers}).status_code == status
+
+
+def test_a_server_for_other_machines_needs_a_name() -> None:
+    with pytest.raises(BadKnob, match="--allow-host NAME"):
+        serve.known_hosts("0.0.0.0", [])
+    known = serve.known_hosts("0.0.0.0", ["rag.example"])
+    assert known.enable_dns_rebinding_protection
+    assert "rag.example" in known.allowed_hosts

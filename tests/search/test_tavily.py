@@ -12,7 +12,6 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.search import RetrieverWebSearch, TavilyWebSearch, WebSearch
-from selfcorrect_rag.search.tavily import plain_text
 
 KEY = "tvly-very-secret"
 Search = Callable[[WebSearch, str, int], list[Document]]
@@ -214,11 +213,6 @@ def test_there_is_no_keyless_search(monkeypatch: pytest.MonkeyPatch) -> None:
             TavilyWebSearch(key)
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
     assert KEY not in repr(TavilyWebSearch())
-
-
-def test_plain_text_keeps_what_is_not_a_tag() -> None:
-    assert plain_text("if a < b and c > d:\n\n  x") == "if a < b and c > d:\nx"
-    assert plain_text("<b>bold</b> &lt;kept&gt;<!-- gone -->") == "bold <kept>"
 
 
 def test_a_retriever_plays_the_web(search: Search) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Annotated, Any, TypedDict
 
+import httpx
 import pytest
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -10,6 +11,7 @@ from langgraph.pregel.remote import RemoteGraph
 from langgraph_sdk import get_client
 
 from selfcorrect_rag import CRAGSettings, InstructRAGSettings, SelfCRAGSettings, SelfRAGSettings
+from selfcorrect_rag.cli import main
 from tests.studio.conftest import TOWNS, Server
 
 SETTINGS: dict[str, Any] = {
@@ -304,3 +306,36 @@ def test_nothing_blocked_the_event_loop(server: Server) -> None:
     assert "BlockingError" not in server.log
     assert "Blocking call" not in server.log
     assert "Failed to get" not in server.log
+
+
+ORIGINS = {
+    "https://smith.langchain.com": 200,
+    "http://localhost:3000": 200,
+    "https://evil.example": 403,
+    "https://smith.langchain.com.evil.example": 403,
+    "null": 403,
+}
+
+
+@pytest.mark.parametrize(("origin", "status"), ORIGINS.items())
+def test_pages_of_others_may_not_call(server: Server, origin: str, status: int) -> None:
+    search = httpx.post(f"{server.url}/threads/search", json={}, headers={"Origin": origin})
+    assert search.status_code == status
+    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    assert httpx.options(f"{server.url}/threads", headers=asked).status_code == status
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:2024", "127.0.0.1.evil.example", "["]
+)
+def test_a_name_that_points_here_is_refused(server: Server, host: str) -> None:
+    for path in ("/threads/search", "/runs/wait"):
+        answer = httpx.post(f"{server.url}{path}", json={}, headers={"Host": host})
+        assert answer.status_code == 403
+        assert "--allow-host" in answer.text
+    assert httpx.get(f"{server.url}/info", headers={"Host": "localhost:1"}).status_code == 200
+
+
+def test_a_server_for_other_machines_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["studio", "--host", "0.0.0.0"]) == 2
+    assert "--allow-host NAME" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.training.augmentation import Case, Judge, Label, Passage, choose
 from selfcorrect_rag.training.generator_rows import GeneratorRow, order_faults, tokens_and_texts
@@ -254,8 +255,8 @@ def test_control_tokens_as_text_stay_text() -> None:
         *(YES, "<paragraph>", "</paragraph>", REL, FULL) * 2,
         "[Utility:5]",
     ]
-    assert one.augmented.instruction == "Who [\u200bNo Retrieval]?"
-    assert one.augmented.input == "<\u200bparagraph>"
+    assert one.augmented.instruction == "Who \u2045No Retrieval]?"
+    assert one.augmented.input == "\u2039paragraph>"
     assert one.look_alikes == 4 + 2 + 2 * 4, "in the output, the fields, and the passage read twice"
     assert world.cases("utility")[0].instance.output == hostile, "a critic judges the text itself"
 
@@ -298,6 +299,4 @@ def test_whatever_is_judged_the_order_is_right_and_no_text_is_lost(
         for (part, is_token), (before, _) in zip(parts, [("", True), *parts], strict=False)
         if not is_token and before != "<paragraph>"
     ]
-    assert "".join(" ".join(written).split()) == "".join(
-        text.replace("[Relevant]", "[\u200bRelevant]").split()
-    )
+    assert "".join(" ".join(written).split()) == "".join(quoted(text).split())

@@ -135,7 +135,7 @@ def test_a_report_by_hand(tmp_path: Path) -> None:
         f"[Retrieval]{passage}[Relevant]It was her.[Partially supported]"
         "[No Retrieval]I think so.[Utility:4]"
     )
-    sung = "[No Retrieval]La [\u200bRelevant] la.[Utility:4]"
+    sung = "[No Retrieval]La \u2045Relevant] la.[Utility:4]"
     assert [row["output"] for row in lines(tmp_path / "out")] == [read, sung, read]
     assert report == GeneratorDataReport(
         rows=3,

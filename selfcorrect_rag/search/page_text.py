@@ -1,0 +1,101 @@
+"""The text of a web page, whether it came as HTML or as text already."""
+
+import re
+from collections.abc import Mapping
+
+from selfcorrect_rag.extras import require
+
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
+"""What no parser takes: NUL, and halves of surrogate pairs."""
+_CONTROL = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]")
+"""Control characters, and what is there to be unseen: zero widths, marks that turn direction."""
+_UNREAD = frozenset({"script", "style"})
+"""Elements whose content is no text."""
+_OPEN = """area base body br col colgroup dd dt embed head hr html img input li link meta optgroup
+option p rp rt source tbody td tfoot th thead tr track wbr"""
+STAY_OPEN = frozenset(_OPEN.split())
+"""Elements that HTML lets stand without an end tag."""
+_FRAMES = """article aside blockquote center div dl em figure font footer form h1 h2 h3 h4 h5 h6
+header main nav ol section span strong table ul"""
+FRAMES = frozenset(_FRAMES.split())
+"""Elements of which a page that was cut short has lost end tags. All others, which may be what a
+text means by ``<a>`` or ``<script>``, have one."""
+_BEGINS = re.compile(
+    r"<(?:(?P<comment>!--)|(?P<name>[a-z][a-z0-9:-]{0,40})(?=[\s/>])|/[a-z]|!doctype\b|\?[a-z])?",
+    re.IGNORECASE,
+)
+_END_TAG = re.compile(r"</([a-z][a-z0-9:-]{0,40})", re.IGNORECASE)
+
+
+def page_text(page: str) -> str:
+    """The text of a page in lines, without markup, control characters and what cannot be seen.
+
+    What only looks like a tag is text: ``a < b``, ``List<int>``, a ``<script>`` that nothing ends.
+    Runs of spaces become one, empty lines are dropped. Takes time linear in the page.
+
+    Raises:
+        MissingExtra: lxml is not installed.
+    """
+    text = _NO_TEXT.sub(" ", page)
+    if "<" in text or "&" in text:
+        text = _without_markup(_with_other_marks_as_text(text))
+    lines = (_CONTROL.sub(" ", line) for line in text.splitlines())
+    return "\n".join(kept for line in lines if (kept := " ".join(line.split())))
+
+
+def _with_other_marks_as_text(text: str) -> str:
+    """HTML in which ``<`` stands only where markup begins that also ends.
+
+    A parser takes whatever resembles a tag for one, and what follows an open comment or script for
+    a part of it: of a plain text that would lose words.
+    """
+    ends = {match[1].lower(): match.start() for match in _END_TAG.finditer(text)}  # the last ones
+    comments, tags = text.rfind("-->"), text.rfind(">")
+
+    def shown(match: re.Match[str]) -> str:
+        name = (match["name"] or "").lower()
+        if match["comment"]:
+            end = comments
+        elif match[0] == "<":
+            end = -1
+        else:
+            needs_end = name and name not in STAY_OPEN | FRAMES
+            end = ends.get(name, -1) if needs_end else tags
+        return match[0] if end > match.start() else f"&lt;{match[0][1:]}"
+
+    return _BEGINS.sub(shown, text)
+
+
+class _Text:
+    """What a parser tells of, as text: a space for each mark."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._unread = 0
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._parts.append(" ")
+        self._unread += tag in _UNREAD
+
+    def end(self, tag: str) -> None:
+        self._parts.append(" ")
+        self._unread -= tag in _UNREAD
+
+    def comment(self, text: str) -> None:
+        self._parts.append(" ")
+
+    def data(self, text: str) -> None:
+        if not self._unread:
+            self._parts.append(text)
+
+    def close(self) -> str:
+        return "".join(self._parts)
+
+
+def _without_markup(html: str) -> str:
+    etree = require("lxml.etree", "tavily")
+    # Told of marks as they come, it builds no tree, whose depth would cost time.
+    parser = etree.HTMLParser(target=_Text(), huge_tree=True)
+    parser.feed(html)
+    text: str = parser.close()
+    return text

@@ -1,0 +1,52 @@
+"""Who may call the server of ``selfcorrect-rag studio``: this machine, Studio, and who is named.
+
+Any page in a browser can send requests to a server on this machine, by an address of its own that
+it lets point here. The names in ``Host`` and ``Origin`` tell it apart: the browser sets them.
+"""
+
+import os
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from selfcorrect_rag.studio.options import ALLOWED_HOSTS, LOOPBACK
+
+STUDIO = ("smith.langchain.com", "eu.smith.langchain.com")
+"""Where Studio's page is from."""
+
+
+class KnownHosts:
+    """Answers 403 to requests by another name, or from a page of another."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._hosts = {*LOOPBACK, *os.environ.get(ALLOWED_HOSTS, "").split()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = HTTPConnection(scope).headers
+            if refusal := self._refusal(headers.get("host", ""), headers.get("origin")):
+                await PlainTextResponse(refusal, status_code=403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, host: str, origin: str | None) -> str | None:
+        if _name(f"//{host}") not in self._hosts:
+            return f"this server is not known as {host!r:.200}: name it with --allow-host"
+        if origin is not None and _name(origin) not in {*self._hosts, *STUDIO}:
+            return f"pages of {origin!r:.200} may not call this server: see --allow-host"
+        return None
+
+
+def _name(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+app = Starlette(middleware=[Middleware(KnownHosts)])

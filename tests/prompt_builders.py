@@ -1,0 +1,85 @@
+"""Every prompt that goes to a chat model, with one text in all places where text is untrusted."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from langchain_core.documents import Document
+
+from selfcorrect_rag.agents.grounding import _evidence
+from selfcorrect_rag.agents.tool import readable
+from selfcorrect_rag.asking_prompts import joined_prompt, together_prompt, writing_prompt
+from selfcorrect_rag.aspect import Instance
+from selfcorrect_rag.critic_prompts import ASPECTS, ISSUP, ISUSE
+from selfcorrect_rag.evaluation.judge import judge_prompt
+from selfcorrect_rag.instruct_prompts import inference_prompt
+from selfcorrect_rag.instruct_state import Mode
+from selfcorrect_rag.models.evaluator_prompts import (
+    PromptKind,
+    prompt_for_one,
+    prompt_for_several,
+)
+from selfcorrect_rag.prompts import follow_up_prompt, knowledge_prompt, rewrite_prompt
+from selfcorrect_rag.training.critic_data import critic_asked
+from selfcorrect_rag.training.rationale_prompts import rationale_prompt, training_prompt
+
+Builder = Callable[[str, Document], Any]
+"""Of a text, and a document whose title and text may be two halves of one."""
+
+
+def _instance(text: str, document: Document) -> Instance:
+    evidence = f"{document.metadata['title']}\n{document.page_content}"
+    return Instance(text, text, text, text, text, evidence)
+
+
+def _cited(text: str, document: Document) -> dict[str, Any]:
+    citation = {"number": 1, "title": document.metadata["title"], "source": text, "text": text}
+    return {"answer": text, "citations": [citation], "notes": [text], "candidates": []}
+
+
+def _inference(mode: Mode) -> Builder:
+    def build(text: str, document: Document) -> str:
+        shown: Any = [{"question": text, "rationale": text, "answers": [text]}]
+        parts = inference_prompt(mode, text, [document, document], shown, text).parts
+        return "".join(part.text for part in parts)
+
+    return build
+
+
+BUILDERS: Mapping[str, Builder] = {
+    "rewrite": lambda text, document: rewrite_prompt(text),
+    "follow-up": lambda text, document: follow_up_prompt([("user", text)] * 2, text),
+    "knowledge": lambda text, document: knowledge_prompt(text, [document, document]),
+    "no knowledge": lambda text, document: knowledge_prompt(text, []),
+    "answer": lambda text, document: writing_prompt(_instance(text, document), sentence=False),
+    "sentence": lambda text, document: writing_prompt(_instance(text, document), sentence=True),
+    "critiques": lambda text, document: joined_prompt([ISSUP, ISUSE], _instance(text, document)),
+    "passages": lambda text, document: together_prompt(ISSUP, [_instance(text, document)] * 2),
+    **{
+        name: lambda text, document, aspect=aspect: aspect.prompt(_instance(text, document))
+        for name, aspect in ASPECTS.items()
+    },
+    "critic": lambda text, document: critic_asked(ISSUP, _instance(text, document)).input,
+    **{
+        f"{kind} {number}": lambda text, document, kind=kind, number=number: (
+            prompt_for_one(kind, text, text)
+            if number == "one"
+            else prompt_for_several(kind, text, [text, document.page_content])
+        )
+        for kind in get_args(PromptKind)
+        for number in ("one", "several")
+    },
+    "judge": lambda text, document: judge_prompt(text, [text, text], [document], text),
+    **{f"instruct {mode}": _inference(mode) for mode in get_args(Mode)},
+    "rationale": lambda text, document: rationale_prompt(text, [document] * 2, [text], text),
+    "own knowledge": lambda text, document: rationale_prompt(text, [], [text], text),
+    "training": lambda text, document: training_prompt(text, [document]),
+    "agent's tool": lambda text, document: readable(_cited(text, document)),
+    "agent's turn": lambda text, document: _evidence(_cited(text, document)),
+}
+
+
+def built(builder: str, text: str, title: str = "A title", passage: str | None = None) -> str:
+    """What stands in the messages of a prompt."""
+    document = Document(text if passage is None else passage, metadata={"title": title})
+    made = BUILDERS[builder](text, document)
+    return made if isinstance(made, str) else "\n".join(str(m.content) for m in made)

@@ -1,0 +1,346 @@
+"""Whatever reads text that a stranger wrote takes time in proportion to its length.
+
+Every such reader of the package stands in ``READERS``; ``PATTERNS`` are texts without end that have
+cost a reader its linearity, or might. Held is a ratio of processor time, never a time.
+"""
+
+import gc
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, HumanMessage
+
+import selfcorrect_rag
+from selfcorrect_rag.agents.support import missing_support
+from selfcorrect_rag.approval import approved
+from selfcorrect_rag.asking_prompts import asked, joined_prompt, together_prompt, writing_prompt
+from selfcorrect_rag.aspect import Instance
+from selfcorrect_rag.closed_set import closed_answer
+from selfcorrect_rag.conclusions import final_answer
+from selfcorrect_rag.critic_prompts import ASPECTS, ISREL, ISSUP, ISUSE
+from selfcorrect_rag.evaluation.judge import _read, judge_prompt
+from selfcorrect_rag.instruct_prompts import inference_prompt
+from selfcorrect_rag.intake import admit, admit_question, fit
+from selfcorrect_rag.labels import plain
+from selfcorrect_rag.marks import read_marks
+from selfcorrect_rag.masking import masked
+from selfcorrect_rag.mentions import marked
+from selfcorrect_rag.models.chat_tokens import ChatTokens
+from selfcorrect_rag.models.checkpoints import load_tokenizer
+from selfcorrect_rag.models.drafts import form, relevance
+from selfcorrect_rag.models.evaluator_prompts import (
+    prompt_for_one,
+    prompt_for_several,
+    verdict,
+    verdicts,
+)
+from selfcorrect_rag.models.forms import read_structured, read_text
+from selfcorrect_rag.models.pairs import PairTokenizer
+from selfcorrect_rag.models.retrieval_evaluator import titled
+from selfcorrect_rag.models.rounds import Outcome
+from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.models.writing import _written
+from selfcorrect_rag.nano import critic_path, generator_path, nano_evaluator_path
+from selfcorrect_rag.nodes.choose_demonstrations import _plain
+from selfcorrect_rag.nodes.rewrite_query import keywords
+from selfcorrect_rag.prompts import (
+    Part,
+    Prompt,
+    follow_up_prompt,
+    knowledge_prompt,
+    segment_prompt,
+)
+from selfcorrect_rag.quoting import quoted
+from selfcorrect_rag.rationales import read_documents
+from selfcorrect_rag.refusals import is_refusal, refuses
+from selfcorrect_rag.render import render_route, render_run
+from selfcorrect_rag.search.bm25 import _tokenize
+from selfcorrect_rag.search.chunking import chunk, sentences
+from selfcorrect_rag.search.page_text import page_text
+from selfcorrect_rag.sources import name_of, one_line, shown_source, title_line, web_address
+from selfcorrect_rag.strips import decompose, keep
+from selfcorrect_rag.training.consistency import contains_answer
+from selfcorrect_rag.training.generator_examples import output_stretches
+from selfcorrect_rag.training.generator_rows import order_faults, tokens_and_texts
+from selfcorrect_rag.turns import read_turn
+
+LETTERS = ("A", "B", "C", "D")
+LABELLED = ("A: a gas", "B: a metal", "C: not a metal")
+PHRASES = ("yes", "no", "not enough information")
+TITLES = ("Emma", "George Eliot", "", "Pride and Prejudice")
+SEVERAL = form([ISREL, ISSUP, ISUSE], Instance("q", segment="s", evidence="e"))
+RELEVANCE = relevance([Instance("q", evidence="e")])
+
+
+def titled_by(text: str) -> Document:
+    return Document(text, metadata={"title": text, "source": text})
+
+
+def judged(text: str) -> Instance:
+    return Instance(text, input=text, output=text, segment=text or "s", evidence=text or "e")
+
+
+def answer(text: str, *, logprobs: bool = False) -> Outcome:
+    tokens = [
+        {"token": text[i : i + 4], "logprob": -0.1, "top_logprobs": []}
+        for i in range(0, len(text), 4)
+    ]
+    metadata = {"logprobs": {"content": tokens}} if logprobs else {}
+    return Outcome(AIMessage(text, response_metadata=metadata), None, 1)
+
+
+@cache
+def tokenizer() -> ControlledTokenizer:
+    return ControlledTokenizer.from_pretrained(generator_path())
+
+
+@cache
+def pairs() -> PairTokenizer:
+    return PairTokenizer(load_tokenizer(nano_evaluator_path()), separator=None, max_tokens=512)
+
+
+@cache
+def conversations() -> ChatTokens:
+    return ChatTokens(load_tokenizer(critic_path()))
+
+
+def ids(text: str) -> object:
+    tokenizer()._recent.clear()
+    return tokenizer().encode([Prompt(parts=(Part(text, "untrusted", shorten=1),))], 512)
+
+
+def whole_run(text: str) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(("question", "answer", "cited_answer", "rationale", "web_query"), text),
+        **{key: [titled_by(text)] for key in ("passages", "knowledge", "web_results")},
+        "notes": [text],
+        "numbering": [0],
+        "citations": [{"number": 1, "passage": 0, "title": text, "source": text, "text": text}],
+        "strips": [{"document": 0, "text": text, "score": 0.5, "kept": True}],
+    }
+
+
+Reader = Callable[[str], object]
+READERS: dict[str, Reader] = {
+    # where text enters
+    "an input": lambda text: fit({"messages": [HumanMessage(text)], "documents": [Document(text)]}),
+    "a question": lambda text: (
+        admit_question(text, len(text)),
+        read_turn({"question": f"q{text}"}),
+    ),
+    "documents": lambda text: admit([titled_by(text)], 3 * len(text), "documents"),
+    "a page of the web": page_text,
+    "a title": title_line,
+    "a name": lambda text: name_of(Document(text)),
+    "one line": one_line,
+    "a source": shown_source,
+    "a web address": lambda text: web_address(f"https://a.org/{text}"),
+    "an approval": lambda text: approved(text, "q"),
+    "an approval with a query": lambda text: approved({"query": text}, "q"),
+    "a demonstration's question": _plain,
+    # cut and found
+    "sentences": sentences,
+    "chunks": lambda text: list(chunk(text)),
+    "strips of sentences": decompose,
+    "strips of windows": lambda text: decompose(text, "windows"),
+    "kept strips": lambda text: keep(
+        [{"document": 0, "text": text, "score": 0.5, "kept": False}] * 2, 0, 5
+    ),
+    "words of BM25": lambda text: _tokenize([text]),
+    "keywords": keywords,
+    "a titled passage": lambda text: titled(titled_by(text)),
+    # asked
+    "quoted": quoted,
+    "a secret": masked,
+    "ids of a prompt": ids,
+    "ids of a conversation": lambda text: conversations().encode(
+        [{"role": "user", "content": text}]
+    ),
+    "ids of a pair": lambda text: pairs().encode([(text, text)]),
+    "a segment's prompt": lambda text: segment_prompt(
+        text, [], [titled_by(text)], "retrieve", 0
+    ).to_string(),
+    "a follow-up's prompt": lambda text: follow_up_prompt([("user", text)], text),
+    "a prompt with knowledge": lambda text: knowledge_prompt(text, [titled_by(text)]),
+    "a prompt of InstructRAG": lambda text: inference_prompt("instruct", text, [titled_by(text)]),
+    "an evaluator's prompt": lambda text: prompt_for_one("direct", text, text),
+    "an evaluator's prompt for several": lambda text: prompt_for_several("direct", text, [text]),
+    "a judge's prompt": lambda text: judge_prompt(text, [text], [titled_by(text)], text),
+    "a critic's prompts": lambda text: [
+        aspect.prompt(judged(text)) for aspect in ASPECTS.values() if not aspect.lacks(judged(text))
+    ],
+    "a joined prompt": lambda text: joined_prompt([ISREL, ISSUP, ISUSE], judged(text)),
+    "a prompt for pieces of evidence": lambda text: together_prompt(ISREL, [judged(text)] * 2),
+    "a writer's prompt": lambda text: writing_prompt(judged(text), sentence=True),
+    "a prompt read back": lambda text: asked(Prompt(parts=(Part(text, "untrusted"),) * 4)),
+    # answered
+    "an evaluator's verdict": lambda text: verdict("direct", text),
+    "an evaluator's thoughts": lambda text: verdict("chain_of_thought", text),
+    "an evaluator's verdicts": lambda text: verdicts(text, 3),
+    "a judge's answer": lambda text: _read(AIMessage(text)),
+    "critiques": lambda text: [aspect.read(text) for aspect in ASPECTS.values()],
+    "a label": plain,
+    "several labels": lambda text: read_text(SEVERAL, answer(text)),
+    "a label with probabilities": lambda text: read_text(
+        RELEVANCE, answer(f"1: [Relevant]{text}", logprobs=True)
+    ),
+    "labels in a structure": lambda text: read_structured(SEVERAL, {"label_1": text}),
+    "a written answer": lambda text: _written([answer(text)], True, ["\n\n\n\n"]),
+    "an answer with marks": lambda text: read_marks(text, 3, (1,)),
+    "a refusal": is_refusal,
+    "a refusal of one sentence": refuses,
+    "support": lambda text: missing_support({"answer": text, "citations": []}),
+    "a choice of letters": lambda text: closed_answer(text, LETTERS),
+    "a choice of labelled texts": lambda text: closed_answer(text, LABELLED),
+    "a choice of phrases": lambda text: closed_answer(text, PHRASES),
+    "an open answer": closed_answer,
+    "mentions": lambda text: marked(text, TITLES),
+    "mentions by a title": lambda text: marked(f'The document "{text}" says', [text] * 3),
+    "a rationale": lambda text: read_documents(text, TITLES),
+    "a conclusion": lambda text: final_answer(text, TITLES),
+    "an announced conclusion": lambda text: final_answer(f"The answer is {text}", TITLES),
+    # kept and shown
+    "an answer's words": lambda text: contains_answer(text, ["a b", text]),
+    "an output of training data": output_stretches,
+    "tokens of training data": lambda text: list(tokens_and_texts(text)),
+    "the order of tokens": order_faults,
+    "a run's page": lambda text: render_run(whole_run(text)),
+    "a run's route": lambda text: render_route(whole_run(text)),
+}
+
+UNITS = [
+    " ", "\n", "\u200b", "\u0301", "\x00", "a", "1", "_", "=", ".", ",", "`", "\\", '"',
+    "\u201c", "(", "[", "<", "\u3002", "\U0001f600", "A. ", "A b. ", "a b. ", "1. a\n", "a:\n",
+    "A: ", "a, ", "a b ", "<!--", "<script", "<div>", "<a b='", "&#", "[1", "[1] ", "[1, ",
+    "[1-", "[[1]](", "\u30101\u2020", "[Relevant", "1 and ", "first, ", "not ", "no. 1 ",
+    "yes\n", "1: yes\n", "is not ", "Answer:\n", "the answer is ", "the documents ",
+    "given the provided ", "Document 1 ", "[Document 1 and ", "unlike Document 1 ",
+    '"Emma" says ', "http://a.b, ", "Mr. Emma ", "I do not know. ",
+]  # fmt: skip
+PATTERNS: dict[str, Callable[[int], str]] = {
+    repr(unit): lambda n, unit=unit: unit * (n // len(unit))  # type: ignore[misc]
+    for unit in UNITS
+}
+PATTERNS |= {
+    f"{begin!r} and {unit!r}": lambda n, begin=begin, unit=unit: (  # type: ignore[misc]
+        begin + unit * (n // len(unit)) + "x"
+    )
+    for begin, unit in [
+        ("<", " "), ("</", " "), ("x ", "a b. "), ("not", " the"), ("The answer is", " given the"),
+        ("[1", " "), ("Document 1", " and"), ("rating", " "), ("x", "_"), ("**", "\n"),
+    ]
+}  # fmt: skip
+
+FAST = 0.002
+"""Seconds of processor time: what reads 40 kB in less needs no ratio."""
+STEEP = 8
+"""How much longer four times the text may take: 4 times is linear, 16 times quadratic."""
+PATIENCE = 4.0
+"""Seconds of processor time, after which a reader is not waited for."""
+
+
+class TooLong(Exception):
+    """A text was not read in time."""
+
+
+@pytest.fixture(autouse=True)
+def _undisturbed() -> Iterator[None]:
+    def ring(signum: int, frame: FrameType | None) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGVTALRM, ring)
+    gc.disable()
+    yield
+    gc.enable()
+    signal.signal(signal.SIGVTALRM, before)
+
+
+def seconds(read: Reader, text: str, times: int = 1) -> float:
+    """Of processor time, the least of some reads."""
+    took = []
+    for _ in range(times):
+        signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+        begun = time.thread_time()
+        try:
+            read(text)
+        except TooLong:
+            return float("inf")
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        took.append(time.thread_time() - begun)
+    return min(took)
+
+
+def is_linear(read: Reader, of: Callable[[int], str]) -> bool:
+    """Whether 40 kB take about four times as long as 10 kB; measured anew before it is denied."""
+    for times in (1, 3, 7):
+        short = seconds(read, of(10_000), times)
+        if short == float("inf"):
+            return False
+        long = seconds(read, of(40_000), times)
+        if long < FAST or long < STEEP * short:
+            return True
+    # Quadratic growth shows between any two lengths, a slow moment of the machine between some.
+    return seconds(read, of(40_000), 7) < STEEP / 2 * seconds(read, of(20_000), 7)
+
+
+def test_there_are_patterns_enough() -> None:
+    assert len(PATTERNS) >= 40
+    assert all(9_900 <= len(of(10_000)) <= 10_100 for of in PATTERNS.values())
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_reading_is_linear(name: str) -> None:
+    READERS[name]("The answer is B [1].")  # what is loaded and compiled once
+    assert [pattern for pattern, of in PATTERNS.items() if not is_linear(READERS[name], of)] == []
+
+
+@pytest.mark.parametrize("pattern", [r"\s+x", r"(?:\w+ )+x"])
+def test_what_is_not_linear_is_found(pattern: str) -> None:
+    read = re.compile(pattern).search
+    assert not all(is_linear(read, PATTERNS[repr(unit)]) for unit in (" ", "a b "))
+
+
+ELSEWHERE = {
+    "models/vllm_engine.py": "reads what the engine says of an error",
+    "models/vllm_log.py": "reads what the engine logs",
+    "search/loading.py": "reads files, which tests/search/test_loading.py holds to account",
+    "training/samples.py": "reads the user's own training data",
+    "training/instruct_rows.py": "reads the user's own training data",
+}
+"""Modules with patterns that none of ``READERS`` uses, and why."""
+
+
+def test_no_pattern_is_left_out() -> None:
+    package = Path(selfcorrect_rag.__file__).parent
+    entered: set[str] = set()
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        entered.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        for read in READERS.values():
+            read('The answer is B [1]. Document 1 says "Emma", Document 2 does not.\n1: yes')
+    finally:
+        sys.setprofile(None)
+    with_patterns = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if "nano" not in path.parts and "\nimport re\n" in path.read_text("utf-8")
+    }
+    read_here = {
+        Path(name).relative_to(package).as_posix()
+        for name in entered
+        if Path(name).is_relative_to(package)
+    }
+    assert with_patterns - read_here == set(ELSEWHERE)
