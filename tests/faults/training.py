@@ -246,20 +246,21 @@ def _(tmp_path: Path) -> Seen:
 
 @fault("Training", "disk full in a labelling")
 def _(tmp_path: Path) -> Seen:
-    def run(folder: Path) -> None:
-        with only_run(folder):
-            journal = Journal(folder / "labels.jsonl")
+    def run(journal: Journal) -> None:
+        with only_run(journal.path.parent):
             for key in map(str, range(2000)):
                 if key not in journal.rows:
                     journal.append(key, {"label": "x" * 100})
 
     with disk(tmp_path, "100k") as folder:
-        error = raised_by(lambda: run(folder))
-        kept = len(Journal(folder / "labels.jsonl").rows)
+        journal = Journal(folder / "labels.jsonl")
+        error = raised_by(lambda: run(journal))
+        assert 0 < len(journal.rows) < 2000
+        later = Journal(journal.path)
+        assert later.rows == journal.rows, "half a row is as if it had never been"
         remount(folder, "size=50m")
-        run(folder)
-        lines = (folder / "labels.jsonl").read_text().splitlines()
-        assert 0 < kept < 2000
+        run(journal)
+        lines = journal.path.read_text().splitlines()
         assert [json.loads(line)["key"] for line in lines] == [str(i) for i in range(2000)]
     return Seen(error, goes_on="when run again")
 
