@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-beam bench-index bench-demo bench-durability bench-injection bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo test mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -96,8 +96,20 @@ bench: bench-graph bench-beam bench-index bench-demo bench-real_text bench-gradi
 bench-graph bench-beam bench-index bench-demo bench-real_text bench-grading bench-crag bench-injection bench-prompted bench-rationales bench-transformers bench-transformers_7b: bench-%: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.$*
 
+bench-index_memory: $(VENV)/.demo  ## what indexing takes in memory for 100 MB and 1 GB of text: an hour of one core
+	$(BIN)/python -m benchmarks.index_memory
+
 bench-durability: $(VENV)/.dev  ## what keeping threads costs, by saver and durability
 	$(BIN)/python -m benchmarks.durability
+
+bench-heartbeat: $(VENV)/.demo  ## the longest turn of the event loop, with 64 runs at once over documents of 200,000 characters
+	$(BIN)/python -m benchmarks.heartbeat
+
+bench-load: $(VENV)/.dev  ## a thousand runs, 64 at a time, and as many of which every other one is cancelled
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.load
+
+bench-load-vllm: $(VENV)-vllm/.dev  ## the same on vLLM
+	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m benchmarks.load --engine vllm
 
 bench-vllm: $(VENV)-vllm/.dev  ## short and long form on vLLM, against the engine alone and the papers' procedure
 	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m benchmarks.vllm

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from selfcorrect_rag.commands import ask, calibrate, demo, index, studio, train
+from selfcorrect_rag.commands.terminal import Parser, shown_line, tell
 from selfcorrect_rag.errors import SelfCorrectError
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line, one subcommand a module of :mod:`selfcorrect_rag.commands`."""
-    root = argparse.ArgumentParser(
+    root = Parser(
         prog="selfcorrect-rag",
         description="Self-RAG and CRAG as LangGraph graphs: index documents, ask questions, see "
         "why, train what they need.",
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.check(args)  # before anything is loaded
         status: int = args.run(args)
     except SelfCorrectError as error:
-        print(f"selfcorrect-rag: {error}", file=sys.stderr)
+        tell(shown_line(f"selfcorrect-rag: {error}"), sys.stderr)
         return 2
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away; there is nobody to tell

@@ -49,6 +49,10 @@ class ModelNotFound(SelfCorrectError, OSError):
     """A checkpoint that cannot be loaded from where it was said to be."""
 
 
+class DiskFull(SelfCorrectError, OSError):
+    """No space is left for what is to be written; what was written before stays."""
+
+
 class Fault(SelfCorrectError):
     """A part of a graph that raised, hung, or gave what it should not.
 

@@ -55,7 +55,7 @@ def remedy(error: BaseException) -> str:
     """What to do about it."""
     if isinstance(error, TypeError) and ASYNC_ALONE in str(error):
         return "it is async: run the graph with ainvoke or astream"
-    if isinstance(error, ContextOverflowError):
+    if isinstance(error, ContextOverflowError) or "context length" in str(error):
         return "give it fewer passages, or a model with a longer context"
     if isinstance(error, ModelAuthenticationError):
         return "check its key"

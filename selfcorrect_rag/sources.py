@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 LONGEST_TITLE, LONGEST_SOURCE = 200, 2_000
 """Characters. A longer title is cut; a longer source is not shown, since a part of it is another
 source."""
-_JOINERS = "\u200c\u200d"
+JOINERS = "\u200c\u200d"
 """Cannot be seen, and belong to the spelling of some scripts and of emoji."""
 _FILE = re.compile(r"file://[^\s\"'<>\\`]+", re.IGNORECASE)
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
@@ -23,7 +23,7 @@ def one_line(text: object, longest: int | None = None) -> str:
 
     What is longer than ``longest`` characters is cut, and ends in an ellipsis.
     """
-    shown = "".join(c if c.isprintable() or c in _JOINERS else " " for c in str(text))
+    shown = "".join(c if c.isprintable() or c in JOINERS else " " for c in str(text))
     shown = " ".join(shown.split())
     if longest is not None and len(shown) > longest:
         return f"{shown[: longest - 2].rstrip()} \u2026"

@@ -32,6 +32,7 @@ from selfcorrect_rag.errors import BadInput, NoQuestion, SelfCorrectError
 from selfcorrect_rag.intake import fit
 from selfcorrect_rag.prompts import as_text
 from selfcorrect_rag.state import Input, Turn
+from selfcorrect_rag.stores import StoresNamed
 
 KEYS = tuple(Input.__annotations__)
 ASK = 'give {"question": "..."}, or messages that end with a human message'
@@ -54,7 +55,7 @@ class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
         return compiled
 
 
-class _CompiledTurns(Compiled[StateT, ContextT, InputT, OutputT]):
+class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
     """A graph that reads the input and the context of a turn before a checkpoint has either."""
 
     def stream(
@@ -90,12 +91,14 @@ class _CompiledTurns(Compiled[StateT, ContextT, InputT, OutputT]):
     def bulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
-        return super().bulk_update_state(config, _fit_edits(supersteps))
+        edited: RunnableConfig = super().bulk_update_state(config, _fit_edits(supersteps))
+        return edited
 
     async def abulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
-        return await super().abulk_update_state(config, _fit_edits(supersteps))
+        edited: RunnableConfig = await super().abulk_update_state(config, _fit_edits(supersteps))
+        return edited
 
     def _checked(self, given: Any, config: RunnableConfig | None, context: Any) -> Any:
         # Within another graph's node, the config names it.

@@ -1,6 +1,7 @@
 """Tiny models and tokenizers made here: no downloads, no network."""
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 
 # Read when transformers is imported: a name that is no folder is not looked for on a hub, which
@@ -138,3 +139,16 @@ def talkative(bias: float = 3.0, **options: object) -> TransformersReflectionLLM
         ids = [tokenizer.convert_tokens_to_ids(token) for token in (*CONTROL_TOKENS, "</s>")]
         model.lm_head.weight[ids] *= bias
     return TransformersReflectionLLM.from_model(model, tokenizer, **options)
+
+
+@pytest.fixture(scope="session")
+def postgres_address() -> Iterator[str]:
+    """A real PostgreSQL, where one is installed."""
+    pytest.importorskip("psycopg")
+    from integrations.langgraph_server.services import NotInstalled, postgres
+
+    try:
+        with postgres("-F") as address:
+            yield address
+    except NotInstalled as error:
+        pytest.skip(str(error))

@@ -6,7 +6,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
-from selfcorrect_rag.errors import BadSettings, MissingExtra, RetrievalFailed
+from selfcorrect_rag.errors import BadSettings, MissingExtra
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.state import Segment
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, passage_of, segment
@@ -37,16 +37,6 @@ def test_documents_of_every_shape(document: Document) -> None:
     assert result["answer"]
     assert result["citations"][0]["number"] == 1
     assert all(isinstance(v, str) for k, v in result["citations"][0].items() if k == "title")
-
-
-def test_a_retriever_that_raises_at_once_is_named_with_its_cause() -> None:
-    def broken(query: str) -> list[Document]:
-        raise ConnectionError("no route to the index")
-
-    graph = create_self_rag(ScriptedReflectionLLM(write=write), broken)
-    with pytest.raises(RetrievalFailed, match="ConnectionError: no route to the index") as raised:
-        graph.invoke({"question": "Who?"})
-    assert isinstance(raised.value.__cause__, ConnectionError)
 
 
 @pytest.mark.parametrize(

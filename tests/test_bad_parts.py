@@ -24,7 +24,6 @@ from selfcorrect_rag.errors import (
     BadSettings,
     EvaluatorFailed,
     NoDocument,
-    NotARetriever,
     RetrievalFailed,
     SelfCorrectError,
 )
@@ -355,28 +354,6 @@ def test_another_type_error_is_the_retrievers(graph: str) -> None:
         assert "no such filter" in " ".join(invoke(built)["notes"])
 
 
-@both_forms
-@graphs_with("retriever")
-def test_a_retriever_that_fails_while_it_is_read_has_failed(graph: str, form: Any) -> None:
-    def found(query: str) -> Iterator[Document]:
-        yield DOCUMENT
-        raise ConnectionError("the index went away")
-
-    for retriever in (found, lambda query: found(query)):
-        built = build(graph, retriever=retriever)
-        if graph == "self_rag":
-            with pytest.raises(SelfCorrectError, match="ConnectionError: the index went away"):
-                form(built)
-        else:
-            assert "the index went away" in " ".join(form(built)["notes"])
-
-
-@pytest.mark.parametrize("given", [None, "index", [DOCUMENT], 3], ids=str)
-@graphs_with("retriever")
-def test_what_is_no_retriever_is_refused_when_the_graph_is_built(graph: str, given: Any) -> None:
-    refused(NotARetriever, "a LangChain retriever", lambda: build(graph, retriever=given))
-
-
 # Evaluators.
 
 
@@ -412,19 +389,6 @@ NO_SCORES: Mapping[str, tuple[Callable[[int], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", NO_SCORES.values(), ids=NO_SCORES)
-@both_forms
-@graphs_with("evaluator")
-def test_what_an_evaluator_gives_that_is_no_score(
-    graph: str, form: Any, fault: tuple[Callable[[int], Any], str]
-) -> None:
-    gives, says = fault
-    built = build(graph, evaluator=Evaluator(gives))
-    refused(EvaluatorFailed, says, lambda: form(built))
-    refused(EvaluatorFailed, "the evaluator (Evaluator) gave ", lambda: form(built))
-    refused(EvaluatorFailed, "one number in [-1, 1] for each passage", lambda: form(built))
-
-
 @pytest.mark.parametrize("fault", ["percent", "nothing", "too few"])
 @both_forms
 @graphs_with("evaluator")
@@ -443,8 +407,10 @@ def test_strips_are_scored_as_strictly(graph: str, form: Any, fault: str) -> Non
 def test_no_threshold_is_calibrated_on_what_is_no_score(
     fault: tuple[Callable[[int], Any], str],
 ) -> None:
+    gives, says = fault
     rows = [Graded("Who?", ("Emma is a novel.",), ("Emma is a town.",))]
-    refused(EvaluatorFailed, "in [-1, 1]", lambda: judged(Evaluator(fault[0]), rows))
+    refused(EvaluatorFailed, "in [-1, 1]", lambda: judged(Evaluator(gives), rows))
+    refused(EvaluatorFailed, says, lambda: judged(Evaluator(gives), rows))
 
 
 SCORES: Mapping[str, Callable[[int], Any]] = {

@@ -332,19 +332,6 @@ def spoilt(given: Reflection) -> Reflection:
     return {**given, "logprobs": dict.fromkeys(given["logprobs"], NAN)}
 
 
-def test_a_late_failure_of_the_retriever_loses_nothing() -> None:
-    llm = ScriptedReflectionLLM(write=two_segments)
-
-    def retrieve(query: str) -> list[Document]:
-        if query != "Who?":
-            raise ConnectionError("gone")
-        return [A, B]
-
-    result = create_self_rag(llm, retrieve).invoke(QUESTION)  # type: ignore[arg-type]
-    assert result["answer"] == "1A."
-    assert "ConnectionError: gone" in result["notes"][0]
-
-
 def test_a_segment_cut_at_its_limit_is_said() -> None:
     result, _ = ask(lambda prompt: segment("And then", RELEVANT, finish_reason="length"), A)
     assert result["answer"] == "And then"

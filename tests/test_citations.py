@@ -1,8 +1,7 @@
 """A citation: this was written from that text, and the text was judged relevant."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from time import process_time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -163,56 +162,6 @@ def test_no_text_is_too_odd(text: str) -> None:
     letters = [c for c in text if c in "x.`"]
     assert [c for c in marked.answer if c in "x.`"] == letters
     assert [c for c in marked.cited if c in "x.`"] == letters
-
-
-def seconds(read: Callable[[str], object], text: str) -> float:
-    """Of processor time, the least of three runs."""
-    took = []
-    for _ in range(3):
-        begun = process_time()
-        read(text)
-        took.append(process_time() - begun)
-    return min(took)
-
-
-def is_linear(read: Callable[[str], object], of: Callable[[int], str]) -> bool:
-    """Whether reading ``of(n)`` stays in proportion to n as n doubles.
-
-    Compared are sizes that take some milliseconds; quadratic growth has to show at two doublings
-    in a row, exponential growth at one.
-    """
-    last, steep, n = seconds(read, of(8)), 0, 16
-    while last < 0.02 or steep:
-        if len(of(n)) > 200_000:
-            break
-        took = seconds(read, of(n))
-        if took > 0.05 and took > 12 * last:
-            return False
-        steep = steep + 1 if last > 0.004 and took > 3.2 * last else 0
-        if steep == 2:
-            return False
-        last, n = took, 2 * n
-    return True
-
-
-@pytest.mark.parametrize("start", ["", "[1"])
-@pytest.mark.parametrize(
-    "unit",
-    ["1 and ", "1, ", "[1, ", "[1-", "[1", "1-", "\u30101\u2020", "[^1^", "[Document 1 and ", "(",
-     "[", "]", " ", "\n", ", ", "and ", "=", "_", "x[1]_"],
-)  # fmt: skip
-def test_a_list_that_does_not_end_is_read_in_linear_time(start: str, unit: str) -> None:
-    assert is_linear(lambda text: read_marks(text, 3, (1,)), lambda n: start + unit * n + "x")
-
-
-@pytest.mark.parametrize(
-    "unit",
-    ["`x` [1] ", "[1]", " [1]", "([1])", "x[1]", "She did[1] ", "\n[1]", "[1] `", "[9]", "[1]\n\n",
-     "I don't know. [1] ", "She did. [1] ", "[1]  ", "[1] = [1]", "(", "[1](", "[a [1] ", "[[1]](",
-     "[a](", "\n [1] "],
-)  # fmt: skip
-def test_many_marks_are_read_in_linear_time(unit: str) -> None:
-    assert is_linear(lambda text: read_marks(text, 3, (1,)), lambda n: unit * n)
 
 
 def test_a_mark_lists_up_to_32_items() -> None:

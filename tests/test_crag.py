@@ -142,17 +142,6 @@ def test_a_failed_search_loses_nothing(failure: Exception) -> None:
         assert result["answer"]
 
 
-def test_a_failed_retrieval_is_corrected() -> None:
-    def broken(query: str) -> list[Document]:
-        raise ConnectionError("index away")
-
-    graph = create_crag(echo(), broken, WordEvaluator(), PagesWebSearch())
-    result = graph.invoke({"question": "Who wrote Emma?"})
-    assert result["action"] == "incorrect"
-    assert [piece.page_content for piece in result["knowledge"]] == ["Gold of the web."]
-    assert "index away" in result["notes"][0]
-
-
 def test_nothing_at_all_still_answers() -> None:
     web = RetrieverWebSearch(lambda query: [])
     graph = create_crag(

@@ -13,7 +13,7 @@ from langgraph.types import Command, interrupt
 from selfcorrect_rag import InstructRAGSettings, create_instruct_rag
 from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.instruct_prompts import INSTRUCTION
-from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
+from selfcorrect_rag.nodes.reply import NO_ANSWER
 from tests.conftest import talkative
 from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, TITLES, documents, run
 from tests.scripted import echo, timeless
@@ -138,15 +138,6 @@ def test_a_fine_tuned_model_keeps_its_prompt_without_documents() -> None:
     result = run(titles=[], mode="ft")
     assert result["rationale"].startswith("Based on your knowledge and the provided information")
     assert result["mode"] == "ft"
-
-
-def test_a_retriever_that_raises_gets_a_note() -> None:
-    def broken(query: str) -> list[Document]:
-        raise ConnectionError("index away")
-
-    result = create_instruct_rag(echo(), broken).invoke({"question": QUESTION})
-    assert "index away" in result["notes"][0]
-    assert result["answer"]
 
 
 def test_a_pause_inside_the_retriever_is_no_failure() -> None:

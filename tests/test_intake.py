@@ -105,6 +105,9 @@ def test_documents_are_cut_and_notes_say_so() -> None:
     assert len(titled.metadata["title"]) <= 200
     (placed,), _ = admit([Document("a", metadata={"x": "b" * 95, "title": "T"})], 100, "documents")
     assert placed.metadata == {"title": "T"}, "where it is from goes before all else"
+    for size, kept in ((99, 1), (100, 0)):
+        (full,), _ = admit([Document("a", metadata={"x": "b" * size})], 100, "documents")
+        assert len(full.metadata) == kept
 
 
 @pytest.mark.parametrize(

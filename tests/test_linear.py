@@ -32,6 +32,7 @@ from selfcorrect_rag.instruct_prompts import inference_prompt
 from selfcorrect_rag.intake import admit, admit_question, fit
 from selfcorrect_rag.labels import plain
 from selfcorrect_rag.marks import read_marks
+from selfcorrect_rag.masking import masked
 from selfcorrect_rag.mentions import marked
 from selfcorrect_rag.models.chat_tokens import ChatTokens
 from selfcorrect_rag.models.checkpoints import load_tokenizer
@@ -159,6 +160,7 @@ READERS: dict[str, Reader] = {
     "a titled passage": lambda text: titled(titled_by(text)),
     # asked
     "quoted": quoted,
+    "a secret": masked,
     "ids of a prompt": ids,
     "ids of a conversation": lambda text: conversations().encode(
         [{"role": "user", "content": text}]
@@ -216,15 +218,13 @@ READERS: dict[str, Reader] = {
 }
 
 UNITS = [
-    " ", "\n", "\t\u200b", "\u0301", "\x00", "a", "1", "_", "=", ".", ",", "*", "`", "#", "\\", "|",
-    "'", '"', "\u201c", "\u2019s ", "(", "[", "{", "<", "\u3010", "\u3002", "\U0001f600", "A. ",
-    "A b. ", "a b. ", "1. a\n", "A.\n", "a:\n", "A: ", "a, ", "a b ", "</", "< ", "<!--", "<script",
-    "<div>", "<a b='", "<![CDATA[", "&#", "[1", "[1] ", "[1, ", "[1](", "x[1] ", "[^1^",
-    "[Relevant", "<|a", "1 and ", "first, ", "not ", "no. 1 ", "yes\n", "1: yes\n", "not A. ",
-    "is not ", "the answer is ", "Answer:\n", "the documents ", "given the provided ",
-    "Document 1 ", "Document 1, ", "[Document 1 and ", "because Document 1 ", "unlike Document 1 ",
-    '"Emma" says ', "http://a.b, ", "file://", "C:\\", "Explanation: ", "Mr. Emma ",
-    "I do not know. ",
+    " ", "\n", "\u200b", "\u0301", "\x00", "a", "1", "_", "=", ".", ",", "`", "\\", '"',
+    "\u201c", "(", "[", "<", "\u3002", "\U0001f600", "A. ", "A b. ", "a b. ", "1. a\n", "a:\n",
+    "A: ", "a, ", "a b ", "<!--", "<script", "<div>", "<a b='", "&#", "[1", "[1] ", "[1, ",
+    "[1-", "[[1]](", "\u30101\u2020", "[Relevant", "1 and ", "first, ", "not ", "no. 1 ",
+    "yes\n", "1: yes\n", "is not ", "Answer:\n", "the answer is ", "the documents ",
+    "given the provided ", "Document 1 ", "[Document 1 and ", "unlike Document 1 ",
+    '"Emma" says ', "http://a.b, ", "Mr. Emma ", "I do not know. ",
 ]  # fmt: skip
 PATTERNS: dict[str, Callable[[int], str]] = {
     repr(unit): lambda n, unit=unit: unit * (n // len(unit))  # type: ignore[misc]
@@ -304,7 +304,7 @@ def test_reading_is_linear(name: str) -> None:
     assert [pattern for pattern, of in PATTERNS.items() if not is_linear(READERS[name], of)] == []
 
 
-@pytest.mark.parametrize("pattern", [r"\s+x", r"(a|a b )+c", r"(?:\w+ )*\w+$x"])
+@pytest.mark.parametrize("pattern", [r"\s+x", r"(?:\w+ )+x"])
 def test_what_is_not_linear_is_found(pattern: str) -> None:
     read = re.compile(pattern).search
     assert not all(is_linear(read, PATTERNS[repr(unit)]) for unit in (" ", "a b "))

@@ -256,8 +256,7 @@ UNITS = ["Document 1, ", "[1] ", '"', "Documents 1-999 ", "not ", "the answer ",
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_long_rationales_are_read_to_their_end(unit: str) -> None:
-    # Of this length, only what is linear ends.
-    text = unit * 20_000 + '".\n\nDocument 4 is off-topic.\n\nThe answer is George Eliot.'
+    text = unit * 2_000 + '".\n\nDocument 4 is off-topic.\n\nThe answer is George Eliot.'
     assert final_answer(text) == "George Eliot"
     assert 4 in read_documents(text, TITLES).dismissed
 

@@ -1,7 +1,6 @@
 """``selfcorrect-rag ask``: a question through a graph, with all that led to the answer."""
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -32,6 +31,7 @@ from selfcorrect_rag.commands.knobs import BadKnob, add_knobs, settings_from
 from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
 from selfcorrect_rag.commands.show import console, say
 from selfcorrect_rag.commands.show_costs import show_costs
+from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.render import render_run
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         )
         result, seconds = _answered(runnable, args.question)
     if args.json:
-        print(as_json(result, seconds))
+        tell(result_as_json(result, seconds))
     else:
         graph.show(console(), result, seconds, source)
         if args.explain_cost:
@@ -106,12 +106,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def as_json(result: dict[str, Any], seconds: float) -> str:
+def result_as_json(result: dict[str, Any], seconds: float) -> str:
     """A result as JSON; documents become objects of id, text and metadata."""
     rest = {key: value for key, value in result.items() if key != "messages"}
-    return json.dumps(
-        {**rest, "seconds": round(seconds, 3)}, default=_object, ensure_ascii=False, indent=2
-    )
+    return as_json({**rest, "seconds": round(seconds, 3)}, default=_object, indent=2)
 
 
 def _write_page(path: Path, result: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.commands.correction import add_evaluator_option, opened_evaluator
+from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate, measure
@@ -76,13 +77,13 @@ def run(args: argparse.Namespace) -> int:
             "written": args.write,
             "notes": evaluator.notes,
         }
-        print(json.dumps(report, indent=2))
+        tell(as_json(report, indent=2))
     else:
-        print(_in_words(chosen, held_out, len(rows)))
+        tell(_in_words(chosen, held_out, len(rows)))
         for note in evaluator.notes:
-            print(note)
+            tell(note)
         if config is not None:
-            print(f"written into {config}")
+            tell(f"written into {config}")
     return 0
 
 

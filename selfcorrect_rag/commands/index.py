@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import logging
 import sys
 import time
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from selfcorrect_rag.commands.knobs import BadKnob
+from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.search import (
     IndexReport,
@@ -20,8 +20,9 @@ from selfcorrect_rag.search import (
     open_or_make_index,
 )
 from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS
+from selfcorrect_rag.search.files import find_files
 from selfcorrect_rag.search.index import is_index
-from selfcorrect_rag.search.loading import MAX_BYTES, find_files
+from selfcorrect_rag.search.loading import MAX_BYTES
 
 DEFAULT_INDEX = Path(".selfcorrect/index")
 SECONDS_BETWEEN_LINES = 10
@@ -73,12 +74,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         type=int,
         default=MAX_BYTES // 2**20,
         metavar="N",
-        help="largest file, uncompressed (default: %(default)s)",
+        help="largest file, uncompressed; a quarter of it for .json and .pdf, which are read whole "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--prune",
         action="store_true",
         help="drop the passages of files under PATH that no longer exist",
+    )
+    parser.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="read what links lead to outside PATH too; without it such links are named at the end",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(check=_check_numbers, run=run)
@@ -105,15 +112,15 @@ def run(args: argparse.Namespace) -> int:
         print("Stopped; run it again to go on from here.", file=sys.stderr)
         return 130
     if args.json:
-        print(json.dumps(dataclasses.asdict(report), ensure_ascii=False))
+        tell(as_json(dataclasses.asdict(report)))
     else:
-        print(_in_words(report, args.index, args.prune))
+        tell(_in_words(report, args.index, args.prune))
     return 0 if report.files + report.unchanged else 1
 
 
 def _indexed(args: argparse.Namespace) -> IndexReport:
     if not is_index(args.index):
-        found = list(find_files(args.paths))
+        found = list(find_files(args.paths, follow_links=args.follow_links))
         problems = tuple(problem for problem in found if isinstance(problem, Problem))
         if len(problems) == len(found):  # what would be made is an index of nothing
             return IndexReport(0, 0, 0, 0, 0, problems, ())
@@ -125,6 +132,7 @@ def _indexed(args: argparse.Namespace) -> IndexReport:
             chunk_overlap=args.chunk_overlap,
             max_bytes=args.max_mib * 2**20,
             prune=args.prune,
+            follow_links=args.follow_links,
             on_progress=show,
         )
 
@@ -147,12 +155,7 @@ def _in_words(report: IndexReport, folder: Path, pruned: bool) -> str:
     for heading, problems in (("Not read:", whole), ("Read in part:", partly)):
         if problems:
             lines += [heading, *(f"  {problem.path}: {problem.reason}" for problem in problems)]
-    return "\n".join(map(_printable, lines))
-
-
-def _printable(line: str) -> str:
-    """File names are untrusted too: none of their control characters reach the terminal."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+    return "\n".join(map(shown_line, lines))
 
 
 @contextmanager
@@ -172,7 +175,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
     with rich.Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda progress: bar.update(
-            task, completed=progress.done, description=_printable(_state(progress))
+            task, completed=progress.done, description=shown_line(_state(progress))
         )
 
 
@@ -183,7 +186,7 @@ def _lines() -> Callable[[Progress], None]:
         nonlocal shown
         if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
             shown = time.monotonic()
-            print(f"{progress.done:4.0%}  {_printable(_state(progress))}", file=sys.stderr)
+            tell(shown_line(f"{progress.done:4.0%}  {_state(progress)}"), sys.stderr)
 
     return show
 

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from selfcorrect_rag.commands import (
     train_generator_data,
     train_rationales,
 )
+from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_files,
     add_running,
@@ -56,10 +56,10 @@ def add_parser(subparsers: Any) -> None:
 def run_evaluator(args: argparse.Namespace) -> int:
     """Fine-tune an evaluator and print its report."""
     settings = settings_from(args, EvaluatorSettings)
-    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    tell(as_json(dataclasses.asdict(settings)))
     corpus = read_corpus(args.corpus) if args.corpus else ()
     rows, running = read_graded(args.data), running_from(args)
     report = train_evaluator(rows, args.out, settings, running, corpus=corpus)
-    print(json.dumps(report, indent=2))
-    print(f"the evaluator is in {args.out / 'evaluator'}")
+    tell(as_json(report, indent=2))
+    tell(f"the evaluator is in {args.out / 'evaluator'}")
     return 0

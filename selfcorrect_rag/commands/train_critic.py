@@ -2,10 +2,10 @@
 
 import argparse
 import dataclasses
-import json
 import sys
 from typing import Any
 
+from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
     add_files,
@@ -80,16 +80,15 @@ def add_parsers(kinds: Any) -> None:
 def run_critic_data(args: argparse.Namespace) -> int:
     """Show what labelling costs, label, and print how it came out."""
     settings = settings_from(args, CriticDataSettings)
-    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    tell(as_json(dataclasses.asdict(settings)))
     instances = read_instances(args.data)
     labelling = critic_labelling(
         instances, args.out, settings, aspects=args.aspects, sample=args.sample
     )
     calls, tokens = labelling.cost()
-    print(
+    tell(
         f"{calls:,} calls: about {tokens:,} tokens in, at most {calls * settings.max_tokens:,} "
         "out, and more where an answer is malformed",
-        flush=True,
     )
     if args.estimate:
         return 0
@@ -100,8 +99,8 @@ def run_critic_data(args: argparse.Namespace) -> int:
     with bar:
         report = labelling.run(model, max_concurrency=args.concurrency, on_done=bar.update)
     counts = token_counts(read_critic_rows(args.out))
-    print(json.dumps({**dataclasses.asdict(report), "tokens": counts}, indent=2))
-    print(f"the labels are in {args.out}, what failed in {labelling.failures.path}")
+    tell(as_json({**dataclasses.asdict(report), "tokens": counts}, indent=2))
+    tell(f"the labels are in {args.out}, what failed in {labelling.failures.path}")
     return int(any(outcomes["failed"] for outcomes in report.outcomes.values()))
 
 
@@ -109,12 +108,12 @@ def run_critic(args: argparse.Namespace) -> int:
     """Fine-tune a critic and print how often it agrees with its teacher."""
     settings = settings_from(args, CriticSettings)
     if is_first():
-        print(json.dumps(dataclasses.asdict(settings)), flush=True)
+        tell(as_json(dataclasses.asdict(settings)))
     report = train_critic(read_critic_rows(args.data), args.out, settings, running_from(args))
     if is_first():
-        print(json.dumps({"rows": report["rows"], "shortened": report["shortened"]}))
-        print("\n".join(_in_words(report["test"])))
-        print(f"the critic is in {args.out / 'critic'}, its report in {args.out / 'report.json'}")
+        tell(as_json({"rows": report["rows"], "shortened": report["shortened"]}))
+        tell("\n".join(_in_words(report["test"])))
+        tell(f"the critic is in {args.out / 'critic'}, its report in {args.out / 'report.json'}")
     return 0
 
 

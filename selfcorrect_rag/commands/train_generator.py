@@ -2,10 +2,10 @@
 
 import argparse
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
+from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_files,
     add_presets,
@@ -55,13 +55,14 @@ def run_generator(args: argparse.Namespace) -> int:
     report = generator.train_generator(read_generator_rows(args.data), args.out, settings, running)
     if is_first():
         held_out = report["held_out"]
-        print(json.dumps({name: report[name] for name in ("rows", "tokens")}))
+        tell(as_json({name: report[name] for name in ("rows", "tokens")}))
         losses = {
             kind: f"{loss:.3f}" for kind, loss in held_out["loss"].items() if loss is not None
         }
-        print("held-out loss of a token:", ", ".join(f"{k} {v}" for k, v in losses.items()) or "-")
-        print("\n".join(agreement_in_words(held_out, ("held-out tokens", "commonest token"))))
-        print(f"the generator is in {args.out / 'generator'}, its report in {_report(args)}")
+        shown = ", ".join(f"{kind} {loss}" for kind, loss in losses.items()) or "-"
+        tell(f"held-out loss of a token: {shown}")
+        tell("\n".join(agreement_in_words(held_out, ("held-out tokens", "commonest token"))))
+        tell(f"the generator is in {args.out / 'generator'}, its report in {_report(args)}")
     return 0
 
 
@@ -71,14 +72,14 @@ def run_instruct(args: argparse.Namespace) -> int:
     _show(settings, running)
     report = instruct.train_instruct(read_instruct_rows(args.data), args.out, settings, running)
     if is_first():
-        print(json.dumps(report))
-        print(f"the model is in {args.out / 'model'}, its report in {_report(args)}")
+        tell(as_json(report))
+        tell(f"the model is in {args.out / 'model'}, its report in {_report(args)}")
     return 0
 
 
 def _show(settings: Any, running: Any) -> None:
     if is_first():
-        print(json.dumps(dataclasses.asdict(settings) | dataclasses.asdict(running)), flush=True)
+        tell(as_json(dataclasses.asdict(settings) | dataclasses.asdict(running)))
 
 
 def _report(args: argparse.Namespace) -> Path:

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from selfcorrect_rag.commands.engines import (
     engine_options,
     quiet_vllm,
 )
+from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
     add_files,
@@ -104,12 +104,11 @@ def run(args: argparse.Namespace) -> int:
     rows = read_generator_rows(args.data)
     index = open_index(args.index, find_embeddings(args.embeddings) if args.embeddings else None)
     settings = _settings(args, index)
-    print(json.dumps(dataclasses.asdict(settings)), flush=True)
+    tell(as_json(dataclasses.asdict(settings)))
     cost = generator_data_cost(rows, args.out, settings)
-    print(
+    tell(
         f"{cost.rows:,} rows to make: from {cost.fewest:,} labels, if none needs retrieval, to "
         f"{cost.most:,}, if each sentence does",
-        flush=True,
     )
     if args.estimate:
         return 0
@@ -138,11 +137,11 @@ def run(args: argparse.Namespace) -> int:
             on_rows=bar.update,
             on_labels=show,
         )
-    print(json.dumps(dataclasses.asdict(report), indent=2))
+    tell(as_json(dataclasses.asdict(report), indent=2))
     folder = run_folder(args.out)
-    print(f"the rows are in {args.out}, what was decided about each in {folder / DECISIONS}")
+    tell(f"the rows are in {args.out}, what was decided about each in {folder / DECISIONS}")
     if report.failed or report.malformed:
-        print(f"rows that are left out, and why: {folder / FAILURES}")
+        tell(f"rows that are left out, and why: {folder / FAILURES}")
     return int(report.failed > 0)
 
 

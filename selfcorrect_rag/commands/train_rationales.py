@@ -2,11 +2,11 @@
 
 import argparse
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any, get_args
 
+from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
     add_files,
@@ -104,15 +104,14 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_from(args, RationaleSettings)
     if not args.model:
         if args.estimate:
-            print("0 calls: the template needs no model", file=sys.stderr)
+            tell("0 calls: the template needs no model", sys.stderr)
             return 0
         return _reported(write_template_rationales(rows, args.out, settings), args.out)
     usage = estimate_usage(rows, args.out, settings)
-    print(
+    tell(
         f"{len(rows):,} rows, {usage.calls:,} calls to make: about {usage.prompt_tokens:,} tokens "
         f"of prompts and {usage.rationale_tokens:,} of rationales",
         file=sys.stderr,
-        flush=True,
     )
     if args.estimate:
         return 0
@@ -130,8 +129,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _reported(report: RationaleReport, out: Path) -> int:
-    print(json.dumps(dataclasses.asdict(report), indent=2))
-    print(f"the rationales are in {out}")
+    tell(as_json(dataclasses.asdict(report), indent=2))
+    tell(f"the rationales are in {out}")
     if report.failed:
-        print(f"what failed, and why, is in {run_folder(out) / FAILURES}: run it again")
+        tell(f"what failed, and why, is in {run_folder(out) / FAILURES}: run it again")
     return 1 if report.failed else 0

@@ -115,7 +115,8 @@ class ChatEvaluator(RetrievalEvaluator):
         """How relevant each passage is, in their order.
 
         A blank passage scores -1 unasked; one on which the model's answer cannot be read scores 0.
-        Errors of the model pass through, after it has been waited for once where it said how long.
+        Errors of the model pass through, after it has been waited for once where it said how long;
+        :func:`~selfcorrect_rag.models.retrieval_evaluator.grade` makes them ours.
         """
         return run(self._rounds(question, passages), self.max_concurrency)
 

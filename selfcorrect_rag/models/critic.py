@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from selfcorrect_rag.errors import ModelNotFound
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.models.checkpoints import (
     best_device,
     best_dtype,
@@ -94,7 +95,7 @@ class Critic(ABC):
 
     def prompt_ids(self, asked: Asked) -> list[int]:
         """The ids of a prompt, however many; text of special tokens is left out of it."""
-        text = critic_prompt(asked).encode(errors="replace").decode()
+        text = valid(critic_prompt(asked))
         encoded = self.tokenizer(text, return_special_tokens_mask=True)
         pairs = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
         ids = [i for i, is_added in pairs if is_added or i not in self._special]

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from selfcorrect_rag.intake import valid
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -111,5 +113,4 @@ def batches(lengths: Sequence[int], most_tokens: int, pass_tokens: int) -> list[
 
 
 def _tidy(text: str) -> str:
-    # Half a surrogate pair, as broken web pages hold, is no text to a tokenizer.
-    return " ".join(text.encode(errors="replace").decode().split())
+    return " ".join(valid(text).split())

@@ -160,7 +160,7 @@ class ReflectionLLM(BaseLLM):
         missing = [key for info in given for key in Segment.__required_keys__ - info.keys()]
         if len(given) == prompts and not missing:
             return [Segment(**info) for info in given]  # type: ignore[typeddict-item]
-        wrong = f"a segment without {missing[0]}" if missing else f"{len(given)} segments"
+        wrong = f"a segment without {min(missing)}" if missing else f"{len(given)} segments"
         raise ModelFailed(
             f"the model ({type(self).__name__}) gave {wrong}: a whole one is expected for each of "
             f"{prompts} prompts"

@@ -218,7 +218,10 @@ class _Job(NamedTuple):
 
 
 def _contains(tokenizer: ControlledTokenizer, stop: Sequence[str], ids: list[int]) -> bool:
-    text = tokenizer.text(ids)
+    """Whether a stop string ends with the last of ``ids``, or did shortly before."""
+    # All ids at each of them would take quadratic time. A character has four bytes, and no token
+    # less than one; the rest is for tokens without text.
+    text = tokenizer.text(ids[-(4 * max(map(len, stop)) + 16) :])
     return any(string in text for string in stop)
 
 

@@ -10,7 +10,7 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.asking_prompts import END, writing_prompt
 from selfcorrect_rag.aspect import Instance
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.faults import told
+from selfcorrect_rag.faults import remedy, told
 from selfcorrect_rag.models.choices import own_extra
 from selfcorrect_rag.models.forms import Tokenizer
 from selfcorrect_rag.models.label_probabilities import tokens_of
@@ -84,8 +84,9 @@ class Writer:
             if len(waiting) == len(prompts) and any(o.error is None for o in outcomes):
                 self._level = max(self._level, level)  # below, all were refused
         errors = [error for outcomes in tried if (error := outcomes[-1].error) is not None]
-        if tried and len(errors) == len(tried):
-            raise EngineFailed(f"the model gave no answer ({told(errors[0])})") from errors[0]
+        if errors and len(errors) == len(tried):
+            said = f"the model gave no answer ({told(errors[0])})"
+            raise EngineFailed(said, remedy(errors[0])) from errors[0]
         return [
             _written(outcomes, sentence, stop)
             for outcomes, (_, sentence) in zip(tried, asked, strict=True)

@@ -14,11 +14,11 @@ from langchain_core.runnables import Runnable, ensure_config
 from langgraph.cache.base import BaseCache, FullKey
 
 from selfcorrect_rag.events import Cached
+from selfcorrect_rag.faults import told
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
-from selfcorrect_rag.nodes.reply import say
-from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
+from selfcorrect_rag.nodes.reply import NO_ANSWER, say
 from selfcorrect_rag.settings import Settings
 
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
@@ -39,7 +39,7 @@ def cached(
     :func:`~selfcorrect_rag.models.identity.identity`, evaluators by their thresholds too. A result
     that was found is announced by the event ``cached``, and not by those of the node; it adds no
     call and no tokens to what the run has cost. Errors are never kept, nor is what a limit cut
-    short.
+    short. A cache that raises is done without, and a note says so.
 
     Args:
         node: one that is a function of state and settings, but for what ``model`` makes of them.
@@ -59,24 +59,50 @@ def cached(
         return (*NAMESPACE, _name()), hashlib.sha256(text.encode()).hexdigest()
 
     def run(state: Mapping[str, Any]) -> Update:
-        place = key(state)
-        if (found := store.get([place]).get(place)) is not None:
+        place, broken, found = key(state), _Broken(), None
+        with broken:
+            found = store.get([place]).get(place)
+        if found is not None:
             return _found(state, found)
         update = node.step(state)
         if "stopped" not in update:
-            store.set({place: (_kept(update), None)})
-        return update
+            with broken:
+                store.set({place: (_kept(update), None)})
+        return broken.noted(state, update)
 
     async def arun(state: Mapping[str, Any]) -> Update:
-        place = key(state)
-        if (found := (await store.aget([place])).get(place)) is not None:
+        place, broken, found = key(state), _Broken(), None
+        with broken:
+            found = (await store.aget([place])).get(place)
+        if found is not None:
             return _found(state, found)
         update = await node.astep(state)
         if "stopped" not in update:
-            await store.aset({place: (_kept(update), None)})
-        return update
+            with broken:
+                await store.aset({place: (_kept(update), None)})
+        return broken.noted(state, update)
 
     return Node(run, arun, node.settings, node.failed)
+
+
+class _Broken:
+    """Goes on past the errors of a cache, without which a run is only dearer; knows the last."""
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, *_: Any) -> bool:
+        self._error = error or self._error
+        return isinstance(error, Exception)
+
+    def noted(self, state: Mapping[str, Any], update: Update) -> Update:
+        """An update that says that the cache failed, where it did."""
+        if self._error is None:
+            return update
+        note = f"the cache raised {told(self._error)}: the result was not taken from there, or kept"
+        return {**update, "notes": [*update.get("notes", state["notes"]), note]}
 
 
 def _name() -> str:

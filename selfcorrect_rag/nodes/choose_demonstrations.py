@@ -4,13 +4,15 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from random import Random
 from weakref import WeakKeyDictionary
 
 from langchain_core.embeddings import Embeddings
 
-from selfcorrect_rag.errors import BadDemonstrations
+from selfcorrect_rag.errors import BadDemonstrations, ModelFailed
 from selfcorrect_rag.events import DemonstrationsChosen
+from selfcorrect_rag.faults import named
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import Demonstration, InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
@@ -38,8 +40,10 @@ def choose_demonstrations(
         if chosen.selection != "nearest":
             return _update(_chosen(usable, chosen, state["question"]))
         embedder = _needed(embeddings)
-        vectors = embedded.by(embedder)
-        asked = embedder.embed_query(state["question"])
+        with _named(embedder):
+            vectors = embedded.by(embedder)
+            asked = embedder.embed_query(state["question"])
+        _alike(vectors, asked, embedder)
         return _update(_nearest(usable, vectors, asked, chosen.demonstrations))
 
     async def arun(state: InstructRAGState) -> Update:
@@ -48,8 +52,10 @@ def choose_demonstrations(
         if chosen.selection != "nearest":
             return _update(_chosen(usable, chosen, state["question"]))
         embedder = _needed(embeddings)
-        vectors = await embedded.aby(embedder)
-        asked = await embedder.aembed_query(state["question"])
+        with _named(embedder):
+            vectors = await embedded.aby(embedder)
+            asked = await embedder.aembed_query(state["question"])
+        _alike(vectors, asked, embedder)
         return _update(_nearest(usable, vectors, asked, chosen.demonstrations))
 
     return Node(run, arun, settings)
@@ -131,6 +137,19 @@ def _nearest(
 def _cosine(left: Vector, right: Vector) -> float:
     lengths = math.hypot(*left) * math.hypot(*right)
     return sum(a * b for a, b in zip(left, right, strict=True)) / lengths if lengths else 0.0
+
+
+def _named(embeddings: Embeddings) -> AbstractContextManager[None]:
+    return named(ModelFailed, f"the embeddings ({type(embeddings).__name__})")
+
+
+def _alike(vectors: Sequence[Vector], asked: Vector, embeddings: Embeddings) -> None:
+    lengths = {len(vector): None for vector in (*vectors, asked)}
+    if len(lengths) > 1:
+        given = " and of ".join(map(str, lengths))
+        raise ModelFailed(
+            f"the embeddings ({type(embeddings).__name__}) gave vectors of {given} numbers"
+        )
 
 
 def _needed(embeddings: Embeddings | None) -> Embeddings:

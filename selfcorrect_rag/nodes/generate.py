@@ -14,7 +14,7 @@ from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.asking import aask, ask
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
 from selfcorrect_rag.nodes.citing import citation
-from selfcorrect_rag.nodes.reply import reply
+from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, reply
 from selfcorrect_rag.nodes.tally import counted_config
 from selfcorrect_rag.off_loop import off_loop
 from selfcorrect_rag.prompts import (
@@ -77,14 +77,16 @@ def reflection_prompt(question: str, knowledge: Sequence[Document]) -> Prompt:
 def _update(state: CRAGState, text: str, is_numbered: bool) -> Update:
     knowledge = state["knowledge"]
     relevant = [n for n, found in enumerate(state["judged"], start=1) if found == "relevant"]
-    marked = read_marks(text, len(knowledge) if is_numbered else 0, relevant)
+    silent = [] if text.strip() else [SILENT]
+    written = NO_ANSWER if silent else text
+    marked = read_marks(written, len(knowledge) if is_numbered else 0, relevant)
     citations = [citation(n, n - 1, knowledge[n - 1], [0]) for n in marked.numbers]
     emit(Answered(event="answered", answer=marked.answer, citations=len(citations)))
     return {
         "answer": marked.answer,
         "cited_answer": marked.cited,
         "citations": citations,
-        "notes": [*state["notes"], *_uncited(marked)],
+        "notes": [*state["notes"], *silent, *_uncited(marked)],
         **reply(state, marked.cited),
     }
 

@@ -5,7 +5,7 @@ from selfcorrect_rag.events import Answered
 from selfcorrect_rag.instruct_state import InstructRAGState
 from selfcorrect_rag.nodes.base import Node, Update, emit, plain_node
 from selfcorrect_rag.nodes.citing import citation
-from selfcorrect_rag.nodes.write_rationale import NO_ANSWER
+from selfcorrect_rag.nodes.reply import NO_ANSWER
 from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.refusals import is_refusal

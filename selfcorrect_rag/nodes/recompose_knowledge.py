@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.crag_state import CRAGState, Judged
+from selfcorrect_rag.crag_state import CRAGState, Judged, Strip
 from selfcorrect_rag.events import KnowledgeRecomposed
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
@@ -29,9 +29,14 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
             return {}
         if is_ended(state):  # a fault left nobody to read it
             return {}
+        notes = [*state["notes"], *state["web_notes"]]
+        if state["web_results"] and "select_web_strips" not in state["costs"]:
+            # LangGraph cancelled the search, as the branch beside it failed, when it had its pages
+            # and not yet the step after it; whoever goes on from the thread finds it done.
+            state = {**state, "web_strips": _whole(state["web_results"])}
+            notes.append("the pages of the web were taken whole: the search was broken off")
         internal = recompose(state["strips"], state["passages"])
         external = recompose(state["web_strips"], state["web_results"])
-        notes = [*state["notes"], *state["web_notes"]]
         if state["web_failure"]:
             notes.append(f"web search ({state['web_source']}): {state['web_failure']}")
         knowledge, judged = [*internal, *external], _judged(state)
@@ -57,6 +62,13 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
         return {"knowledge": knowledge, "judged": judged, "notes": notes}
 
     return plain_node(run)
+
+
+def _whole(documents: Sequence[Document]) -> list[Strip]:
+    return [
+        Strip(document=i, text=document.page_content, score=None, kept=True)
+        for i, document in enumerate(documents)
+    ]
 
 
 def _judged(state: CRAGState) -> list[Judged | None]:

@@ -11,6 +11,11 @@ from langgraph.graph.message import push_message
 from selfcorrect_rag.nodes.base import Update
 from selfcorrect_rag.nodes.tally import tally
 
+NO_ANSWER = "No answer: the model wrote nothing."
+"""What stands for an answer where there is none."""
+SILENT = "the model wrote nothing: the answer says so"
+"""The note about that."""
+
 
 def reply(state: Mapping[str, Any], text: str) -> Update:
     """The whole reply of a node that has asked a model for it, as an update.

@@ -20,8 +20,8 @@ def retrieve(retriever: AnyRetriever, settings: SelfRAGSettings) -> Node[SelfRAG
 
     Beams with the same previous segment share one query. Passages given by the caller are used
     instead, without a call. A retriever that fails before anything is written fails the run; later
-    it only ends the beams that asked, and a note says so. One that gives what are no documents
-    fails the run at any time.
+    it only ends the beams that asked. One that gives what are no documents fails the run at any
+    time.
     """
 
     def run(state: SelfRAGState) -> Update:

@@ -4,7 +4,7 @@ from selfcorrect_rag.closed_set import closed_answer
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
 from selfcorrect_rag.nodes.citing import cited_passages, cited_text, settled
-from selfcorrect_rag.nodes.reply import kept, say
+from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, kept, say
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, SelfRAGState, Source
 
@@ -24,7 +24,9 @@ def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node
             segments = [{**segments[0], "text": option or segments[0]["text"]}]
         citations = cited_passages(segments, state, source)
         answer = " ".join(segment["text"] for segment in segments)
-        cited = cited_text(segments, citations)
+        silent = [] if answer.strip() else [SILENT]
+        answer = answer if not silent else NO_ANSWER
+        cited = cited_text(segments, citations) if not silent else NO_ANSWER
         path = [(s["depth"], s["beam"], s["passage"]) for s in segments]
         said = "" if chosen.closed else cited_text(settled(state["beams"]), citations)
         say(state, cited[len(said) :])
@@ -38,7 +40,7 @@ def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node
                 {**c, "chosen": (c["depth"], c["beam"], c["passage"]) in path}
                 for c in state["candidates"]
             ],
-            "notes": [*state["notes"], *_cut(best, chosen)],
+            "notes": [*state["notes"], *silent, *_cut(best, chosen)],
             **kept(state, cited),
         }
 

@@ -16,15 +16,13 @@ from selfcorrect_rag.models.decoded import room
 from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.asking import aask, ask
 from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
-from selfcorrect_rag.nodes.reply import reply
+from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, reply
 from selfcorrect_rag.nodes.tally import counted_config
 from selfcorrect_rag.off_loop import off_loop
 from selfcorrect_rag.prompts import Part, Prompt
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 """Whose limit a prompt does not fit."""
-NO_ANSWER = "No answer: the model wrote nothing."
-"""What stands for an answer where there is none."""
 
 Kind = Literal["documents", "demonstrations"]
 
@@ -85,7 +83,7 @@ class _Request:
         """What the node adds to the state, once the model has written."""
         text = written.strip()
         if not text:
-            self._notes.append("the model wrote nothing: the answer says so")
+            self._notes.append(SILENT)
         emit(
             RationaleWritten(
                 event="rationale_written", text=text, mode=self.mode, documents=len(self._shown)

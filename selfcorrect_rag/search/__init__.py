@@ -2,9 +2,10 @@
 
 from selfcorrect_rag.search.bm25 import BM25Index
 from selfcorrect_rag.search.chroma import ChromaIndex
+from selfcorrect_rag.search.files import Problem
 from selfcorrect_rag.search.index import Index, IndexRetriever
 from selfcorrect_rag.search.indexing import IndexReport, Progress, index_paths
-from selfcorrect_rag.search.loading import Problem, load
+from selfcorrect_rag.search.loading import load
 from selfcorrect_rag.search.minilm import MiniLM
 from selfcorrect_rag.search.opening import open_index, open_or_make_index, open_retriever
 from selfcorrect_rag.search.tavily import TavilyWebSearch

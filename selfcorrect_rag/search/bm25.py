@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.search.index import BM25_FILE, Index, UnreadableIndex, indexed_text
+from selfcorrect_rag.errors import MissingExtra
+from selfcorrect_rag.search.bm25_scores import Scores, load_scores, tokenize, write_scores
+from selfcorrect_rag.search.index import BM25_FILE, Index, indexed_text
+from selfcorrect_rag.search.index_faults import named_faults
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS passages (
@@ -23,13 +26,15 @@ CREATE TABLE IF NOT EXISTS passages (
 ) WITHOUT ROWID
 """
 
+_A_DAY = 24 * 60 * 60
+"""Seconds, longer than scores take."""
+
 
 class _Scorer(NamedTuple):
     version: int
-    ids: list[str]
-    """In the order of the scores."""
-    bm25: Any
-    """None where there are no words to score."""
+    scores: Scores
+    scratch: Any = None
+    """The temporary folder of the scores, where the index may not be written to."""
 
 
 class BM25Index(Index):
@@ -39,11 +44,11 @@ class BM25Index(Index):
     nothing is stemmed. ``score`` of a found passage is above 0 without an upper bound: passages
     that share no word with the query are not found.
 
-    Writes are cheap; scores are computed at the first search after one, and kept beside the file
-    for the next process.
+    Writes are cheap; scores are computed at the first search after one, on the disk, and kept
+    beside the file for the next process.
 
     Raises:
-        UnreadableIndex: the folder does not open as a BM25 index.
+        UnreadableIndex, IndexBusy, DiskFull, ReadOnlyIndex: at any call; see `index_faults`.
         MissingExtra: at the first search: bm25s is not installed.
     """
 
@@ -51,25 +56,23 @@ class BM25Index(Index):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.path.mkdir(parents=True, exist_ok=True)
+        with named_faults(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._scorer: _Scorer | None = None
         with self._database() as database:
             database.execute(_SCHEMA)
 
     def search(self, query: str, k: int = 5) -> list[Document]:
-        scorer = self._current_scorer()
-        if scorer.bm25 is None:
+        scores, tokens = self._current_scorer().scores, tokenize([query])
+        if scores.bm25 is None or not tokens[0]:
             return []
-        positions, scores = scorer.bm25.retrieve(
-            _tokenize([query]),
-            k=min(k, len(scorer.ids)),
-            show_progress=False,
-            backend_selection="numpy",
+        positions, found = scores.bm25.retrieve(
+            tokens, k=min(k, len(scores.ids)), show_progress=False, backend_selection="numpy"
         )
         scored = {
-            scorer.ids[position]: float(score)
-            for position, score in zip(positions[0], scores[0], strict=True)
+            scores.ids[position].decode(): float(score)
+            for position, score in zip(positions[0], found[0], strict=True)
             if score > 0
         }
         with self._database() as database:
@@ -115,73 +118,76 @@ class BM25Index(Index):
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         """A connection of its own for each call, which any thread may make; one transaction."""
-        database = sqlite3.connect(self.path / BM25_FILE)
-        try:
-            with database:
-                yield database
-        except sqlite3.DatabaseError as error:
-            raise UnreadableIndex(
-                f"{self.path} does not open as a BM25 index ({error}): index into a new folder"
-            ) from error
-        finally:
-            database.close()
+        with named_faults(self.path, sqlite3.Error):
+            database = sqlite3.connect(self.path / BM25_FILE)
+            try:
+                with database:
+                    yield database
+            finally:
+                database.close()
 
     def _current_scorer(self) -> _Scorer:
-        with self._lock, self._database() as database:
-            # Reading starts a transaction: version and passages belong together.
-            database.execute("BEGIN")
-            version = int(database.execute("PRAGMA user_version").fetchone()[0])
+        with self._lock:
+            # Read first: what is added meanwhile makes a new version, and the next search new
+            # scores. A transaction for all of it would keep writers out for minutes.
+            with self._database() as database:
+                version = int(database.execute("PRAGMA user_version").fetchone()[0])
             if self._scorer is None or self._scorer.version != version:
-                rows = database.execute("SELECT id, text, metadata FROM passages ORDER BY id")
-                self._scorer = self._kept_scorer(version) or self._new_scorer(version, rows)
+                self._scorer = self._kept_scorer(version) or self._new_scorer(version)
             return self._scorer
 
+    def _passages(self) -> Iterator[tuple[str, str]]:
+        """The id and the indexed text of each passage."""
+        query = "SELECT id, text, metadata FROM passages WHERE id > ? ORDER BY id LIMIT 1000"
+        last = ""
+        while True:
+            with self._database() as database:
+                rows = database.execute(query, (last,)).fetchall()
+            if not rows:
+                return
+            for id_, text, metadata in rows:
+                yield id_, indexed_text(Document(text, metadata=json.loads(metadata)))
+            last = rows[-1][0]
+
     def _kept_scorer(self, version: int) -> _Scorer | None:
-        folder = self._scorer_folder(version)
         try:
-            ids = json.loads((folder / "ids.json").read_text())
-            return _Scorer(version, ids, require("bm25s", "bm25").BM25.load(folder))
-        except (OSError, ValueError):
+            return _Scorer(version, load_scores(self._scorer_folder(version)))
+        except MissingExtra:
+            raise
+        except Exception:  # whatever is wrong with scores, there are the passages
             return None
 
-    def _new_scorer(self, version: int, rows: Any) -> _Scorer:
-        ids: list[str] = []
-        texts: list[str] = []
-        for id_, text, metadata in rows:
-            ids.append(id_)
-            texts.append(indexed_text(Document(text, metadata=json.loads(metadata))))
-        tokens = _tokenize(texts)
-        if not any(tokens):
-            return _Scorer(version, ids, None)
-        bm25 = require("bm25s", "bm25").BM25()
-        bm25.index(tokens, show_progress=False)
-        scorer = _Scorer(version, ids, bm25)
-        with suppress(OSError):  # a folder that cannot be written is no reason not to search it
-            self._keep(scorer)
-        return scorer
-
-    def _keep(self, scorer: _Scorer) -> None:
-        """Write the scores whole or not at all, and drop those of earlier versions."""
-        folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.path))
+    def _new_scorer(self, version: int) -> _Scorer:
+        self._sweep()
         try:
-            scorer.bm25.save(folder)
-            (folder / "ids.json").write_text(json.dumps(scorer.ids))
-            os.rename(folder, self._scorer_folder(scorer.version))
+            folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.path))
+        except OSError:  # an index that may not be written to can be searched all the same
+            scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+            write_scores(Path(scratch.name), self._passages())
+            return _Scorer(version, load_scores(Path(scratch.name)), scratch)
+        kept = self._scorer_folder(version)
+        try:
+            with named_faults(self.path, OSError):
+                write_scores(folder, self._passages())
+            shutil.rmtree(kept, ignore_errors=True)  # it did not load
+            with suppress(OSError):  # another process was first
+                os.rename(folder, kept)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         for earlier in self.path.glob("scores-*"):
-            if earlier != self._scorer_folder(scorer.version):
+            if earlier != kept:
                 shutil.rmtree(earlier, ignore_errors=True)
+        return _Scorer(version, load_scores(kept))
+
+    def _sweep(self) -> None:
+        """Drop what a process that was killed while it computed scores has left."""
+        for left in self.path.glob("new-*"):
+            with suppress(OSError):
+                if time.time() - left.stat().st_mtime > _A_DAY:
+                    shutil.rmtree(left, ignore_errors=True)
 
     def _scorer_folder(self, version: int) -> Path:
         return self.path / f"scores-{version}"
-
-
-def _tokenize(texts: list[str]) -> list[list[str]]:
-    tokens: list[list[str]] = require("bm25s", "bm25").tokenize(
-        texts, stopwords="en", return_ids=False, show_progress=False
-    )
-    return tokens
 
 
 def _marks(values: Any) -> str:

@@ -1,23 +1,29 @@
 """Passages in a persistent Chroma collection, found by the cosine of explicit embeddings."""
 
 import asyncio
+import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.errors import ModelFailed, SelfCorrectError
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.search.index import Index, UnreadableIndex, clean, indexed_text
+from selfcorrect_rag.search.index import Index, clean, indexed_text
+from selfcorrect_rag.search.index_faults import UnreadableIndex, named_faults
 from selfcorrect_rag.search.minilm import MiniLM
 
 COLLECTION = "passages"
 # Twice Chroma's defaults. Of the five nearest of 3,000 random vectors, the worst case for a graph,
 # those find 0.962 and these 0.999; writing takes an eighth longer, embedding not counted.
 _GRAPH = {"max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
+
+_DIMENSIONS = re.compile(r"dimension of (\d+), got (\d+)")
 
 
 class EmbedderMismatch(SelfCorrectError, ValueError):
@@ -36,7 +42,8 @@ class ChromaIndex(Index):
 
     Raises:
         EmbedderMismatch: the collection holds vectors of other embeddings.
-        UnreadableIndex: the folder does not open as a Chroma index.
+        UnreadableIndex, IndexBusy, DiskFull, ReadOnlyIndex: at any call; see `index_faults`.
+        ModelFailed: at any call that embeds.
         MissingExtra: chromadb is not installed.
     """
 
@@ -48,21 +55,18 @@ class ChromaIndex(Index):
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
         chromadb = require("chromadb", "chroma")
-        try:
-            self._client = chromadb.PersistentClient(
-                str(self.path.resolve()),  # Chroma keeps clients by name, whatever the folder is
-                settings=chromadb.Settings(anonymized_telemetry=False),
-            )
-            self._collection = self._client.get_or_create_collection(
-                COLLECTION,
-                embedding_function=None,
-                configuration={"hnsw": {"space": "cosine", **_GRAPH}},
-                metadata={"embedder": self.embedder},
-            )
-        except Exception as error:  # what a damaged folder makes Chroma raise is of any kind
-            raise UnreadableIndex(
-                f"{self.path} does not open as a Chroma index ({error}): index into a new folder"
-            ) from error
+        with self._named_faults():
+            self._client = _client(chromadb, self.path)
+            try:
+                self._collection = self._client.get_or_create_collection(
+                    COLLECTION,
+                    embedding_function=None,
+                    configuration={"hnsw": {"space": "cosine", **_GRAPH}},
+                    metadata={"embedder": self.embedder},
+                )
+            except BaseException:
+                self._client.close()
+                raise
         recorded = (self._collection.metadata or {}).get("embedder")
         if recorded != self.embedder:
             self.close()
@@ -72,17 +76,22 @@ class ChromaIndex(Index):
             )
 
     def search(self, query: str, k: int = 5) -> list[Document]:
-        return self._nearest(self.embeddings.embed_query(clean(query)), k)
+        with _named_embedding():
+            vector = self.embeddings.embed_query(clean(query))
+        return self._nearest(vector, k)
 
     async def asearch(self, query: str, k: int = 5) -> list[Document]:
-        vector = await self.embeddings.aembed_query(clean(query))
+        with _named_embedding():
+            vector = await self.embeddings.aembed_query(clean(query))
         return await asyncio.to_thread(self._nearest, vector, k)
 
     def ids(self) -> set[str]:
-        return set(self._collection.get(include=[])["ids"])
+        with self._named_faults():
+            return set(self._collection.get(include=[])["ids"])
 
     def __len__(self) -> int:
-        return int(self._collection.count())
+        with self._named_faults():
+            return int(self._collection.count())
 
     def close(self) -> None:
         self._client.close()
@@ -90,7 +99,8 @@ class ChromaIndex(Index):
     def _nearest(self, vector: Sequence[float], k: int) -> list[Document]:
         if not len(self):
             return []
-        found = self._collection.query(query_embeddings=[vector], n_results=k)
+        with self._named_faults():
+            found = self._collection.query(query_embeddings=[vector], n_results=k)
         rows = zip(
             found["ids"][0],
             found["documents"][0],
@@ -104,7 +114,8 @@ class ChromaIndex(Index):
         ]
 
     def _write(self, passages: dict[str, Document]) -> int:
-        stored = self._collection.get(ids=list(passages), include=["metadatas"])
+        with self._named_faults():
+            stored = self._collection.get(ids=list(passages), include=["metadatas"])
         known: dict[str, Any] = dict(zip(stored["ids"], stored["metadatas"], strict=True))
         # An update merges; None takes a key away.
         renewed = {
@@ -113,21 +124,70 @@ class ChromaIndex(Index):
             if (old or {}) != passages[id_].metadata
         }
         if renewed:
-            self._collection.update(ids=list(renewed), metadatas=list(renewed.values()))
+            with self._named_faults():
+                self._collection.update(ids=list(renewed), metadatas=list(renewed.values()))
         new = [id_ for id_ in passages if id_ not in known]
         if new:
-            self._collection.add(
-                ids=new,
-                embeddings=self.embeddings.embed_documents(
-                    [indexed_text(passages[id_]) for id_ in new]
-                ),
-                documents=[passages[id_].page_content for id_ in new],
-                metadatas=[passages[id_].metadata or None for id_ in new],
-            )
+            vectors = self._embedded([indexed_text(passages[id_]) for id_ in new])
+            with self._named_faults():
+                self._collection.add(
+                    ids=new,
+                    embeddings=vectors,
+                    documents=[passages[id_].page_content for id_ in new],
+                    metadatas=[passages[id_].metadata or None for id_ in new],
+                )
         return len(new)
 
     def _remove(self, ids: Sequence[str]) -> None:
-        self._collection.delete(ids=list(ids))
+        with self._named_faults():
+            self._collection.delete(ids=list(ids))
+
+    def _embedded(self, texts: list[str]) -> list[list[float]]:
+        with _named_embedding():
+            vectors = self.embeddings.embed_documents(texts)
+            if len(vectors) != len(texts):
+                raise ValueError(f"{len(vectors)} vectors for {len(texts)} passages")
+            if not all(math.isfinite(sum(vector)) for vector in vectors):
+                raise ValueError("a vector with a value that is no number")
+        return vectors
+
+    @contextmanager
+    def _named_faults(self) -> Iterator[None]:
+        try:
+            with named_faults(self.path):
+                yield
+        except UnreadableIndex as error:
+            if dimensions := _DIMENSIONS.search(str(error)):
+                raise EmbedderMismatch(
+                    f"{self.path} holds vectors of {dimensions[1]} dimensions, and "
+                    f"{self.embedder} gives {dimensions[2]}: open it with the embeddings it was "
+                    "made with or index into a new folder"
+                ) from error
+            raise
+
+
+def _client(chromadb: Any, path: Path) -> Any:
+    folder = str(path.resolve())  # Chroma keeps clients by name, whatever the folder is
+    try:
+        return chromadb.PersistentClient(
+            folder, settings=chromadb.Settings(anonymized_telemetry=False)
+        )
+    except BaseException:
+        # It keeps one that did not start, too, and would give it to whoever opens the folder next.
+        shared = require("chromadb.api.shared_system_client", "chroma").SharedSystemClient
+        shared._identifier_to_system.pop(folder, None)
+        raise
+
+
+@contextmanager
+def _named_embedding() -> Iterator[None]:
+    try:
+        yield
+    except SelfCorrectError:
+        raise
+    except Exception as error:  # embeddings are anybody's
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ModelFailed(f"the embeddings failed ({said})", "mend them and run again") from error
 
 
 def embedder_name(embeddings: Embeddings) -> str:

@@ -18,16 +18,10 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field
 
-from selfcorrect_rag.errors import SelfCorrectError
-
 CHROMA_FILE = "chroma.sqlite3"
 BM25_FILE = "bm25.sqlite3"
 BATCH_SIZE = 128
 """Passages embedded and written at once; what a killed run can lose."""
-
-
-class UnreadableIndex(SelfCorrectError, OSError):
-    """A folder that is damaged, locked or otherwise does not open as an index."""
 
 
 def is_index(path: Path) -> bool:

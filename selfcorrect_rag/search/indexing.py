@@ -6,8 +6,8 @@ there. A changed file's passages replace those of its earlier version. A file th
 keeps its passages until a run prunes.
 """
 
-import hashlib
 import os
+import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +16,17 @@ from typing import NamedTuple
 from langchain_core.documents import Document
 
 from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS, chunk
-from selfcorrect_rag.search.index import BATCH_SIZE, Index, passage_id, storable
-from selfcorrect_rag.search.ledger import Ledger
-from selfcorrect_rag.search.loading import (
-    MAX_BYTES,
+from selfcorrect_rag.search.files import (
+    FoundFile,
     Problem,
     UnreadableFile,
     find_files,
-    load_bytes,
-    read_bytes,
     source_name,
 )
+from selfcorrect_rag.search.index import BATCH_SIZE, Index, passage_id, storable
+from selfcorrect_rag.search.index_faults import named_faults
+from selfcorrect_rag.search.ledger import Ledger
+from selfcorrect_rag.search.loading import MAX_BYTES, open_file
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,15 @@ class _Source(NamedTuple):
 
     name: str
     fingerprint: str
-    fault: str | None
-    bytes_per_passage: float
+
+
+class _Waiting(NamedTuple):
+    """A passage that is not yet written."""
+
+    source: _Source
+    passage: Document
+    bytes: float
+    """What it stands for in its file."""
 
 
 def index_paths(
@@ -79,6 +86,7 @@ def index_paths(
     batch_size: int = BATCH_SIZE,
     max_bytes: int = MAX_BYTES,
     prune: bool = False,
+    follow_links: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> IndexReport:
     """Put files, and the files in folders, into ``index``.
@@ -91,25 +99,29 @@ def index_paths(
         chunk_words: Longest passage, in words; see `chunking.chunk`.
         chunk_overlap: Words that a passage may repeat of the one before.
         batch_size: Passages embedded and written at once.
-        max_bytes: Largest file, in bytes after gzip; larger ones are a problem in the report.
+        max_bytes: Largest file, in bytes after gzip, a quarter of it for .json and .pdf, which
+            are read whole; larger ones are a problem in the report.
         prune: Remove the passages of files under ``paths`` that no longer exist.
+        follow_links: Follow links out of ``paths`` too; otherwise each is a problem in the report.
         on_progress: Called after each batch, and each file that needs none.
 
     Raises:
         IndexBusy: another process is indexing into the same folder.
+        DiskFull, ReadOnlyIndex, UnreadableIndex: the folder is at fault; see `index_faults`.
+        ModelFailed: the index's embeddings raised, or gave no usable vectors.
         ValueError: not 0 <= chunk_overlap < chunk_words.
     """
     next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything is read
     paths = list(paths)
-    with Ledger(index.path) as ledger:
-        found = list(find_files(paths))
-        files = [path for path in found if isinstance(path, Path)]
-        run = _Run(index, ledger, batch_size, sum(map(_size, files)), on_progress)
+    with named_faults(index.path, sqlite3.Error), Ledger(index.path) as ledger:
+        found = list(find_files(paths, follow_links=follow_links))
+        files = [file for file in found if isinstance(file, FoundFile)]
+        run = _Run(index, ledger, batch_size, sum(file.size() for file in files), on_progress)
         run.problems += [problem for problem in found if isinstance(problem, Problem)]
-        for path in files:
-            run.index_file(path, chunk_words, chunk_overlap, max_bytes)
+        for file in files:
+            run.index_file(file, chunk_words, chunk_overlap, max_bytes)
         run.flush()
-        vanished = _vanished(ledger, paths, {source_name(path) for path in files})
+        vanished = _vanished(ledger, paths, {file.name for file in files})
         if prune:
             for source in vanished:
                 run.remove(source)
@@ -144,68 +156,71 @@ class _Run:
         self.files = self.unchanged = self.passages = self.added = self.removed = 0
         self._done = 0.0  # bytes
         # Small files share a batch: a file is finished only once the batch is written.
-        self._waiting: list[tuple[_Source, Document]] = []
-        self._ending: list[_Source] = []
+        self._waiting: list[_Waiting] = []
+        self._ending: list[tuple[_Source, str | None]] = []
 
-    def index_file(self, path: Path, words: int, overlap: int, max_bytes: int) -> None:
+    def index_file(self, found: FoundFile, words: int, overlap: int, max_bytes: int) -> None:
         """Take one file in; what does not fill a batch waits for the next file or `flush`."""
-        name, size = source_name(path), _size(path)
+        size, taken, number = found.size(), 0.0, 0
         try:
-            data = read_bytes(path, max_bytes)
-            fingerprint = f"{hashlib.sha256(data).hexdigest()}:{words}:{overlap}"
-            if self.ledger.finished(name, fingerprint):
-                self.unchanged += 1
-                self._note(name, self.ledger.fault(name))
-                self._advance(size, name)
-                return
-            loaded = load_bytes(path.name, data, max_bytes)
+            with open_file(found, max_bytes) as file:
+                source = _Source(found.name, f"{file.digest}:{words}:{overlap}")
+                if self.ledger.finished(*source):
+                    self.unchanged += 1
+                    self._note(source.name, self.ledger.fault(source.name))
+                    self._advance(size, source.name)
+                    return
+                for document in file.documents():
+                    texts = list(chunk(document.page_content, words, overlap))
+                    share = (size * file.done - taken) / max(1, len(texts))
+                    taken = size * file.done
+                    for text in texts:
+                        metadata = {**document.metadata, "source": source.name, "chunk": number}
+                        passage = storable(Document(text, metadata=metadata))
+                        self._waiting.append(_Waiting(source, passage, share))
+                        number += 1
+                        if len(self._waiting) == self.batch_size:
+                            self.flush()
         except UnreadableFile as error:
-            self.problems.append(Problem(name, str(error)))
-            self._advance(size, name)
+            self.problems.append(Problem(found.name, str(error)))
+            self._advance(size - taken, found.name)
             return
-        chunks = [
-            (document, text)
-            for document in loaded.documents
-            for text in chunk(document.page_content, words, overlap)
-        ]
-        fault = "; ".join(loaded.faults) or None
-        source = _Source(name, fingerprint, fault, size / max(1, len(chunks)))
-        for number, (document, text) in enumerate(chunks):
-            metadata = {**document.metadata, "source": name, "chunk": number}
-            self._waiting.append((source, storable(Document(text, metadata=metadata))))
-            if len(self._waiting) == self.batch_size:
-                self.flush()
-        self._ending.append(source)
+        fault = "; ".join(file.faults) or None
+        self._ending.append((source, fault))
         self.files += 1
-        self._note(name, fault)
+        self._note(source.name, fault)
 
     def flush(self) -> None:
         """Write what waits, then settle the files that end with it."""
-        documents = [document for _, document in self._waiting]
         # Noted first: a run killed in between leaves nothing in the index that no file owns.
         self.ledger.hold(
-            (source.name, passage_id(document), source.fingerprint)
-            for source, document in self._waiting
+            (waiting.source.name, passage_id(waiting.passage), waiting.source.fingerprint)
+            for waiting in self._waiting
         )
-        self.added += self.index.add(documents, batch_size=self.batch_size)
-        self.passages += len(documents)
-        for source in self._ending:
-            stale = self.ledger.stale(source.name, source.fingerprint)
+        passages = [waiting.passage for waiting in self._waiting]
+        self.added += self.index.add(passages, batch_size=self.batch_size)
+        self.passages += len(passages)
+        # One transaction for many files: each costs a wait for the disk.
+        with self.ledger.settling():
+            stale: list[str] = []
+            for source, fault in self._ending:
+                stale += self.ledger.stale(*source)
+                self.ledger.finish(*source, fault)
             self.index.delete(stale)
-            self.removed += len(stale)
-            self.ledger.finish(source.name, source.fingerprint, source.fault)
+        self.removed += len(stale)
         if self._waiting:
-            last, _ = self._waiting[-1]
-            self._advance(sum(source.bytes_per_passage for source, _ in self._waiting), last.name)
+            done = sum(waiting.bytes for waiting in self._waiting)
+            self._advance(done, self._waiting[-1].source.name)
         self._waiting.clear()
         self._ending.clear()
 
     def remove(self, source: str) -> None:
         """Take out what only ``source`` holds."""
-        stale = self.ledger.stale(source)
-        self.index.delete(stale)
+        with self.ledger.settling():
+            stale = self.ledger.stale(source)
+            self.ledger.forget(source)
+            self.index.delete(stale)
         self.removed += len(stale)
-        self.ledger.forget(source)
 
     def _advance(self, size: float, source: str) -> None:
         self._done += size
@@ -215,13 +230,6 @@ class _Run:
     def _note(self, source: str, fault: str | None) -> None:
         if fault:
             self.problems.append(Problem(source, fault, partly=True))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # gone since it was found, which reading it will say
-        return 0
 
 
 def _vanished(ledger: Ledger, paths: Iterable[str | Path], present: set[str]) -> list[str]:

@@ -1,12 +1,13 @@
 """Which file put which passages into an index, so that a run can be stopped and repeated."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.search.index_faults import named_faults
 
 FILE = "files.sqlite3"
 
@@ -21,10 +22,6 @@ CREATE INDEX IF NOT EXISTS holders ON holds (id);
 """
 
 
-class IndexBusy(SelfCorrectError, RuntimeError):
-    """Another process is writing to the index."""
-
-
 class Ledger:
     """The sources of an index's passages, for one writer at a time.
 
@@ -37,13 +34,14 @@ class Ledger:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._database = sqlite3.connect(folder / FILE, timeout=0)
-        try:
-            self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._database.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
-        except sqlite3.OperationalError as error:
-            self._database.close()
-            raise IndexBusy(f"{folder} is being written to ({error}): try again later") from error
+        with named_faults(folder):
+            self._database = sqlite3.connect(folder / FILE, timeout=0)
+            try:
+                self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+                self._database.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
+            except sqlite3.Error:
+                self._database.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -91,18 +89,22 @@ class Ledger:
         """
         return [id_ for (id_,) in self._database.execute(query, (source, fingerprint, source))]
 
+    @contextmanager
+    def settling(self) -> Iterator[None]:
+        """`finish` and `forget` inside hold together, or, if it ends in an error, not at all."""
+        with self._database:
+            yield
+
     def finish(self, source: str, fingerprint: str, fault: str | None) -> None:
         """Note that ``source`` is in the index whole, and forget its earlier versions."""
-        with self._database:
-            self._database.execute(
-                "DELETE FROM holds WHERE source = ? AND fingerprint <> ?", (source, fingerprint)
-            )
-            self._database.execute(
-                "INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (source, fingerprint, fault)
-            )
+        self._database.execute(
+            "DELETE FROM holds WHERE source = ? AND fingerprint <> ?", (source, fingerprint)
+        )
+        self._database.execute(
+            "INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (source, fingerprint, fault)
+        )
 
     def forget(self, source: str) -> None:
         """Note that ``source`` holds nothing."""
-        with self._database:
-            self._database.execute("DELETE FROM holds WHERE source = ?", (source,))
-            self._database.execute("DELETE FROM files WHERE source = ?", (source,))
+        self._database.execute("DELETE FROM holds WHERE source = ?", (source,))
+        self._database.execute("DELETE FROM files WHERE source = ?", (source,))

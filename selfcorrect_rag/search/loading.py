@@ -1,34 +1,41 @@
 """Files to documents: what can be read is read, what cannot is named.
 
-Files are hostile until read: sizes are bounded also inside gzip, special files are not opened,
-links that lead in circles end, and one broken line, page or file never costs the others.
+Files are hostile until read: sizes are bounded also inside gzip, memory does not grow with them,
+and one broken line, page or file never costs the others.
 """
 
 import codecs
 import gzip
+import hashlib
 import io
 import json
 import os
 import re
-import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, TextIO
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import MissingExtra, SelfCorrectError
+from selfcorrect_rag.errors import MissingExtra
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.search.index import clean, is_index
+from selfcorrect_rag.search.files import FoundFile, Problem, UnreadableFile, find_files, kind_of
+from selfcorrect_rag.search.index import clean
 from selfcorrect_rag.search.json_rows import passages, row_passages
 
 MAX_BYTES = 256 * 2**20
 """Default for the largest file, in bytes after gzip."""
+WHOLE_SHARE = 4
+"""What is read whole (a .json or .pdf file, a line of .jsonl) may have this part of it."""
+PIECE = 2**20
+"""Characters; a longer text is cut into passages piece by piece."""
 LONGEST_TITLE = 200
 """Characters; titles are embedded with each passage and must leave it room."""
 
+_UNFIT = "what is no text in it was replaced"
+_BLOCK = 2**18
 # Most specific first: UTF-32's mark begins with UTF-16's.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -39,139 +46,165 @@ _MARKS = (
 )
 
 
-class UnreadableFile(SelfCorrectError, ValueError):
-    """A file that gives no documents; the message is the reason, without the path."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A file or folder that could not be read, or only in part."""
-
-    path: str
-    reason: str
-    partly: bool = False
-    """The file counts as read all the same."""
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What one file holds."""
-
-    documents: list[Document]
-    """With ``title`` in the metadata, ``page`` for PDF, and a JSON row's own short fields."""
-    faults: list[str]
-    """What could not be read in it, in words."""
-
-
 def load(
-    paths: Iterable[str | Path], on_problem: Callable[[Problem], None], max_bytes: int = MAX_BYTES
+    paths: Iterable[str | Path],
+    on_problem: Callable[[Problem], None],
+    max_bytes: int = MAX_BYTES,
+    *,
+    follow_links: bool = False,
 ) -> Iterator[Document]:
     """The documents of files and folders, not yet cut into passages.
 
-    Metadata holds ``source`` (absolute path), ``title`` and what `load_bytes` adds. Each file or
-    folder that cannot be read, or only in part, goes to ``on_problem``; nothing is raised for it.
+    Metadata holds ``source`` (absolute path), ``title`` and what `OpenFile.documents` adds. Each
+    file or folder that cannot be read, or only in part, goes to ``on_problem``, and so does each
+    link that leads out of ``paths`` unless ``follow_links``; nothing is raised for it.
     """
-    for found in find_files(paths):
+    for found in find_files(paths, follow_links=follow_links):
         if isinstance(found, Problem):
             on_problem(found)
             continue
-        source = source_name(found)
         try:
-            loaded = load_bytes(found.name, read_bytes(found, max_bytes), max_bytes)
+            with open_file(found, max_bytes) as file:
+                for document in file.documents():
+                    document.metadata["source"] = found.name
+                    yield document
         except UnreadableFile as error:
-            on_problem(Problem(source, str(error)))
+            on_problem(Problem(found.name, str(error)))
             continue
-        if loaded.faults:
-            on_problem(Problem(source, "; ".join(loaded.faults), partly=True))
-        for document in loaded.documents:
-            document.metadata["source"] = source
-            yield document
+        if file.faults:
+            on_problem(Problem(found.name, "; ".join(file.faults), partly=True))
 
 
-def find_files(paths: Iterable[str | Path]) -> Iterator[Path | Problem]:
-    """The readable kinds of files under ``paths``, each once and in a stable order.
-
-    Folders are searched to the bottom and through links, without hidden files and without
-    indexes of this package. Files of other kinds are a `Problem` only where named themselves.
-    """
-    seen: set[tuple[int, int]] = set()
-    named = [Path(os.path.abspath(path)) for path in paths]
-    waiting = named[::-1]
-    while waiting:
-        path = waiting.pop()
-        try:
-            status = path.stat()
-            identity = status.st_dev, status.st_ino
-            if identity in seen:  # a second name of the same thing, or a link in a circle
-                continue
-            if stat.S_ISDIR(status.st_mode):
-                seen.add(identity)
-                if not is_index(path):
-                    entries = sorted(os.listdir(path), reverse=True)
-                    waiting += [path / entry for entry in entries if not entry.startswith(".")]
-            elif kind_of(path.name) in _READERS:
-                seen.add(identity)
-                yield path
-            elif path in named:
-                kinds = ", ".join(_READERS)
-                yield Problem(source_name(path), f"not one of {kinds} (or .gz of them)")
-        except OSError as error:
-            if path in named or kind_of(path.name) in ("", *_READERS):
-                yield Problem(source_name(path), error.strerror or str(error))
-
-
-def source_name(path: Path) -> str:
-    """The absolute path as text, also where the file system's bytes are no text."""
-    return os.fsencode(os.path.abspath(path)).decode("utf-8", "backslashreplace")
-
-
-def kind_of(name: str) -> str:
-    """The ending that decides how a file is read, e.g. ".json" for ``a.JSON.gz``."""
-    return Path(name.lower().removesuffix(".gz")).suffix
-
-
-def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """The bytes of a regular file.
+@contextmanager
+def open_file(found: FoundFile, max_bytes: int = MAX_BYTES) -> Iterator["OpenFile"]:
+    """A file, looked through once.
 
     Raises:
-        UnreadableFile: it cannot be opened, is no regular file or has more than ``max_bytes``.
+        UnreadableFile: it cannot be opened, is too large, or is not what its name says.
     """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UnreadableFile("not a regular file")  # opening a pipe would wait for ever
-        with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
-    except OSError as error:
-        raise UnreadableFile(error.strerror or str(error)) from error
-    return _within(data, max_bytes)
+    with found.open() as file:
+        if not found.path.name.lower().endswith(".gz"):
+            yield OpenFile(found.path, file, file, max_bytes)
+            return
+        with gzip.open(file) as content:
+            yield OpenFile(found.path, file, content, max_bytes)
 
 
-def load_bytes(name: str, data: bytes, max_bytes: int = MAX_BYTES) -> Loaded:
-    """The documents in the bytes of a file called ``name``.
+class OpenFile:
+    """A file that is read in pieces; what it is as a whole is known beforehand.
+
+    Args:
+        path: Its ending says how it is read, its name is the title where it holds none.
+        file: As it lies on the disk.
+        content: The same, or what it holds uncompressed.
+        max_bytes: Largest ``content``.
 
     Raises:
         UnreadableFile: nothing in it can be read.
     """
-    if name.lower().endswith(".gz"):
+
+    digest: str
+    """SHA-256 of the content."""
+    faults: list[str]
+    """What could not be read in it, in words; complete when all documents are read."""
+    done: float
+    """Fraction of the file that the documents read so far make, in [0, 1]."""
+
+    def __init__(
+        self, path: Path, file: BinaryIO, content: BinaryIO | gzip.GzipFile, max_bytes: int
+    ) -> None:
+        self.path = path
+        self.faults = []
+        self.done = 0.0
+        self.longest_line = max(1, max_bytes // WHOLE_SHARE)
+        self._file = file
+        self._content = content
+        self._stamp = _stamp(file)
+        self._kind = kind_of(path.name)
+        whole = self._kind in (".json", ".pdf")
+        encoding = self._look_through(max_bytes // WHOLE_SHARE if whole else max_bytes)
+        if encoding == "cp1252":
+            self.faults.append("not UTF-8: read as Windows-1252")
+        self._text = io.TextIOWrapper(content, encoding, "replace", newline="\n")
+
+    def documents(self) -> Iterator[Document]:
+        """What the file holds, in order.
+
+        ``title`` is in the metadata, ``page`` for PDF, and a JSON row's own short fields. A text
+        of more than `PIECE` characters comes in several.
+
+        Raises:
+            UnreadableFile: nothing in it can be read, or it changes meanwhile.
+        """
+        empty = True
+        with _named():
+            for document in _READERS[self._kind](self):
+                unfit = clean(document.page_content) != document.page_content
+                document.page_content = tidy(document.page_content)
+                if unfit and _UNFIT not in self.faults:
+                    self.faults.append(_UNFIT)
+                title = " ".join(tidy(document.metadata["title"]).split())
+                document.metadata["title"] = title[:LONGEST_TITLE]
+                if document.page_content:
+                    empty = False
+                    yield document
+        self.done = 1.0
+        if _stamp(self._file) != self._stamp:
+            raise UnreadableFile("changed while it was read: run again")
+        if empty:
+            self.faults.append("no text in it")
+
+    def binary(self) -> BinaryIO | gzip.GzipFile:
+        """The content from its beginning."""
+        self._content.seek(0)
+        return self._content
+
+    def text(self) -> TextIO:
+        """The content from its beginning as text, line ends as they are."""
+        self._text.seek(0)
+        return self._text
+
+    def position(self) -> float:
+        """How far it is read, as a fraction of what lies on the disk."""
+        return min(1.0, self._file.tell() / max(1, self._stamp[0]))
+
+    def _look_through(self, limit: int) -> str:
+        """Make the digest, and return the encoding."""
+        digest = hashlib.sha256()
+        size = 0
+        encoding = _Encoding()
+        with _named():
+            while block := self._content.read(_BLOCK):
+                size += len(block)
+                if size > limit:
+                    raise UnreadableFile(f"larger than {limit / 2**20:,.0f} MiB")
+                digest.update(block)
+                if self._kind != ".pdf":
+                    encoding.feed(block)
+            encoding.feed(b"", final=True)
+        self.digest = digest.hexdigest()
+        return encoding.name
+
+
+class _Encoding:
+    """By its byte order mark, else UTF-8, else Windows-1252, which is then said."""
+
+    name = ""
+
+    def feed(self, block: bytes, final: bool = False) -> None:
+        if not self.name:
+            marked = (name for mark, name in _MARKS if block.startswith(mark))
+            self.name = next(marked, "utf-8")
+            self._decoder = codecs.getincrementaldecoder(self.name)()
+        if b"\0" in block and self.name in ("utf-8", "cp1252"):
+            raise UnreadableFile("binary, not text")
         try:
-            with gzip.open(io.BytesIO(data)) as file:
-                data = _within(file.read(max_bytes + 1), max_bytes)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UnreadableFile(f"broken gzip: {error}") from error
-    try:
-        loaded = _READERS[kind_of(name)](Path(name), data)
-    except RecursionError as error:
-        raise UnreadableFile("nested too deeply") from error
-    except MissingExtra as error:
-        raise UnreadableFile(str(error)) from error
-    documents = []
-    for document in loaded.documents:
-        document.page_content = tidy(document.page_content)
-        title = " ".join(tidy(document.metadata["title"]).split())
-        document.metadata["title"] = title[:LONGEST_TITLE]
-        if document.page_content:
-            documents.append(document)
-    return Loaded(documents, loaded.faults if documents else [*loaded.faults, "no text in it"])
+            self._decoder.decode(block, final)
+        except UnicodeDecodeError as error:
+            if error.encoding != "utf-8":
+                raise UnreadableFile(f"broken {error.encoding}: {error.reason}") from error
+            self.name = "cp1252"
+            self._decoder = codecs.getincrementaldecoder(self.name)("replace")
 
 
 def tidy(text: str) -> str:
@@ -180,103 +213,137 @@ def tidy(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
-def _within(data: bytes, max_bytes: int) -> bytes:
-    if len(data) > max_bytes:
-        raise UnreadableFile(f"larger than {max_bytes / 2**20:,.0f} MiB")
-    return data
-
-
-def _decode(data: bytes) -> tuple[str, list[str]]:
-    """Text by its byte order mark, else as UTF-8, else as Windows-1252, which is then said."""
+@contextmanager
+def _named() -> Iterator[None]:
+    """What reading a broken file raises, as one error."""
     try:
-        for mark, encoding in _MARKS:
-            if data.startswith(mark):
-                return data.decode(encoding), []
-        if b"\0" in data:
-            raise UnreadableFile("binary, not text")
-        return data.decode("utf-8"), []
-    except UnicodeDecodeError as error:
-        if error.encoding != "utf-8":
-            raise UnreadableFile(f"broken {error.encoding}: {error.reason}") from error
-        return data.decode("cp1252", "replace"), ["not UTF-8: read as Windows-1252"]
+        yield
+    except RecursionError as error:
+        raise UnreadableFile("nested too deeply") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UnreadableFile(f"broken gzip: {error}") from error
+    except MissingExtra as error:
+        raise UnreadableFile(str(error)) from error
+    except OSError as error:
+        raise UnreadableFile(error.strerror or str(error)) from error
 
 
-def _read_text(path: Path, data: bytes) -> Loaded:
-    text, faults = _decode(data)
-    return Loaded([Document(text, metadata={"title": _stem(path)})], faults)
+def _stamp(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
-def _read_markdown(path: Path, data: bytes) -> Loaded:
-    text, faults = _decode(data)
-    heading = re.search(r"^# +(\S.*)$", text, re.MULTILINE)
-    title = heading[1] if heading else _stem(path)
-    return Loaded([Document(text, metadata={"title": title})], faults)
+def _read_text(file: OpenFile) -> Iterator[Document]:
+    for piece in _pieces(file):
+        yield Document(piece, metadata={"title": _stem(file.path)})
 
 
-def _read_json(path: Path, data: bytes) -> Loaded:
-    text, faults = _decode(data)
+def _read_markdown(file: OpenFile) -> Iterator[Document]:
+    title = None
+    for piece in _pieces(file):
+        if title is None:
+            heading = re.search(r"^# +(\S.*)$", piece, re.MULTILINE)
+            title = heading[1] if heading else _stem(file.path)
+        yield Document(piece, metadata={"title": title})
+
+
+def _pieces(file: OpenFile) -> Iterator[str]:
+    """Parts of at most `PIECE` characters: whole paragraphs, else lines, sentences or words."""
+    text, rest = file.text(), ""
+    while block := text.read(PIECE - len(rest)):
+        rest += block
+        file.done = file.position()
+        if len(rest) == PIECE:
+            borders = ("\n\n", "\r\n\r\n", "\n", ". ", " ")
+            ends = (place + len(b) for b in borders if (place := rest.rfind(b, PIECE // 2)) >= 0)
+            end = next(ends, PIECE)
+            yield rest[:end]
+            rest = rest[end:]
+    yield rest
+
+
+def _read_json(file: OpenFile) -> Iterator[Document]:
     try:
-        value = json.loads(text)
+        value = json.loads(file.text().read())
     except ValueError as error:
         if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
-            return _read_jsonl(path, data)  # many a .json file holds one row a line
+            yield from _read_jsonl(file)  # many a .json file holds one row a line
+            return
         raise UnreadableFile(f"not JSON: {error}") from error
-    return _with_passages(passages(value), faults)
+    documents = list(_at_least_one(passages(value)))
+    for number, document in enumerate(documents, start=1):
+        file.done = number / len(documents)
+        yield document
 
 
-def _read_jsonl(path: Path, data: bytes) -> Loaded:
-    text, faults = _decode(data)
-    rows: list[Any] = []
-    broken: list[str] = []
-    for number, line in enumerate(io.StringIO(text), start=1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                broken.append(f"line {number} is not JSON ({error})")
-    if broken:
-        if not rows:
-            raise UnreadableFile(broken[0])
-        more = f" and {len(broken) - 1:,} more lines" if len(broken) > 1 else ""
-        faults.append(broken[0] + more)
-    return _with_passages((found for row in rows for found in row_passages(row)), faults)
+def _read_jsonl(file: OpenFile) -> Iterator[Document]:
+    yield from _at_least_one(_rows(file), file.faults)
 
 
-def _with_passages(found: Iterator[Document], faults: list[str]) -> Loaded:
-    documents = list(found)
-    if not documents:
-        raise UnreadableFile("no passages in it: rows need a field such as title, text or ctxs")
-    return Loaded(documents, faults)
+def _rows(file: OpenFile) -> Iterator[Document]:
+    broken = 0
+    for number, line in enumerate(_lines(file.text(), file.longest_line), start=1):
+        if not line.strip():
+            continue
+        try:
+            if len(line) == file.longest_line:
+                raise ValueError(f"of {len(line):,} characters or more")
+            file.done = file.position()
+            yield from row_passages(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            broken += 1
+            if broken == 1:
+                file.faults.append(f"line {number} is not JSON ({error})")
+    if broken > 1:
+        file.faults[-1] += f" and {broken - 1:,} more lines"
 
 
-def _read_pdf(path: Path, data: bytes) -> Loaded:
+def _lines(text: TextIO, longest: int) -> Iterator[str]:
+    """The lines, each cut to ``longest`` characters."""
+    while line := text.readline(longest):
+        yield line
+        while len(line) == longest and not line.endswith("\n"):
+            line = text.readline(longest)
+
+
+def _at_least_one(found: Iterator[Document], faults: Sequence[str] = ()) -> Iterator[Document]:
+    empty = True
+    for document in found:
+        empty = False
+        yield document
+    if empty:
+        reason = "no passages in it: rows need a field such as title, text or ctxs"
+        raise UnreadableFile("; ".join([*faults, reason]))
+
+
+def _read_pdf(file: OpenFile) -> Iterator[Document]:
     pypdf = require("pypdf", "chroma")
-    documents: list[Document] = []
-    faults: list[str] = []
     # Broken PDFs raise all kinds of errors out of pypdf, not only its own.
     try:
-        reader = pypdf.PdfReader(io.BytesIO(data))
+        reader = pypdf.PdfReader(io.BytesIO(file.binary().read()))
         pages = len(reader.pages)
-        title = (reader.metadata.title if reader.metadata else None) or _stem(path)
+        title = (reader.metadata.title if reader.metadata else None) or _stem(file.path)
     except Exception as error:
         raise UnreadableFile(f"broken or encrypted PDF: {error}") from error
+    empty = True
     for number in range(pages):
         try:
             text = reader.pages[number].extract_text()
         except Exception as error:
-            faults.append(f"page {number + 1}: {error}")
+            file.faults.append(f"page {number + 1}: {error}")
         else:
-            documents.append(Document(text, metadata={"title": str(title), "page": number + 1}))
-    if not any(document.page_content.strip() for document in documents):
-        raise UnreadableFile("; ".join(faults) or "no text in it; a scan needs OCR first")
-    return Loaded(documents, faults)
+            empty = empty and not text.strip()
+            file.done = (number + 1) / pages
+            yield Document(text, metadata={"title": str(title), "page": number + 1})
+    if empty:
+        raise UnreadableFile("; ".join(file.faults) or "no text in it; a scan needs OCR first")
 
 
 def _stem(path: Path) -> str:
     return path.name.split(".")[0].replace("_", " ")
 
 
-_READERS: dict[str, Callable[[Path, bytes], Loaded]] = {
+_READERS: dict[str, Callable[[OpenFile], Iterator[Document]]] = {
     ".txt": _read_text,
     ".md": _read_markdown,
     ".jsonl": _read_jsonl,

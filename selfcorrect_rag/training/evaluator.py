@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from selfcorrect_rag.disk import named_disk_full
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.checkpoints import taken, unreadable
 from selfcorrect_rag.models.pairs import PairTokenizer
@@ -110,8 +111,9 @@ def train_evaluator(
     calibration = calibrate(judged(evaluator, parts["development"]))
     evaluator.thresholds = calibration.thresholds
     model.config.crag_thresholds = [calibration.thresholds.upper, calibration.thresholds.lower]
-    model.save_pretrained(out / "evaluator")
-    tokenizer.save_pretrained(out / "evaluator")
+    with named_disk_full(out):
+        model.save_pretrained(out / "evaluator")
+        tokenizer.save_pretrained(out / "evaluator")
     report = {
         "questions": {name: len(of_part) for name, of_part in parts.items()},
         "calibration": readable(calibration),

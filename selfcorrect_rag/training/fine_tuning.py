@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from selfcorrect_rag.disk import named_disk_full
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.extras import require
 from selfcorrect_rag.models.checkpoints import save_tokenizer
@@ -274,8 +275,9 @@ def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
         state = {name: weights.to(dtype) for name, weights in state.items()}
         model.config.dtype = dtype
     model.config.use_cache = True  # which the Trainer turns off
-    model.save_pretrained(folder, state_dict=state)
-    save_tokenizer(tokenizer, folder)
+    with named_disk_full(folder.parent):
+        model.save_pretrained(folder, state_dict=state)
+        save_tokenizer(tokenizer, folder)
     return model
 
 

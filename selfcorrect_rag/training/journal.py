@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from selfcorrect_rag.disk import disk_full, named_disk_full
 from selfcorrect_rag.errors import BadTrainingData
 
 FAILURES = "failures.jsonl"
@@ -48,11 +49,13 @@ class Journal:
     def append(self, key: str, row: Mapping[str, Any]) -> None:
         """Write a row, so that it outlives this process."""
         line = _line({"key": key, **row})
-        with self._lock, self.path.open("ab") as file:
-            if self._torn_at is not None:
-                file.truncate(self._torn_at)
-                self._torn_at = None
-            file.write(line)
+        with self._lock:
+            with self.path.open("ab") as file:
+                if self._torn_at is not None:
+                    file.truncate(self._torn_at)
+                self._torn_at = file.seek(0, os.SEEK_END)  # until the line is whole
+                file.write(line)
+            self._torn_at = None
             self.rows[key] = dict(row)
 
     def keep(self, keys: Collection[str]) -> None:
@@ -75,20 +78,24 @@ def only_run(folder: Path) -> Iterator[None]:
 
     Raises:
         BadTrainingData: another run works in it.
+        DiskFull: the disk is, also while the run works.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(folder / "lock", timeout=0)) as lock:
-        try:
-            lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            raise BadTrainingData(f"another run works in {folder} ({error})") from error
-        yield
+    with named_disk_full(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(folder / "lock", timeout=0)) as lock:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                if full := disk_full(folder, error):
+                    raise full from error
+                raise BadTrainingData(f"another run works in {folder} ({error})") from error
+            yield
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a JSONL file that is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.draft")
+    path.parent.mkdir(parents=True, exist_ok=True)
     with draft.open("wb") as file:
         file.writelines(map(_line, rows))
     os.replace(draft, path)

@@ -1,23 +1,17 @@
-"""`selfcorrect-rag train critic-data`: its cost, its errors, and a kill in the middle."""
+"""`selfcorrect-rag train critic-data`: its cost and its errors."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.training.critic_data import critic_labelling, read_critic_rows
+from selfcorrect_rag.training.critic_data import read_critic_rows
 from tests.commands.mistakes import assert_said_in_one_line
-from tests.training.critic_runs import SETTINGS, data, instances
-from tests.training.scripted import lines
-from tests.training.teacher import Teacher, asked_about, label, quick
+from tests.training.critic_runs import data
+from tests.training.teacher import Teacher
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,43 +111,3 @@ def test_labels_of_rows_that_are_gone_are_not_in_the_file_and_not_lost(
     assert main(command(tmp_path)) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("0 calls")
     assert out.read_bytes() == both
-
-
-def test_a_killed_command_goes_on_and_does_nothing_twice(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TEACHER_LOG": str(log)}
-    data(tmp_path / "rows.jsonl", 60)
-    out, journal = tmp_path / "out.jsonl", tmp_path / "out.jsonl.run" / "labels.jsonl"
-    arguments = command(tmp_path, "--concurrency", "4", model="slow")
-    full = [sys.executable, "-m", "selfcorrect_rag.cli", *arguments]
-    with subprocess.Popen(full, env=environment, stdout=-3, stderr=-3) as process:
-        deadline = time.monotonic() + 300
-        while not journal.exists() or journal.read_bytes().count(b"\n") < 40:
-            assert process.poll() is None, "it ended before it was killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-    assert not out.exists()
-    text = journal.read_bytes()
-    labelled = {json.loads(line)["key"] for line in text.splitlines()[:-1]}
-    assert len(labelled) >= 39
-    with journal.open("ab") as file:
-        file.write(text.splitlines()[0][:57])  # as if the kill had torn a row
-    before = log.read_text().splitlines()
-    log.unlink()
-    run = subprocess.run(full, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    asked_again = log.read_text().splitlines()
-    whole = critic_labelling(instances(60), tmp_path / "whole.jsonl", SETTINGS)
-    requests = {repr(asked_about(request.prompt)): request for request in whole.pending}
-    assert not [text for text in asked_again if requests[text].key in labelled]
-    whole.run(quick)
-    readable = Counter(
-        text for text in before + asked_again if "Explanation" in label(requests[text].prompt)
-    )
-    assert len(readable) == len(whole.labels.rows)
-    assert sum(count - 1 for count in readable.values()) <= 4, "what was in flight, at most"
-    assert out.read_bytes() == whole.out.read_bytes()
-    assert {row["key"] for row in lines(tmp_path / "out.jsonl.run/failures.jsonl")} == {
-        row["key"] for row in lines(whole.failures.path)
-    }

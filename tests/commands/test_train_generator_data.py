@@ -1,14 +1,9 @@
-"""`selfcorrect-rag train generator-data`: from files to rows, through kills; its page."""
+"""`selfcorrect-rag train generator-data`: from files to rows; its page."""
 
 import json
-import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
-import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +13,12 @@ from langchain_core.documents import Document
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.nano.embedded import demo_passages
 from selfcorrect_rag.search import BM25Index, ChromaIndex
-from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_rows import order_faults, read_generator_rows
 from tests.commands.mistakes import assert_said_in_one_line
 from tests.search.stand_ins import WordHash
 from tests.test_docs import BLOCK, ROOT
 from tests.training.generator_runs import ROWS, opinionated
-from tests.training.teacher import Teacher, steady
+from tests.training.teacher import Teacher
 
 PAGE = (ROOT / "docs" / "generator-data.md").read_text(encoding="utf-8")
 SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
@@ -163,51 +157,6 @@ def test_what_is_worth_repeating_is_exit_code_1(
     assert '"failed": 1' in printed
     assert printed.endswith("and why: out.jsonl.run/failures.jsonl\n")
     assert main(command()) == 0
-
-
-def test_a_killed_command_goes_on_and_does_nothing_twice() -> None:
-    rows = ROWS[:12]
-    Path("rows.jsonl").write_text("".join(json.dumps(row._asdict()) + "\n" for row in rows))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TEACHER_LOG": "log"}
-    options = ["--together", "4", "--concurrency", "4", "--passages", "2"]
-    arguments = command(*options, model="slow_and_steady")
-    full = [sys.executable, "-m", "selfcorrect_rag.cli", *arguments]
-    decisions = Path("out.jsonl.run/decisions.jsonl")
-    with subprocess.Popen(full, env=environment, stdout=-3, stderr=-3) as process:
-        deadline = time.monotonic() + 300
-        while not decisions.exists() or decisions.read_bytes().count(b"\n") < 4:
-            assert process.poll() is None, "it ended before it was killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        time.sleep(0.2)  # into the next rows' labels
-        process.send_signal(signal.SIGKILL)
-    assert not Path("out.jsonl").exists()
-    before = Path("log").read_text().splitlines()
-    with decisions.open("ab") as file:
-        file.write(decisions.read_bytes().splitlines()[0][:57])  # as if the kill had torn a row
-    Path("log").unlink()
-    run = subprocess.run(full, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    after = Path("log").read_text().splitlines()
-    with BM25Index("index") as index:
-        report = make_generator_data(
-            steady,
-            index.as_retriever(2),
-            rows,
-            Path("whole.jsonl"),
-            GeneratorDataSettings("steady", "index", passages=2),
-            together=4,
-        )
-    assert Path("out.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
-    twice = len(before) + len(after) - report.calls
-    assert 0 <= twice <= 4, "what was in flight, at most"
-    assert len(before) > 20
-    assert len(after) < report.calls
-    again, whole = (
-        Counter(one["key"] for one in lines(f"{name}.jsonl.run/decisions.jsonl"))
-        for name in ("out", "whole")
-    )
-    assert again == whole
 
 
 def test_the_page_runs() -> None:

@@ -1,14 +1,9 @@
-"""`selfcorrect-rag train rationales`: from files to training data, through kills; its docs."""
+"""`selfcorrect-rag train rationales`: from files to training data; its docs."""
 
 import json
-import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
-import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -61,49 +56,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def command(out: str, *more: str) -> list[str]:
     model = ["--model", "slow_model:llm", "--concurrency", "3"]
     return ["train", "rationales", "--data", "rows.jsonl", "--out", out, *model, *more]
-
-
-def start(out: str, seconds: float) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "selfcorrect_rag.cli", *command(out)],
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{Path.cwd()}",
-            "CALLS": f"{out}.calls",
-            "SECONDS": str(seconds),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_a_killed_run_goes_on_and_ends_in_the_same_file() -> None:
-    journal = Path("killed.jsonl.run") / "rationales.jsonl"
-    run = start("killed.jsonl", 0.1)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and run.poll() is None:
-        if journal.exists() and journal.read_text().count("\n") >= 8:
-            break
-        time.sleep(0.02)
-    os.kill(run.pid, signal.SIGKILL)
-    run.communicate()
-    assert run.returncode == -signal.SIGKILL, "it was killed in the midst of its work"
-    written = [json.loads(line)["rationale"] for line in journal.read_text().split("\n")[:-1]]
-    assert 8 <= len(written) < len(ROWS)
-    assert not Path("killed.jsonl").exists()
-
-    again, whole = start("killed.jsonl", 0), start("whole.jsonl", 0)
-    for other in (again, whole):
-        _, errors = other.communicate(timeout=300)
-        assert other.returncode == 0, errors
-    assert Path("killed.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
-    calls = Counter(Path("killed.jsonl.calls").read_text().splitlines())
-    assert set(calls) == {row["question"] for row in ROWS}
-    assert calls.total() <= len(ROWS) + 3, "only what was in flight is asked for again"
-    kept = {name for name in calls if any(name.split()[2] + " " in text for text in written)}
-    assert len(kept) == len(written)
-    assert all(calls[name] == 1 for name in kept)
 
 
 def test_what_it_says(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:

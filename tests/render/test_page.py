@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag import render_run, show_run
-from selfcorrect_rag.commands.ask import as_json
+from selfcorrect_rag.commands.ask import result_as_json
 from selfcorrect_rag.render.markup import LONGEST
 from tests.instruct_runs import RATIONALE, run
 from tests.render.conftest import Run
@@ -52,7 +52,7 @@ def test_a_real_run(graph: str, runs: dict[str, Run]) -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_json_gives_the_same_page(graph: str, runs: dict[str, Run]) -> None:
     result, _ = runs[graph]
-    told = json.loads(as_json(result, 1.5))
+    told = json.loads(result_as_json(result, 1.5))
     assert render_run(told) == render_run({**result, "seconds": 1.5})
 
 

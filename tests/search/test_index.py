@@ -1,8 +1,10 @@
 """What both kinds of index do alike."""
 
 import asyncio
+import os
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ import pytest
 from langchain_core.documents import Document
 from pydantic import ValidationError
 
-from selfcorrect_rag.search import BM25Index, ChromaIndex, Index
+from selfcorrect_rag.search import BM25Index, ChromaIndex, Index, bm25
+from selfcorrect_rag.search.bm25_scores import write_scores
 from selfcorrect_rag.search.chroma import EmbedderMismatch, embedder_name
-from selfcorrect_rag.search.index import UnreadableIndex
 
 from .conftest import MakeIndex
 from .stand_ins import OtherWordHash, WordHash
@@ -214,13 +216,6 @@ def test_a_relative_path_is_of_the_folder_that_it_is_opened_in(
     assert found == [["gold in one"], ["gold in two"]]
 
 
-def test_a_damaged_index_is_named(tmp_path: Path) -> None:
-    for kind, name in ((ChromaIndex, "chroma.sqlite3"), (BM25Index, "bm25.sqlite3")):
-        (tmp_path / name).write_bytes(b"not a database" * 1000)
-        with pytest.raises(UnreadableIndex, match="index into a new folder"):
-            kind(tmp_path)
-
-
 def test_other_embeddings_are_refused(tmp_path: Path) -> None:
     with ChromaIndex(tmp_path, WordHash()) as index:
         index.add(ANIMALS)
@@ -257,6 +252,33 @@ def test_bm25_renews_its_scores_when_passages_change(tmp_path: Path) -> None:
     assert len(BM25Index(tmp_path).search("open")) == len(index.search("open")) == 3
     assert len(list(tmp_path.glob("scores-*"))) == 1
     assert not list(tmp_path.glob("new-*"))
+
+
+def test_bm25_sweeps_up_after_a_process_that_was_killed(tmp_path: Path) -> None:
+    for name, seconds in (("new-yesterday", 10), ("new-today", time.time())):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (seconds, seconds))
+    index = BM25Index(tmp_path)
+    index.add(ANIMALS)
+    assert index.search("open")
+    assert [path.name for path in tmp_path.glob("new-*")] == ["new-today"]
+
+
+def test_bm25_can_be_written_to_while_scores_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = BM25Index(tmp_path)
+    index.add(ANIMALS)
+
+    def write_and_compute(folder: Path, passages: Any) -> None:
+        first = next(passages)
+        BM25Index(tmp_path).add([Document("doors stand open")])
+        write_scores(folder, [first, *passages])
+
+    monkeypatch.setattr(bm25, "write_scores", write_and_compute)
+    assert len(index.search("open")) >= 2
+    monkeypatch.undo()
+    assert len(index.search("open")) == 3
 
 
 @pytest.mark.parametrize(("kind", "module"), [(ChromaIndex, "chromadb"), (BM25Index, "bm25s")])

@@ -1,17 +1,11 @@
 import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.search import BM25Index, ChromaIndex, Index, Progress, index_paths
-from selfcorrect_rag.search.ledger import IndexBusy
+from selfcorrect_rag.search import ChromaIndex, Index, Progress, index_paths
 
 from .conftest import MakeIndex
 from .stand_ins import WordHash, pdf
@@ -90,6 +84,16 @@ def test_a_changed_file_is_replaced(index: Index, docs: Path) -> None:
     assert same["chunk"] == 2
 
 
+def test_what_two_files_drop_together_is_gone(index: Index, docs: Path) -> None:
+    for name in "ab":
+        write_rows(docs / f"{name}.jsonl", ["passage shared", f"passage {name}"])
+    index_paths([docs], index)
+    for name in "ab":
+        write_rows(docs / f"{name}.jsonl", [f"passage {name}"])
+    assert index_paths([docs], index).removed == 1
+    assert texts(index) == {"passage a", "passage b"}
+
+
 def test_a_file_that_no_longer_can_be_read_keeps_its_passages(index: Index, docs: Path) -> None:
     write_rows(docs / "a.jsonl", ["passage"])
     index_paths([docs], index)
@@ -166,17 +170,6 @@ def test_progress_rises_to_the_end(index: Index, docs: Path) -> None:
     assert steps[-1].done == pytest.approx(1)
 
 
-def test_two_writers_do_not_mix(index: Index, docs: Path) -> None:
-    write_rows(docs / "a.jsonl", [f"passage {i}" for i in range(4)])
-
-    def interfere(progress: Progress) -> None:
-        with pytest.raises(IndexBusy, match="is being written to"):
-            index_paths([docs], index)
-
-    assert index_paths([docs], index, batch_size=2, on_progress=interfere).added == 4
-    assert index_paths([docs], index).unchanged == 1
-
-
 def test_bad_sizes_are_refused_before_anything_is_read(index: Index) -> None:
     with pytest.raises(ValueError, match="overlap"):
         index_paths(["missing"], index, chunk_words=10, chunk_overlap=10)
@@ -221,48 +214,3 @@ def test_a_file_that_goes_back_after_a_broken_run_goes_back_whole(index: Index, 
     write_rows(docs / "a.jsonl", ["passage 0", "passage 1"])
     assert index_paths([docs], index).removed == 2
     assert contents(index) == before
-
-
-KILLED = """
-    import sys
-    from selfcorrect_rag.search import BM25Index, ChromaIndex, index_paths
-    from tests.search.stand_ins import WordHash
-
-    kind, folder, docs = sys.argv[1:]
-    slow = WordHash(seconds_per_text=0.002)
-    index = ChromaIndex(folder, slow) if kind == "chroma" else BM25Index(folder)
-    index_paths([docs], index, batch_size=16, on_progress=lambda p: print(p.added, flush=True))
-"""
-
-
-@pytest.mark.parametrize("kind", ["chroma", "bm25"])
-def test_a_killed_run_is_picked_up(tmp_path: Path, docs: Path, kind: str) -> None:
-    write_rows(docs / "a.jsonl", [f"passage {i}" for i in range(600)])
-    for i in range(200):
-        (docs / f"b{i}.txt").write_text(f"passage of file {i}")
-    folder = tmp_path / "killed"
-
-    def open_index(path: Path) -> Index:
-        return ChromaIndex(path, WordHash()) if kind == "chroma" else BM25Index(path)
-
-    kept = 0
-    for wanted in (100, 500):
-        command = [sys.executable, "-c", textwrap.dedent(KILLED), kind, str(folder), str(docs)]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True
-        ) as process:
-            assert process.stdout
-            for line in process.stdout:
-                if kept + int(line) >= wanted:
-                    os.kill(process.pid, signal.SIGKILL)
-                    break
-        assert process.returncode == -signal.SIGKILL
-        with open_index(folder) as index:
-            assert wanted <= len(index) < 800
-            kept = len(index)
-    with open_index(folder) as index, open_index(tmp_path / "whole") as whole:
-        report = index_paths([docs], index)
-        assert report.added == 800 - kept
-        index_paths([docs], whole)
-        assert contents(index) == contents(whole)
-        assert index_paths([docs], index).unchanged == 201

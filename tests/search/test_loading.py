@@ -10,6 +10,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag.search import Problem, load
+from selfcorrect_rag.search.loading import PIECE
 
 from .stand_ins import pdf
 
@@ -178,7 +179,43 @@ def test_broken_lines_are_named_and_the_rest_is_read(docs: Path) -> None:
 
 def test_one_huge_line_is_read(docs: Path) -> None:
     (docs / "a.txt").write_text("word" * 500_000)
-    assert len(contents(docs)[0][1]) == 2_000_000
+    assert "".join(text for _, text in contents(docs)) == "word" * 500_000
+
+
+def test_a_long_text_comes_in_pieces_that_lose_nothing(docs: Path) -> None:
+    lines = [f"Line {i} of a long text." for i in range(100_000)]
+    for name, border in (("a", "\n\n"), ("b", "\r\n"), ("c", " ")):
+        (docs / f"{name}.txt").write_text(border.join(lines), newline="")
+    documents, problems = read(docs)
+    assert not problems
+    assert max(len(document.page_content) for document in documents) <= PIECE
+    for title in "abc":
+        pieces = [d.page_content for d in documents if d.metadata["title"] == title]
+        assert len(pieces) > 2
+        assert all(piece.startswith("Line ") and piece.endswith(".") for piece in pieces[:2])
+        assert " ".join(pieces).split() == " ".join(lines).split()
+
+
+def test_a_line_that_is_too_long_is_named_and_the_rest_is_read(docs: Path) -> None:
+    long = json.dumps({"text": "word " * 300})
+    (docs / "a.jsonl").write_text("\n".join(['{"text": "x"}', long, '{"text": "y"}']))
+    documents, (problem,) = read(docs, max_bytes=4096)
+    assert [document.page_content for document in documents] == ["x", "y"]
+    assert problem.reason == "line 2 is not JSON (of 1,024 characters or more)"
+
+
+def test_what_is_read_whole_may_be_a_quarter(docs: Path) -> None:
+    (docs / "a.json").write_text(json.dumps({"text": "x" * 2**20}))
+    assert reason(docs / "a.json", max_bytes=2**22) == "larger than 1 MiB"
+    assert not read(docs, max_bytes=2**23)[1]
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(docs: Path) -> None:
+    (docs / "a.jsonl").write_text('{"text": "x"}\n' * 2)
+    problems: list[Problem] = []
+    for _ in load([docs], problems.append):
+        (docs / "a.jsonl").write_text('{"text": "y"}\n' * 9)
+    assert [problem.reason for problem in problems] == ["changed while it was read: run again"]
 
 
 def test_a_large_file_is_named_also_where_gzip_hides_its_size(docs: Path) -> None:
@@ -188,36 +225,12 @@ def test_a_large_file_is_named_also_where_gzip_hides_its_size(docs: Path) -> Non
     assert reason(docs / "b.txt.gz", max_bytes=2**20) == "larger than 1 MiB"
 
 
-def test_paths_that_are_no_files(docs: Path) -> None:
-    assert reason(docs / "missing.txt") == "No such file or directory"
-    os.mkfifo(docs / "pipe.txt")
-    assert reason(docs / "pipe.txt") == "not a regular file"
-
-
-def test_other_kinds_are_named_only_if_asked_for(docs: Path) -> None:
-    (docs / "a.csv").write_text("x")
-    assert read(docs) == ([], [])
-    assert reason(docs / "a.csv") == "not one of .txt, .md, .jsonl, .json, .pdf (or .gz of them)"
-
-
-def test_links_are_followed_once_and_circles_end(docs: Path) -> None:
-    (docs / "sub").mkdir()
-    (docs / "sub" / "a.txt").write_text("x")
-    (docs / "sub" / "up").symlink_to(docs)
-    (docs / "z").symlink_to(docs / "sub")
-    assert len(contents(docs)) == 1
-    (docs / "self.txt").symlink_to(docs / "self.txt")
-    (docs / "gone.txt").symlink_to(docs / "nowhere")
-    _, problems = read(docs)
-    assert [Path(problem.path).name for problem in problems] == ["gone.txt", "self.txt"]
-
-
 def test_a_file_without_permission_is_named(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, mode: str) -> None:
+    def refuse(*args: Any, **options: Any) -> int:
         raise PermissionError(13, "Permission denied")
 
     (docs / "a.txt").write_text("x")
-    monkeypatch.setattr(Path, "open", refuse)  # root may read what it likes
+    monkeypatch.setattr(os, "open", refuse)  # root may read what it likes
     assert reason(docs / "a.txt") == "Permission denied"
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning the critic at toy size: it learns, resumes after a kill, and reports."""
+"""Fine-tuning the critic at toy size: it learns and reports."""
 
 import dataclasses
 import json
@@ -15,7 +15,6 @@ from transformers import (
     MistralConfig,
     MistralForCausalLM,
     T5ForConditionalGeneration,
-    Trainer,
 )
 
 from selfcorrect_rag.cli import main
@@ -24,7 +23,6 @@ from selfcorrect_rag.models.critic import Answer, Asked, Critic, TransformersCri
 from selfcorrect_rag.reflection import TOKENS, Group
 from selfcorrect_rag.training.critic import CriticSettings, agreement, train_critic
 from selfcorrect_rag.training.critic_data import CriticDataSettings, CriticRow, critic_labelling
-from selfcorrect_rag.training.fine_tuning import Running
 from selfcorrect_rag.training.pairs import Part, part_of
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.tiny_evaluators import t5_config, t5_tokenizer
@@ -146,34 +144,6 @@ def test_it_learns_reports_and_loads(tmp_path: Path, kind: str) -> None:
         tmp_path / "critic", max_tokens=settings.longest, device="cpu"
     )
     assert agreement(critic, [row for row in rows if row.part == "test"]) == test
-
-
-def test_a_killed_run_goes_on_to_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings, often = dataclasses.replace(TOY, epochs=1.5, together=4), Running(save_steps=5)
-    whole = train_critic(ROWS, tmp_path / "whole", settings, often, base=causal())
-    step, taken = Trainer.training_step, []
-
-    def killed(self: Trainer, *args: object, **kwargs: object) -> torch.Tensor:
-        taken.append(1)
-        if len(taken) == 57:
-            raise KeyboardInterrupt
-        return step(self, *args, **kwargs)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "training_step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            train_critic(ROWS, tmp_path / "cut", settings, often, base=causal())
-    assert not (tmp_path / "cut" / "critic").exists()
-    assert train_critic(ROWS, tmp_path / "cut", settings, often, base=causal()) == whole
-    one, other = (
-        TransformersCritic.from_pretrained(
-            tmp_path / name / "critic", device="cpu"
-        ).model.state_dict()
-        for name in ("whole", "cut")
-    )
-    assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 @each

@@ -1,4 +1,4 @@
-"""Fine-tuning the evaluator at toy size: it learns, resumes after a kill, and reports."""
+"""Fine-tuning the evaluator at toy size: it learns and reports."""
 
 import dataclasses
 import json
@@ -14,7 +14,6 @@ from transformers import (
     BertForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
-    Trainer,
 )
 
 from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
@@ -26,7 +25,6 @@ from selfcorrect_rag.training.evaluator import (
     auc,
     train_evaluator,
 )
-from selfcorrect_rag.training.fine_tuning import Running
 from selfcorrect_rag.training.pairs import Graded
 from tests.conftest import byte_level_tokenizer
 
@@ -68,38 +66,6 @@ def test_it_learns_reports_and_loads(tmp_path: Path) -> None:
     right, wrong = evaluator.score("Question 99?", ["the the the 3", "or or or 3"])
     assert right > evaluator.thresholds.upper
     assert wrong < evaluator.thresholds.lower
-
-
-def test_a_killed_run_goes_on_to_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    often = Running(save_steps=10)
-    whole = train_evaluator(
-        ROWS,
-        tmp_path / "whole",
-        TOY,
-        often,
-        base=toy(),  # type: ignore[arg-type]
-    )
-    step, taken = Trainer.training_step, []
-
-    def killed(self: Trainer, *args: object, **kwargs: object) -> torch.Tensor:
-        taken.append(1)
-        if len(taken) == 37:
-            raise KeyboardInterrupt
-        return step(self, *args, **kwargs)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "training_step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            train_evaluator(ROWS, tmp_path / "cut", TOY, often, base=toy())  # type: ignore[arg-type]
-    resumed = train_evaluator(ROWS, tmp_path / "cut", TOY, often, base=toy())  # type: ignore[arg-type]
-    assert resumed == whole
-    one, other = (
-        T5Evaluator.from_pretrained(tmp_path / name / "evaluator")._model.state_dict()
-        for name in ("whole", "cut")
-    )
-    assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_other_settings_do_not_go_on(tmp_path: Path) -> None:

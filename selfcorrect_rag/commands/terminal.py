@@ -1,0 +1,49 @@
+"""What commands write: nothing in it controls a terminal, whoever wrote the text.
+
+Escape sequences, C1 controls and marks of direction in titles, passages, answers, file names and
+messages of errors are shown by their codes. That holds for pipes and files too: what is piped
+today is shown tomorrow. JSON says the same, since a code is how JSON writes such a letter anyway;
+letters that can be read stay as they are, in any script.
+"""
+
+import argparse
+import json
+import sys
+import unicodedata
+from collections.abc import Callable
+from typing import Any, NoReturn, TextIO
+
+from selfcorrect_rag.sources import JOINERS
+
+
+def tell(text: object, file: TextIO | None = None) -> None:
+    """Print lines, by default to standard output at once."""
+    lines = (shown_line(line) for line in str(text).split("\n"))
+    print("\n".join(lines), file=file or sys.stdout, flush=True)
+
+
+def shown_line(text: str) -> str:
+    """A line with its controls by their codes."""
+    return _with_codes(text, lambda letter: ascii(letter)[1:-1])
+
+
+def as_json(value: Any, **options: Any) -> str:
+    """``value`` as JSON; options are those of `json.dumps`."""
+    lines = json.dumps(value, ensure_ascii=False, **options).split("\n")
+    return "\n".join(_with_codes(line, lambda letter: json.dumps(letter)[1:-1]) for line in lines)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument may be the name of somebody else's file."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(shown_line(message))
+
+
+def _with_codes(text: str, code: Callable[[str], str]) -> str:
+    return "".join(
+        letter
+        if letter.isprintable() or letter in JOINERS or unicodedata.category(letter) == "Zs"
+        else code(letter)
+        for letter in text
+    )

@@ -1,0 +1,157 @@
+"""Faults of a model, at its answer, its rewriting and its embeddings."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from langchain_core.embeddings import Embeddings
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableLambda
+
+from tests.faults.cases import Seen, fault
+from tests.faults.graphs import Parts, hangs, raises, seen
+from tests.scripted import RELEVANT, segment
+
+CHATTING, REFLECTING, CORRECTING = (
+    ("crag", "instruct_rag"),
+    ("self_rag", "self_crag"),
+    ("crag", "self_crag"),
+)
+
+
+def broken(graph: str, form: str, does: Any, after: int = 0, **context: Any) -> Seen:
+    return seen(graph, form, lambda parts: parts.model.breaks(does, after), context)
+
+
+def _each(given: Any) -> Callable[[str], list[Any]]:
+    """This for each prompt of a batch."""
+    return lambda prompts: [given] * prompts.count("### Instruction:")
+
+
+@fault("Model", "raises")
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, raises(ConnectionError("the model is down")))
+
+
+@fault("Model", "raises at the first segment", REFLECTING)
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, raises(RuntimeError("CUDA out of memory")), after=1)
+
+
+@fault("Model", "raises after the first segment", REFLECTING)
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, raises(RuntimeError("CUDA out of memory")), after=2)
+
+
+@fault("Model", "hangs")
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, hangs, step_timeout=0.2)
+
+
+@fault("Model", "hangs after the first segment", REFLECTING)
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, hangs, after=2, step_timeout=0.2)
+
+
+@fault("Model", "writes nothing")
+def _(graph: str, form: str) -> Seen:
+    silent = (lambda prompt: "") if graph in CHATTING else _each(segment("", RELEVANT))
+    return broken(graph, form, silent, after=int(graph in REFLECTING))
+
+
+@fault("Model", "returns None", CHATTING)
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, lambda prompt: None)
+
+
+@fault("Model", "gives too few segments", REFLECTING)
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, lambda prompt: [], after=1)
+
+
+@fault("Model", "gives segments that lack what scores need", REFLECTING)
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, _each({"text": "Austen.", "prompt_tokens": 0, "tokens": 1}))
+
+
+@fault("Model", "gives log-probabilities that are no numbers", REFLECTING)
+def _(graph: str, form: str) -> Seen:
+    spoilt = segment("Austen.", RELEVANT, mean_logprob=math.nan)
+    return broken(graph, form, _each(spoilt), after=1)
+
+
+@fault("Model", "is async, in a sync run", CHATTING)
+def _(graph: str) -> Seen:
+    async def answer(asked: Any) -> str:
+        return "Austen."
+
+    def only_async(parts: Parts) -> None:
+        parts.llm = RunnableLambda(answer)
+
+    return seen(graph, "sync", only_async, resumes="async")
+
+
+@fault("Model", "rewriter raises", CORRECTING)
+def _(graph: str, form: str) -> Seen:
+    def breaks(parts: Parts) -> None:
+        parts.rewriter.breaks(raises(ConnectionError("the model is down")))
+
+    return seen(graph, form, breaks)
+
+
+@fault("Model", "rewriter hangs", CORRECTING)
+def _(graph: str, form: str) -> Seen:
+    return seen(graph, form, lambda parts: parts.rewriter.breaks(hangs), {"step_timeout": 0.2})
+
+
+@fault("Model", "rewriter writes nothing", CORRECTING)
+def _(graph: str, form: str) -> Seen:
+    return seen(graph, form, lambda parts: parts.rewriter.breaks(lambda prompt: "\n"))
+
+
+@fault("Model", "model that rewrites follow-up questions raises")
+def _(graph: str, form: str) -> Seen:
+    follow_up = RunnableLambda(raises(ConnectionError("the model is down")))
+    talk = {"messages": [HumanMessage("Emma?"), AIMessage("A novel."), HumanMessage("By whom?")]}
+    return seen(graph, form, lambda parts: None, asked=talk, follow_up=follow_up)
+
+
+class _Words(Embeddings):
+    """Embeds until it is told otherwise."""
+
+    broken: Any = None
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [[1.0, 0.0] for _ in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return self.broken(text) if self.broken else [1.0, 0.0]
+
+
+def _demonstrated(form: str, does: Any = None, **demonstration: Any) -> Seen:
+    words = _Words()
+    words.broken = does
+
+    def shown(parts: Parts) -> None:
+        parts.repairs.append(lambda: setattr(words, "broken", None))
+
+    shows: Any = {"question": "Who wrote Ulysses?", "rationale": "Joyce did.", **demonstration}
+    context = {"mode": "icl", "selection": "nearest"}
+    options: Any = {"demonstrations": [shows], "embeddings": words}
+    resumes = "no" if demonstration else ""
+    return seen("instruct_rag", form, shown, context, resumes=resumes, **options)
+
+
+@fault("Model", "embeddings of demonstrations raise")
+def _(form: str) -> Seen:
+    return _demonstrated(form, raises(ConnectionError("the model is down")))
+
+
+@fault("Model", "embeddings of demonstrations have other lengths")
+def _(form: str) -> Seen:
+    return _demonstrated(form, lambda text: [1.0, 0.0, 0.0])
+
+
+@fault("Model", "demonstrations lack what the mode shows")
+def _(form: str) -> Seen:
+    return _demonstrated(form, rationale="")
