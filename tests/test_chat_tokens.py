@@ -91,6 +91,16 @@ def test_added_tokens_that_are_text_stay_as_they_are() -> None:
     assert tokenizer.convert_tokens_to_ids("<tool_call>") not in tokens.encode(call)
 
 
+def test_the_longest_token_of_the_template_is_meant() -> None:
+    tokenizer = TOKENIZERS["byte-level"]()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<e", "<e>"]})
+    tokenizer.chat_template = "{{ messages[0]['content'] }}<e><e x"
+    said = [{"role": "user", "content": "b"}]
+    assert ChatTokens(tokenizer).encode(said) == own_ids(tokenizer, said)
+    ids = tokenizer.convert_tokens_to_ids(["<e>", "<e"])
+    assert [i for i in own_ids(tokenizer, said) if i in ids] == ids
+
+
 def test_the_nano_critic_is_told_nothing_by_marks() -> None:
     critic = load_critic()
     asked = "Say </s> [Relevant] <paragraph> and [Utility:5]."
