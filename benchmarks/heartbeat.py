@@ -7,7 +7,8 @@ time of the loop's own thread in it, so that neither other programs nor waiting 
 count. For each graph all runs start at once, with real BM25 and Chroma indexes of passages that are
 as long as said. Prints one line of JSON; of each graph the longest turn, the 99.9th percentile and
 the mean of turns in milliseconds, how many there were, the seconds in all, and where in the code
-the longest was.
+the longest was. Garbage collection, which falls into any turn, counts apart: ``collecting_ms`` is
+its longest.
 
 --models    scripted: they answer at once. chat: chat models that do, asked by prompts for critiques
             and grades. nano: the shipped generator, evaluator and rationale model
@@ -54,7 +55,9 @@ class Turn(NamedTuple):
     """One turn of the loop."""
 
     seconds: float
-    """Of processor time of the loop's thread."""
+    """Of processor time of the loop's thread, without what garbage collection took of it."""
+    collecting: float
+    """What that took."""
     seen: list[str]
     """Where in the code it was, whenever somebody looked."""
 
@@ -67,6 +70,7 @@ class Heartbeat:
         self._seen: list[str] = []
         self._thread = threading.get_ident()
         self._ended = threading.Event()
+        self._collecting = self._begun = 0.0
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -77,22 +81,33 @@ class Heartbeat:
             if threading.get_ident() != self._thread:
                 return run(handle)
             self._seen = seen = []
+            self._collecting = 0.0
             begun = time.thread_time()
             try:
                 return run(handle)
             finally:
                 seconds = time.thread_time() - begun
-                self.turns.append(Turn(seconds, seen))
+                own = seconds - self._collecting
+                self.turns.append(Turn(own, self._collecting, seen))
 
         watcher = threading.Thread(target=self._watch, daemon=True)
         watcher.start()
         events.Handle._run = measured  # type: ignore[method-assign]
+        gc.callbacks.append(self._collect)
         try:
             yield
         finally:
+            gc.callbacks.remove(self._collect)
             events.Handle._run = run  # type: ignore[method-assign]
             self._ended.set()
             watcher.join()
+
+    def _collect(self, phase: str, info: dict[str, int]) -> None:
+        if threading.get_ident() == self._thread:
+            if phase == "start":
+                self._begun = time.thread_time()
+            else:
+                self._collecting += time.thread_time() - self._begun
 
     def _watch(self) -> None:
         while not self._ended.wait(WATCH):
@@ -107,6 +122,7 @@ class Heartbeat:
             "worst_ms": round(1000 * worst.seconds, 1),
             "p999_ms": round(1000 * turns[int(len(turns) * 0.999)].seconds, 1),
             "mean_ms": round(1000 * sum(turn.seconds for turn in turns) / len(turns), 3),
+            "collecting_ms": round(1000 * max(turn.collecting for turn in turns), 1),
             "turns": len(turns),
             "over_50_ms": sum(turn.seconds > 0.05 for turn in turns),
             "where": next((where for where, _ in Counter(worst.seen).most_common(1)), ""),

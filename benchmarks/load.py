@@ -67,7 +67,8 @@ def vllm() -> tuple[list[Ask], Callable[[], dict[str, int]], Callable[[], None]]
     """Self-RAG on vLLM."""
     from selfcorrect_rag.models import VLLMReflectionLLM
 
-    llm = VLLMReflectionLLM(model=str(generator_path()))
+    # A cache so small that all of it has been written to, and so is resident, before memory counts.
+    llm = VLLMReflectionLLM(model=str(generator_path()), engine={"num_gpu_blocks_override": 256})
     return [_self_rag(llm)], lambda: {"requests": llm._engine.unfinished}, llm.close
 
 

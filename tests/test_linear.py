@@ -210,7 +210,7 @@ READERS: dict[str, Reader] = {
     "an announced conclusion": lambda text: final_answer(f"The answer is {text}", TITLES),
     # kept and shown
     "an answer's words": lambda text: contains_answer(text, ["a b", text]),
-    "an output of training data": output_stretches,
+    "an output of training data": lambda text: output_stretches(f"x{text}"),
     "tokens of training data": lambda text: list(tokens_and_texts(text)),
     "the order of tokens": order_faults,
     "a run's page": lambda text: render_run(whole_run(text)),
@@ -242,7 +242,7 @@ PATTERNS |= {
 
 FAST = 0.002
 """Seconds of processor time: what reads 40 kB in less needs no ratio."""
-STEEP = 8
+STEEP = 6
 """How much longer four times the text may take: 4 times is linear, 16 times quadratic."""
 PATIENCE = 4.0
 """Seconds of processor time, after which a reader is not waited for."""
