@@ -63,7 +63,7 @@ from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.rationales import read_documents
 from selfcorrect_rag.refusals import is_refusal, refuses
 from selfcorrect_rag.render import render_route, render_run
-from selfcorrect_rag.search.bm25 import _tokenize
+from selfcorrect_rag.search.bm25_scores import tokenize
 from selfcorrect_rag.search.chunking import chunk, sentences
 from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.sources import name_of, one_line, shown_source, title_line, web_address
@@ -155,7 +155,7 @@ READERS: dict[str, Reader] = {
     "kept strips": lambda text: keep(
         [{"document": 0, "text": text, "score": 0.5, "kept": False}] * 2, 0, 5
     ),
-    "words of BM25": lambda text: _tokenize([text]),
+    "words of BM25": lambda text: tokenize([text]),
     "keywords": keywords,
     "a titled passage": lambda text: titled(titled_by(text)),
     # asked
