@@ -28,8 +28,8 @@ def answered(
 ) -> Seen:
     """A run that ends in an answer, whatever it was given, its retriever and its web."""
     parts = Parts()
-    parts.retriever.broken = lambda query: [found]
-    parts.web.broken = lambda query: [page]
+    parts.retriever.breaks(lambda query: [found])
+    parts.web.breaks(lambda query: [page])
     result = call(
         parts.build(graph),
         form,
