@@ -67,8 +67,7 @@ def vllm() -> tuple[list[Ask], Callable[[], dict[str, int]], Callable[[], None]]
     """Self-RAG on vLLM."""
     from selfcorrect_rag.models import VLLMReflectionLLM
 
-    # A cache so small that all of it has been written to, and so is resident, before memory counts.
-    llm = VLLMReflectionLLM(model=str(generator_path()), engine={"num_gpu_blocks_override": 256})
+    llm = VLLMReflectionLLM(model=str(generator_path()))
     return [_self_rag(llm)], lambda: {"requests": llm._engine.unfinished}, llm.close
 
 

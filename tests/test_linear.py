@@ -5,7 +5,6 @@ cost a reader its linearity, or might. Held is a ratio of processor time, never 
 """
 
 import gc
-import re
 import signal
 import sys
 import time
@@ -287,6 +286,8 @@ def is_linear(read: Reader, of: Callable[[int], str]) -> bool:
         if short == float("inf"):
             return False
         long = seconds(read, of(40_000), times)
+        if long == float("inf"):
+            return False
         if long < FAST or long < STEEP * short:
             return True
     # Quadratic growth shows between any two lengths, a slow moment of the machine between some.
@@ -304,13 +305,12 @@ def test_reading_is_linear(name: str) -> None:
     assert [pattern for pattern, of in PATTERNS.items() if not is_linear(READERS[name], of)] == []
 
 
-@pytest.mark.parametrize("pattern", [r"\s+x", r"(?:\w+ )+x"])
-def test_what_is_not_linear_is_found(pattern: str) -> None:
-    read = re.compile(pattern).search
-    assert not all(is_linear(read, PATTERNS[repr(unit)]) for unit in (" ", "a b "))
+def test_what_is_not_linear_is_found() -> None:
+    assert not is_linear(lambda text: [text[i:] for i in range(len(text))], PATTERNS[repr(" ")])
 
 
 ELSEWHERE = {
+    "models/chat_tokens.py": "reads a chat template's own text, around what it quotes",
     "models/vllm_engine.py": "reads what the engine says of an error",
     "models/vllm_log.py": "reads what the engine logs",
     "search/loading.py": "reads files, which tests/search/test_loading.py holds to account",
