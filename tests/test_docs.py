@@ -1,5 +1,6 @@
 """What the README and the examples show works as written."""
 
+import gc
 import os
 import re
 import subprocess
@@ -98,7 +99,7 @@ def test_the_python_of_the_docs_on_cost_runs(capsys: pytest.CaptureFixture[str])
 
     from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 
-    (block,) = BLOCK.findall((ROOT / "docs" / "cost.md").read_text(encoding="utf-8"))
+    block, freezing = BLOCK.findall((ROOT / "docs" / "cost.md").read_text(encoding="utf-8"))
     names: dict[str, object] = {
         "llm": FakeListChatModel(responses=["Jane Austen."]),
         "retriever": lambda query: [document("Gold is here.")],
@@ -106,6 +107,8 @@ def test_the_python_of_the_docs_on_cost_runs(capsys: pytest.CaptureFixture[str])
         "web_search": PagesWebSearch(),
     }
     exec(compile(block, "cost.md", "exec"), names)
+    exec(compile(freezing, "cost.md", "exec"), {})
+    gc.unfreeze()
     shown = capsys.readouterr().out
     assert "grade_documents 1 None None" in shown
     note = "max_model_calls is 2: passages were kept whole"

@@ -5,6 +5,7 @@ cost a reader its linearity, or might. Held is a ratio of processor time, never 
 """
 
 import gc
+import re
 import signal
 import sys
 import time
@@ -239,7 +240,7 @@ PATTERNS |= {
     ]
 }  # fmt: skip
 
-FAST = 0.01
+FAST = 0.05
 """Seconds of processor time: what reads 40 kB in less needs no ratio."""
 STEEP = 6
 """How much longer four times the text may take: 4 times is linear, 16 times quadratic."""
@@ -305,7 +306,7 @@ def test_reading_is_linear(name: str) -> None:
 
 
 def test_what_is_not_linear_is_found() -> None:
-    assert not is_linear(lambda text: [text[i:] for i in range(len(text))], PATTERNS[repr(" ")])
+    assert not is_linear(re.compile(r"\s+x").search, PATTERNS[repr(" ")])
 
 
 ELSEWHERE = {

@@ -40,6 +40,7 @@ from selfcorrect_rag.commands.retrieving import add_index_options, opened_retrie
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import generator_path, rationale_model_path
+from selfcorrect_rag.off_loop import spare_from_collection
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.sources import one_line, place, shown_source, title_line
 from selfcorrect_rag.studio.options import LOOPBACK
@@ -286,6 +287,7 @@ def main() -> None:
             made = server(
                 opened(args, stack), host=args.host, port=args.port, transport_security=known
             )
+            spare_from_collection()
             made.run("streamable-http" if args.http else "stdio")
     except SelfCorrectError as error:
         raise SystemExit(f"{error}") from error

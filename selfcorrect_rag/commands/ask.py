@@ -33,10 +33,10 @@ from selfcorrect_rag.commands.show import console, say
 from selfcorrect_rag.commands.show_costs import show_costs
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.render import render_run
 from selfcorrect_rag.search import WebSearch
-from selfcorrect_rag.search.index import clean
 from selfcorrect_rag.settings import CRAGSettings
 
 
@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ask", help="answer a question from an index", description=__doc__
     )
-    parser.add_argument("question", type=clean)
+    parser.add_argument("question", type=valid)
     parser.add_argument(
         "--graph",
         choices=list(GRAPHS),
@@ -143,7 +143,7 @@ def _approval(paused: dict[str, Any]) -> str:
     screen = console()
     say(screen, f"Search {paused['source']} for: {paused['query']}")
     try:
-        return clean(screen.input("yes, no, or another query of two or more words: "))
+        return valid(screen.input("yes, no, or another query of two or more words: "))
     except EOFError:
         return "no"
 

@@ -14,7 +14,8 @@ from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import ModelFailed, SelfCorrectError
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.search.index import Index, clean, indexed_text
+from selfcorrect_rag.intake import valid
+from selfcorrect_rag.search.index import Index, indexed_text
 from selfcorrect_rag.search.index_faults import UnreadableIndex, named_faults
 from selfcorrect_rag.search.minilm import MiniLM
 
@@ -77,12 +78,12 @@ class ChromaIndex(Index):
 
     def search(self, query: str, k: int = 5) -> list[Document]:
         with _named_embedding():
-            vector = self.embeddings.embed_query(clean(query))
+            vector = self.embeddings.embed_query(valid(query))
         return self._nearest(vector, k)
 
     async def asearch(self, query: str, k: int = 5) -> list[Document]:
         with _named_embedding():
-            vector = await self.embeddings.aembed_query(clean(query))
+            vector = await self.embeddings.aembed_query(valid(query))
         return await asyncio.to_thread(self._nearest, vector, k)
 
     def ids(self) -> set[str]:

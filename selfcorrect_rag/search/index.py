@@ -18,6 +18,8 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field
 
+from selfcorrect_rag.intake import valid
+
 CHROMA_FILE = "chroma.sqlite3"
 BM25_FILE = "bm25.sqlite3"
 BATCH_SIZE = 128
@@ -150,17 +152,12 @@ def storable(document: Document) -> Document:
     """The document with text and metadata that every index can store and give back."""
     pairs = {_key(key): _scalar(value) for key, value in document.metadata.items()}
     metadata = {key: value for key, value in pairs.items() if key and value is not None}
-    return Document(clean(document.page_content), metadata=metadata)
+    return Document(valid(document.page_content), metadata=metadata)
 
 
 def _key(value: object) -> str:
     # Chroma keeps names that begin with these for itself.
-    return clean(value).removeprefix("chroma:").lstrip("#$")
-
-
-def clean(value: object) -> str:
-    """Text without what neither UTF-8 nor a database can hold."""
-    return str(value).encode("utf-8", "replace").decode().replace("\0", "")
+    return valid(str(value)).removeprefix("chroma:").lstrip("#$")
 
 
 def _scalar(value: Any) -> str | int | float | bool | None:
@@ -171,8 +168,8 @@ def _scalar(value: Any) -> str | int | float | bool | None:
     if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, str | int | float):
-        return clean(value)
+        return valid(str(value))
     try:
-        return clean(json.dumps(value, ensure_ascii=False, default=str))
+        return valid(json.dumps(value, ensure_ascii=False, default=str))
     except (TypeError, ValueError, RecursionError):
-        return clean(value)
+        return valid(str(value))

@@ -21,8 +21,8 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import MissingExtra
 from selfcorrect_rag.extras import require
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.search.files import FoundFile, Problem, UnreadableFile, find_files, kind_of
-from selfcorrect_rag.search.index import clean
 from selfcorrect_rag.search.json_rows import passages, row_passages
 
 MAX_BYTES = 256 * 2**20
@@ -139,7 +139,7 @@ class OpenFile:
         empty = True
         with _named():
             for document in _READERS[self._kind](self):
-                unfit = clean(document.page_content) != document.page_content
+                unfit = valid(document.page_content) != document.page_content
                 document.page_content = tidy(document.page_content)
                 if unfit and _UNFIT not in self.faults:
                     self.faults.append(_UNFIT)
@@ -209,7 +209,7 @@ class _Encoding:
 
 def tidy(text: str) -> str:
     """``text`` without what no index can store, and without runs of white space."""
-    text = re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", clean(text)))
+    text = re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", valid(text)))
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 

@@ -17,6 +17,7 @@ from selfcorrect_rag.instruct_state import Demonstration
 from selfcorrect_rag.models import RetrievalEvaluator, TransformersReflectionLLM
 from selfcorrect_rag.models.opening import find_language_model
 from selfcorrect_rag.nano import generator_path, load_chat_model, rationale_model_path
+from selfcorrect_rag.off_loop import spare_from_collection
 from selfcorrect_rag.search import WebSearch
 
 T = TypeVar("T")
@@ -89,4 +90,6 @@ class Parts:
         if self._sketch:
             unopened: Any = TransformersReflectionLLM.model_construct()
             return unopened  # type: ignore[no-any-return]
-        return opened()
+        part = opened()
+        spare_from_collection()
+        return part

@@ -133,7 +133,9 @@ def test_another_encoding_is_guessed_and_said(docs: Path) -> None:
 
 def test_what_no_index_can_store_is_replaced(docs: Path) -> None:
     (docs / "a.json").write_text('{"title": "a\\u0000\\nb", "text": "x\\ud800y\\u0000"}')
-    assert contents(docs) == [("a b", "x?y")]
+    (document,), (problem,) = read(docs)
+    assert (document.metadata["title"], document.page_content) == ("a\ufffd b", "x\ufffdy\ufffd")
+    assert (problem.reason, problem.partly) == ("what is no text in it was replaced", True)
 
 
 @pytest.mark.parametrize(
