@@ -8,6 +8,7 @@ here what they are: prompts quote them (:mod:`selfcorrect_rag.quoting`).
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
@@ -24,10 +25,16 @@ DEEPEST = 20
 UNREADABLE = "\ufffd"
 """Stands for what is no character that can be read."""
 
+MOST_KEYS = 1_000
+"""Of metadata."""
+LONGEST_ID = 1_000
+"""Characters of a document's id."""
 PLACE = ("title", "source", "url")
 """Keys of metadata that say where a document is from."""
 
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_HALF = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+")
 _CONTROLS = {
     code: UNREADABLE for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n\r"
 } | dict.fromkeys(map(ord, "\v\f\x85"), "\n")
@@ -42,8 +49,9 @@ def valid(text: str) -> str:
     """
     if _UNFIT.search(text) is None:
         return text
-    paired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return paired.translate(_CONTROLS)
+    if _HALF.search(text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _CONTROL.sub(lambda found: found[0].translate(_CONTROLS), text)
 
 
 def fit(value: Any, *, depth: int = 0) -> Any:
@@ -123,21 +131,22 @@ def _admitted(document: Document, longest: int) -> Document:
     fields = {
         "page_content": valid(document.page_content[:longest]),
         "metadata": _metadata(document.metadata, longest),
-        "id": fit(document.id),
+        "id": fit(document.id and document.id[:LONGEST_ID]),
     }
     return _with(document, fields)  # type: ignore[no-any-return]
 
 
 def _metadata(given: Mapping[Any, Any], room: int) -> dict[Any, Any]:
     """What fits of it, its title and source before all else, in its own order."""
-    kept = {}
-    for key in sorted(given, key=lambda key: key not in PLACE):
+    kept: dict[Any, Any] = {}
+    first = dict.fromkeys([*islice(given, MOST_KEYS), *(key for key in PLACE if key in given)])
+    for key in sorted(first, key=lambda key: key not in PLACE):
         value = given[key]
         value = title_line(value) if key == "title" and value is not None else fit(value)
         if (size := len(str(key)) + len(str(value))) <= room:
             room -= size
             kept[key] = value
-    return {fit(key): kept[key] for key in given if key in kept}
+    return {fit(key): kept[key] for key in first if key in kept}
 
 
 def admit_question(question: str, longest: int) -> tuple[str, list[str]]:

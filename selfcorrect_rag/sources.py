@@ -21,9 +21,11 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 def one_line(text: object, longest: int | None = None) -> str:
     """Text on one line: breaks, control characters and marks of direction become spaces.
 
-    What is longer than ``longest`` characters is cut, and ends in an ellipsis.
+    What is longer than ``longest`` characters is cut, and ends in an ellipsis. Spaces beyond twenty
+    times that are not read.
     """
-    shown = "".join(c if c.isprintable() or c in JOINERS else " " for c in str(text))
+    given = str(text) if longest is None else str(text)[: 20 * longest]
+    shown = "".join(c if c.isprintable() or c in JOINERS else " " for c in given)
     shown = " ".join(shown.split())
     if longest is not None and len(shown) > longest:
         return f"{shown[: longest - 2].rstrip()} \u2026"

@@ -91,11 +91,11 @@ def keep(strips: Sequence[Strip], above: float, most: int) -> list[Strip]:
 def fair_shares(counts: Sequence[int], most: int) -> list[int]:
     """How many strips of each document are scored, where ``most`` are of all documents together.
 
-    A document with few strips loses none to one with many.
+    A document with few strips loses none to one with many; of equal ones the earlier goes before.
     """
     shares, fewest_first = [0] * len(counts), sorted(range(len(counts)), key=counts.__getitem__)
     for place, i in enumerate(fewest_first):
-        shares[i] = min(counts[i], most // (len(counts) - place))
+        shares[i] = min(counts[i], -(-most // (len(counts) - place)))
         most -= shares[i]
     return shares
 

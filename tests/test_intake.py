@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command, Overwrite
@@ -116,8 +118,10 @@ def test_documents_are_cut_and_notes_say_so() -> None:
         ([], 5, []),
         ([2, 3], 5, [2, 3]),
         ([500, 2, 3], 10, [5, 2, 3]),
-        ([500, 400, 1], 10, [5, 4, 1]),
-        ([3, 3, 3], 2, [0, 1, 1]),
+        ([500, 400, 1], 10, [4, 5, 1]),
+        ([3, 3, 3], 2, [1, 1, 0]),
+        ([1] * 10, 5, [1] * 5 + [0] * 5),
+        ([5, 5, 5], 10, [4, 3, 3]),
     ],
 )
 def test_fair_shares(counts: list[int], most: int, shares: list[int]) -> None:
@@ -328,3 +332,40 @@ def test_no_honest_run_meets_the_default_limit_of_calls() -> None:
     assert result["stopped"] is None
     worst = settings.depth * llm.most_calls(settings.passages * settings.beam_width)
     assert 0 < total(result["costs"])["model_calls"] < worst < (settings.max_model_calls or 0)
+
+
+def test_an_earlier_message_without_end_is_cut_for_the_follow_up() -> None:
+    reading = Reading(lambda prompt: "Who wrote Emma?")
+    graph = create_crag(
+        chatting(),
+        lambda query: [PAGE],
+        WordEvaluator(),
+        RetrieverWebSearch(lambda query: [PAGE], "pages"),
+        follow_up=RunnableLambda(reading),
+    )
+    said = [HumanMessage("Who? " * 200_000), AIMessage("She. " * 200_000), HumanMessage("And he?")]
+    assert graph.invoke({"messages": said})["question"] == "Who wrote Emma?"
+    assert reading.read[0] < 10_000
+
+
+def test_a_query_is_one_line_of_a_length() -> None:
+    config: Any = {"configurable": {"thread_id": "1"}}
+    app = made("crag", PAGE, checkpointer=InMemorySaver())
+    app.invoke({"question": "Who?"}, config, context={"approve_search": True})
+    result = app.invoke(Command(resume={"query": "x y\n" * 250_000}), config)
+    assert result["web_query"] == ("x y " * 100).strip()
+
+
+def test_a_title_or_metadata_without_end_costs_little() -> None:
+    huge = Document(
+        "a", metadata={"title": "\n" * 9_000_000, **dict.fromkeys(map(str, range(10**6)))}
+    )
+    begun = time.thread_time()
+    (found,), _ = admit([huge], 20_000, "documents")
+    cost = time.thread_time() - begun
+    begun = time.thread_time()
+    dict(huge.metadata)
+    valid("a" * 10_000_000)
+    assert cost < 20 * (time.thread_time() - begun)
+    assert found.metadata["title"] == ""
+    assert len(found.metadata) <= 1_001

@@ -35,7 +35,6 @@ from selfcorrect_rag.commands.demonstrations import (
 )
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS, Graph
-from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
@@ -43,7 +42,7 @@ from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.off_loop import spare_from_collection
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.sources import one_line, place, shown_source, title_line
-from selfcorrect_rag.studio.options import LOOPBACK
+from selfcorrect_rag.studio.options import known_names
 
 MOST_PASSAGES = 20
 """What the index is asked for; the knob ``passages`` takes the best of them."""
@@ -242,14 +241,9 @@ def known_hosts(host: str, allowed: Sequence[str]) -> TransportSecuritySettings:
     """What requests must name the server by, and the pages that may call it.
 
     Raises:
-        BadKnob: it would listen to other machines, and by no name.
+        BadKnob: it would listen to other machines, and by no name, or a name is none.
     """
-    if host not in LOOPBACK and not allowed:
-        raise BadKnob(
-            f"--host {host} is open to other machines: say by which name they call the server, "
-            "--allow-host NAME; it asks nobody for a password"
-        )
-    names = [f"[{name}]" if ":" in name else name for name in (*LOOPBACK, *allowed)]
+    names = [f"[{name}]" if ":" in name else name for name in known_names(host, allowed)]
     every = [form for name in names for form in (name, f"{name}:*")]
     return TransportSecuritySettings(
         allowed_hosts=every,

@@ -9,6 +9,7 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, Field
 
 from selfcorrect_rag.errors import CallsMixed, SelfCorrectError
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.quoting import quoted
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.sources import one_line, shown_source, title_line
@@ -109,7 +110,7 @@ def inside(graph: CompiledStateGraph[Any, Any, Any, Any]) -> CompiledStateGraph[
 
 
 def _answered(question: str, result: dict[str, Any]) -> Answered:
-    if result["asked"] != question.strip():
+    if not _is_of(question, result["asked"]):
         raise CallsMixed(
             f"the call for {question!r} resumed the run for {result['asked']!r}: give each call a "
             'task of its own, as create_agent does: [Send("tools", [call]) for call in tool_calls]'
@@ -121,6 +122,16 @@ def _answered(question: str, result: dict[str, Any]) -> Answered:
             "call it from an agent with a checkpointer"
         )
     return readable(result), result
+
+
+SHORTEST_CUT = 100
+"""Fewest characters that a run may cut a question to."""
+
+
+def _is_of(question: str, asked: str) -> bool:
+    """Whether a run that says that it was asked ``asked`` is the one for ``question``."""
+    given = valid(question).strip()
+    return given == asked or (len(asked) >= SHORTEST_CUT and given.startswith(asked))
 
 
 def readable(result: Mapping[str, Any]) -> str:

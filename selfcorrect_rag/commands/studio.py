@@ -9,7 +9,7 @@ from typing import Any
 from selfcorrect_rag import studio as graphs
 from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.studio.options import ALLOWED_HOSTS, LOOPBACK, add_options, as_environment
+from selfcorrect_rag.studio.options import ALLOWED_HOSTS, add_options, as_environment, known_names
 
 CONFIG = Path(graphs.__file__).with_name("langgraph.json")
 RUNS = "10"
@@ -47,16 +47,17 @@ def run(args: argparse.Namespace) -> int:
         MissingExtra: the server is not installed.
         BadKnob: it would listen to other machines, and by no name.
     """
-    if args.host not in LOOPBACK and not args.allow_host:
-        raise BadKnob(
-            f"--host {args.host} is open to other machines: say by which name they call the "
-            "server, --allow-host NAME; it asks nobody for a password"
-        )
+    names = known_names(args.host, args.allow_host)
+    for option in (given.partition("=")[0] for given in args.rest):
+        if option == "--host":
+            raise BadKnob("--host stands before --")
+        if option == "--tunnel" and not args.allow_host:
+            raise BadKnob("--tunnel opens the server to others: name its address by --allow-host")
     require("langgraph_cli", "studio")
     require("langgraph_api", "studio")
     command = [sys.executable, "-m", "langgraph_cli", "dev", "--config", str(CONFIG), "--no-reload"]
     command += ["--host", args.host, "--port", str(args.port), "--n-jobs-per-worker", RUNS]
     command += ["--no-browser"] if args.no_browser else []
     quiet = {"LANGGRAPH_CLI_NO_ANALYTICS": "1"}
-    given = {**as_environment(args), ALLOWED_HOSTS: " ".join(args.allow_host)}
+    given = {**as_environment(args), ALLOWED_HOSTS: " ".join(names)}
     os.execve(sys.executable, [*command, *args.rest], {**quiet, **os.environ, **given})

@@ -15,6 +15,8 @@ from selfcorrect_rag.settings import Settings
 
 RECENT = 10
 """Messages of the conversation that the model reads, the latest."""
+LONGEST_SAID = 4000
+"""Characters of each of them; the rest of a message is left out."""
 LONGEST = 1000
 """Characters of a question; a model that writes more has answered, not rewritten."""
 
@@ -53,7 +55,7 @@ def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
         for message in messages
         if isinstance(message, HumanMessage | AIMessage)
     ]
-    return [(who, text) for who, text in said if text.strip()][-RECENT:]
+    return [(who, text[:LONGEST_SAID]) for who, text in said if text.strip()][-RECENT:]
 
 
 def _written(state: Mapping[str, Any], text: str) -> Update:

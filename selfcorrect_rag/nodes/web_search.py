@@ -18,7 +18,10 @@ from selfcorrect_rag.intake import admit
 from selfcorrect_rag.nodes.base import Node, Update, ain_time, current, emit, in_time
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.sources import source_of, title_of
+from selfcorrect_rag.sources import one_line, source_of, title_of
+
+LONGEST = 400
+"""Characters of a query, as many as search engines take."""
 
 
 def approval(settings: CRAGSettings) -> Update:
@@ -102,10 +105,11 @@ def _asks(state: CRAGState) -> bool:
 
 
 def _approved(state: CRAGState, web: WebSearch) -> str | None:
-    """The query to search for; None where a person said no."""
-    if not _asks(state):
-        return state["web_query"]
-    return approved(interrupt(asked_for(state["web_query"], web.name)), state["web_query"])
+    """The query to search for, on one line; None where a person said no."""
+    query: str | None = one_line(state["web_query"])[:LONGEST].strip()
+    if _asks(state):
+        query = approved(interrupt(asked_for(str(query), web.name)), str(query))
+    return query and one_line(query)[:LONGEST].strip()
 
 
 def _update(

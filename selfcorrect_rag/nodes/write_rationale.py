@@ -1,5 +1,6 @@
 """write_rationale: ask the model, with the documents in order and as many as it can read."""
 
+from bisect import bisect_left
 from typing import Any, Literal
 
 from langchain_core.messages import HumanMessage
@@ -133,15 +134,23 @@ class _Request:
             return
         if whose == LEFT:
             self._marks["stopped"] = "max_tokens"
-        while exceeds(self._llm, self._prompt.to_string(), limit):
-            if len(self._shown) > 1:
-                self._shown.pop()
-            elif self._demonstrations:
-                self._demonstrations.pop(0)
-            else:
-                self._notes.append(f"the prompt is longer than the {limit} tokens {whose}")
-                break
+        ranked, examples = self._shown, self._demonstrations
+
+        def is_too_long(documents: int, demonstrations: int) -> bool:
+            self._shown = ranked[:documents]
+            self._demonstrations = examples[len(examples) - demonstrations :]
             self._prompt = self._built()
+            return exceeds(self._llm, self._prompt.to_string(), limit)
+
+        # What fits is searched for, not counted down to: each look builds and counts the whole.
+        every = len(examples)
+        documents = bisect_left(range(1, len(ranked)), True, key=lambda n: is_too_long(n, every))
+        if not documents:
+            documents = min(len(ranked), 1)
+            fitting = bisect_left(range(every), True, key=lambda n: is_too_long(documents, n))
+            every = max(fitting - 1, 0)
+        if is_too_long(documents, every):
+            self._notes.append(f"the prompt is longer than the {limit} tokens {whose}")
         left = [len(self._shown), len(self._demonstrations)]
         kinds: tuple[Kind, Kind] = ("documents", "demonstrations")
         for what, before, now in zip(kinds, dropped, left, strict=True):

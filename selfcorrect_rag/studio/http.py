@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from selfcorrect_rag.studio.options import ALLOWED_HOSTS, LOOPBACK
 
@@ -20,17 +21,19 @@ STUDIO = ("smith.langchain.com", "eu.smith.langchain.com")
 
 
 class KnownHosts:
-    """Answers 403 to requests by another name, or from a page of another."""
+    """Refuses requests and sockets by another name, or from a page of another."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._hosts = {*LOOPBACK, *os.environ.get(ALLOWED_HOSTS, "").split()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] in ("http", "websocket"):
             headers = HTTPConnection(scope).headers
             if refusal := self._refusal(headers.get("host", ""), headers.get("origin")):
-                await PlainTextResponse(refusal, status_code=403)(scope, receive, send)
+                is_socket = scope["type"] == "websocket"
+                answer = PlainTextResponse(refusal, status_code=403)
+                await (WebSocketClose(1008) if is_socket else answer)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

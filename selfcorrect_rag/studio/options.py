@@ -6,7 +6,9 @@ values, quoted as in a shell.
 
 import argparse
 import os
+import re
 import shlex
+from collections.abc import Sequence
 
 from selfcorrect_rag.commands.correction import add_correction_options
 from selfcorrect_rag.commands.demonstrations import add_demonstrations_option
@@ -19,6 +21,26 @@ ALLOWED_HOSTS = PREFIX + "ALLOWED_HOSTS"
 """The variable with the names of ``--allow-host``, with spaces between them."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """By which this machine calls itself."""
+_NAME = re.compile(r"[a-z0-9_.-]+|[0-9a-f.]*:[0-9a-f:.]+")
+"""A name or an address of a machine, without scheme and port."""
+
+
+def known_names(host: str, allowed: Sequence[str]) -> list[str]:
+    """The names by which clients may call a server that listens at ``host``, in lower case.
+
+    Raises:
+        BadKnob: it would listen to other machines, and by no name, or a name is none.
+    """
+    names = [name.lower().strip("[]") for name in allowed]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise BadKnob(f"--allow-host {name}: give a name alone, without scheme and port")
+    if not names and not (host.lower() in LOOPBACK or host.startswith("127.")):
+        raise BadKnob(
+            f"--host {host} is open to other machines: say by which name they call the server, "
+            "--allow-host NAME; it asks nobody for a password"
+        )
+    return [*LOOPBACK, *names]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

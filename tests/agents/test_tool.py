@@ -217,6 +217,14 @@ def test_calls_that_langgraph_mixes_are_an_error() -> None:
         compiled.invoke(Command(resume="yes"), config)
 
 
+@pytest.mark.parametrize(
+    "question", ["Who\x00 wrote\x0cEmma?", "Who \ud83d?", " Who? \n", "Who? " * 10_000]
+)
+def test_a_question_that_the_graph_makes_fit_is_no_other(question: str) -> None:
+    tool = as_tool(crag())
+    assert tool.invoke({"question": question})
+
+
 def test_a_pause_without_an_agent_says_what_is_missing() -> None:
     said = as_tool(crag("Noise."), context=APPROVE).invoke(call())
     assert said.status == "error"

@@ -77,13 +77,15 @@ def test_the_command_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("os.execve", execve)
     with pytest.raises(SystemExit):
-        main(["studio", "--port", "99", "--no-browser", "--model", "m", "--", "--tunnel"])
+        given = ["--port", "99", "--no-browser", "--model", "m", "--allow-host", "rag.example"]
+        main(["studio", *given, "--", "--tunnel"])
     ((command, environment),) = calls
     assert command[1:6] == ["-m", "langgraph_cli", "dev", "--config", str(CONFIG)]
     assert {"--no-reload", "--no-browser", "99"} <= set(command)
     assert command[-1] == "--tunnel"
     assert environment["LANGGRAPH_CLI_NO_ANALYTICS"] == "1"
     assert environment["SELFCORRECT_MODEL"] == "m"
+    assert "rag.example" in environment["SELFCORRECT_ALLOWED_HOSTS"].split()
 
 
 def test_without_the_server_the_command_names_its_extra(

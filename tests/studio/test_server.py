@@ -1,7 +1,10 @@
 """Every graph on the real server, through its clients: schemas, settings, streams, threads."""
 
 import asyncio
+import socket
+from contextlib import nullcontext
 from typing import Annotated, Any, TypedDict
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -9,9 +12,12 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.pregel.remote import RemoteGraph
 from langgraph_sdk import get_client
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from selfcorrect_rag import CRAGSettings, InstructRAGSettings, SelfCRAGSettings, SelfRAGSettings
 from selfcorrect_rag.cli import main
+from selfcorrect_rag.studio.options import known_names
 from tests.studio.conftest import TOWNS, Server
 
 SETTINGS: dict[str, Any] = {
@@ -336,6 +342,42 @@ def test_a_name_that_points_here_is_refused(server: Server, host: str) -> None:
     assert httpx.get(f"{server.url}/info", headers={"Host": "localhost:1"}).status_code == 200
 
 
-def test_a_server_for_other_machines_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["studio", "--host", "0.0.0.0"]) == 2
-    assert "--allow-host NAME" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("host", "origin", "is_let_in"),
+    [
+        ("localhost", "https://smith.langchain.com", True),
+        ("localhost", None, True),
+        ("evil.example", None, False),
+        ("localhost", "https://evil.example", False),
+    ],
+)
+def test_sockets_are_refused_alike(server: Server, host: str, origin: Any, is_let_in: bool) -> None:
+    address = server.url.replace("http://", "ws://") + f"/threads/{uuid4()}/stream/events"
+    port = int(server.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as wire:
+        # The connection goes to this machine, whatever the address is called.
+        called = address.replace("127.0.0.1", host)
+        refused = nullcontext() if is_let_in else pytest.raises(InvalidStatus)
+        with refused, connect(called, sock=wire, origin=origin):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--host", "0.0.0.0"], "--allow-host NAME"),
+        (["--allow-host", "http://rag.example"], "without scheme and port"),
+        (["--", "--host", "0.0.0.0"], "--host stands before --"),
+        (["--", "--tunnel"], "name its address by --allow-host"),
+    ],
+)
+def test_a_server_for_other_machines_needs_a_name(
+    capsys: pytest.CaptureFixture[str], given: list[str], says: str
+) -> None:
+    assert main(["studio", *given]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_names_have_no_case() -> None:
+    assert known_names("0.0.0.0", ["RAG.Example", "[::2]"])[-2:] == ["rag.example", "::2"]
+    assert known_names("127.0.0.2", [])
