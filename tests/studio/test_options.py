@@ -76,8 +76,8 @@ def test_the_command_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None
         raise SystemExit
 
     monkeypatch.setattr("os.execve", execve)
+    given = ["--port", "99", "--no-browser", "--model", "m", "--allow-host", "rag.example"]
     with pytest.raises(SystemExit):
-        given = ["--port", "99", "--no-browser", "--model", "m", "--allow-host", "rag.example"]
         main(["studio", *given, "--", "--tunnel"])
     ((command, environment),) = calls
     assert command[1:6] == ["-m", "langgraph_cli", "dev", "--config", str(CONFIG)]
