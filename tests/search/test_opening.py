@@ -103,7 +103,7 @@ def test_a_permission_that_is_missing_is_named(tmp_path: Path, kind: str) -> Non
     for path, mode in ((folder, 0), (file, 0), (folder, 0o500)):
         before = path.stat().st_mode
         path.chmod(mode)
-        command = [*lesser, sys.executable, script, folder]
+        command = [*lesser, sys.executable, str(script), str(folder)]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         path.chmod(before)
