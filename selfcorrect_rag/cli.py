@@ -1,6 +1,7 @@
 """The command ``selfcorrect-rag``."""
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -27,6 +28,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what a user can mend is one line on standard error and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what it cannot encode is shown by its code
+            stream.reconfigure(errors="backslashreplace")
     args = parser().parse_args(arguments)
     try:
         args.check(args)  # before anything is loaded

@@ -12,11 +12,15 @@ from selfcorrect_rag.errors import DiskFull, SelfCorrectError
 
 NEARLY_FULL = 32 * 2**20
 """Bytes. Chroma and torch do not always say why a write failed, nor keep what they had taken by
-then: a write that fails for no known reason, with less than this free, failed for lack of space."""
+then: what they write and fails for no known reason, with less than this free, failed for lack of
+space."""
 
 _SAID_CODE = re.compile(r"\(code: (\d+)\)")
 _SAID_ERRNO = re.compile(r"\(os error (\d+)\)")
 _SQLITE_FULL, _SQLITE_IO = 13, 10
+_WRITERS = ("chromadb", "pyo3_runtime", "safetensors")
+"""Modules of errors; the second is that of a panic in Chroma's or safetensors' Rust."""
+_TORCH_WRITER = re.compile("inline_container|PytorchStreamWriter")
 
 
 @contextmanager
@@ -37,7 +41,7 @@ def disk_full(folder: Path, error: BaseException) -> DiskFull | None:
     code, number = error_codes(error)
     if code != _SQLITE_FULL and number not in (errno.ENOSPC, errno.EDQUOT):
         known = number is not None or code not in (None, _SQLITE_IO)
-        if known or _free(folder) >= NEARLY_FULL:
+        if known or not _by_a_writer(error) or _free(folder) >= NEARLY_FULL:
             return None
     said = " ".join(str(error).split())
     return DiskFull(
@@ -55,6 +59,12 @@ def error_codes(error: BaseException) -> tuple[int | None, int | None]:
         return None, error.errno
     said, number = _SAID_CODE.search(str(error)), _SAID_ERRNO.search(str(error))
     return (int(said[1]) & 0xFF if said else None), (int(number[1]) if number else None)
+
+
+def _by_a_writer(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error) or type(error).__module__.startswith(_WRITERS):
+        return True
+    return isinstance(error, RuntimeError) and _TORCH_WRITER.search(str(error)) is not None
 
 
 def _free(folder: Path) -> int:

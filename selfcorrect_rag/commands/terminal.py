@@ -29,7 +29,9 @@ def shown_line(text: str) -> str:
 
 def as_json(value: Any, **options: Any) -> str:
     """``value`` as JSON; options are those of `json.dumps`."""
-    lines = json.dumps(value, ensure_ascii=False, **options).split("\n")
+    # A code that the output itself writes for a letter it cannot encode would be no JSON.
+    unicode = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+    lines = json.dumps(value, ensure_ascii=not unicode, **options).split("\n")
     return "\n".join(_with_codes(line, lambda letter: json.dumps(letter)[1:-1]) for line in lines)
 
 

@@ -33,8 +33,6 @@ _A_DAY = 24 * 60 * 60
 class _Scorer(NamedTuple):
     version: int
     scores: Scores
-    scratch: Any = None
-    """The temporary folder of the scores, where the index may not be written to."""
 
 
 class BM25Index(Index):
@@ -132,11 +130,14 @@ class BM25Index(Index):
         with self._lock:
             # Read first: what is added meanwhile makes a new version, and the next search new
             # scores. A transaction for all of it would keep writers out for minutes.
-            with self._database() as database:
-                version = int(database.execute("PRAGMA user_version").fetchone()[0])
+            version = self._version()
             if self._scorer is None or self._scorer.version != version:
                 self._scorer = self._kept_scorer(version) or self._new_scorer(version)
             return self._scorer
+
+    def _version(self) -> int:
+        with self._database() as database:
+            return int(database.execute("PRAGMA user_version").fetchone()[0])
 
     def _passages(self) -> Iterator[tuple[str, str]]:
         """The id and the indexed text of each passage."""
@@ -161,25 +162,38 @@ class BM25Index(Index):
 
     def _new_scorer(self, version: int) -> _Scorer:
         self._sweep()
+        with self._scratch() as name, named_faults(self.path, OSError):
+            write_scores(Path(name), self._passages())
+            # Loaded before other processes see the folder and may drop it; what is mapped into
+            # memory outlives its name.
+            scores = load_scores(Path(name))
+            self._keep(Path(name), version)
+        return _Scorer(version, scores)
+
+    def _scratch(self) -> "tempfile.TemporaryDirectory[str]":
         try:
-            folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.path))
+            return tempfile.TemporaryDirectory(
+                prefix="new-", dir=self.path, ignore_cleanup_errors=True
+            )
         except OSError:  # an index that may not be written to can be searched all the same
-            scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-            write_scores(Path(scratch.name), self._passages())
-            return _Scorer(version, load_scores(Path(scratch.name)), scratch)
+            return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+    def _keep(self, folder: Path, version: int) -> None:
+        """Make ``folder`` the scores of ``version``, unless passages changed meanwhile.
+
+        So all scores of a version are the same, whichever process computed them.
+        """
+        listed = list(self.path.glob("scores-*"))  # before the version is read: none is newer
+        if self._version() != version:
+            return
         kept = self._scorer_folder(version)
-        try:
-            with named_faults(self.path, OSError):
-                write_scores(folder, self._passages())
-            shutil.rmtree(kept, ignore_errors=True)  # it did not load
-            with suppress(OSError):  # another process was first
-                os.rename(folder, kept)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        for earlier in self.path.glob("scores-*"):
+        if kept in listed and self._kept_scorer(version) is None:
+            shutil.rmtree(kept, ignore_errors=True)
+        with suppress(OSError):  # another process was first
+            os.rename(folder, kept)
+        for earlier in listed:
             if earlier != kept:
                 shutil.rmtree(earlier, ignore_errors=True)
-        return _Scorer(version, load_scores(kept))
 
     def _sweep(self) -> None:
         """Drop what a process that was killed while it computed scores has left."""

@@ -62,9 +62,12 @@ def load_scores(folder: Path) -> Scores:
         OSError, ValueError: it is not there, or not whole.
     """
     numpy = require("numpy", "bm25")
-    if (folder / _IDS).stat().st_size == 0 or not (folder / _DATA).exists():
+    passages = json.loads((folder / _PARAMETERS).read_text())["num_docs"]
+    if not passages:
         return Scores([], None)
     ids = numpy.memmap(folder / _IDS, dtype=f"S{_ID_LENGTH}", mode="r")
+    if len(ids) != passages:
+        raise ValueError(f"{len(ids)} ids for the scores of {passages} passages")
     return Scores(ids, require("bm25s", "bm25").BM25.load(folder, mmap=True))
 
 
@@ -78,6 +81,7 @@ def write_scores(folder: Path, passages: Iterable[tuple[str, str]]) -> None:
     counts = _count(folder, passages)
     size = sum(counts.holders)
     if not size:
+        _write_parameters(folder, 0)
         return
     holders, words = numpy.array(counts.holders), numpy.array(counts.words)
     rarity = numpy.log(1 + (len(words) - holders + 0.5) / (holders + 0.5))
@@ -103,7 +107,11 @@ def write_scores(folder: Path, passages: Iterable[tuple[str, str]]) -> None:
             numpy.load(folder / _DATA, "r+")[places] = scores
     counts.path.unlink()
     (folder / _VOCABULARY).write_text(json.dumps(counts.vocabulary))
-    (folder / _PARAMETERS).write_text(json.dumps({"num_docs": len(words)}))
+    _write_parameters(folder, len(words))
+
+
+def _write_parameters(folder: Path, passages: int) -> None:
+    (folder / _PARAMETERS).write_text(json.dumps({"num_docs": passages}))
 
 
 def _count(folder: Path, passages: Iterable[tuple[str, str]]) -> _Counts:

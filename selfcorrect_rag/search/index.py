@@ -19,6 +19,7 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field
 
 from selfcorrect_rag.intake import valid
+from selfcorrect_rag.search.index_faults import named_faults
 
 CHROMA_FILE = "chroma.sqlite3"
 BM25_FILE = "bm25.sqlite3"
@@ -28,7 +29,17 @@ BATCH_SIZE = 128
 
 def is_index(path: Path) -> bool:
     """Whether the folder ``path`` holds an index of this package."""
-    return (path / CHROMA_FILE).exists() or (path / BM25_FILE).exists()
+    return holds(path, CHROMA_FILE) or holds(path, BM25_FILE)
+
+
+def holds(folder: Path, file: str) -> bool:
+    """Whether ``file`` is in ``folder``.
+
+    Raises:
+        UnreadableIndex: the folder may not be read.
+    """
+    with named_faults(folder, OSError):
+        return (folder / file).exists()
 
 
 class Index(ABC):

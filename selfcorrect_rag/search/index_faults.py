@@ -1,6 +1,7 @@
 """What goes wrong with an index's folder, by its cause: each has another remedy."""
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +10,11 @@ from selfcorrect_rag.disk import disk_full, error_codes
 from selfcorrect_rag.errors import SelfCorrectError
 
 # SQLite's primary result codes.
-_READ_ONLY, _BUSY = {3, 8, 23}, {5, 6}
+_READ_ONLY, _BUSY, _CANNOT_OPEN = {3, 8, 23}, {5, 6}, 14
 
 
 class UnreadableIndex(SelfCorrectError, OSError):
-    """A folder that is damaged, or otherwise does not open as an index."""
+    """A folder that is damaged, may not be read, or otherwise does not open as an index."""
 
 
 class ReadOnlyIndex(SelfCorrectError, OSError):
@@ -41,7 +42,12 @@ def named_faults(folder: Path, kind: type[BaseException] = BaseException) -> Ite
 def _named(folder: Path, error: BaseException) -> SelfCorrectError:
     code, number = error_codes(error)
     said = " ".join(str(error).split())
-    if code in _READ_ONLY or number in (errno.EROFS, errno.EACCES, errno.EPERM):
+    denied = code in _READ_ONLY or number in (errno.EROFS, errno.EACCES, errno.EPERM)
+    if (denied or code == _CANNOT_OPEN) and (unreadable := _unreadable(folder)):
+        return UnreadableIndex(
+            f"{folder} cannot be opened ({said}): you have no permission to read {unreadable}"
+        )
+    if denied or (code == _CANNOT_OPEN and not os.access(folder, os.W_OK)):
         return ReadOnlyIndex(
             f"{folder} cannot be written to ({said}): make it writable, or index into a new folder"
         )
@@ -51,3 +57,17 @@ def _named(folder: Path, error: BaseException) -> SelfCorrectError:
         f"{folder} does not open as an index ({said}): it is damaged or something else; "
         "index into a new folder"
     )
+
+
+def _unreadable(folder: Path) -> Path | None:
+    """The first of what leads to an index, and is in it, that this user may not read."""
+    folder = folder.absolute()
+    wanted = {
+        **dict.fromkeys(reversed(folder.parents), os.X_OK),
+        folder: os.R_OK | os.X_OK,
+        **dict.fromkeys(folder.glob("*.sqlite3"), os.R_OK),
+    }
+    for path, mode in wanted.items():
+        if os.path.exists(path) and not os.access(path, mode):
+            return path
+    return None

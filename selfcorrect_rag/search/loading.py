@@ -285,15 +285,19 @@ def _rows(file: OpenFile) -> Iterator[Document]:
     for number, line in enumerate(_lines(file.text(), file.longest_line), start=1):
         if not line.strip():
             continue
-        try:
-            if len(line) == file.longest_line:
-                raise ValueError(f"of {len(line):,} characters or more")
-            file.done = file.position()
-            yield from row_passages(json.loads(line))
-        except (ValueError, RecursionError) as error:
+        fault = ""
+        if len(line) == file.longest_line:
+            fault = f"is too long ({len(line):,} characters or more)"
+        else:
+            try:
+                file.done = file.position()
+                yield from row_passages(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                fault = f"is not JSON ({error})"
+        if fault:
             broken += 1
             if broken == 1:
-                file.faults.append(f"line {number} is not JSON ({error})")
+                file.faults.append(f"line {number} {fault}")
     if broken > 1:
         file.faults[-1] += f" and {broken - 1:,} more lines"
 

@@ -8,7 +8,14 @@ from langchain_core.embeddings import Embeddings
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.search.bm25 import BM25Index
 from selfcorrect_rag.search.chroma import ChromaIndex
-from selfcorrect_rag.search.index import BM25_FILE, CHROMA_FILE, Index, IndexRetriever, is_index
+from selfcorrect_rag.search.index import (
+    BM25_FILE,
+    CHROMA_FILE,
+    Index,
+    IndexRetriever,
+    holds,
+    is_index,
+)
 from selfcorrect_rag.search.minilm import MiniLM
 
 
@@ -32,9 +39,9 @@ def open_index(path: str | Path, embeddings: Embeddings | None = None) -> Index:
             name that the folder records: a folder from elsewhere would choose what code runs.
     """
     path = Path(path)
-    if (path / CHROMA_FILE).exists():
+    if holds(path, CHROMA_FILE):
         return ChromaIndex(path, embeddings)
-    if not (path / BM25_FILE).exists():
+    if not holds(path, BM25_FILE):
         raise NoIndex(f"{path} holds no index: selfcorrect-rag index PATH... --index {path}")
     if embeddings is not None:
         raise NoIndex(f"{path} holds a BM25 index: open it without embeddings")
@@ -54,7 +61,7 @@ def open_or_make_index(path: str | Path, embeddings: str | None = None) -> Index
     """
     path = Path(path)
     if embeddings == "bm25":
-        if (path / CHROMA_FILE).exists():
+        if holds(path, CHROMA_FILE):
             raise NoIndex(f"{path} holds a Chroma index: index into a new folder for BM25")
         return BM25Index(path)
     found = find_embeddings(embeddings) if embeddings else None

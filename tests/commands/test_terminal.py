@@ -1,6 +1,9 @@
 """No text of others reaches a terminal as more than letters, whatever command prints it."""
 
 import json
+import os
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
@@ -44,6 +47,30 @@ def test_ask(index: Path, graph: str, form: list[str], capfd: pytest.CaptureFixt
     assert_inert(out + err.replace("\r", ""))  # bars of loading models
     if form == ["--json"]:
         assert "\u202eevil" in json.loads(out)["question"], "JSON loses nothing"
+
+
+def test_letters_that_the_output_cannot_encode(index: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "selfcorrect_rag.cli",
+        "ask",
+        "écrit 日本",
+        "--json",
+        "--index",
+    ]
+    for folder, status in ((index, 0), (index / "日本", 2)):
+        done = subprocess.run(
+            [*command, folder],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == status, done.stderr
+        if status:
+            assert "\\u65e5\\u672c" in done.stderr
+        else:
+            assert json.loads(done.stdout)["question"] == "écrit 日本"
 
 
 def test_index(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

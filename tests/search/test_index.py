@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -277,8 +279,39 @@ def test_bm25_can_be_written_to_while_scores_are_computed(
 
     monkeypatch.setattr(bm25, "write_scores", write_and_compute)
     assert len(index.search("open")) >= 2
+    assert not list(tmp_path.glob("scores-*")), "they are of no version"
     monkeypatch.undo()
     assert len(index.search("open")) == 3
+
+
+SEARCHING = """
+    import sys
+    from selfcorrect_rag.search import BM25Index
+
+    passages = 0
+    while passages < 150:
+        index = BM25Index(sys.argv[1])
+        passages = len(index)
+        found = [document.page_content for document in index.search("apple word7", 3)]
+        assert "apple word7" == found[0], found
+        assert len(found) == 3, found
+"""
+
+
+def test_bm25_is_searched_by_processes_while_another_writes(tmp_path: Path) -> None:
+    index = BM25Index(tmp_path)
+    index.add(Document(f"apple word{i}") for i in range(50))
+    command = [sys.executable, "-c", textwrap.dedent(SEARCHING), str(tmp_path)]
+    readers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    while not list(tmp_path.glob("scores-*")) and all(reader.poll() is None for reader in readers):
+        time.sleep(0.01)
+    for i in range(50, 150):
+        index.add([Document(f"apple word{i} " + "x" * (i % 20))])
+        index.search("apple")
+    assert [reader.communicate(timeout=60)[1] for reader in readers] == [""] * 3
+    index.search("apple")
+    assert len(list(tmp_path.glob("scores-*"))) == 1
+    assert not list(tmp_path.glob("new-*"))
 
 
 @pytest.mark.parametrize(("kind", "module"), [(ChromaIndex, "chromadb"), (BM25Index, "bm25s")])

@@ -203,7 +203,7 @@ def test_a_line_that_is_too_long_is_named_and_the_rest_is_read(docs: Path) -> No
     (docs / "a.jsonl").write_text("\n".join(['{"text": "x"}', long, '{"text": "y"}']))
     documents, (problem,) = read(docs, max_bytes=4096)
     assert [document.page_content for document in documents] == ["x", "y"]
-    assert problem.reason == "line 2 is not JSON (of 1,024 characters or more)"
+    assert problem.reason == "line 2 is too long (1,024 characters or more)"
 
 
 def test_what_is_read_whole_may_be_a_quarter(docs: Path) -> None:

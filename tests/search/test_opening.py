@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -65,3 +69,50 @@ def test_a_name_that_leads_nowhere(tmp_path: Path, name: str, reason: str) -> No
     with pytest.raises(NoEmbeddings, match=reason):
         open_or_make_index(tmp_path / "index", name)
     assert not (tmp_path / "index").exists()
+
+
+OPENING = """
+    import sys
+    from pathlib import Path
+    from selfcorrect_rag.search import index_paths, open_index
+    from tests.search.stand_ins import WordHash
+
+    path = Path(sys.argv[1])
+    try:
+        with open_index(path, WordHash() if path.name == "chroma" else None) as index:
+            index.search("passage")
+            index_paths([__file__], index)
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("kind", ["bm25", "chroma"])
+def test_a_permission_that_is_missing_is_named(tmp_path: Path, kind: str) -> None:
+    folder, script = tmp_path / kind, tmp_path / "opening.txt"
+    file = folder / f"{kind}.sqlite3"
+    script.write_text(textwrap.dedent(OPENING))
+    with BM25Index(folder) if kind == "bm25" else ChromaIndex(folder, WordHash()) as index:
+        index.add([Document("passage")])
+        index.search("passage")
+    lesser = []
+    if os.geteuid() == 0:  # who may read everything
+        powers = "-dac_override,-dac_read_search"
+        lesser = ["setpriv", f"--bounding-set={powers}", f"--inh-caps={powers}"]
+    said = []
+    for path, mode in ((folder, 0), (file, 0), (folder, 0o500)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        command = [*lesser, sys.executable, str(script), str(folder)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        path.chmod(before)
+        assert not done.stderr
+        said.append(done.stdout)
+    closed, unreadable, read_only = said
+    assert closed.startswith("UnreadableIndex")
+    assert f"no permission to read {folder}\n" in closed
+    assert unreadable.startswith("UnreadableIndex")
+    assert f"no permission to read {file}\n" in unreadable
+    assert read_only.startswith("ReadOnlyIndex")
+    assert "make it writable" in read_only

@@ -5,8 +5,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag import disk
+from selfcorrect_rag.errors import BadTrainingData, DiskFull
 from selfcorrect_rag.training.journal import (
     Journal,
     keep_settings,
@@ -139,6 +141,22 @@ def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:
             pass
     with only_run(tmp_path / "a" / "run"):
         pass
+
+
+def test_a_small_disk_is_not_blamed_for_other_faults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_free", lambda folder: 0)
+    for error in (KeyError("label"), RuntimeError("CUDA error: out of memory"), OSError("odd")):
+        with pytest.raises(type(error)) as raised, only_run(tmp_path):
+            raise error
+        assert raised.value is error
+    for error in (
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
+        SafetensorError("Error while serializing: I/O error"),
+    ):
+        with pytest.raises(DiskFull), only_run(tmp_path):
+            raise error
 
 
 def test_the_newest_checkpoint(tmp_path: Path) -> None:
