@@ -8,6 +8,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 
+from selfcorrect_rag.errors import PromptTooLong
 from tests.faults.cases import Seen, fault
 from tests.faults.graphs import Parts, hangs, raises, seen
 from tests.scripted import RELEVANT, segment
@@ -41,6 +42,14 @@ def _(graph: str, form: str) -> Seen:
 @fault("Model", "raises after the first segment", REFLECTING)
 def _(graph: str, form: str) -> Seen:
     return broken(graph, form, raises(RuntimeError("CUDA out of memory")), after=2)
+
+
+TOO_LONG = raises(PromptTooLong("5000 tokens of at most 4096"))
+
+
+@fault("Model", "finds a prompt too long after the first segment", REFLECTING)
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, TOO_LONG, after=2)
 
 
 @fault("Model", "hangs")
@@ -99,6 +108,11 @@ def _(graph: str, form: str) -> Seen:
     return seen(graph, form, breaks)
 
 
+@fault("Model", "rewriter finds its prompt too long", CORRECTING)
+def _(graph: str, form: str) -> Seen:
+    return seen(graph, form, lambda parts: parts.rewriter.breaks(TOO_LONG))
+
+
 @fault("Model", "rewriter hangs", CORRECTING)
 def _(graph: str, form: str) -> Seen:
     return seen(graph, form, lambda parts: parts.rewriter.breaks(hangs), {"step_timeout": 0.2})
@@ -109,11 +123,19 @@ def _(graph: str, form: str) -> Seen:
     return seen(graph, form, lambda parts: parts.rewriter.breaks(lambda prompt: "\n"))
 
 
+def _followed_up(graph: str, form: str, does: Any) -> Seen:
+    talk = {"messages": [HumanMessage("Emma?"), AIMessage("A novel."), HumanMessage("By whom?")]}
+    return seen(graph, form, lambda parts: None, asked=talk, follow_up=RunnableLambda(does))
+
+
 @fault("Model", "model that rewrites follow-up questions raises")
 def _(graph: str, form: str) -> Seen:
-    follow_up = RunnableLambda(raises(ConnectionError("the model is down")))
-    talk = {"messages": [HumanMessage("Emma?"), AIMessage("A novel."), HumanMessage("By whom?")]}
-    return seen(graph, form, lambda parts: None, asked=talk, follow_up=follow_up)
+    return _followed_up(graph, form, raises(ConnectionError("the model is down")))
+
+
+@fault("Model", "model that rewrites follow-up questions finds them too long")
+def _(graph: str, form: str) -> Seen:
+    return _followed_up(graph, form, TOO_LONG)
 
 
 class _Words(Embeddings):
