@@ -13,17 +13,24 @@ from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import SecretStr
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.errors import EngineFailed, SelfCorrectError
+from selfcorrect_rag.errors import (
+    EngineFailed,
+    RetrievalFailed,
+    SelfCorrectError,
+    WebSearchFailed,
+)
+from selfcorrect_rag.faults import named
 from selfcorrect_rag.masking import masked
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, VLLMServerReflectionLLM
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.render import render_run
-from selfcorrect_rag.search import TavilyWebSearch
+from selfcorrect_rag.search import TavilyWebSearch, WebSearch
 from tests.providers import Provider
 from tests.scripted import document
 from tests.search.test_tavily import Tavily, tavily
@@ -64,6 +71,11 @@ def broken(*_: Any) -> Any:
     raise ConnectionError(SAID)
 
 
+def refuses(*_: Any) -> Any:
+    """Raises what this package has for a retriever that fails."""
+    raise RetrievalFailed(f"{SAID}\n\x1b[2J{SAID * 500}")
+
+
 def judge(prompt: str) -> str:
     return "no" if "exact information" in prompt else "Austen [1]."
 
@@ -71,7 +83,8 @@ def judge(prompt: str) -> str:
 def graphs(web: TavilyWebSearch, fails: str, **options: Any) -> Iterator[Any]:
     """The four graphs, with the part that fails."""
     model = Keyed(answer=broken if fails == "model" else judge)
-    retriever: Any = broken if fails == "retriever" else (lambda query: [document("Emma")])
+    works: Any = lambda query: [document("Emma")]  # noqa: E731
+    retriever = {"retriever": broken, "retriever, by our own error": refuses}.get(fails, works)
     graded = Keyed(answer=broken) if fails == "evaluator" else Keyed(answer=judge)
     corrected = (retriever, ChatEvaluator(graded), web)
     rewriter: Any = RunnableLambda(broken) if fails == "rewriter" else None
@@ -82,7 +95,13 @@ def graphs(web: TavilyWebSearch, fails: str, **options: Any) -> Iterator[Any]:
     yield create_instruct_rag(model, retriever, **options)
 
 
-@pytest.mark.parametrize("fails", ["nothing", "model", "retriever", "evaluator", "rewriter", "web"])
+@pytest.mark.parametrize(
+    "fails",
+    [
+        "nothing", "model", "retriever", "retriever, by our own error", "evaluator", "rewriter",
+        "web",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("form", ["sync", "async"])
 def test_no_secret_is_left_behind(
     tavily: Tavily,
@@ -127,6 +146,44 @@ def test_no_secret_is_left_behind(
     found = [(secret, text[:300]) for secret in SECRETS for text in left if secret in text]
     assert found == []
     assert fails in ("nothing", "web") or any(masked(SAID)[:20] in text for text in left)
+
+
+def test_a_fault_that_a_part_raises_is_one_short_line_without_secrets() -> None:
+    class Own(WebSearch):
+        name = "own"
+
+        def search(self, query: str, k: int) -> list[Document]:
+            raise WebSearchFailed(f"{SAID}\n\x1b[2J{SAID * 500}", "try\nagain") from OSError("why")
+
+        async def asearch(self, query: str, k: int) -> list[Document]:
+            return self.search(query, k)
+
+    model = Keyed(answer=judge)
+    graph = create_crag(model, lambda query: [document("Emma")], ChatEvaluator(model), Own())
+    result = graph.invoke({"question": "Who wrote Emma?"})
+    assert result["web_failure"].startswith("401 for Authorization: Bearer ***")
+    for text in (result["web_failure"], *result["notes"]):
+        assert text.isprintable()
+        assert len(text) < 700
+        assert not [secret for secret in SECRETS[1:] if secret in text]
+    with pytest.raises(WebSearchFailed, match=r"^no route$"), named(WebSearchFailed, "the search"):
+        raise WebSearchFailed(OSError("no route"))  # type: ignore[arg-type]
+    with pytest.raises(WebSearchFailed) as raised, named(WebSearchFailed, "the search"):
+        Own().search("q", 1)
+    assert len(str(raised.value)) == len(raised.value.reason) == 600
+    assert str(raised.value).isprintable()
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+def test_what_tavily_says_is_one_short_line(
+    tavily: Tavily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = json.dumps({"detail": {"error": "no\n\x1b[2J" * 5000}})
+    monkeypatch.setattr(tavily, "answer", lambda body: (400, refusal))
+    with pytest.raises(WebSearchFailed, match="does not take the query") as raised:
+        tavily.web().search("q", 1)
+    assert len(str(raised.value)) < 400
+    assert str(raised.value).isprintable()
 
 
 def test_a_server_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
