@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 
@@ -98,6 +99,27 @@ def _(graph: str) -> Seen:
         parts.llm = RunnableLambda(answer)
 
     return seen(graph, "sync", only_async, resumes="async")
+
+
+class _Counting(GenericFakeChatModel):
+    """Asks its provider how many tokens a prompt has."""
+
+    context_tokens: int = 20
+    broken: bool = True
+
+    def get_num_tokens(self, text: str) -> int:
+        if self.broken:
+            raise ConnectionError("no route for api_key=abcdefgh")
+        return 1
+
+
+@fault("Model", "raises while it counts tokens (InstructRAG)")
+def _(form: str) -> Seen:
+    def counts(parts: Parts) -> None:
+        parts.llm = model = _Counting(messages=iter([AIMessage("Austen.")]))
+        parts.repairs.append(lambda: setattr(model, "broken", False))
+
+    return seen("instruct_rag", form, counts)
 
 
 @fault("Model", "rewriter raises", CORRECTING)
