@@ -37,10 +37,6 @@ class NotARetriever(SelfCorrectError, TypeError):
     """What neither is a LangChain retriever nor a function from a query to documents."""
 
 
-class PromptTooLong(SelfCorrectError, ValueError):
-    """A prompt does not fit the model's context, even with every passage cut away."""
-
-
 class NotAReflectionModel(SelfCorrectError):
     """A checkpoint whose vocabulary lacks reflection tokens."""
 
@@ -77,6 +73,10 @@ class ModelFailed(Fault):
     """A language model, or one of embeddings, that raised or gave no text."""
 
     part = "model"
+
+
+class PromptTooLong(ModelFailed, ValueError):
+    """A prompt does not fit the model's context, even with every passage cut away."""
 
 
 class EngineFailed(ModelFailed):

@@ -9,11 +9,23 @@ _NAMED = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$")
 SHORTEST = 8
 """Characters of a variable's value that is taken for one: a shorter may be any word."""
 _SHAPES = (
+    # A password may hold an @ or a slash, but "host:8080/" is no user with a password.
+    re.compile(r"(://)[^\s/@:\"'<>]{0,200}:(?!\d{1,5}[/?#])[^\s\"'<>]{1,500}(?=@)"),
     re.compile(r"(://)[^/\s@]{1,500}(?=@)"),
-    re.compile(r"\b((?i:bearer|basic)\s{1,5})[\w.~+/=-]{4,}"),
-    re.compile(r"\b((?:sk|pk|rk|tvly|hf|gsk|ghp|lsv2|xai|pplx)[-_]|AIza)[\w-]{12,}"),
     re.compile(
-        r"(?i)((?:api[_-]?key|access[_-]?(?:key|token)|auth[_-]?token|password|passwd|secret)"
+        r"(?i)(\bauthorization[\"']?\s{0,3}[=:]\s{0,3}[\"']?(?:basic|bearer|token|(?:api-?)?key)"
+        r"\s{1,5})[^\s\"',;)}\]]{4,}"
+    ),
+    re.compile(r"\b((?i:bearer)\s{1,5})[\w.~+/=-]{8,}"),
+    re.compile(
+        r"\b((?:sk|pk|rk|tvly|hf|gsk|gh[opsur]|github_pat|glpat|lsv2|xai|pplx|xox[abeoprs])[-_]"
+        r"|AIza)[\w-]{12,}"
+    ),
+    re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"),
+    re.compile(
+        r"(?i)((?:(?:api|access|secret|private)[_-]?key"
+        r"|(?:access|api|auth|bot|id|refresh|security|session)[_-]?token"
+        r"|password|passwd|pwd|secret|[?&](?:token|key|sig|signature)|[\"']token(?=[\"']))"
         r"[\"']?\s{0,3}[=:]\s{0,3}[\"']?)[^\s\"'&,;)}\]]{4,}"
     ),
 )
@@ -23,8 +35,9 @@ _SHAPES = (
 def masked(text: str) -> str:
     """``text`` without what is a secret by its shape, or is the value of such a variable.
 
-    Shapes are: user and password in an address, ``Bearer ...``, keys with a provider's prefix, and
-    what follows ``api_key=``, ``access_token:``, ``password=``, ``secret=``. Variables of the
+    Shapes are: user and password in an address, ``Bearer ...`` and the schemes of
+    ``Authorization:``, keys with a provider's prefix, and what follows ``api_key=``,
+    ``secret_key=``, ``access_token:``, ``?token=``, ``password=``, ``secret=``. Variables of the
     environment are those whose name ends in KEY, TOKEN, SECRET, PASSWORD or CREDENTIALS.
     """
     for name, value in os.environ.items():

@@ -175,8 +175,8 @@ def as_text(content: Any) -> str:
     """The text of a message's content, which may be a list of blocks, as valid Unicode."""
     if isinstance(content, str):
         return valid(content)
-    blocks = [block if isinstance(block, str) else block.get("text", "") for block in content]
-    return valid("\n".join(block for block in blocks if block))
+    texts = [block if isinstance(block, str) else block.get("text") for block in content]
+    return valid("\n".join(text for text in texts if text and isinstance(text, str)))
 
 
 def written_text(written: object) -> str:

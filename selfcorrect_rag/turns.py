@@ -118,6 +118,11 @@ def _checked(given: Any, shared: bool) -> Any:
     if isinstance(given, Mapping):
         given = {key: fit(value) if key in KEYS else value for key, value in given.items()}
     read_turn(given, shared=shared)
+    return _with_documents(given)
+
+
+def _with_documents(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An input with the documents that it gives, if any, as Documents."""
     if given.get("documents") is None:
         return given
     return {**given, "documents": as_documents(given["documents"])}
@@ -151,7 +156,7 @@ class _WriteTurn(Runnable[Any, Any]):
         is_run = "langgraph_checkpoint_ns" in ensure_config(config)["metadata"]
         written = {"turn": turn, **(self._begin() if is_run else {})}
         ChannelWrite.do_write(config, [ChannelWriteEntry(k, v) for k, v in written.items()])
-        return input
+        return _with_documents(input)  # an edit of a thread brings them as they came
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         return self.invoke(input, config)

@@ -56,6 +56,17 @@ def test_documents_of_a_thread_edited_as_json(graph: str) -> None:
     assert result["answer"]
 
 
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_turn_that_an_edit_begins_with_documents_as_json(graph: str) -> None:
+    graph = build(graph, checkpointer=InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    asked = {"question": "What is it?", "documents": [WIRED]}
+    edited = graph.update_state(thread, asked, as_node="__start__")
+    assert graph.invoke(None, edited)["passages"] == [GOLD]
+    with pytest.raises(NoDocument, match="the input gave"):
+        graph.update_state(thread, {**asked, "documents": 5}, as_node="__start__")
+
+
 @pytest.mark.parametrize("wrong", ["text", {"text": "x"}, {"page_content": None}, 3])
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_what_is_no_document(graph: str, wrong: Any) -> None:

@@ -150,7 +150,7 @@ def made(graph: str, page: Document, **options: Any) -> Any:
             return create_crag(options.pop("llm", chatting()), *parts, **options)
         case "self_crag":
             return create_self_crag(writing(), *parts, **options)
-    shown = [{"question": HALF, "rationale": HALF}]
+    shown = [{"question": "Who wrote Ulysses?", "rationale": "Joyce did."}]
     return create_instruct_rag(options.pop("llm", chatting()), parts[0], shown, **options)  # type: ignore[arg-type]
 
 
@@ -217,6 +217,30 @@ async def _edit(graph: str, edit: Any) -> None:
         await app.ainvoke({"question": "Who?"}, config)
         await app.aupdate_state(config, edit)
         assert held(await app.aget_state(config)).count("cut in two \ufffd") == 3
+
+
+def test_demonstrations_are_fit() -> None:
+    shown: Any = [{"question": HALF, "rationale": HALF, "answers": [HALF]}]
+    config: Any = {"configurable": {"thread_id": "1"}}
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        app = create_instruct_rag(
+            chatting("Austen."), lambda query: [PAGE], shown, checkpointer=saver
+        )
+        result = app.invoke({"question": "Who?"}, config, context={"mode": "icl"})
+        assert "\ufffd" in held(app.get_state(config))
+    assert result["demonstrations"] == fit(shown) != shown
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_block_of_a_message_that_holds_no_text_is_passed_over(graph: str) -> None:
+    blocks: Any = [{"type": "text", "text": 5}, {"type": "text"}, {"type": "text", "text": "Emma."}]
+    told: list[Any] = []
+    follow_up = RunnableLambda(lambda asked: told.append(asked) or "Who wrote Emma?")
+    app = made(graph, PAGE, follow_up=follow_up)
+    for last in ("Who?", [*blocks, "Who?"]):
+        messages: Any = [{"role": "assistant", "content": blocks}, HumanMessage(last)]
+        assert app.invoke({"messages": messages})["answer"]
+    assert ["Emma." in str(asked) for asked in told] == [True, True]
 
 
 def test_what_resumes_a_run_is_fit() -> None:

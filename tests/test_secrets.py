@@ -13,17 +13,24 @@ from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import SecretStr
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.errors import EngineFailed, SelfCorrectError
+from selfcorrect_rag.errors import (
+    EngineFailed,
+    RetrievalFailed,
+    SelfCorrectError,
+    WebSearchFailed,
+)
+from selfcorrect_rag.faults import named
 from selfcorrect_rag.masking import masked
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, VLLMServerReflectionLLM
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.render import render_run
-from selfcorrect_rag.search import TavilyWebSearch
+from selfcorrect_rag.search import TavilyWebSearch, WebSearch
 from tests.providers import Provider
 from tests.scripted import document
 from tests.search.test_tavily import Tavily, tavily
@@ -64,6 +71,11 @@ def broken(*_: Any) -> Any:
     raise ConnectionError(SAID)
 
 
+def refuses(*_: Any) -> Any:
+    """Raises what this package has for a retriever that fails."""
+    raise RetrievalFailed(f"{SAID}\n\x1b[2J{SAID * 500}")
+
+
 def judge(prompt: str) -> str:
     return "no" if "exact information" in prompt else "Austen [1]."
 
@@ -71,7 +83,8 @@ def judge(prompt: str) -> str:
 def graphs(web: TavilyWebSearch, fails: str, **options: Any) -> Iterator[Any]:
     """The four graphs, with the part that fails."""
     model = Keyed(answer=broken if fails == "model" else judge)
-    retriever: Any = broken if fails == "retriever" else (lambda query: [document("Emma")])
+    works: Any = lambda query: [document("Emma")]  # noqa: E731
+    retriever = {"retriever": broken, "retriever, by our own error": refuses}.get(fails, works)
     graded = Keyed(answer=broken) if fails == "evaluator" else Keyed(answer=judge)
     corrected = (retriever, ChatEvaluator(graded), web)
     rewriter: Any = RunnableLambda(broken) if fails == "rewriter" else None
@@ -82,7 +95,13 @@ def graphs(web: TavilyWebSearch, fails: str, **options: Any) -> Iterator[Any]:
     yield create_instruct_rag(model, retriever, **options)
 
 
-@pytest.mark.parametrize("fails", ["nothing", "model", "retriever", "evaluator", "rewriter", "web"])
+@pytest.mark.parametrize(
+    "fails",
+    [
+        "nothing", "model", "retriever", "retriever, by our own error", "evaluator", "rewriter",
+        "web",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("form", ["sync", "async"])
 def test_no_secret_is_left_behind(
     tavily: Tavily,
@@ -129,6 +148,44 @@ def test_no_secret_is_left_behind(
     assert fails in ("nothing", "web") or any(masked(SAID)[:20] in text for text in left)
 
 
+def test_a_fault_that_a_part_raises_is_one_short_line_without_secrets() -> None:
+    class Own(WebSearch):
+        name = "own"
+
+        def search(self, query: str, k: int) -> list[Document]:
+            raise WebSearchFailed(f"{SAID}\n\x1b[2J{SAID * 500}", "try\nagain") from OSError("why")
+
+        async def asearch(self, query: str, k: int) -> list[Document]:
+            return self.search(query, k)
+
+    model = Keyed(answer=judge)
+    graph = create_crag(model, lambda query: [document("Emma")], ChatEvaluator(model), Own())
+    result = graph.invoke({"question": "Who wrote Emma?"})
+    assert result["web_failure"].startswith("401 for Authorization: Bearer ***")
+    for text in (result["web_failure"], *result["notes"]):
+        assert text.isprintable()
+        assert len(text) < 700
+        assert not [secret for secret in SECRETS[1:] if secret in text]
+    with pytest.raises(WebSearchFailed, match=r"^no route$"), named(WebSearchFailed, "the search"):
+        raise WebSearchFailed(OSError("no route"))  # type: ignore[arg-type]
+    with pytest.raises(WebSearchFailed) as raised, named(WebSearchFailed, "the search"):
+        Own().search("q", 1)
+    assert len(str(raised.value)) == len(raised.value.reason) == 600
+    assert str(raised.value).isprintable()
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+def test_what_tavily_says_is_one_short_line(
+    tavily: Tavily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = json.dumps({"detail": {"error": "no\n\x1b[2J" * 5000}})
+    monkeypatch.setattr(tavily, "answer", lambda body: (400, refusal))
+    with pytest.raises(WebSearchFailed, match="does not take the query") as raised:
+        tavily.web().search("q", 1)
+    assert len(str(raised.value)) < 400
+    assert str(raised.value).isprintable()
+
+
 def test_a_server_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineFailed) as raised:
         VLLMServerReflectionLLM(
@@ -149,6 +206,23 @@ def test_a_server_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         ("{'api_key': 'abcdef', 'k': 5}", "{'api_key': '***', 'k': 5}"),
         ("https://x.org/?access_token=abcdef&k=5", "https://x.org/?access_token=***&k=5"),
         ("password: hunter22", "password: ***"),
+        ("https://x.org/?token=abcdefghijklmnop&k=5", "https://x.org/?token=***&k=5"),
+        ("{'token': 'abcdef'}", "{'token': '***'}"),
+        ("Authorization: Token abcdefghijk", "Authorization: Token ***"),
+        ("'authorization': 'Basic dXNlcjpw'", "'authorization': 'Basic ***'"),
+        ("secret_key=abcdef, private-key: abcdef", "secret_key=***, private-key: ***"),
+        ("refresh_token=abcdef", "refresh_token=***"),
+        ("postgres://u:pa/ss@h/d", "postgres://***@h/d"),
+        ("postgres://u:p@ss@h", "postgres://***@h"),
+        ("'redis://:pa/ss@h', 'me@example.org'", "'redis://***@h', 'me@example.org'"),
+        ("AKIAIOSFODNN7EXAMPLE is no key", "AKIA*** is no key"),
+        ("github_pat_11ABCDEFG0abcdefghij", "github_pat_***"),
+        ("gho_16C7e42F292c6912E7710c838347Ae178B4a", "gho_***"),
+        ("xoxb-123456789012-abcdefghijkl", "xoxb-***"),
+        ("the basic idea of this, a bearer of news", None),
+        ("http://localhost:8080/users/me@example.org", None),
+        ("pad_token: [PAD], max_tokens=1000", None),
+        ("see the token: internationalization", None),
         ("KeyError: 'costs', unexpected token: comma", None),
         ("mail me@example.org, see http://example.org/a@b", None),
         ("the risk-assessment-of-something is basic", None),

@@ -5,6 +5,8 @@ from typing import Any
 from langchain_core.language_models.base import BaseLanguageModel
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.errors import ModelFailed
+from selfcorrect_rag.faults import named
 from selfcorrect_rag.models.decoded import room
 from selfcorrect_rag.models.llm_chat import model_behind
 
@@ -33,6 +35,9 @@ def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
     """Whether a prompt has more tokens than ``limit``, by the model's own count where it has one.
 
     LangChain's default count is not used: it would fetch another model's tokenizer.
+
+    Raises:
+        ModelFailed: its own count raised, as where that asks a provider.
     """
     if len(prompt.encode()) < limit:
         return (
@@ -40,7 +45,8 @@ def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
         )
     model = model_behind(llm)
     if isinstance(model, BaseLanguageModel) and _counts(model):
-        return model.get_num_tokens(prompt) > limit
+        with named(ModelFailed, f"the model ({type(model).__name__})"):
+            return model.get_num_tokens(prompt) > limit
     return len(prompt) > limit * CHARACTERS_PER_TOKEN
 
 

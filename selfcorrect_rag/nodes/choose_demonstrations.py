@@ -15,6 +15,7 @@ from selfcorrect_rag.events import DemonstrationsChosen
 from selfcorrect_rag.faults import named
 from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.instruct_state import Demonstration, InstructRAGState
+from selfcorrect_rag.intake import fit
 from selfcorrect_rag.nodes.base import Node, Update, current, emit
 
 Vector = list[float]
@@ -30,8 +31,9 @@ def choose_demonstrations(
     One of the very question that is asked is never shown. Random and fixed ones keep the order in
     which they were given; the nearest one is shown last, next to the question. The questions of
     all demonstrations are embedded at the first run that asks for the nearest; runs beside it wait
-    for that.
+    for that. Their text is made fit as an input's is (:func:`~selfcorrect_rag.intake.fit`).
     """
+    demonstrations = [fit(demonstration) for demonstration in demonstrations]
     embedded = _Embedded(demonstrations)
 
     def run(state: InstructRAGState) -> Update:

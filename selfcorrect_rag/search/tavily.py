@@ -17,7 +17,7 @@ from tenacity import (
 
 from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.extras import require
-from selfcorrect_rag.masking import masked
+from selfcorrect_rag.faults import said
 from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.search.web_search import WebSearch
 
@@ -123,16 +123,16 @@ class TavilyWebSearch(WebSearch):
         """What to tell of any error that tavily-python, requests or httpx raises."""
         errors = self._tavily.errors
         status = getattr(getattr(error, "response", None), "status_code", None)
-        said = f": {masked(str(error))}" if str(error) else ""
+        why = f": {said(error)}" if str(error) else ""
         match error:
             case errors.InvalidAPIKeyError():
                 return WebSearchFailed("Tavily refuses the key (401): check TAVILY_API_KEY")
             case errors.UsageLimitExceededError():
-                return WebSearchFailed(f"Tavily's limit of requests is reached (429){said}")
+                return WebSearchFailed(f"Tavily's limit of requests is reached (429){why}")
             case errors.ForbiddenError():
-                return WebSearchFailed(f"Tavily does not allow it: plan or limit{said}")
+                return WebSearchFailed(f"Tavily does not allow it: plan or limit{why}")
             case errors.BadRequestError():
-                return WebSearchFailed(f"Tavily does not take the query (400){said}")
+                return WebSearchFailed(f"Tavily does not take the query (400){why}")
             case errors.TimeoutError():
                 return _Transient(f"Tavily gave no answer within {self._options['timeout']:g} s")
             case ValueError() if "JSON" in type(error).__name__:

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 
+from selfcorrect_rag.errors import PromptTooLong
 from tests.faults.cases import Seen, fault
 from tests.faults.graphs import Parts, hangs, raises, seen
 from tests.scripted import RELEVANT, segment
@@ -41,6 +43,14 @@ def _(graph: str, form: str) -> Seen:
 @fault("Model", "raises after the first segment", REFLECTING)
 def _(graph: str, form: str) -> Seen:
     return broken(graph, form, raises(RuntimeError("CUDA out of memory")), after=2)
+
+
+TOO_LONG = raises(PromptTooLong("5000 tokens of at most 4096"))
+
+
+@fault("Model", "finds a prompt too long after the first segment", REFLECTING)
+def _(graph: str, form: str) -> Seen:
+    return broken(graph, form, TOO_LONG, after=2)
 
 
 @fault("Model", "hangs")
@@ -91,12 +101,38 @@ def _(graph: str) -> Seen:
     return seen(graph, "sync", only_async, resumes="async")
 
 
+class _Counting(GenericFakeChatModel):
+    """Asks its provider how many tokens a prompt has."""
+
+    context_tokens: int = 20
+    broken: bool = True
+
+    def get_num_tokens(self, text: str) -> int:
+        if self.broken:
+            raise ConnectionError("no route for api_key=abcdefgh")
+        return 1
+
+
+@fault("Model", "raises while it counts tokens (InstructRAG)")
+def _(form: str) -> Seen:
+    def counts(parts: Parts) -> None:
+        parts.llm = model = _Counting(messages=iter([AIMessage("Austen.")]))
+        parts.repairs.append(lambda: setattr(model, "broken", False))
+
+    return seen("instruct_rag", form, counts)
+
+
 @fault("Model", "rewriter raises", CORRECTING)
 def _(graph: str, form: str) -> Seen:
     def breaks(parts: Parts) -> None:
         parts.rewriter.breaks(raises(ConnectionError("the model is down")))
 
     return seen(graph, form, breaks)
+
+
+@fault("Model", "rewriter finds its prompt too long", CORRECTING)
+def _(graph: str, form: str) -> Seen:
+    return seen(graph, form, lambda parts: parts.rewriter.breaks(TOO_LONG))
 
 
 @fault("Model", "rewriter hangs", CORRECTING)
@@ -109,11 +145,19 @@ def _(graph: str, form: str) -> Seen:
     return seen(graph, form, lambda parts: parts.rewriter.breaks(lambda prompt: "\n"))
 
 
+def _followed_up(graph: str, form: str, does: Any) -> Seen:
+    talk = {"messages": [HumanMessage("Emma?"), AIMessage("A novel."), HumanMessage("By whom?")]}
+    return seen(graph, form, lambda parts: None, asked=talk, follow_up=RunnableLambda(does))
+
+
 @fault("Model", "model that rewrites follow-up questions raises")
 def _(graph: str, form: str) -> Seen:
-    follow_up = RunnableLambda(raises(ConnectionError("the model is down")))
-    talk = {"messages": [HumanMessage("Emma?"), AIMessage("A novel."), HumanMessage("By whom?")]}
-    return seen(graph, form, lambda parts: None, asked=talk, follow_up=follow_up)
+    return _followed_up(graph, form, raises(ConnectionError("the model is down")))
+
+
+@fault("Model", "model that rewrites follow-up questions finds them too long")
+def _(graph: str, form: str) -> Seen:
+    return _followed_up(graph, form, TOO_LONG)
 
 
 class _Words(Embeddings):
