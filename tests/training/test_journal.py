@@ -151,12 +151,12 @@ def test_a_small_disk_is_not_blamed_for_other_faults(
         with pytest.raises(type(error)) as raised, only_run(tmp_path):
             raise error
         assert raised.value is error
-    for error in (
+    for failed in (
         RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
         SafetensorError("Error while serializing: I/O error"),
     ):
         with pytest.raises(DiskFull), only_run(tmp_path):
-            raise error
+            raise failed
 
 
 def test_the_newest_checkpoint(tmp_path: Path) -> None:
