@@ -235,8 +235,12 @@ def test_demonstrations_are_fit() -> None:
 def test_a_block_of_a_message_that_holds_no_text_is_passed_over(graph: str) -> None:
     blocks: Any = [{"type": "text", "text": 5}, {"type": "text"}, {"type": "text", "text": "Emma."}]
     told: list[Any] = []
-    follow_up = RunnableLambda(lambda asked: told.append(asked) or "Who wrote Emma?")
-    app = made(graph, PAGE, follow_up=follow_up)
+
+    def rewrite(asked: Any) -> str:
+        told.append(asked)
+        return "Who wrote Emma?"
+
+    app = made(graph, PAGE, follow_up=RunnableLambda(rewrite))
     for last in ("Who?", [*blocks, "Who?"]):
         messages: Any = [{"role": "assistant", "content": blocks}, HumanMessage(last)]
         assert app.invoke({"messages": messages})["answer"]
