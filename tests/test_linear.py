@@ -242,7 +242,7 @@ PATTERNS |= {
 
 FAST = 0.05
 """Seconds of processor time: what reads 40 kB in less needs no ratio."""
-STEEP = 6
+STEEP = 7
 """How much longer four times the text may take: 4 times is linear, 16 times quadratic."""
 PATIENCE = 4.0
 """Seconds of processor time, after which a reader is not waited for."""
