@@ -315,6 +315,7 @@ ELSEWHERE = {
     "models/vllm_log.py": "reads what the engine logs",
     "search/chroma.py": "reads what Chroma says of an error",
     "search/loading.py": "reads files, which tests/search/test_loading.py holds to account",
+    "studio/options.py": "reads what whoever starts the server calls it",
     "training/samples.py": "reads the user's own training data",
     "training/instruct_rows.py": "reads the user's own training data",
 }

@@ -1,5 +1,6 @@
 """Faults while files go into an index."""
 
+import gc
 import gzip
 import io
 import json
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -169,7 +171,14 @@ def disk(tmp_path: Path, size: str) -> Iterator[Path]:
 
 
 def remount(folder: Path, option: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=True)
+    """Another option for the file system, as soon as nobody has a file of it open for writing."""
+    for _ in range(100):  # Chroma closes its files a while after it was closed
+        remounted = subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=False)
+        if remounted.returncode == 0:
+            return
+        gc.collect()
+        time.sleep(0.2)
+    remounted.check_returncode()
 
 
 def opened(kind: str, folder: Path) -> Index:
