@@ -70,32 +70,29 @@ def generate_and_critique(
     def run(state: SelfRAGState) -> Update:
         chosen = current(settings)
         batch, listening = _batch(llm, state, chosen), callbacks()
+        prompts, options = _prompts(state, chosen, batch.asks, source), _options(chosen, batch)
         with attempted():
-            segments = llm.generate_segments(
-                _prompts(state, chosen, batch.asks, source),
-                max_tokens=chosen.segment_tokens,
-                prune_below=chosen.prune_below,
-                critique=batch.critique,
-                whole=chosen.short,
-                callbacks=listening,
-            )
+            segments = llm.generate_segments(prompts, **options, callbacks=listening)
         return _update(state, chosen, batch, segments)
 
     async def arun(state: SelfRAGState) -> Update:
         chosen = current(settings)
         batch, listening = _batch(llm, state, chosen), callbacks()
+        prompts, options = _prompts(state, chosen, batch.asks, source), _options(chosen, batch)
         with attempted():
-            segments = await llm.agenerate_segments(
-                _prompts(state, chosen, batch.asks, source),
-                max_tokens=chosen.segment_tokens,
-                prune_below=chosen.prune_below,
-                critique=batch.critique,
-                whole=chosen.short,
-                callbacks=listening,
-            )
+            segments = await llm.agenerate_segments(prompts, **options, callbacks=listening)
         return _update(state, chosen, batch, segments)
 
     return Node(run, arun, settings, _failed)
+
+
+def _options(settings: SelfRAGSettings, batch: _Batch) -> dict[str, Any]:
+    return {
+        "max_tokens": settings.segment_tokens,
+        "prune_below": settings.prune_below,
+        "critique": batch.critique,
+        "whole": settings.short,
+    }
 
 
 def _batch(llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings) -> _Batch:
