@@ -24,7 +24,7 @@ from selfcorrect_rag.nano import load_evaluator
 from selfcorrect_rag.state import Segment
 from selfcorrect_rag.thresholds import Thresholds
 from tests.crag_runs import PagesWebSearch, WordEvaluator
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, echo, segment
 from tests.tiny_evaluators import make as make_t5
 from tests.tiny_evaluators import t5, t5_tokenizer
 
@@ -328,3 +328,27 @@ def test_another_model_object_of_the_same_name_finds_what_was_kept(tmp_path: Pat
         create_instruct_rag(llm, retriever, cache=cache).invoke(QUESTION)
         asked.append(len(llm.asked))
     assert asked == [1, 0]
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_what_a_limit_cut_short_is_not_kept(form: str) -> None:
+    graph: Any = create_crag(
+        echo(),
+        lambda query: [document("Emma", "Gold is here.")],
+        WordEvaluator(),
+        PagesWebSearch(),
+        cache=InMemoryCache(),
+    )
+
+    def ask() -> Any:
+        asked: Any = {"question": "Who?"}, None
+        if form == "sync":
+            return graph.invoke(*asked, context={"max_model_calls": 2})
+        return asyncio.run(graph.ainvoke(*asked, context={"max_model_calls": 2}))
+
+    first, second = ask(), ask()
+    assert first["stopped"] == "max_model_calls"
+    assert [strip["score"] for strip in first["strips"]] == [None]
+    # Grading costs the second run nothing, so that a call is left for the strips.
+    assert second["stopped"] is None
+    assert [strip["score"] for strip in second["strips"]] == [0.9]
