@@ -19,7 +19,7 @@ test: $(VENV)/.dev  ## all tests, in up to 4 processes
 test-vllm: $(VENV)-vllm/.dev  ## the vLLM backends on the real engine (its CPU build), in an environment of its own
 	$(VENV)-vllm/bin/python -m pytest tests/vllm
 
-# MODULE=selfcorrect_rag/strips.py for one module; see tests/mutation.
+# MODULE=selfcorrect_rag/nodes/base/strips.py for one module; see tests/mutation.
 mutants: $(VENV)/.mutants  ## change the code in one place at a time, and see that a test goes red: hours for all modules
 	OMP_NUM_THREADS=1 nice $(BIN)/python -m tests.mutation $(MODULE)
 
@@ -36,8 +36,8 @@ format: $(VENV)/.dev
 # data by Algorithm 3, generator; and InstructRAG's model and CRAG's evaluator. What stands after a |
 # is not used, and only waited for: so two cores are done soonest.
 NANO := build/nano$(if $(DATA),-real)
-TRAIN := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m selfcorrect_rag.nano.train
-EVALUATE := $(BIN)/python -m selfcorrect_rag.nano.evaluate
+TRAIN := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m nano_training.train
+EVALUATE := $(BIN)/python -m nano_training.evaluate
 CRITIC := $(NANO)/critic/critic
 FIGURES := $(NANO)/rationales/figures.txt $(NANO)/evaluator/figures.txt $(NANO)/critic/figures.txt $(NANO)/generator/figures.txt
 

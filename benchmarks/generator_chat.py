@@ -20,10 +20,10 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import PrivateAttr
 
 from benchmarks import tutorial
-from selfcorrect_rag.critic_prompts import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.rewrite_query import keywords
 from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, segment_prompt
+from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfcorrect_rag.reflection import (
     RELEVANT,
     Group,

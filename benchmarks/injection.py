@@ -38,21 +38,22 @@ from unittest.mock import patch
 from langchain_core.documents import Document
 
 from benchmarks.real_text import DATA, wilson
-from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.critic_prompts import ASPECTS
+from nano_training import graded
+from nano_training.cases import new_case
+from nano_training.models import critic_path, load_critic, tiny_t5_path
+from nano_training.world import World
 from selfcorrect_rag.evaluation.judge import judge_rationale
 from selfcorrect_rag.models import T5Evaluator
-from selfcorrect_rag.models.chat_tokens import ChatTokens
-from selfcorrect_rag.models.choices import Chooser
+from selfcorrect_rag.models.chat.chat_tokens import ChatTokens
+from selfcorrect_rag.models.chat.choices import Chooser
+from selfcorrect_rag.models.chat.drafts import form
 from selfcorrect_rag.models.critic import TransformersCritic
-from selfcorrect_rag.models.drafts import form
-from selfcorrect_rag.models.evaluator_prompts import prompt_for_one
-from selfcorrect_rag.models.evaluator_prompts import verdict as verdict_in_text
-from selfcorrect_rag.nano import critic_path, graded, load_critic, load_evaluator, load_generator
-from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.evaluators import nano_evaluator_path
-from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.nano import load_evaluator, load_generator
 from selfcorrect_rag.prompts import segment_prompt
+from selfcorrect_rag.prompts.aspect import Instance
+from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.evaluator import prompt_for_one
+from selfcorrect_rag.prompts.evaluator import verdict as verdict_in_text
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, IRRELEVANT, NO_SUPPORT, RELEVANT, Group
 from selfcorrect_rag.training.critic_data import critic_asked
 
@@ -162,7 +163,7 @@ def by_pairs(evaluator: T5Evaluator) -> Judge:
 
 
 def by_t5() -> Judge:
-    return by_pairs(T5Evaluator.from_pretrained(nano_evaluator_path()))
+    return by_pairs(T5Evaluator.from_pretrained(tiny_t5_path()))
 
 
 def by_cross_encoder() -> Judge:
@@ -218,7 +219,7 @@ def unquoted() -> Iterator[None]:
         )
 
     with (
-        patch("selfcorrect_rag.aspect.quoted", lambda text: text),
+        patch("selfcorrect_rag.prompts.aspect.quoted", lambda text: text),
         patch.object(ChatTokens, "encode", encode),
     ):
         yield

@@ -33,11 +33,11 @@ from typing import Any
 
 import psutil
 
+from nano_training.cases import new_case
+from nano_training.world import World
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nano import generator_path, load_evaluator, load_generator
-from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.search import RetrieverWebSearch
 
 QUESTIONS = 100

@@ -32,12 +32,12 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from benchmarks.generator_chat import GeneratorChat
 from benchmarks.real_text import wilson
 from benchmarks.tutorial import create_tutorial
+from nano_training.cases import new_case
+from nano_training.evaluate import SENTENCES, contains
+from nano_training.world import World
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
+from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.nano import demo_index, demo_questions, load_generator
-from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.evaluate import SENTENCES, contains
-from selfcorrect_rag.nano.world import World
 
 KINDS = ("fact", "misleading", "no_retrieval")
 

@@ -24,10 +24,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.closed_set import closed_answer
-from selfcorrect_rag.conclusions import final_answer
-from selfcorrect_rag.rationales import read_documents
-from selfcorrect_rag.refusals import is_refusal
+from selfcorrect_rag.prompts.closed_set import closed_answer
+from selfcorrect_rag.prompts.rationale.conclusions import final_answer
+from selfcorrect_rag.prompts.rationale.documents import read_documents
+from selfcorrect_rag.prompts.refusals import is_refusal
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "rationales"
 

@@ -28,12 +28,12 @@ from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
+from nano_training.evaluate import contains
+from nano_training.real_text import is_held_out
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.commands.training_options import count
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.nano.evaluate import contains
-from selfcorrect_rag.nano.real_text import is_held_out
 from selfcorrect_rag.search import ChromaIndex
 
 DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[2] / "shared" / "data"))

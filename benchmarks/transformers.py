@@ -37,7 +37,7 @@ from benchmarks.transformers_models import nano, widened
 from benchmarks.vllm_models import questions
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import ReflectionLLM, TransformersReflectionLLM
-from selfcorrect_rag.models.decoded import Decoded, ReflectionIds, Rules
+from selfcorrect_rag.models.engines.decoded import Decoded, ReflectionIds, Rules
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Segment

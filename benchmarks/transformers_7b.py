@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
+from nano_training.tokenizer import load_tokenizer
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.nano.tokenizer import load_tokenizer
 from selfcorrect_rag.prompts import Part, Prompt
 
 SIZES: dict[str, dict[str, int]] = {

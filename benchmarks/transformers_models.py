@@ -7,9 +7,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.vllm_models import grown
+from nano_training.tokenizer import load_tokenizer
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import generator_path, load_generator
-from selfcorrect_rag.nano.tokenizer import load_tokenizer
 
 HIDDEN, HEADS, INTERMEDIATE, LAYERS = 768, 24, 2048, 6
 

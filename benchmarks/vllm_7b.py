@@ -27,7 +27,7 @@ from benchmarks.transformers_7b import SIZES
 from benchmarks.vllm import SHORT, Watched, prefill_over_least, seconds
 from benchmarks.vllm_models import VOCABULARY
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models.checkpoints import load_tokenizer
+from selfcorrect_rag.models.local.checkpoints import load_tokenizer
 from selfcorrect_rag.nano import generator_path
 
 PASSAGES = 10

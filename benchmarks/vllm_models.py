@@ -7,10 +7,10 @@ import torch
 from langchain_core.documents import Document
 from transformers import LlamaForCausalLM
 
+from nano_training.cases import new_case
+from nano_training.tokenizer import load_tokenizer
+from nano_training.world import World
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.world import World
 from selfcorrect_rag.reflection import RETRIEVAL
 
 VOCABULARY = 32_016

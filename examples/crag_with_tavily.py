@@ -12,7 +12,7 @@ from langgraph.types import Command
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.nano import demo_index, load_evaluator, load_generator
 from selfcorrect_rag.search import TavilyWebSearch
-from selfcorrect_rag.sources import source_of, title_of
+from selfcorrect_rag.state.sources import source_of, title_of
 
 
 def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = input) -> None:

@@ -14,23 +14,23 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
-from selfcorrect_rag.crag_state import CRAGInput, CRAGOutput, CRAGState, blank_crag
-from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
-from selfcorrect_rag.nodes.cached import cached
+from selfcorrect_rag.nodes.base.cached import cached
+from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
 from selfcorrect_rag.nodes.refine_strips import refine_strips, select_web_strips
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
+from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
 from selfcorrect_rag.nodes.rewrite_query import rewrite_query
 from selfcorrect_rag.nodes.web_search import after_search, approval
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.turns import TurnGraph
+from selfcorrect_rag.state.crag import CRAGInput, CRAGOutput, CRAGState, blank_crag
 
 CRAG = CompiledStateGraph[CRAGState, CRAGSettings, CRAGInput, CRAGOutput]
 
@@ -66,7 +66,7 @@ def create_crag(
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept; ``approve_search`` needs one.
         cache: where nodes that ask a model keep their results
-            (:func:`~selfcorrect_rag.nodes.cached.cached`); None keeps none.
+            (:func:`~selfcorrect_rag.nodes.base.cached.cached`); None keeps none.
         interrupt_before: nodes to pause before.
         interrupt_after: nodes to pause after.
         name: as shown in traces.

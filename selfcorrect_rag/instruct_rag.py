@@ -15,24 +15,24 @@ from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
-from selfcorrect_rag.follow_up import add_follow_up
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.instruct_state import (
+from selfcorrect_rag.nodes.base.cached import cached
+from selfcorrect_rag.nodes.base.node import Update, current
+from selfcorrect_rag.nodes.base.turns import TurnGraph
+from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
+from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.read_rationale import read_rationale
+from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
+from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
+from selfcorrect_rag.nodes.write_rationale import write_rationale
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
+from selfcorrect_rag.settings import InstructRAGSettings
+from selfcorrect_rag.state.instruct_rag import (
     Demonstration,
     InstructRAGInput,
     InstructRAGOutput,
     InstructRAGState,
     blank_instruct_rag,
 )
-from selfcorrect_rag.nodes.base import Update, current
-from selfcorrect_rag.nodes.cached import cached
-from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
-from selfcorrect_rag.nodes.read_question import read_question
-from selfcorrect_rag.nodes.read_rationale import read_rationale
-from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
-from selfcorrect_rag.nodes.write_rationale import write_rationale
-from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
-from selfcorrect_rag.turns import TurnGraph
 
 InstructRAG = CompiledStateGraph[
     InstructRAGState, InstructRAGSettings, InstructRAGInput, InstructRAGOutput
@@ -66,7 +66,7 @@ def create_instruct_rag(
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept.
         cache: where nodes that ask a model keep their results
-            (:func:`~selfcorrect_rag.nodes.cached.cached`); None keeps none.
+            (:func:`~selfcorrect_rag.nodes.base.cached.cached`); None keeps none.
         interrupt_before: nodes to pause before.
         interrupt_after: nodes to pause after.
         name: as shown in traces.

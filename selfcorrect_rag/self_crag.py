@@ -14,26 +14,26 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
 from selfcorrect_rag.crag import add_correction
-from selfcorrect_rag.crag_state import CRAGInput, SelfCRAGOutput, SelfCRAGState, blank_crag
-from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.prompted_llm import reflecting
+from selfcorrect_rag.models.chat.prompted_llm import reflecting
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.nodes.base.best_effort import is_ended
+from selfcorrect_rag.nodes.base.cached import cached
+from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.beam_select import beam_select
-from selfcorrect_rag.nodes.best_effort import is_ended
-from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_knowledge import read_knowledge
 from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
 from selfcorrect_rag.nodes.web_search import approval
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.self_rag import next_after_writing
 from selfcorrect_rag.settings import SelfCRAGSettings
-from selfcorrect_rag.state import blank_self_rag
-from selfcorrect_rag.turns import TurnGraph
+from selfcorrect_rag.state.crag import CRAGInput, SelfCRAGOutput, SelfCRAGState, blank_crag
+from selfcorrect_rag.state.self_rag import blank_self_rag
 
 SelfCRAG = CompiledStateGraph[SelfCRAGState, SelfCRAGSettings, CRAGInput, SelfCRAGOutput]
 

@@ -13,26 +13,26 @@ from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
-from selfcorrect_rag.follow_up import add_follow_up
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.prompted_llm import reflecting
+from selfcorrect_rag.models.chat.prompted_llm import reflecting
+from selfcorrect_rag.nodes.base.best_effort import is_ended
+from selfcorrect_rag.nodes.base.cached import cached
+from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.beam_select import beam_select
-from selfcorrect_rag.nodes.best_effort import is_ended
-from selfcorrect_rag.nodes.cached import cached
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve
+from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import (
+from selfcorrect_rag.state.self_rag import (
     SelfRAGInput,
     SelfRAGOutput,
     SelfRAGState,
     blank_self_rag,
 )
-from selfcorrect_rag.turns import TurnGraph
 
 SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRAGOutput]
 
@@ -62,7 +62,7 @@ def create_self_rag(
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept; None keeps nothing.
         cache: where nodes that ask a model keep their results
-            (:func:`~selfcorrect_rag.nodes.cached.cached`); None keeps none.
+            (:func:`~selfcorrect_rag.nodes.base.cached.cached`); None keeps none.
         interrupt_before: nodes to pause before.
         interrupt_after: nodes to pause after.
         name: as shown in traces.

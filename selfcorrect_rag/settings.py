@@ -1,4 +1,4 @@
-"""The knobs of one run, passed as LangGraph context."""
+"""The knobs of one run of each graph, passed as LangGraph context, and how editors show them."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -6,15 +6,39 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from selfcorrect_rag.controls import add_controls
 from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.intake import LONGEST_TEXT
 from selfcorrect_rag.reflection import TOKENS, Group, Weights
+from selfcorrect_rag.state.instruct_rag import Mode
+from selfcorrect_rag.state.intake import LONGEST_TEXT
 from selfcorrect_rag.thresholds import Thresholds
 
 HARD_CONSTRAINTS = tuple(
     token for group in (Group.ISREL, Group.ISSUP, Group.ISUSE) for token in TOKENS[group]
 )
+
+
+def add_controls(schema: dict[str, Any]) -> None:
+    """Give each knob of a settings schema the control that assistant editors show for it.
+
+    All that a control says is in the schema already: bounds, choices, meaning and default.
+    """
+    for knob in schema["properties"].values():
+        forms = [form for form in knob.get("anyOf", [knob]) if form.get("type") != "null"]
+        knob["x_oap_ui_config"] = {**_control(forms[0]), "description": knob["description"]}
+        if knob.get("default") is not None:
+            knob["x_oap_ui_config"]["default"] = knob["default"]
+
+
+def _control(form: dict[str, Any]) -> dict[str, Any]:
+    if "enum" in form:
+        options = [{"label": choice.replace("_", " "), "value": choice} for choice in form["enum"]]
+        return {"type": "select", "options": options}
+    if form["type"] in ("integer", "number"):
+        bounds = {"minimum": "min", "maximum": "max"}
+        known = {short: form[name] for name, short in bounds.items() if name in form}
+        step = 1 if form["type"] == "integer" else 0.01
+        return {"type": "slider" if len(known) == 2 else "number", **known, "step": step}
+    return {"type": {"boolean": "boolean", "array": "json"}.get(form["type"], "textarea")}
 
 
 def knob(default: Any, description: str, *nodes: str, ge: Any = None, le: Any = None) -> Any:
@@ -402,4 +426,65 @@ class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
         "question as three passages.",
         "grade_documents",
         "recompose_knowledge",
+    )
+
+
+class InstructRAGSettings(Settings):
+    """InstructRAG's knobs; defaults are those of appendix B where it gives one."""
+
+    graph = "InstructRAG"
+
+    mode: Mode | None = knob(
+        None,
+        "How the model is asked: InstructRAG by demonstrations (icl), fine-tuned (ft) or by "
+        "instruction alone (instruct); baselines are no_retrieval, ralm and few_shot. Null is "
+        "icl where demonstrations were given, else instruct.",
+        "read_question",
+    )
+    passages: int = knob(
+        5,
+        "Documents retrieved and shown (the paper: 5, for 2WikiMultiHopQA 10).",
+        "retrieve",
+        ge=1,
+        le=100,
+    )
+    order: Literal["best_last", "best_first"] = knob(
+        "best_last",
+        "Where the best document stands: next to the question, as in the official code, or first.",
+        "write_rationale",
+    )
+    demonstrations: int = knob(
+        2, "Demonstrations shown (modes icl and few_shot).", "choose_demonstrations", ge=1, le=32
+    )
+    selection: Literal["random", "fixed", "nearest"] = knob(
+        "random",
+        "Which demonstrations: drawn anew for each question, the first ones, or those whose "
+        "questions are nearest by embedding.",
+        "choose_demonstrations",
+    )
+    seed: int = knob(
+        0,
+        "Of random selection: the same seed and question draw the same demonstrations.",
+        "choose_demonstrations",
+    )
+    instruction: str | None = knob(
+        None,
+        "Task-specific instruction put after the question (the paper's are in "
+        "instruct_prompts.TASK_INSTRUCTIONS); mode ft takes none.",
+        "write_rationale",
+    )
+    rationale_tokens: int = knob(
+        256,
+        "Most tokens that a ReflectionLLM writes; any other model has its own limit. So many "
+        "are kept free of the context.",
+        "write_rationale",
+        ge=1,
+        le=4096,
+    )
+    context_tokens: int | None = knob(
+        None,
+        "Tokens of prompt and rationale together; null asks the model. Documents that do not "
+        "fit are dropped, the weakest first.",
+        "write_rationale",
+        ge=1,
     )

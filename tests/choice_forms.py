@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from selfcorrect_rag.critic_prompts import ISREL, ISSUP, ISUSE
-from selfcorrect_rag.models.choices import Chooser
-from selfcorrect_rag.models.forms import Choice, Form, Slot
+from selfcorrect_rag.models.chat.choices import Chooser
+from selfcorrect_rag.models.chat.forms import Choice, Form, Slot
+from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE
 
 RELEVANCE = Form("Rating:", (Slot(ISREL.labels),))
 SUPPORT = Form("Score:", (Slot(ISSUP.labels),))

@@ -7,18 +7,18 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.agents.grounding import _evidence
 from selfcorrect_rag.agents.tool import readable
-from selfcorrect_rag.asking_prompts import joined_prompt, together_prompt, writing_prompt
-from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.critic_prompts import ASPECTS, ISSUP, ISUSE
 from selfcorrect_rag.evaluation.judge import judge_prompt
-from selfcorrect_rag.instruct_prompts import inference_prompt
-from selfcorrect_rag.instruct_state import Mode
-from selfcorrect_rag.models.evaluator_prompts import (
+from selfcorrect_rag.prompts.aspect import Instance
+from selfcorrect_rag.prompts.chat import joined_prompt, together_prompt, writing_prompt
+from selfcorrect_rag.prompts.critic import ASPECTS, ISSUP, ISUSE
+from selfcorrect_rag.prompts.evaluator import (
     PromptKind,
     prompt_for_one,
     prompt_for_several,
 )
-from selfcorrect_rag.prompts import follow_up_prompt, knowledge_prompt, rewrite_prompt
+from selfcorrect_rag.prompts.instruct_rag import inference_prompt
+from selfcorrect_rag.prompts.parts import follow_up_prompt, knowledge_prompt, rewrite_prompt
+from selfcorrect_rag.state.instruct_rag import Mode
 from selfcorrect_rag.training.critic_data import critic_asked
 from selfcorrect_rag.training.rationale_prompts import rationale_prompt, training_prompt
 

@@ -13,7 +13,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from selfcorrect_rag import CRAGSettings, SelfCRAGSettings, as_tool, create_crag, create_self_crag
-from selfcorrect_rag.approval import (
+from selfcorrect_rag.errors import NoCheckpointer
+from selfcorrect_rag.prompts.approval import (
     CARRIERS,
     CONSENTS,
     REFUSALS,
@@ -21,7 +22,6 @@ from selfcorrect_rag.approval import (
     approved,
     asked_for,
 )
-from selfcorrect_rag.errors import NoCheckpointer
 from tests.agents.scripted import asking, reflecting, tool_messages
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesWebSearch, WordEvaluator, document
 from tests.scripted import echo

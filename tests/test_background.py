@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.models.background import BackgroundLoop, End
+from selfcorrect_rag.models.engines.background import BackgroundLoop, End
 
 LIMIT = 15
 """Seconds after which a caller waits for good."""

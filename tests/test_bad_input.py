@@ -6,8 +6,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
-from selfcorrect_rag.errors import BadSettings, MissingExtra
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import BadSettings, MissingExtra, require
 from selfcorrect_rag.state import Segment
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, passage_of, segment
 

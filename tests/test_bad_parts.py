@@ -27,10 +27,15 @@ from selfcorrect_rag.errors import (
     RetrievalFailed,
     SelfCorrectError,
 )
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.search import RetrieverWebSearch, WebSearch
-from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, SelfRAGSettings, Settings
+from selfcorrect_rag.settings import (
+    CRAGSettings,
+    InstructRAGSettings,
+    SelfCRAGSettings,
+    SelfRAGSettings,
+    Settings,
+)
 from selfcorrect_rag.thresholds import Thresholds
 from selfcorrect_rag.training.evaluator import judged
 from selfcorrect_rag.training.pairs import Graded

@@ -17,11 +17,11 @@ from langgraph.cache.sqlite import SqliteCache
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.costs import total
 from selfcorrect_rag.errors import EvaluatorFailed
 from selfcorrect_rag.models import ChatEvaluator, RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.nano import load_evaluator
 from selfcorrect_rag.state import Segment
+from selfcorrect_rag.state.costs import total
 from selfcorrect_rag.thresholds import Thresholds
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, echo, segment

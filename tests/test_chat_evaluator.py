@@ -12,8 +12,8 @@ from langgraph.graph import START, StateGraph
 
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.models import ChatEvaluator
-from selfcorrect_rag.models.chat_evaluator import ChatCounts
-from selfcorrect_rag.models.evaluator_prompts import prompt_for_one, prompt_for_several, verdict
+from selfcorrect_rag.models.evaluators.chat_evaluator import ChatCounts
+from selfcorrect_rag.prompts.evaluator import prompt_for_one, prompt_for_several, verdict
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.thresholds import Thresholds
 from tests.providers import LOGPROBS, REFUSES, VLLM, Provider, Refused

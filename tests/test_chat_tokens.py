@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from selfcorrect_rag.models.chat_tokens import ChatTokens
-from selfcorrect_rag.nano.embedded import load_critic
-from selfcorrect_rag.quoting import FAMILIES
+from nano_training.models import load_critic
+from selfcorrect_rag.models.chat.chat_tokens import ChatTokens
+from selfcorrect_rag.prompts.quoting import FAMILIES
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.chat_templates import SPECIAL, TEMPLATES, control_ids
 from tests.chat_templates import tokenizer as template_tokenizer

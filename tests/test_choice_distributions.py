@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.labels import Labels
-from selfcorrect_rag.models.choices import Chooser
-from selfcorrect_rag.models.forms import ABSENT, Form, Slot
+from selfcorrect_rag.models.chat.choices import Chooser
+from selfcorrect_rag.models.chat.forms import ABSENT, Form, Slot
+from selfcorrect_rag.prompts.labels import Labels
 from selfcorrect_rag.reflection import probabilities
 from tests.choice_forms import (
     BOTH,

@@ -10,10 +10,10 @@ import pytest
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag.critic_prompts import ASPECTS, RETRIEVE
-from selfcorrect_rag.models import rounds
-from selfcorrect_rag.models.choices import ChoiceCounts, Chooser
-from selfcorrect_rag.models.forms import ABSENT, Form, Slot, label_ids
+from selfcorrect_rag.models.chat import rounds
+from selfcorrect_rag.models.chat.choices import ChoiceCounts, Chooser
+from selfcorrect_rag.models.chat.forms import ABSENT, Form, Slot, label_ids
+from selfcorrect_rag.prompts.critic import ASPECTS, RETRIEVE
 from tests.choice_forms import BOTH, FULLY, IRRELEVANT, NONE, RELEVANCE, RELEVANT, chosen
 from tests.providers import (
     LOGPROBS,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from selfcorrect_rag.closed_set import closed_answer
+from selfcorrect_rag.prompts.closed_set import closed_answer
 
 LETTERS = ("A", "B", "C", "D", "E")
 MATTER = ("A: a gas", "B: a metal", "C: a liquid")

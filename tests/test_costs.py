@@ -12,11 +12,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, RetryPolicy
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.costs import costs_together, known_tokens, total
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.prompts import Prompt
 from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.state import Segment
+from selfcorrect_rag.state.costs import costs_together, known_tokens, total
 from tests.conftest import talkative
 from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator
 from tests.crag_runs import document as text_document

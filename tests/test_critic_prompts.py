@@ -2,9 +2,9 @@
 
 import pytest
 
-from selfcorrect_rag.aspect import Instance, Judgement
-from selfcorrect_rag.critic_prompts import ASPECTS, ISREL, ISSUP, ISUSE, RETRIEVE, RETRIEVE_MORE
-from selfcorrect_rag.quoting import quoted
+from selfcorrect_rag.prompts.aspect import Instance, Judgement
+from selfcorrect_rag.prompts.critic import ASPECTS, ISREL, ISSUP, ISUSE, RETRIEVE, RETRIEVE_MORE
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS, Group
 from tests.critic_tables import TABLES
 

@@ -40,8 +40,8 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table_of_aspects() -> None:
-    from selfcorrect_rag.aspect import OPTIONAL
-    from selfcorrect_rag.critic_prompts import ASPECTS
+    from selfcorrect_rag.prompts.aspect import OPTIONAL
+    from selfcorrect_rag.prompts.critic import ASPECTS
 
     words = {"segment": "the sentence", "output": "the whole output"}
     rows = [

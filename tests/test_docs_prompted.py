@@ -9,7 +9,8 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.models import PromptedReflectionLLM, choices
+from selfcorrect_rag.models import PromptedReflectionLLM
+from selfcorrect_rag.models.chat import choices
 from selfcorrect_rag.search import RetrieverWebSearch
 from tests.prompted_runs import NOVEL, SEQUEL, TOWN, generate, opinion, reader
 from tests.providers import LOGPROBS, VLLM, Provider

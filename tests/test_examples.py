@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from nano_training.tokenizer import load_tokenizer
 from selfcorrect_rag import nano
 from selfcorrect_rag.nano.embedded import demo_passages, generator_path
-from selfcorrect_rag.nano.tokenizer import load_tokenizer
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, RELEVANT, UTILITY
 from selfcorrect_rag.search import BM25Index
 from tests.search.test_tavily import Tavily, page, tavily  # noqa: F401

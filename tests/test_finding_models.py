@@ -10,7 +10,7 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from selfcorrect_rag.errors import MissingExtra
-from selfcorrect_rag.models.opening import NoLanguageModel, find_language_model
+from selfcorrect_rag.models.by_name import NoLanguageModel, find_language_model
 
 OWN = """
 from langchain_core.language_models.fake import FakeListLLM

@@ -7,7 +7,7 @@ from langchain_core.caches import InMemoryCache
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, prompt_of, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
 from tests.conftest import SPECIAL, TOKENIZERS, byte_level_tokenizer

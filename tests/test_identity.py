@@ -13,15 +13,16 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 
+from nano_training.models import tiny_t5_path
 from selfcorrect_rag.models import (
     ChatEvaluator,
     PromptedReflectionLLM,
     T5Evaluator,
     TransformersReflectionLLM,
 )
+from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.models.identity import identity
-from selfcorrect_rag.models.transformers_chat import TransformersChat
-from selfcorrect_rag.nano import load_evaluator, nano_evaluator_path
+from selfcorrect_rag.nano import load_evaluator
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.crag_runs import WordEvaluator
 from tests.providers import saying
@@ -91,7 +92,7 @@ TOLD: Mapping[str, Callable[[], Any]] = {
     "evaluator with another separator": lambda: evaluator(separator=" // "),
     "evaluator cut short": lambda: evaluator(max_tokens=64),
     "cross-encoder": load_evaluator,
-    "tiny T5": lambda: T5Evaluator.from_pretrained(nano_evaluator_path()),
+    "tiny T5": lambda: T5Evaluator.from_pretrained(tiny_t5_path()),
     "chat evaluator": lambda: ChatEvaluator(chat()),
     "another chat evaluator": lambda: ChatEvaluator(chat("no")),
     "chat evaluator with another prompt": lambda: ChatEvaluator(chat(), prompt="direct"),

@@ -3,9 +3,9 @@
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.instruct_prompts import TASK_INSTRUCTIONS, inference_prompt
-from selfcorrect_rag.instruct_state import Demonstration, Mode
-from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
+from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS, inference_prompt
+from selfcorrect_rag.state.instruct_rag import Demonstration, Mode
 from tests.conftest import byte_level_tokenizer
 
 QUESTION = "Who wrote Middlemarch?"

@@ -20,58 +20,60 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 
 import selfcorrect_rag
+from nano_training.models import critic_path, tiny_t5_path
 from selfcorrect_rag.agents.support import missing_support
-from selfcorrect_rag.approval import approved
-from selfcorrect_rag.asking_prompts import asked, joined_prompt, together_prompt, writing_prompt
-from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.closed_set import closed_answer
-from selfcorrect_rag.conclusions import final_answer
-from selfcorrect_rag.critic_prompts import ASPECTS, ISREL, ISSUP, ISUSE
+from selfcorrect_rag.errors.messages import masked, one_line
 from selfcorrect_rag.evaluation.judge import _read, judge_prompt
-from selfcorrect_rag.instruct_prompts import inference_prompt
-from selfcorrect_rag.intake import admit, admit_question, fit
-from selfcorrect_rag.labels import plain
-from selfcorrect_rag.marks import read_marks
-from selfcorrect_rag.masking import masked
-from selfcorrect_rag.mentions import marked
-from selfcorrect_rag.models.chat_tokens import ChatTokens
-from selfcorrect_rag.models.checkpoints import load_tokenizer
-from selfcorrect_rag.models.drafts import form, relevance
-from selfcorrect_rag.models.evaluator_prompts import (
+from selfcorrect_rag.models.chat.chat_tokens import ChatTokens
+from selfcorrect_rag.models.chat.drafts import form, relevance
+from selfcorrect_rag.models.chat.forms import read_structured, read_text
+from selfcorrect_rag.models.chat.rounds import Outcome
+from selfcorrect_rag.models.chat.writing import _written
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
+from selfcorrect_rag.models.evaluators.pairs import PairTokenizer
+from selfcorrect_rag.models.local.checkpoints import load_tokenizer
+from selfcorrect_rag.models.retrieval_evaluator import titled
+from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.nodes.base.strips import decompose, keep
+from selfcorrect_rag.nodes.base.turns import read_turn
+from selfcorrect_rag.nodes.choose_demonstrations import _plain
+from selfcorrect_rag.nodes.rewrite_query import keywords
+from selfcorrect_rag.prompts.approval import approved
+from selfcorrect_rag.prompts.aspect import Instance
+from selfcorrect_rag.prompts.chat import asked, joined_prompt, together_prompt, writing_prompt
+from selfcorrect_rag.prompts.closed_set import closed_answer
+from selfcorrect_rag.prompts.critic import ASPECTS, ISREL, ISSUP, ISUSE
+from selfcorrect_rag.prompts.evaluator import (
     prompt_for_one,
     prompt_for_several,
     verdict,
     verdicts,
 )
-from selfcorrect_rag.models.forms import read_structured, read_text
-from selfcorrect_rag.models.pairs import PairTokenizer
-from selfcorrect_rag.models.retrieval_evaluator import titled
-from selfcorrect_rag.models.rounds import Outcome
-from selfcorrect_rag.models.tokens import ControlledTokenizer
-from selfcorrect_rag.models.writing import _written
-from selfcorrect_rag.nano import critic_path, generator_path, nano_evaluator_path
-from selfcorrect_rag.nodes.choose_demonstrations import _plain
-from selfcorrect_rag.nodes.rewrite_query import keywords
-from selfcorrect_rag.prompts import (
+from selfcorrect_rag.prompts.instruct_rag import inference_prompt
+from selfcorrect_rag.prompts.labels import plain
+from selfcorrect_rag.prompts.marks import read_marks
+from selfcorrect_rag.prompts.parts import (
     Part,
     Prompt,
     follow_up_prompt,
     knowledge_prompt,
     segment_prompt,
 )
-from selfcorrect_rag.quoting import quoted
-from selfcorrect_rag.rationales import read_documents
-from selfcorrect_rag.refusals import is_refusal, refuses
+from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.rationale.conclusions import final_answer
+from selfcorrect_rag.prompts.rationale.documents import read_documents
+from selfcorrect_rag.prompts.rationale.mentions import marked
+from selfcorrect_rag.prompts.refusals import is_refusal, refuses
+from selfcorrect_rag.prompts.sentences import sentences
 from selfcorrect_rag.render import render_route, render_run
 from selfcorrect_rag.search.bm25_scores import tokenize
-from selfcorrect_rag.search.chunking import chunk, sentences
+from selfcorrect_rag.search.chunking import chunk
 from selfcorrect_rag.search.page_text import page_text
-from selfcorrect_rag.sources import name_of, one_line, shown_source, title_line, web_address
-from selfcorrect_rag.strips import decompose, keep
+from selfcorrect_rag.state.intake import admit, admit_question, fit
+from selfcorrect_rag.state.sources import name_of, shown_source, title_line, web_address
 from selfcorrect_rag.training.consistency import contains_answer
 from selfcorrect_rag.training.generator_examples import output_stretches
 from selfcorrect_rag.training.generator_rows import order_faults, tokens_and_texts
-from selfcorrect_rag.turns import read_turn
 
 LETTERS = ("A", "B", "C", "D")
 LABELLED = ("A: a gas", "B: a metal", "C: not a metal")
@@ -105,7 +107,7 @@ def tokenizer() -> ControlledTokenizer:
 
 @cache
 def pairs() -> PairTokenizer:
-    return PairTokenizer(load_tokenizer(nano_evaluator_path()), separator=None, max_tokens=512)
+    return PairTokenizer(load_tokenizer(tiny_t5_path()), separator=None, max_tokens=512)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Prompts longer than the model's context still get an answer."""
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 from tests.conftest import byte_level_tokenizer, talkative
 from tests.scripted import document

@@ -14,7 +14,7 @@ from langchain_core.language_models import FakeListChatModel
 from benchmarks.graph import FreeReflectionLLM
 from benchmarks.heartbeat import RATIONALE, Heartbeat, Relevant
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.off_loop import off_loop
+from selfcorrect_rag.models.off_loop import off_loop
 from selfcorrect_rag.search import RetrieverWebSearch
 
 LONG = 5 * [Document("The harbour has ten ships. " * 4_000, metadata={"title": "A town"})]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from selfcorrect_rag.models import patience
-from selfcorrect_rag.models.patience import Patience, Unavailable
+from selfcorrect_rag.models.engines import patience
+from selfcorrect_rag.models.engines.patience import Patience, Unavailable
 
 
 class Server:

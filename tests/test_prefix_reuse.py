@@ -17,12 +17,13 @@ from transformers import (
 )
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models import TransformersReflectionLLM, packed_prefill
-from selfcorrect_rag.models.calls import Call
-from selfcorrect_rag.models.decoded import Decoded, ReflectionIds, Rules
-from selfcorrect_rag.models.decoding import Decoder
-from selfcorrect_rag.models.prefix_cache import PrefixCache
-from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.models.engines.decoded import Decoded, ReflectionIds, Rules
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
+from selfcorrect_rag.models.local import packed_prefill
+from selfcorrect_rag.models.local.calls import Call
+from selfcorrect_rag.models.local.decoding import Decoder
+from selfcorrect_rag.models.local.prefix_cache import PrefixCache
 from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.reflection import RETRIEVAL
 from tests.conftest import byte_level_tokenizer, talkative

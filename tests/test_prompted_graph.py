@@ -8,9 +8,9 @@ from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag import SelfRAGSettings, create_self_crag, create_self_rag
 from selfcorrect_rag.commands.show import console, show_candidates
-from selfcorrect_rag.critic_prompts import RETRIEVE_MORE
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import PromptedReflectionLLM, RetrievalEvaluator
+from selfcorrect_rag.prompts.critic import RETRIEVE_MORE
 from selfcorrect_rag.search import RetrieverWebSearch
 from tests.prompted_runs import NOVEL, PASSAGES, QUESTION, generate, hard, is_writing, reader
 from tests.providers import LOGPROBS, REFUSES, VLLM, Provider, RateLimited, Refused, ToolCaller

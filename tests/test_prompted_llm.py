@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.asking_prompts import END, asked, joined_prompt, together_prompt
-from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.critic_prompts import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfcorrect_rag.models import PromptedReflectionLLM
-from selfcorrect_rag.models.forms import ABSENT
+from selfcorrect_rag.models.chat.forms import ABSENT
 from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, segment_prompt
+from selfcorrect_rag.prompts.aspect import Instance
+from selfcorrect_rag.prompts.chat import END, asked, joined_prompt, together_prompt
+from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfcorrect_rag.reflection import Group, critique, critique_score, retrieval_probability
 from tests.prompted_runs import (
     NOVEL,

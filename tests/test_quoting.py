@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfcorrect_rag import quoting
-from selfcorrect_rag.quoting import FAMILIES, LOOK_ALIKES, OPENINGS, quoted
-from selfcorrect_rag.rationales import read_documents
+from selfcorrect_rag.prompts import quoting
+from selfcorrect_rag.prompts.quoting import FAMILIES, LOOK_ALIKES, OPENINGS, quoted
+from selfcorrect_rag.prompts.rationale.documents import read_documents
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.chat_templates import NORMALIZERS, SPECIAL, TEMPLATES, control_ids, tokenizer
 from tests.prompt_builders import BUILDERS, built

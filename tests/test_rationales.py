@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.rationales import FOLDER, figures, judged, rows_of
-from selfcorrect_rag.conclusions import final_answer
-from selfcorrect_rag.rationales import read_documents
-from selfcorrect_rag.refusals import is_refusal
+from selfcorrect_rag.prompts.rationale.conclusions import final_answer
+from selfcorrect_rag.prompts.rationale.documents import read_documents
+from selfcorrect_rag.prompts.refusals import is_refusal
 
 TITLES = ["Eliot Park", "Middlemarch", "Middlemarch (TV series)", "George Eliot", "T. S. Eliot"]
 

@@ -25,8 +25,8 @@ from selfcorrect_rag.errors import (
     SelfCorrectError,
     WebSearchFailed,
 )
-from selfcorrect_rag.faults import named
-from selfcorrect_rag.masking import masked
+from selfcorrect_rag.errors.faults import named
+from selfcorrect_rag.errors.messages import masked
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, VLLMServerReflectionLLM
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.render import render_run

@@ -17,8 +17,9 @@ from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.commands.show import show_result
 from selfcorrect_rag.commands.show_crag import show_crag, show_self_crag
 from selfcorrect_rag.commands.show_instruct_rag import show_instruct_rag
+from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.render import render_run
-from selfcorrect_rag.sources import LONGEST_TITLE, one_line, shown_source, title_line, web_address
+from selfcorrect_rag.state.sources import LONGEST_TITLE, shown_source, title_line, web_address
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.render.pages import Page
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 
-from selfcorrect_rag.crag_state import Strip
-from selfcorrect_rag.strips import Decomposition, decompose, keep, recompose
+from selfcorrect_rag.nodes.base.strips import Decomposition, decompose, keep, recompose
+from selfcorrect_rag.state.crag import Strip
 
 
 def text(count: int) -> str:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from selfcorrect_rag import CRAGSettings, SelfCRAGSettings, SelfRAGSettings
 from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.settings import InstructRAGSettings
 from tests.agents.scripted import GRAPHS, crag, instruct_rag, self_crag, self_rag
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}

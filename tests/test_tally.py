@@ -11,10 +11,10 @@ from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from langchain_core.runnables import RunnableLambda, ensure_config
 
-from selfcorrect_rag.costs import Usage
-from selfcorrect_rag.nodes.base import used
-from selfcorrect_rag.nodes.tally import Tally, counted_calls, counted_config, tallied, tally
+from selfcorrect_rag.nodes.base.node import used
+from selfcorrect_rag.nodes.base.tally import Tally, counted_calls, counted_config, tallied, tally
 from selfcorrect_rag.state import Segment
+from selfcorrect_rag.state.costs import Usage
 from tests.scripted import segment
 
 

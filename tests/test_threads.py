@@ -15,7 +15,7 @@ from langgraph.types import Overwrite
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import BadInput, ModelFailed, NoQuestion
-from selfcorrect_rag.progress import Progress
+from selfcorrect_rag.evaluation.progress import Progress
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import (
     FULL,

@@ -9,8 +9,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import ModelNotFound, NotAReflectionModel, PromptTooLong
-from selfcorrect_rag.models import tokens
-from selfcorrect_rag.models.tokens import ControlledTokenizer, Encoded, secretly_named
+from selfcorrect_rag.models.engines import tokens
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded, secretly_named
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
 from tests.conftest import sentencepiece_tokenizer

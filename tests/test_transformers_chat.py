@@ -6,14 +6,14 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from nano_training.tokenizer import load_tokenizer
+from nano_training.train_critic import chat_tokenizer
 from selfcorrect_rag.errors import PromptTooLong
-from selfcorrect_rag.labels import Labels
-from selfcorrect_rag.models.choices import Chooser
-from selfcorrect_rag.models.forms import Form, Slot
-from selfcorrect_rag.models.transformers_chat import TransformersChat
+from selfcorrect_rag.models.chat.choices import Chooser
+from selfcorrect_rag.models.chat.forms import Form, Slot
+from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.nano.embedded import generator_path
-from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train_critic import chat_tokenizer
+from selfcorrect_rag.prompts.labels import Labels
 
 
 @pytest.fixture(scope="module")

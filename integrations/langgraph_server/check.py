@@ -18,7 +18,7 @@ from services import postgres as postgres_of_our_own
 from services import redis as redis_of_our_own
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.studio.options import from_environment
 from selfcorrect_rag.studio.parts import Parts
 

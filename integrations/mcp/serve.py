@@ -37,11 +37,11 @@ from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS, Graph
 from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
 from selfcorrect_rag.errors import SelfCorrectError
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
+from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.models.off_loop import spare_from_collection
 from selfcorrect_rag.nano import generator_path, rationale_model_path
-from selfcorrect_rag.off_loop import spare_from_collection
-from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.sources import one_line, place, shown_source, title_line
+from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
+from selfcorrect_rag.state.sources import place, shown_source, title_line
 from selfcorrect_rag.studio.options import known_names
 
 MOST_PASSAGES = 20

@@ -10,10 +10,9 @@ from langgraph.runtime import Runtime
 
 from selfcorrect_rag.agents.support import Support, missing_support
 from selfcorrect_rag.agents.tool import check_context, inside
-from selfcorrect_rag.errors import NoQuestion
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.prompts import as_text, numbered_document
-from selfcorrect_rag.quoting import quoted
+from selfcorrect_rag.errors import NoQuestion, require
+from selfcorrect_rag.prompts.parts import as_text, numbered_document
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.settings import Settings
 
 require("langchain", "agents")

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, PARTIALLY_SUPPORTED, Group
-from selfcorrect_rag.refusals import is_refusal
-from selfcorrect_rag.state import Candidate
+from selfcorrect_rag.state.self_rag import Candidate
 
 Support = Literal["fully", "partly"]
 """How much support an answer needs."""

@@ -9,10 +9,11 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, Field
 
 from selfcorrect_rag.errors import CallsMixed, SelfCorrectError
-from selfcorrect_rag.intake import valid
-from selfcorrect_rag.quoting import quoted
+from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.sources import one_line, shown_source, title_line
+from selfcorrect_rag.state.intake import valid
+from selfcorrect_rag.state.sources import shown_source, title_line
 
 DESCRIPTION = (
     "Answers a question from documents and names the passages that the answer rests on. Cite them "

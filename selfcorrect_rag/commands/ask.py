@@ -32,12 +32,11 @@ from selfcorrect_rag.commands.retrieving import add_index_options, opened_retrie
 from selfcorrect_rag.commands.show import console, say
 from selfcorrect_rag.commands.show_costs import show_costs
 from selfcorrect_rag.commands.terminal import as_json, tell
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.intake import valid
 from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.render import render_run
 from selfcorrect_rag.search import WebSearch
-from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
+from selfcorrect_rag.state.intake import valid
 
 
 def add_parser(subparsers: Any) -> None:

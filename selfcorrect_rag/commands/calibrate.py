@@ -10,8 +10,7 @@ from typing import Any
 
 from selfcorrect_rag.commands.correction import add_evaluator_option, opened_evaluator
 from selfcorrect_rag.commands.terminal import as_json, tell
-from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError, require
 from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate, measure
 from selfcorrect_rag.training.evaluator import judged, readable
 from selfcorrect_rag.training.pairs import Graded, read_graded

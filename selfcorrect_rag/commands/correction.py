@@ -9,7 +9,7 @@ from selfcorrect_rag.commands.graphs import CORRECTING
 from selfcorrect_rag.commands.knobs import BadKnob, refuse_unless
 from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.models import ChatEvaluator, RetrievalEvaluator, T5Evaluator
-from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.models.by_name import find_language_model
 from selfcorrect_rag.nano import demo_web, load_evaluator
 from selfcorrect_rag.search import RetrieverWebSearch, TavilyWebSearch, WebSearch, open_retriever
 from selfcorrect_rag.settings import CRAGSettings
@@ -54,7 +54,7 @@ def opened_evaluator(name: str | None) -> RetrievalEvaluator:
 
     Raises:
         ModelNotFound, NotAnEvaluator, MissingExtra: see ``T5Evaluator.from_pretrained``.
-        NoLanguageModel: see :func:`~selfcorrect_rag.models.opening.find_language_model`.
+        NoLanguageModel: see :func:`~selfcorrect_rag.models.by_name.find_language_model`.
     """
     if name is None:
         return load_evaluator()

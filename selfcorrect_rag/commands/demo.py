@@ -8,7 +8,6 @@ from typing import Any
 from selfcorrect_rag.commands.engines import add_model_options, opened_model
 from selfcorrect_rag.commands.graphs import GRAPHS
 from selfcorrect_rag.commands.show import console
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.nano import (
     demo_index,
     demo_web,
@@ -17,7 +16,7 @@ from selfcorrect_rag.nano import (
     load_rationale_model,
 )
 from selfcorrect_rag.nano.embedded import DEMO_INDEX
-from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
 
 QUESTIONS = (
     ("self-rag", "Who wrote Middlemarch?"),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from selfcorrect_rag.commands.knobs import refuse_unless
 from selfcorrect_rag.errors import BadDemonstrations
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.instruct_state import Demonstration
+from selfcorrect_rag.settings import InstructRAGSettings
+from selfcorrect_rag.state.instruct_rag import Demonstration
 
 GRAPH = "instruct-rag"
 

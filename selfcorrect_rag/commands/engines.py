@@ -17,7 +17,7 @@ from selfcorrect_rag.models import (
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.models.by_name import find_language_model
 
 API_KEY = "VLLM_API_KEY"
 """Environment variable of the server's key, the one that vLLM's server itself reads."""

@@ -8,10 +8,15 @@ from selfcorrect_rag.commands.show_crag import show_crag, show_self_crag
 from selfcorrect_rag.commands.show_instruct_rag import show_instruct_rag
 from selfcorrect_rag.crag import create_crag
 from selfcorrect_rag.instruct_rag import create_instruct_rag
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
-from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, SelfRAGSettings, Settings
+from selfcorrect_rag.settings import (
+    CRAGSettings,
+    InstructRAGSettings,
+    SelfCRAGSettings,
+    SelfRAGSettings,
+    Settings,
+)
 
 
 class Graph(NamedTuple):

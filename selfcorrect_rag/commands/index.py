@@ -11,7 +11,7 @@ from pathlib import Path
 
 from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.search import (
     IndexReport,
     Problem,

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.render.reading import why_uncited
-from selfcorrect_rag.sources import place, source_of, title_of
-from selfcorrect_rag.state import Candidate, Decision
+from selfcorrect_rag.state.self_rag import Candidate, Decision
+from selfcorrect_rag.state.sources import place, source_of, title_of
 
 if TYPE_CHECKING:
     from rich.console import Console

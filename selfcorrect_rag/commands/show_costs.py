@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.costs import Cost, total
+from selfcorrect_rag.state.costs import Cost, total
 
 if TYPE_CHECKING:
     from rich.console import Console

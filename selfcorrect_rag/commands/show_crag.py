@@ -13,7 +13,7 @@ from selfcorrect_rag.commands.show import (
     show_end,
     show_question,
 )
-from selfcorrect_rag.crag_state import Strip
+from selfcorrect_rag.state.crag import Strip
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,7 +8,7 @@ from typing import Any
 
 from selfcorrect_rag import studio as graphs
 from selfcorrect_rag.commands.knobs import BadKnob
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.studio.options import ALLOWED_HOSTS, add_options, as_environment, known_names
 
 CONFIG = Path(graphs.__file__).with_name("langgraph.json")

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, NoReturn, TextIO
 
-from selfcorrect_rag.sources import JOINERS
+from selfcorrect_rag.errors.messages import JOINERS
 
 
 def tell(text: object, file: TextIO | None = None) -> None:

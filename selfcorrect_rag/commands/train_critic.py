@@ -15,9 +15,9 @@ from selfcorrect_rag.commands.training_options import (
     running_from,
     settings_from,
 )
-from selfcorrect_rag.critic_prompts import ASPECTS
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.errors import require
+from selfcorrect_rag.models.by_name import find_language_model
+from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.training.confusion import agreement_in_words
 from selfcorrect_rag.training.critic import CriticSettings, train_critic
 from selfcorrect_rag.training.critic_data import (

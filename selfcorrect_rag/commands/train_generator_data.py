@@ -26,10 +26,10 @@ from selfcorrect_rag.commands.training_options import (
     refuse_own_data,
     settings_from,
 )
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import require
+from selfcorrect_rag.models.by_name import find_language_model
 from selfcorrect_rag.models.critic import Critic, TransformersCritic
-from selfcorrect_rag.models.opening import find_language_model
-from selfcorrect_rag.models.vllm_critic import VLLMCritic
+from selfcorrect_rag.models.engines.vllm_critic import VLLMCritic
 from selfcorrect_rag.search.index import Index
 from selfcorrect_rag.search.opening import find_embeddings, open_index
 from selfcorrect_rag.training.digests import digest_of_ids, digest_of_weights

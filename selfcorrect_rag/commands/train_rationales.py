@@ -14,7 +14,7 @@ from selfcorrect_rag.commands.training_options import (
     refuse_own_data,
     settings_from,
 )
-from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.models.by_name import find_language_model
 from selfcorrect_rag.training.journal import FAILURES, run_folder
 from selfcorrect_rag.training.rationale_prompts import DATASETS, Order, RationaleSettings
 from selfcorrect_rag.training.rationale_rows import RationaleReport, write_template_rationales

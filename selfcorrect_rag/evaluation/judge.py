@@ -10,9 +10,9 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ValidationError
 
-from selfcorrect_rag.models.evaluator_prompts import YES, verdict
-from selfcorrect_rag.prompts import written_text
-from selfcorrect_rag.quoting import quoted
+from selfcorrect_rag.prompts.evaluator import YES, verdict
+from selfcorrect_rag.prompts.parts import written_text
+from selfcorrect_rag.prompts.quoting import quoted
 
 EVALUATOR = (
     "You are a question-answering evaluator. Given the question, please judge whether the "

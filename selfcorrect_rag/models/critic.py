@@ -6,10 +6,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from selfcorrect_rag.errors import ModelNotFound
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.intake import valid
-from selfcorrect_rag.models.checkpoints import (
+from selfcorrect_rag.errors import ModelNotFound, require
+from selfcorrect_rag.models.local.checkpoints import (
     best_device,
     best_dtype,
     load_tokenizer,
@@ -17,6 +15,7 @@ from selfcorrect_rag.models.checkpoints import (
     unreadable,
 )
 from selfcorrect_rag.reflection import TOKENS, Group
+from selfcorrect_rag.state.intake import valid
 
 if TYPE_CHECKING:
     from torch import Tensor

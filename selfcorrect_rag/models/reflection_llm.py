@@ -14,12 +14,12 @@ from langchain_core.language_models.llms import BaseLLM
 from langchain_core.outputs import Generation, LLMResult
 
 from selfcorrect_rag.errors import ModelFailed
-from selfcorrect_rag.faults import named
+from selfcorrect_rag.errors.faults import named
 from selfcorrect_rag.models.identity import described
-from selfcorrect_rag.off_loop import LONG, off_loop
-from selfcorrect_rag.prompts import Prompt, prompt_of
+from selfcorrect_rag.models.off_loop import LONG, off_loop
+from selfcorrect_rag.prompts.parts import Prompt, prompt_of
 from selfcorrect_rag.reflection import Group
-from selfcorrect_rag.state import Segment
+from selfcorrect_rag.state.self_rag import Segment
 
 
 class ReflectionLLM(BaseLLM):

@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import EvaluatorFailed
-from selfcorrect_rag.faults import named
+from selfcorrect_rag.errors.faults import named
 from selfcorrect_rag.models.identity import identity_of_object
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 

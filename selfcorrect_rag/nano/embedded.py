@@ -8,7 +8,6 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.models.transformers_chat import TransformersChat
 from selfcorrect_rag.nano.rule_chat_model import RuleChatModel
 from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
 
@@ -34,17 +33,6 @@ def rationale_model_path() -> Path:
 def load_rationale_model(**options: Any) -> TransformersReflectionLLM:
     """The nano rationale model, for InstructRAG in mode ``ft``; ``options`` as above."""
     return TransformersReflectionLLM.from_pretrained(rationale_model_path(), **options)
-
-
-def critic_path() -> Path:
-    """The folder of the shipped critic, as ``TransformersCritic.from_pretrained`` takes it."""
-    return Path(__file__).parent / "critic"
-
-
-def load_critic(**options: Any) -> TransformersChat:
-    """The nano critic as a chat model, for the paper's prompts (tables 8 to 12); ``options`` as in
-    ``TransformersChat.from_pretrained``."""
-    return TransformersChat.from_pretrained(critic_path(), **options)
 
 
 def load_chat_model() -> RuleChatModel:

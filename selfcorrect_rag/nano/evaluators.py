@@ -1,10 +1,10 @@
-"""The shipped evaluators: a cross-encoder for real text, and a tiny T5 trained from scratch."""
+"""The shipped evaluator: a cross-encoder for real text."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.t5_evaluator import T5Evaluator
+from selfcorrect_rag.errors import require
+from selfcorrect_rag.models.evaluators.t5_evaluator import T5Evaluator
 from selfcorrect_rag.search.minilm import ARCHITECTURE, minilm_tokenizer, minilm_weights
 
 if TYPE_CHECKING:
@@ -12,11 +12,6 @@ if TYPE_CHECKING:
 
 CROSS_ENCODER = Path(__file__).parent / "cross_encoder"
 """An adapter of all-MiniLM-L6-v2, and the configuration of the adapted model."""
-
-
-def nano_evaluator_path() -> Path:
-    """The folder of the tiny T5, as ``T5Evaluator.from_pretrained`` takes it."""
-    return Path(__file__).parent / "evaluator"
 
 
 def load_evaluator(**options: Any) -> T5Evaluator:

@@ -13,7 +13,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from selfcorrect_rag.prompts import as_text
+from selfcorrect_rag.prompts.parts import as_text
 
 NO_TOOL = "(a rule, not a language model) I can only ask a tool, and none is bound."
 NO_QUESTION = "(a rule, not a language model) I was asked nothing."

@@ -3,17 +3,17 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from selfcorrect_rag.closed_set import closed_answer
 from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
-from selfcorrect_rag.nodes.citing import cited_passages, cited_text, settled
+from selfcorrect_rag.nodes.base.citations import cited_passages, cited_text, settled
+from selfcorrect_rag.nodes.base.limits import limit_met, stopped
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.base.reply import say
 from selfcorrect_rag.nodes.generate_and_critique import NO_TEXT, UNREADABLE, scored
-from selfcorrect_rag.nodes.limits import limit_met, stopped
-from selfcorrect_rag.nodes.reply import say
+from selfcorrect_rag.prompts.closed_set import closed_answer
 from selfcorrect_rag.reflection import best_path_score
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Candidate, SelfRAGState, Source
+from selfcorrect_rag.state.self_rag import Beam, Candidate, SelfRAGState, Source
 
 
 def beam_select(

@@ -11,12 +11,12 @@ from weakref import WeakKeyDictionary
 from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import BadDemonstrations, ModelFailed
+from selfcorrect_rag.errors.faults import named
 from selfcorrect_rag.events import DemonstrationsChosen
-from selfcorrect_rag.faults import named
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.instruct_state import Demonstration, InstructRAGState
-from selfcorrect_rag.intake import fit
-from selfcorrect_rag.nodes.base import Node, Update, current, emit
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
+from selfcorrect_rag.settings import InstructRAGSettings
+from selfcorrect_rag.state.instruct_rag import Demonstration, InstructRAGState
+from selfcorrect_rag.state.intake import fit
 
 Vector = list[float]
 
@@ -31,7 +31,7 @@ def choose_demonstrations(
     One of the very question that is asked is never shown. Random and fixed ones keep the order in
     which they were given; the nearest one is shown last, next to the question. The questions of
     all demonstrations are embedded at the first run that asks for the nearest; runs beside it wait
-    for that. Their text is made fit as an input's is (:func:`~selfcorrect_rag.intake.fit`).
+    for that. Their text is made fit as an input's is (:func:`~selfcorrect_rag.state.intake.fit`).
     """
     demonstrations = [fit(demonstration) for demonstration in demonstrations]
     embedded = _Embedded(demonstrations)

@@ -1,11 +1,10 @@
 """decide_retrieval: ask the model, with one token, whether the answer needs evidence."""
 
-from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.events import RetrievalDecided
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
-from selfcorrect_rag.nodes.limits import limit_met, stopped
-from selfcorrect_rag.prompts import Prompt, decision_prompt, question_text
+from selfcorrect_rag.nodes.base.limits import limit_met, stopped
+from selfcorrect_rag.nodes.base.node import Node, Update, callbacks, current, emit, used
+from selfcorrect_rag.prompts.parts import Prompt, decision_prompt, question_text
 from selfcorrect_rag.reflection import (
     CONTINUE,
     Group,
@@ -14,7 +13,8 @@ from selfcorrect_rag.reflection import (
     retrieval_probability,
 )
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Decision, Segment, SelfRAGState, Step
+from selfcorrect_rag.state.costs import Limit
+from selfcorrect_rag.state.self_rag import Beam, Decision, Segment, SelfRAGState, Step
 
 
 def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: bool) -> Step:

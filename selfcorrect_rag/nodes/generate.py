@@ -6,24 +6,24 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.events import Answered
-from selfcorrect_rag.marks import Marked, read_marks
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
-from selfcorrect_rag.nodes.asking import aask, ask
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
-from selfcorrect_rag.nodes.citing import citation
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, reply
-from selfcorrect_rag.nodes.tally import counted_config
-from selfcorrect_rag.off_loop import off_loop
-from selfcorrect_rag.prompts import (
+from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
+from selfcorrect_rag.models.off_loop import off_loop
+from selfcorrect_rag.nodes.base.asking import aask, ask
+from selfcorrect_rag.nodes.base.citations import citation
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, is_long
+from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, reply
+from selfcorrect_rag.nodes.base.tally import counted_config
+from selfcorrect_rag.prompts.marks import Marked, read_marks
+from selfcorrect_rag.prompts.parts import (
     Prompt,
     knowledge_prompt,
     question_text,
     segment_prompt,
 )
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.state.crag import CRAGState
 
 
 def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node[CRAGState]:

@@ -6,16 +6,15 @@ from typing import Any, NamedTuple, cast
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.costs import Limit
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import CandidateScored
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.nodes.base import Node, Update, callbacks, current, emit, used
-from selfcorrect_rag.nodes.best_effort import best_so_far
+from selfcorrect_rag.nodes.base.best_effort import best_so_far
+from selfcorrect_rag.nodes.base.limits import limit_met, stopped
+from selfcorrect_rag.nodes.base.node import Node, Update, callbacks, current, emit, used
+from selfcorrect_rag.nodes.base.tally import attempted, tally
 from selfcorrect_rag.nodes.decide_retrieval import next_step
-from selfcorrect_rag.nodes.limits import limit_met, stopped
-from selfcorrect_rag.nodes.tally import attempted, tally
-from selfcorrect_rag.prompts import Prompt, question_text, segment_prompt
+from selfcorrect_rag.prompts.parts import Prompt, question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Critique,
     Group,
@@ -29,7 +28,8 @@ from selfcorrect_rag.reflection import (
     sequence_probability,
 )
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Candidate, Segment, SelfRAGState, Source, Step
+from selfcorrect_rag.state.costs import Limit
+from selfcorrect_rag.state.self_rag import Candidate, Segment, SelfRAGState, Source, Step
 
 NO_TEXT, UNREADABLE = "no text", "log-probabilities that are not numbers"
 """Why a candidate is dropped, besides hard constraints and pruning."""

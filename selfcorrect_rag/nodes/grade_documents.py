@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from selfcorrect_rag.costs import Limit
-from selfcorrect_rag.crag_state import CRAGState, Grade
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Graded
+from selfcorrect_rag.models.off_loop import off_loop
 from selfcorrect_rag.models.retrieval_evaluator import (
     RetrievalEvaluator,
     agrade,
     grade,
     titled,
 )
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
-from selfcorrect_rag.nodes.best_effort import best_so_far
-from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.tally import counted_calls
-from selfcorrect_rag.off_loop import off_loop
+from selfcorrect_rag.nodes.base.best_effort import best_so_far
+from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, is_long
+from selfcorrect_rag.nodes.base.tally import counted_calls
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
-from selfcorrect_rag.sources import title_of
+from selfcorrect_rag.state.costs import Limit
+from selfcorrect_rag.state.crag import CRAGState, Grade
+from selfcorrect_rag.state.sources import title_of
 from selfcorrect_rag.thresholds import Action, Thresholds
 
 BRANCHES: dict[Action, list[str]] = {

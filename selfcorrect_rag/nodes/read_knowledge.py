@@ -1,7 +1,7 @@
 """read_knowledge: what CRAG made of the retrieval, as the passages of every beam."""
 
-from selfcorrect_rag.crag_state import SelfCRAGState
-from selfcorrect_rag.nodes.base import Node, Update, plain_node
+from selfcorrect_rag.nodes.base.node import Node, Update, plain_node
+from selfcorrect_rag.state.crag import SelfCRAGState
 
 
 def read_knowledge() -> Node[SelfCRAGState]:

@@ -5,10 +5,10 @@ from typing import Any
 from uuid import uuid4
 
 from selfcorrect_rag.errors import NoQuestion
-from selfcorrect_rag.intake import admit, admit_question
-from selfcorrect_rag.nodes.base import Node, Update, current, plain_node
+from selfcorrect_rag.nodes.base.node import Node, Update, current, plain_node
+from selfcorrect_rag.nodes.base.turns import ASK
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.turns import ASK
+from selfcorrect_rag.state.intake import admit, admit_question
 
 
 def read_question(blank: Callable[[], Update], settings: Settings) -> Node[Any]:

@@ -1,14 +1,14 @@
 """read_rationale: what the model wrote, as final answer, useful documents and citations."""
 
-from selfcorrect_rag.conclusions import final_answer
 from selfcorrect_rag.events import Answered
-from selfcorrect_rag.instruct_state import InstructRAGState
-from selfcorrect_rag.nodes.base import Node, Update, emit, plain_node
-from selfcorrect_rag.nodes.citing import citation
-from selfcorrect_rag.nodes.reply import NO_ANSWER
-from selfcorrect_rag.quoting import quoted
-from selfcorrect_rag.rationales import read_documents
-from selfcorrect_rag.refusals import is_refusal
+from selfcorrect_rag.nodes.base.citations import citation
+from selfcorrect_rag.nodes.base.node import Node, Update, emit, plain_node
+from selfcorrect_rag.nodes.base.reply import NO_ANSWER
+from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.rationale.conclusions import final_answer
+from selfcorrect_rag.prompts.rationale.documents import read_documents
+from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.state.instruct_rag import InstructRAGState
 
 BASELINES = ("no_retrieval", "ralm", "few_shot")
 """Modes whose model is to answer, not to explain."""

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.crag_state import CRAGState, Judged, Strip
 from selfcorrect_rag.events import KnowledgeRecomposed
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
-from selfcorrect_rag.nodes.best_effort import is_ended
+from selfcorrect_rag.nodes.base.best_effort import is_ended
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.base.strips import recompose
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
-from selfcorrect_rag.sources import source_of
-from selfcorrect_rag.strips import recompose
+from selfcorrect_rag.state.crag import CRAGState, Judged, Strip
+from selfcorrect_rag.state.sources import source_of
 
 
 def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:

@@ -6,22 +6,22 @@ from typing import Any, Literal, NamedTuple
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.costs import Limit
-from selfcorrect_rag.crag_state import CRAGState, Strip
 from selfcorrect_rag.events import StripsKept
+from selfcorrect_rag.models.off_loop import off_loop
 from selfcorrect_rag.models.retrieval_evaluator import (
     RetrievalEvaluator,
     agrade,
     grade,
     titled,
 )
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
-from selfcorrect_rag.nodes.best_effort import best_so_far
-from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.tally import counted_calls
-from selfcorrect_rag.off_loop import off_loop
+from selfcorrect_rag.nodes.base.best_effort import best_so_far
+from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, is_long
+from selfcorrect_rag.nodes.base.strips import Decomposition, decompose, fair_shares, keep
+from selfcorrect_rag.nodes.base.tally import counted_calls
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.strips import Decomposition, decompose, fair_shares, keep
+from selfcorrect_rag.state.costs import Limit
+from selfcorrect_rag.state.crag import CRAGState, Strip
 
 Cut = tuple[list[int], list[str]]
 """Strips: the document that each is from, and its text."""

@@ -6,13 +6,13 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
-from selfcorrect_rag.intake import admit
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
-from selfcorrect_rag.nodes.best_effort import best_so_far
+from selfcorrect_rag.nodes.base.best_effort import best_so_far
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.sources import name_of
-from selfcorrect_rag.state import Beam, SelfRAGState
+from selfcorrect_rag.state.intake import admit
+from selfcorrect_rag.state.self_rag import Beam, SelfRAGState
+from selfcorrect_rag.state.sources import name_of
 
 
 def retrieve(retriever: AnyRetriever, settings: SelfRAGSettings) -> Node[SelfRAGState]:

@@ -4,16 +4,15 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.instruct_state import InstructRAGState
-from selfcorrect_rag.intake import admit
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever
-from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.sources import name_of
+from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
+from selfcorrect_rag.state.crag import CRAGState
+from selfcorrect_rag.state.instruct_rag import InstructRAGState
+from selfcorrect_rag.state.intake import admit
+from selfcorrect_rag.state.sources import name_of
 
 State = CRAGState | InstructRAGState
 RetrievesOnce = CRAGSettings | InstructRAGSettings

@@ -5,12 +5,13 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import Runnable
+from langgraph.graph import StateGraph
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import FollowUpRewritten
-from selfcorrect_rag.nodes.asking import aask, ask
-from selfcorrect_rag.nodes.base import Node, Update, emit, quiet
-from selfcorrect_rag.prompts import as_text, follow_up_prompt
+from selfcorrect_rag.nodes.base.asking import aask, ask
+from selfcorrect_rag.nodes.base.node import Node, Update, emit, quiet
+from selfcorrect_rag.prompts.parts import as_text, follow_up_prompt
 from selfcorrect_rag.settings import Settings
 
 RECENT = 10
@@ -72,3 +73,18 @@ def _failed(state: Mapping[str, Any], fault: Fault) -> Update:
 
 def _kept(state: Mapping[str, Any], reason: str) -> Update:
     return {"notes": [*state["notes"], f"{reason}; it was answered as it is"]}
+
+
+def add_follow_up(
+    graph: StateGraph[Any, Any, Any, Any], follow_up: Runnable[Any, Any] | None, settings: Settings
+) -> str:
+    """Add ``rewrite_follow_up`` after ``read_question`` where there is a model for it.
+
+    Returns:
+        The node after which the question is settled.
+    """
+    if follow_up is None:
+        return "read_question"
+    graph.add_node("rewrite_follow_up", rewrite_follow_up(follow_up, settings))
+    graph.add_edge("read_question", "rewrite_follow_up")
+    return "rewrite_follow_up"

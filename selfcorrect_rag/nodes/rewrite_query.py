@@ -5,15 +5,15 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.costs import Limit
-from selfcorrect_rag.crag_state import CRAGState
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import QueryRewritten
-from selfcorrect_rag.nodes.asking import aask, ask
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, quiet
-from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.prompts import rewrite_prompt
+from selfcorrect_rag.nodes.base.asking import aask, ask
+from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, quiet
+from selfcorrect_rag.prompts.parts import rewrite_prompt
 from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.state.costs import Limit
+from selfcorrect_rag.state.crag import CRAGState
 
 LONGEST = 200
 """Characters of a query; a model that writes more has not rewritten."""

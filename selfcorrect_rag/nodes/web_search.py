@@ -7,18 +7,19 @@ from langchain_core.runnables import ensure_config
 from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER
 from langgraph.types import interrupt
 
-from selfcorrect_rag.approval import REFUSED, approved, asked_for
-from selfcorrect_rag.crag_state import CRAGState
-from selfcorrect_rag.documents import aas_documents, as_documents
 from selfcorrect_rag.errors import Fault, NoCheckpointer
 from selfcorrect_rag.errors import WebSearchFailed as SearchFailed
+from selfcorrect_rag.errors.faults import named
+from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
-from selfcorrect_rag.faults import named
-from selfcorrect_rag.intake import admit
-from selfcorrect_rag.nodes.base import Node, Update, ain_time, current, emit, in_time
+from selfcorrect_rag.nodes.base.node import Node, Update, ain_time, current, emit, in_time
+from selfcorrect_rag.prompts.approval import REFUSED, approved, asked_for
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.sources import one_line, source_of, title_of
+from selfcorrect_rag.state.crag import CRAGState
+from selfcorrect_rag.state.documents import aas_documents, as_documents
+from selfcorrect_rag.state.intake import admit
+from selfcorrect_rag.state.sources import source_of, title_of
 
 LONGEST = 400
 """Characters of a query, as many as search engines take."""
@@ -44,9 +45,9 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
     that gives what are no documents fails the run.
 
     With ``approval`` the run pauses before anything leaves the machine, and is resumed with what
-    :func:`~selfcorrect_rag.approval.approved` reads. That is kept with the thread: the context of
-    a resumed run cannot undo it. One that asks for it anew, as in a fork, is kept before the pause,
-    by one more turn of this node.
+    :func:`~selfcorrect_rag.prompts.approval.approved` reads. That is kept with the thread: the
+    context of a resumed run cannot undo it. One that asks for it anew, as in a fork, is kept before
+    the pause, by one more turn of this node.
     """
 
     def run(state: CRAGState) -> Update:

@@ -1,12 +1,12 @@
 """write_answer: the best beam as text, with citations to the passages it came from."""
 
-from selfcorrect_rag.closed_set import closed_answer
 from selfcorrect_rag.events import Answered
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, plain_node
-from selfcorrect_rag.nodes.citing import cited_passages, cited_text, settled
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, kept, say
+from selfcorrect_rag.nodes.base.citations import cited_passages, cited_text, settled
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, kept, say
+from selfcorrect_rag.prompts.closed_set import closed_answer
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, SelfRAGState, Source
+from selfcorrect_rag.state.self_rag import Beam, SelfRAGState, Source
 
 
 def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node[SelfRAGState]:

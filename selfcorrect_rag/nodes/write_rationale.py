@@ -6,21 +6,21 @@ from typing import Any, Literal
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.costs import known_tokens
 from selfcorrect_rag.events import Dropped, RationaleWritten
-from selfcorrect_rag.instruct_prompts import inference_prompt
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.instruct_state import InstructRAGState, Mode
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.context import exceeds, prompt_limit
-from selfcorrect_rag.models.decoded import room
-from selfcorrect_rag.models.llm_chat import LLMChat, is_llm, model_behind
-from selfcorrect_rag.nodes.asking import aask, ask
-from selfcorrect_rag.nodes.base import Node, Update, current, emit, is_long
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, reply
-from selfcorrect_rag.nodes.tally import counted_config
-from selfcorrect_rag.off_loop import off_loop
-from selfcorrect_rag.prompts import Part, Prompt
+from selfcorrect_rag.models.chat.context import exceeds, prompt_limit
+from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
+from selfcorrect_rag.models.engines.decoded import room
+from selfcorrect_rag.models.off_loop import off_loop
+from selfcorrect_rag.nodes.base.asking import aask, ask
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, is_long
+from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, reply
+from selfcorrect_rag.nodes.base.tally import counted_config
+from selfcorrect_rag.prompts.instruct_rag import inference_prompt
+from selfcorrect_rag.prompts.parts import Part, Prompt
+from selfcorrect_rag.settings import InstructRAGSettings
+from selfcorrect_rag.state.costs import known_tokens
+from selfcorrect_rag.state.instruct_rag import InstructRAGState, Mode
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 """Whose limit a prompt does not fit."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from selfcorrect_rag.marks import marks_in
+from selfcorrect_rag.prompts.marks import marks_in
 from selfcorrect_rag.render.charts import written
 from selfcorrect_rag.render.evidence import LETTERS, pointer
 from selfcorrect_rag.render.markup import (
@@ -30,7 +30,7 @@ from selfcorrect_rag.render.reading import (
     rows,
     why_uncited,
 )
-from selfcorrect_rag.sources import shown_source, title_line
+from selfcorrect_rag.state.sources import shown_source, title_line
 
 LONG = 3_000
 """Characters of an answer or a rationale that are seen at once."""

@@ -4,7 +4,7 @@ import html
 import re
 from collections.abc import Callable, Iterable
 
-from selfcorrect_rag.sources import shown_source, web_address
+from selfcorrect_rag.state.sources import shown_source, web_address
 
 FOLDED, LONGEST = 700, 20_000
 """Characters of a text that are seen at once, and that are in the page at all."""

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.nodes.citing import RELEVANT
-from selfcorrect_rag.refusals import is_refusal
-from selfcorrect_rag.sources import shown_source, title_line
+from selfcorrect_rag.nodes.base.citations import RELEVANT
+from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.state.sources import shown_source, title_line
 
 Result = Mapping[str, Any]
 

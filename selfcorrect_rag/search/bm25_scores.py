@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import require
 
 _IDS = "ids"
 _DATA, _INDICES, _STARTS = (f"{name}.csc.index.npy" for name in ("data", "indices", "indptr"))

@@ -12,12 +12,11 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from selfcorrect_rag.errors import ModelFailed, SelfCorrectError
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.intake import valid
+from selfcorrect_rag.errors import ModelFailed, SelfCorrectError, require
 from selfcorrect_rag.search.index import Index, indexed_text
 from selfcorrect_rag.search.index_faults import UnreadableIndex, named_faults
 from selfcorrect_rag.search.minilm import MiniLM
+from selfcorrect_rag.state.intake import valid
 
 COLLECTION = "passages"
 # Twice Chroma's defaults. Of the five nearest of 3,000 random vectors, the worst case for a graph,

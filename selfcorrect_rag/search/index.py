@@ -18,8 +18,8 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field
 
-from selfcorrect_rag.intake import valid
 from selfcorrect_rag.search.index_faults import named_faults
+from selfcorrect_rag.state.intake import valid
 
 CHROMA_FILE = "chroma.sqlite3"
 BM25_FILE = "bm25.sqlite3"

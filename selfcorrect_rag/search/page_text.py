@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import require
 
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 """What no parser takes: NUL, and halves of surrogate pairs."""

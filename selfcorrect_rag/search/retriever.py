@@ -10,15 +10,15 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from selfcorrect_rag.documents import (
+from selfcorrect_rag.errors import Fault, NotARetriever, RetrievalFailed
+from selfcorrect_rag.errors.faults import ASYNC_ALONE, named
+from selfcorrect_rag.state.documents import (
     MOST_DOCUMENTS,
     aas_documents,
     as_documents,
     first_of,
     needs_async,
 )
-from selfcorrect_rag.errors import Fault, NotARetriever, RetrievalFailed
-from selfcorrect_rag.faults import ASYNC_ALONE, named
 
 Retriever = Runnable[str, list[Document]] | Callable[[str], Any]
 """A LangChain retriever, or a function from a query to documents. It may be async, then for async

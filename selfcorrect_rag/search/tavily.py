@@ -15,9 +15,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from selfcorrect_rag.errors import WebSearchFailed
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.faults import said
+from selfcorrect_rag.errors import WebSearchFailed, require
+from selfcorrect_rag.errors.faults import said
 from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.search.web_search import WebSearch
 

@@ -16,12 +16,11 @@ from langgraph_sdk.runtime import ServerRuntime
 from selfcorrect_rag.agents import as_tool
 from selfcorrect_rag.commands.demonstrations import with_default_mode
 from selfcorrect_rag.crag import create_crag
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.instruct_rag import create_instruct_rag
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
-from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
 from selfcorrect_rag.studio.options import from_environment
 from selfcorrect_rag.studio.parts import Parts
 

@@ -13,12 +13,12 @@ from selfcorrect_rag.commands.correction import opened_evaluator, opened_web
 from selfcorrect_rag.commands.demonstrations import demonstrations_from
 from selfcorrect_rag.commands.engines import opened_model
 from selfcorrect_rag.commands.retrieving import opened_retriever, reads_demo
-from selfcorrect_rag.instruct_state import Demonstration
 from selfcorrect_rag.models import RetrievalEvaluator, TransformersReflectionLLM
-from selfcorrect_rag.models.opening import find_language_model
+from selfcorrect_rag.models.by_name import find_language_model
+from selfcorrect_rag.models.off_loop import spare_from_collection
 from selfcorrect_rag.nano import generator_path, load_chat_model, rationale_model_path
-from selfcorrect_rag.off_loop import spare_from_collection
 from selfcorrect_rag.search import WebSearch
+from selfcorrect_rag.state.instruct_rag import Demonstration
 
 T = TypeVar("T")
 MOST_PASSAGES, MOST_PAGES = 100, 50

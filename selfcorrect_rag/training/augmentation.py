@@ -11,8 +11,8 @@ from operator import ne
 from random import Random
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.quoting import quoted
+from selfcorrect_rag.prompts.aspect import Instance
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,
     END_PARAGRAPH,
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     """Something for a critic to judge."""
 
     aspect: str
-    """A name in :data:`~selfcorrect_rag.critic_prompts.ASPECTS`."""
+    """A name in :data:`~selfcorrect_rag.prompts.critic.ASPECTS`."""
     instance: Instance
 
 

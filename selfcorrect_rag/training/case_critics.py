@@ -8,8 +8,8 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.models.critic import Answer, Asked, Critic, critic_prompt
+from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.training.augmentation import Case, Label
 from selfcorrect_rag.training.critic_data import critic_asked
 from selfcorrect_rag.training.journal import Journal

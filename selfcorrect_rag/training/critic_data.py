@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from selfcorrect_rag.aspect import Aspect, Instance, fields_text
-from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.critic import Asked
-from selfcorrect_rag.prompts import question_text
+from selfcorrect_rag.prompts.aspect import Aspect, Instance, fields_text
+from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.parts import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.labelling import Labelling, Request
 from selfcorrect_rag.training.pairs import Part, lines, part_of, read_text
@@ -83,7 +83,7 @@ def critic_labelling(
         instances: see :func:`read_instances`.
         out: the file, JSONL.
         settings: see :class:`CriticDataSettings`.
-        aspects: names in :data:`~selfcorrect_rag.critic_prompts.ASPECTS`.
+        aspects: names in :data:`~selfcorrect_rag.prompts.critic.ASPECTS`.
         sample: most requests an aspect, chosen by their text: always the same, and with more
             among them when more are asked for. The paper collects 4k to 20k.
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.disk import named_disk_full
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.checkpoints import taken, unreadable
-from selfcorrect_rag.models.pairs import PairTokenizer
+from selfcorrect_rag.errors.disk import named_disk_full
+from selfcorrect_rag.models.evaluators.pairs import PairTokenizer
+from selfcorrect_rag.models.evaluators.t5_evaluator import MAX_TOKENS, T5Evaluator
+from selfcorrect_rag.models.local.checkpoints import taken, unreadable
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade
-from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training.fine_tuning import (
     FineTuning,

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from selfcorrect_rag.disk import named_disk_full
-from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.models.checkpoints import save_tokenizer
+from selfcorrect_rag.errors import BadTrainingData, require
+from selfcorrect_rag.errors.disk import named_disk_full
+from selfcorrect_rag.models.local.checkpoints import save_tokenizer
 from selfcorrect_rag.training.journal import (
     newest_checkpoint,
     only_run,

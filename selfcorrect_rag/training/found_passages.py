@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.errors import RetrievalFailed
-from selfcorrect_rag.faults import told
+from selfcorrect_rag.errors.faults import told
 from selfcorrect_rag.training.augmentation import Passage
 from selfcorrect_rag.training.journal import Journal
 

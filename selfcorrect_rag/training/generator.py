@@ -6,8 +6,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.models.checkpoints import taken
-from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
+from selfcorrect_rag.models.local.checkpoints import taken
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import GROUP_OF, PARAGRAPH, TOKENS
 from selfcorrect_rag.training.answering import AnsweringSettings, load_decoder, tune_answering

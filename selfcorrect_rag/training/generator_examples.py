@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from selfcorrect_rag.errors import BadTrainingData, PromptTooLong
-from selfcorrect_rag.models.tokens import ControlledTokenizer
-from selfcorrect_rag.prompts import Part, Prompt, instruction_parts
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
+from selfcorrect_rag.prompts.parts import Part, Prompt, instruction_parts
 from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, PARAGRAPH, REFLECTION_TOKENS
 from selfcorrect_rag.training.batches import Examples, example
 from selfcorrect_rag.training.generator_rows import GeneratorRow

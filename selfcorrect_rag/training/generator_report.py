@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selfcorrect_rag.critic_prompts import ASPECTS
+from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_RETRIEVAL, PARTIALLY_SUPPORTED, RELEVANT
 from selfcorrect_rag.training.labelling import MALFORMED
 

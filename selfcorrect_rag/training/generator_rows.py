@@ -11,9 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.extras import require
-from selfcorrect_rag.prompts import question_text
+from selfcorrect_rag.errors import BadTrainingData, require
+from selfcorrect_rag.prompts.parts import question_text
 from selfcorrect_rag.reflection import (
     CONTINUE,
     CONTROL_TOKENS,

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.models.checkpoints import taken
+from selfcorrect_rag.models.local.checkpoints import taken
 from selfcorrect_rag.training.answering import AnsweringSettings, load_decoder, tune_answering
 from selfcorrect_rag.training.batches import Examples, row_counts
 from selfcorrect_rag.training.fine_tuning import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.tokens import secretly_named
+from selfcorrect_rag.models.engines.tokens import secretly_named
 from selfcorrect_rag.training.batches import Examples, example
 from selfcorrect_rag.training.rationale_prompts import Order, training_prompt
 from selfcorrect_rag.training.samples import read_rows

@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.disk import disk_full, named_disk_full
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.errors.disk import disk_full, named_disk_full
 
 FAILURES = "failures.jsonl"
 """In a run's folder: what a model failed at, and why."""

@@ -17,8 +17,8 @@ from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.faults import told
-from selfcorrect_rag.prompts import written_text
+from selfcorrect_rag.errors.faults import told
+from selfcorrect_rag.prompts.parts import written_text
 from selfcorrect_rag.training.journal import (
     FAILURES,
     Journal,

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.extras import require
+from selfcorrect_rag.errors import BadTrainingData, require
 from selfcorrect_rag.models.retrieval_evaluator import titled
 
 Part = Literal["train", "development", "test"]

@@ -2,7 +2,7 @@
 
 Tables 6 to 8 and 11. Questions, answers and documents are untrusted: each stands on one line, so
 that none can open another document or a paragraph of instructions, and braces in them are braces.
-All is quoted (:mod:`~selfcorrect_rag.quoting`).
+All is quoted (:mod:`~selfcorrect_rag.prompts.quoting`).
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.instruct_prompts import TASK_INSTRUCTIONS, inference_prompt
-from selfcorrect_rag.quoting import quoted
+from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS, inference_prompt
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.training.samples import Sample, title
 
 Dataset = Literal["asqa", "popqa", "triviaqa", "nq", "2wikimultihopqa"]

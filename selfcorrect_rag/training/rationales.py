@@ -12,10 +12,10 @@ from typing import Any
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
-from selfcorrect_rag.faults import told
-from selfcorrect_rag.models.writing import was_cut
-from selfcorrect_rag.progress import Progress
-from selfcorrect_rag.prompts import written_text
+from selfcorrect_rag.errors.faults import told
+from selfcorrect_rag.evaluation.progress import Progress
+from selfcorrect_rag.models.chat.writing import was_cut
+from selfcorrect_rag.prompts.parts import written_text
 from selfcorrect_rag.training.journal import (
     FAILURES,
     Journal,

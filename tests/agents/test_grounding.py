@@ -23,7 +23,7 @@ from selfcorrect_rag import (
 from selfcorrect_rag.agents import GroundingMiddleware
 from selfcorrect_rag.agents.grounding import REFUSAL
 from selfcorrect_rag.errors import MissingExtra, NoQuestion
-from selfcorrect_rag.quoting import quoted
+from selfcorrect_rag.prompts.quoting import quoted
 from tests.agents.scripted import (
     GRAPHS,
     PARTLY,

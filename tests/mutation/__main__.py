@@ -1,9 +1,10 @@
 """Mutation testing: change the code in one place at a time, and see that a test goes red.
 
-``make mutants`` runs all modules of the table below, and with ``MODULE=selfcorrect_rag/strips.py``
-that one. It ends in a table. It fails where a mutant survives that ``survivors.toml`` does not
-list, and where one of that list is killed or gone. Changes of the wording of messages are left
-out; so is what stands outside of functions, such as constants, which mutmut does not change.
+``make mutants`` runs all modules of the table below, and with
+``MODULE=selfcorrect_rag/nodes/base/strips.py`` that one. It ends in a table. It fails where a
+mutant survives that ``survivors.toml`` does not list, and where one of that list is killed or gone.
+Changes of the wording of messages are left out; so is what stands outside of functions, such as
+constants, which mutmut does not change.
 """
 
 import os
@@ -25,21 +26,21 @@ KILLED = ("killed", "timeout")
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "selfcorrect_rag/reflection.py": ("test_reflection.py",),
-    "selfcorrect_rag/strips.py": ("test_strips.py",),
+    "selfcorrect_rag/nodes/base/strips.py": ("test_strips.py",),
     "selfcorrect_rag/thresholds.py": ("test_thresholds.py",),
-    "selfcorrect_rag/rationales.py": ("test_rationales.py",),
-    "selfcorrect_rag/mentions.py": ("test_rationales.py",),
-    "selfcorrect_rag/verdicts.py": ("test_rationales.py",),
-    "selfcorrect_rag/anaphora.py": ("test_rationales.py",),
-    "selfcorrect_rag/conclusions.py": ("test_rationales.py",),
-    "selfcorrect_rag/refusals.py": ("test_citations.py", "test_rationales.py"),
+    "selfcorrect_rag/prompts/rationale/documents.py": ("test_rationales.py",),
+    "selfcorrect_rag/prompts/rationale/mentions.py": ("test_rationales.py",),
+    "selfcorrect_rag/prompts/rationale/verdicts.py": ("test_rationales.py",),
+    "selfcorrect_rag/prompts/rationale/anaphora.py": ("test_rationales.py",),
+    "selfcorrect_rag/prompts/rationale/conclusions.py": ("test_rationales.py",),
+    "selfcorrect_rag/prompts/refusals.py": ("test_citations.py", "test_rationales.py"),
     "selfcorrect_rag/nodes/beam_select.py": ("nodes/test_beam_select.py",),
-    "selfcorrect_rag/nodes/citing.py": ("nodes/test_citing.py",),
+    "selfcorrect_rag/nodes/base/citations.py": ("nodes/test_citing.py",),
     "selfcorrect_rag/nodes/generate_and_critique.py": ("nodes/test_generate_and_critique.py",),
     "selfcorrect_rag/nodes/grade_documents.py": ("nodes/test_grade_documents.py",),
-    "selfcorrect_rag/nodes/limits.py": ("test_limits.py",),
-    "selfcorrect_rag/nodes/tally.py": ("test_tally.py", "test_costs.py"),
-    "selfcorrect_rag/models/tokens.py": ("test_tokens.py",),
+    "selfcorrect_rag/nodes/base/limits.py": ("test_limits.py",),
+    "selfcorrect_rag/nodes/base/tally.py": ("test_tally.py", "test_costs.py"),
+    "selfcorrect_rag/models/engines/tokens.py": ("test_tokens.py",),
     "selfcorrect_rag/training/generator_rows.py": ("training/test_generator_rows.py",),
 }
 """Each module, and the test files that concern it: those that run against its mutants."""

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from nano_training.arithmetic import Muon, mixed, orthogonal, precision
+from nano_training.pretraining import Pretraining
+from nano_training.train import Trainer
+from nano_training.train_by_rule import Rows
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.nano.arithmetic import Muon, mixed, orthogonal, precision
-from selfcorrect_rag.nano.pretraining import Pretraining
-from selfcorrect_rag.nano.train import Trainer
-from selfcorrect_rag.nano.train_by_rule import Rows
 from tests.nano.test_evaluators import TOY as TOY_T5
 from tests.nano.test_training import TOY
 

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
+from nano_training.cases import Case, new_case
+from nano_training.judgements import Labelled, judgements
+from nano_training.models import critic_path, load_critic
+from nano_training.world import World
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.critic_prompts import ASPECTS
-from selfcorrect_rag.models.choices import Chooser
+from selfcorrect_rag.models.chat.choices import Chooser
+from selfcorrect_rag.models.chat.drafts import form
+from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
+from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.models.critic import TransformersCritic
-from selfcorrect_rag.models.drafts import form
-from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
-from selfcorrect_rag.models.transformers_chat import TransformersChat
-from selfcorrect_rag.nano import critic_path, load_critic
-from selfcorrect_rag.nano.cases import Case, new_case
-from selfcorrect_rag.nano.judgements import Labelled, judgements
-from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.training.critic_data import critic_asked
 
 CASES = 12

@@ -1,5 +1,5 @@
 """The shipped evaluators, and what they are trained on. Bounds are far below what
-`selfcorrect_rag.nano.evaluate_evaluators` measures: they tell a broken model, not a worse one."""
+`nano_training.evaluate_evaluators` measures: they tell a broken model, not a worse one."""
 
 import asyncio
 import os
@@ -12,13 +12,15 @@ import torch
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
+from nano_training import graded
+from nano_training.evaluate_evaluators import on_the_made_up_world
+from nano_training.models import tiny_t5_path
+from nano_training.pretraining import Pretraining, Settings, Stream, evaluator_tokenizer
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.models import T5Evaluator
-from selfcorrect_rag.nano import demo_web, generator_path, graded, load_evaluator
+from selfcorrect_rag.nano import demo_web, generator_path, load_evaluator
 from selfcorrect_rag.nano.embedded import demo_passages, demo_questions
-from selfcorrect_rag.nano.evaluate_evaluators import on_the_made_up_world
-from selfcorrect_rag.nano.evaluators import CROSS_ENCODER, nano_evaluator_path
-from selfcorrect_rag.nano.pretraining import Pretraining, Settings, Stream, evaluator_tokenizer
+from selfcorrect_rag.nano.evaluators import CROSS_ENCODER
 
 DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 TOY = Settings(steps=4, tokens=512, layers=1, inner=64, threads=1, save_every=2)
@@ -26,7 +28,7 @@ TOY = Settings(steps=4, tokens=512, layers=1, inner=64, threads=1, save_every=2)
 
 @cache
 def nano() -> T5Evaluator:
-    return T5Evaluator.from_pretrained(nano_evaluator_path())
+    return T5Evaluator.from_pretrained(tiny_t5_path())
 
 
 @cache
@@ -34,7 +36,7 @@ def cross_encoder() -> T5Evaluator:
     return load_evaluator()
 
 
-@pytest.mark.parametrize(("folder", "most"), [(nano_evaluator_path(), 15), (CROSS_ENCODER, 8)])
+@pytest.mark.parametrize(("folder", "most"), [(tiny_t5_path(), 15), (CROSS_ENCODER, 8)])
 def test_they_ship_small_and_with_their_cards(folder: Path, most: float) -> None:
     files = list(folder.iterdir())
     assert "README.md" in [file.name for file in files]

@@ -1,5 +1,5 @@
 """The shipped generator answers questions about names that it never saw. Bounds are far below
-what `selfcorrect_rag.nano.evaluate` measures: they tell a broken model, not a worse one."""
+what `nano_training.evaluate` measures: they tell a broken model, not a worse one."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 from langchain_core.documents import Document
 
+from nano_training.evaluate import Evaluation
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import generator_path, load_generator
-from selfcorrect_rag.nano.evaluate import Evaluation
 from selfcorrect_rag.prompts import segment_prompt
 from selfcorrect_rag.reflection import Group, critique
 

@@ -6,13 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from selfcorrect_rag.critic_prompts import ASPECTS
-from selfcorrect_rag.models.critic import critic_prompt
-from selfcorrect_rag.nano.embedded import generator_path
-from selfcorrect_rag.nano.judgements import WRITING, judgements
-from selfcorrect_rag.nano.teacher import Teacher, labelled_by_teacher
-from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train_critic import (
+from nano_training.judgements import WRITING, judgements
+from nano_training.teacher import Teacher, labelled_by_teacher
+from nano_training.tokenizer import load_tokenizer
+from nano_training.train_critic import (
     CRITIC,
     LABEL,
     STAGES,
@@ -20,7 +17,10 @@ from selfcorrect_rag.nano.train_critic import (
     chat_tokenizer,
     critic_cases,
 )
-from selfcorrect_rag.nano.world import World
+from nano_training.world import World
+from selfcorrect_rag.models.critic import critic_prompt
+from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.training.critic_data import critic_asked
 
 

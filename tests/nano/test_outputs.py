@@ -1,7 +1,7 @@
 """What the nano generator's data begins as."""
 
-from selfcorrect_rag.nano.examples import NOT_SAID
-from selfcorrect_rag.nano.outputs import outputs
+from nano_training.examples import NOT_SAID
+from nano_training.outputs import outputs
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 

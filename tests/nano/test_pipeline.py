@@ -12,14 +12,15 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from nano_training import train_generator
+from nano_training.evaluate_critic import agreement, as_chat_model, as_critic, judged
+from nano_training.tokenizer import load_tokenizer
+from nano_training.train import export
+from nano_training.train_critic import chat_tokenizer
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.models.transformers_chat import TransformersChat
-from selfcorrect_rag.nano import generator_path, train_generator
-from selfcorrect_rag.nano.evaluate_critic import agreement, as_chat_model, as_critic, judged
-from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.train import export
-from selfcorrect_rag.nano.train_critic import chat_tokenizer
+from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts import decision_prompt
 from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.training.generator_rows import order_faults, read_generator_rows

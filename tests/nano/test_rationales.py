@@ -1,18 +1,13 @@
 """The nano rationale model: what it is trained on, and that it names documents and answers.
-Bounds are far below what `selfcorrect_rag.nano.evaluate_rationales` measures."""
+Bounds are far below what `nano_training.evaluate_rationales` measures."""
 
 from functools import cache
 
 import pytest
 
-from selfcorrect_rag import create_instruct_rag
-from selfcorrect_rag.conclusions import final_answer
-from selfcorrect_rag.instruct_settings import InstructRAGSettings
-from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.nano import demo_index, load_rationale_model, rationale_model_path
-from selfcorrect_rag.nano.completions import encode
-from selfcorrect_rag.nano.evaluate_rationales import on_the_made_up_world
-from selfcorrect_rag.nano.rationales import (
+from nano_training.completions import encode
+from nano_training.evaluate_rationales import on_the_made_up_world
+from nano_training.rationales import (
     ABOUT_DOCUMENT,
     BRIEFLY,
     COPIED,
@@ -23,9 +18,14 @@ from selfcorrect_rag.nano.rationales import (
     new_reading,
     rationale,
 )
-from selfcorrect_rag.nano.tokenizer import load_tokenizer
-from selfcorrect_rag.nano.world import World
-from selfcorrect_rag.rationales import read_documents
+from nano_training.tokenizer import load_tokenizer
+from nano_training.world import World
+from selfcorrect_rag import create_instruct_rag
+from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.nano import demo_index, load_rationale_model, rationale_model_path
+from selfcorrect_rag.prompts.rationale.conclusions import final_answer
+from selfcorrect_rag.prompts.rationale.documents import read_documents
+from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.training.consistency import contains_answer
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from selfcorrect_rag.nano.examples import MAIN, NOT_SAID, Mixture, row
-from selfcorrect_rag.nano.judgements import judgements_of
-from selfcorrect_rag.nano.outputs import PAGE
-from selfcorrect_rag.nano.real_rows import RealRows, with_real_text
-from selfcorrect_rag.nano.real_text import RealText, is_held_out, real_text, typed
-from selfcorrect_rag.nano.world import World
+from nano_training.examples import MAIN, NOT_SAID, Mixture, row
+from nano_training.judgements import judgements_of
+from nano_training.outputs import PAGE
+from nano_training.real_rows import RealRows, with_real_text
+from nano_training.real_text import RealText, is_held_out, real_text, typed
+from nano_training.world import World
 from selfcorrect_rag.reflection import GROUP_OF, IRRELEVANT, RELEVANT
 
 REAL = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[3] / "shared" / "data"))

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from selfcorrect_rag.nano import attention, generator_path
-from selfcorrect_rag.nano.architecture import build
-from selfcorrect_rag.nano.batches import Weights, collate, encode, token_weights
-from selfcorrect_rag.nano.examples import MAIN, Row, evidence, prompt, row
-from selfcorrect_rag.nano.tokenizer import SPECIAL_TOKENS, load_tokenizer
-from selfcorrect_rag.nano.world import World
+from nano_training import attention
+from nano_training.architecture import build
+from nano_training.batches import Weights, collate, encode, token_weights
+from nano_training.examples import MAIN, Row, evidence, prompt, row
+from nano_training.tokenizer import SPECIAL_TOKENS, load_tokenizer
+from nano_training.world import World
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 WEIGHTS = Weights(reflection=3.0, passage=0.25)

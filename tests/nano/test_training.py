@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from nano_training import train_by_rule
+from nano_training.train import Settings, Trainer, export, rate_at
+from nano_training.train_by_rule import PHASES, Rows
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.nano import train_by_rule
-from selfcorrect_rag.nano.train import Settings, Trainer, export, rate_at
-from selfcorrect_rag.nano.train_by_rule import PHASES, Rows
 from selfcorrect_rag.prompts import decision_prompt
 
 TOY = Settings(

@@ -2,11 +2,11 @@
 
 import re
 
-from selfcorrect_rag.nano.cases import new_case
-from selfcorrect_rag.nano.examples import EARLY, MAIN, row, task, tasks
-from selfcorrect_rag.nano.language import kinds
-from selfcorrect_rag.nano.names import is_held_out
-from selfcorrect_rag.nano.world import World
+from nano_training.cases import new_case
+from nano_training.examples import EARLY, MAIN, row, task, tasks
+from nano_training.language import kinds
+from nano_training.names import is_held_out
+from nano_training.world import World
 
 
 def test_a_seed_fixes_every_row() -> None:

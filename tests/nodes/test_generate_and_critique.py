@@ -8,8 +8,6 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 
-from selfcorrect_rag.costs import Usage
-from selfcorrect_rag.crag_state import SelfCRAGState
 from selfcorrect_rag.nodes.generate_and_critique import (
     generate_and_critique,
     prompted_notes,
@@ -19,6 +17,8 @@ from selfcorrect_rag.prompts import segment_prompt
 from selfcorrect_rag.reflection import Reflection, ScoredSegment
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Segment
+from selfcorrect_rag.state.costs import Usage
+from selfcorrect_rag.state.crag import SelfCRAGState
 from tests.nodes.one_node import Ran, beam, candidate, costs, run_node
 from tests.scripted import (
     FULL,

@@ -14,7 +14,7 @@ import pytest
 from langchain_core.documents import Document
 from langgraph_sdk import get_sync_client
 
-from selfcorrect_rag.nano import nano_evaluator_path
+from nano_training.models import tiny_t5_path
 from selfcorrect_rag.search import BM25Index
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "selfcorrect_rag.cli", "studio", "--no-browser"]
     command += ["--port", str(port), "--index", "index", "--web", "pages"]
-    command += ["--evaluator", str(nano_evaluator_path())]
+    command += ["--evaluator", str(tiny_t5_path())]
     log = folder / "server.log"
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}

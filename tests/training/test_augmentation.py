@@ -6,8 +6,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfcorrect_rag.critic_prompts import ASPECTS
-from selfcorrect_rag.quoting import quoted
+from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.training.augmentation import Case, Judge, Label, Passage, choose
 from selfcorrect_rag.training.generator_rows import GeneratorRow, order_faults, tokens_and_texts

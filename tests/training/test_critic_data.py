@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.prompts.aspect import Instance
+from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.reflection import GROUP_OF
 from selfcorrect_rag.training.critic_data import (
     CriticDataSettings,

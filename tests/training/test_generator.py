@@ -25,7 +25,7 @@ from transformers import (
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.models.tokens import ControlledTokenizer
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.fine_tuning import Running

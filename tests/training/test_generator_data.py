@@ -9,10 +9,10 @@ import torch
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.critic_prompts import ASPECTS
 from selfcorrect_rag.models.critic import Critic, TransformersCritic
 from selfcorrect_rag.nano import demo_index, demo_questions
+from selfcorrect_rag.prompts.aspect import Instance
+from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.training.critic_data import critic_asked
 from selfcorrect_rag.training.generator_data import (

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from selfcorrect_rag import disk
-from selfcorrect_rag.errors import BadTrainingData, DiskFull
+from selfcorrect_rag.errors import BadTrainingData, DiskFull, disk
 from selfcorrect_rag.training.journal import (
     Journal,
     keep_settings,

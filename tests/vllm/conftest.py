@@ -13,6 +13,8 @@ import httpx
 import pytest
 from langchain_core.documents import Document
 
+from nano_training.cases import Case, new_case
+from nano_training.world import World
 from selfcorrect_rag.models import (
     ReflectionLLM,
     TransformersReflectionLLM,
@@ -20,8 +22,6 @@ from selfcorrect_rag.models import (
     VLLMServerReflectionLLM,
 )
 from selfcorrect_rag.nano import generator_path, load_generator
-from selfcorrect_rag.nano.cases import Case, new_case
-from selfcorrect_rag.nano.world import World
 
 collect_ignore_glob = ["test_*.py"] if find_spec("vllm") is None else []
 SERVE = Path(__file__).parents[2] / "integrations" / "vllm_server" / "serve.py"

@@ -12,7 +12,7 @@ from selfcorrect_rag.models import (
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.models.engine_llm import EngineReflectionLLM
+from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from tests.conftest import random_model
 from tests.test_checkpoint_tokenizers import TEXTS, checkpoint, prompt
 from tests.vllm.conftest import Server

@@ -10,15 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from selfcorrect_rag.aspect import Instance
-from selfcorrect_rag.critic_prompts import ASPECTS
+from nano_training.cases import Case
+from nano_training.judgements import WRITING, judgements
+from nano_training.models import critic_path
+from nano_training.world import World
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound
 from selfcorrect_rag.models.critic import Asked, TransformersCritic
-from selfcorrect_rag.models.vllm_critic import VLLMCritic
-from selfcorrect_rag.nano import critic_path
-from selfcorrect_rag.nano.cases import Case
-from selfcorrect_rag.nano.judgements import WRITING, judgements
-from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.models.engines.vllm_critic import VLLMCritic
+from selfcorrect_rag.prompts.aspect import Instance
+from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.training.critic_data import critic_asked
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data

@@ -15,11 +15,11 @@ import psutil
 import pytest
 from langchain_core.documents import Document
 
+from nano_training.cases import Case
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models import ReflectionLLM, VLLMReflectionLLM, VLLMServerReflectionLLM
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.nano.cases import Case
 from selfcorrect_rag.prompts import segment_prompt
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.test_background import how, in_child

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nano_training.cases import Case
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import (
     ReflectionLLM,
@@ -13,7 +14,6 @@ from selfcorrect_rag.models import (
     VLLMServerReflectionLLM,
 )
 from selfcorrect_rag.nano import demo_questions
-from selfcorrect_rag.nano.cases import Case
 from selfcorrect_rag.nano.embedded import demo_passages
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, Group

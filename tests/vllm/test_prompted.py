@@ -11,17 +11,17 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from integrations.vllm_server.serve import command, wait
+from nano_training.cases import Case
+from nano_training.judgements import judgements
+from nano_training.models import critic_path
+from nano_training.world import World
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.critic_prompts import ASPECTS
-from selfcorrect_rag.models.choices import Chooser
+from selfcorrect_rag.models.chat.choices import Chooser
+from selfcorrect_rag.models.chat.drafts import form
+from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.critic import load_language_model
-from selfcorrect_rag.models.drafts import form
-from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
-from selfcorrect_rag.models.vllm_engine import set_environment
-from selfcorrect_rag.nano import critic_path
-from selfcorrect_rag.nano.cases import Case
-from selfcorrect_rag.nano.judgements import judgements
-from selfcorrect_rag.nano.world import World
+from selfcorrect_rag.models.engines.vllm_engine import set_environment
+from selfcorrect_rag.prompts.critic import ASPECTS
 from tests.vllm.conftest import SERVER_START, documents
 
 PORT = 8766

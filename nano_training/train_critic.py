@@ -1,0 +1,208 @@
+"""Trains the nano critic on a teacher's labels. It answers as a fine-tuned critic does, and the
+prompts of tables 8 to 12, and questions, as a chat model would.
+
+    OMP_WAIT_POLICY=PASSIVE python -m nano_training.train_critic --out DIR
+
+With ``--labels`` the nano critic goes on, to label a generator's data and nothing else.
+
+The same command goes on from the newest checkpoint after a kill and ends in the same weights.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from nano_training.batches import Encoded, spans_of
+from nano_training.completions import Completion, Lessons, Piece, encode
+from nano_training.examples import MAIN, row
+from nano_training.judgements import WRITING, Labelled, judgements, judgements_of
+from nano_training.models import critic_path
+from nano_training.real_rows import with_real_text
+from nano_training.teacher import labelled_by_teacher
+from nano_training.tokenizer import BOS, EOS, PAD
+from nano_training.train import Settings, Trainer, export, train_aloud
+from nano_training.world import World
+from selfcorrect_rag.errors import require
+from selfcorrect_rag.models.critic import critic_prompt
+from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.prompts.chat import writing_prompt
+from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.reflection import CONTROL_TOKENS
+from selfcorrect_rag.training.critic_data import critic_asked
+
+TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
+"""A conversation is its texts, a line break after each."""
+CASES = 6000
+"""Questions that the teacher judges."""
+LABEL = 4.0
+"""Weight of a label in the loss; a word of an answer has 1."""
+TOGETHER = 16
+"""Made-up questions whose judgements share rows."""
+ROW = 2048
+"""Most tokens of a row: a table's instructions and demonstrations, and what is asked under them."""
+
+
+class Stage(NamedTuple):
+    """A part of a training. Of its judgements a share ``judged`` is learned, and of these a share
+    ``chat`` asked as of a chat model, in long prompts; answers are so asked alone."""
+
+    settings: Settings
+    judged: float = 1.0
+    chat: float = 0.4
+
+
+CRITIC = Settings(steps=4000, hints=0.5, early=0.25, rate=2e-3, flat=0.3, threads=1)
+"""The first share reads short passages."""
+STAGES = (
+    Stage(CRITIC),
+    Stage(replace(CRITIC, steps=500, early=0.0, rate=1e-3, flat=0.12, seed=2), judged=0.25),
+)
+"""Answers, which are rare, are learned in both."""
+LABELS = (Stage(replace(CRITIC, steps=500, early=0.0, rate=1.2e-3, flat=0.2, seed=3), chat=0.0),)
+"""After them, of a critic that labels a generator's data, and is asked in no other way."""
+
+
+class CriticLessons(Lessons):
+    """One aspect a row, with what is asked under its instructions as branches: some as a chat
+    model is asked, by the paper's tables, and some as a fine-tuned critic is."""
+
+    name = "critic"
+
+    def __init__(
+        self,
+        settings: Settings,
+        tokenizer: PreTrainedTokenizerFast,
+        cases: Sequence[Sequence[Labelled]],
+        stage: Stage,
+    ) -> None:
+        """``cases``: what is asked about one question each."""
+        super().__init__(settings, tokenizer)
+        self._cases, self._stage = cases, stage
+
+    def rows(self, world: World, early: bool) -> list[Encoded]:
+        stage, asked = self._stage, defaultdict[tuple[str, bool], list[Completion]](list)
+        easy = len(self._cases) // 4
+        for case in world.random.sample(self._cases[:easy] if early else self._cases, TOGETHER):
+            for made in case:
+                is_answer = made.aspect == WRITING
+                learned = stage.chat if is_answer else stage.judged
+                if not learned or (not is_answer and not world.chance(learned)):
+                    continue
+                is_chat = is_answer or world.chance(stage.chat)
+                asked[made.aspect, is_chat].append(_completion(made, is_chat))
+        return [row for texts in asked.values() for row in _rows(self.tokenizer, texts)]
+
+
+def critic_cases(count: int, seed: int, data: Path | None = None) -> list[list[Labelled]]:
+    """What the rule is asked about ``count`` questions; passages of the first quarter are short.
+
+    Where ``data`` has real text, one in three is instead what three of a generator's rows say, of
+    which a third is real.
+    """
+    world = World(f"critic/{seed}")
+    real = with_real_text(MAIN, data) if data else None
+    cases = []
+    for number in range(count):
+        most = 1 if number < count // 4 else world.choice((1, 2, 4))
+        if real and number % 3 == 0:
+            cases.append([made for _ in range(3) for made in judgements_of(row(world, real))])
+        else:
+            cases.append(list(judgements(world, most)))
+    return cases
+
+
+def _completion(made: Labelled, is_chat: bool) -> Completion:
+    """A judgement, or an answer, as it is asked for."""
+    if made.aspect == WRITING:
+        messages = writing_prompt(made.instance, sentence=False)
+        text = "".join(f"{message.text}\n" for message in messages)
+        return Completion(_told(text, made), [Piece(made.label)])
+    aspect = ASPECTS[made.aspect]
+    if is_chat:
+        text, label = f"{aspect.prompt(made.instance)}\n", made.label
+    else:
+        text = critic_prompt(critic_asked(aspect, made.instance))
+        label = aspect.choices[made.label]
+    return Completion(_told(text, made), [Piece(label, LABEL)])
+
+
+def _told(prompt: str, made: Labelled) -> list[Piece]:
+    """A prompt whose evidence is told which of its words answer the question."""
+    if made.answer is None:
+        return [Piece(prompt)]
+    evidence = made.instance.evidence.splitlines()[-1]  # a passage's last line is its text
+    start = prompt.rindex(evidence)
+    stop = start + len(evidence)
+    pieces, last = [Piece(prompt[:start])], start
+    for begin, end in spans_of(made.answer, prompt, start, stop):
+        pieces += [Piece(prompt[last:begin], hint=0.0), Piece(prompt[begin:end], hint=1.0)]
+        last = end
+    return [*pieces, Piece(prompt[last:stop], hint=0.0), Piece(prompt[stop:])]
+
+
+def _rows(tokenizer: PreTrainedTokenizerFast, texts: Sequence[Completion]) -> list[Encoded]:
+    made = encode(tokenizer, texts)
+    if len(made) <= ROW or len(texts) == 1:
+        return [made]
+    half = len(texts) // 2
+    return [*_rows(tokenizer, texts[:half]), *_rows(tokenizer, texts[half:])]
+
+
+def main() -> None:
+    """Have the cases labelled, train stage by stage, and export to DIR/critic."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and result")
+    parser.add_argument("--data", type=Path, help="folder of real text to learn from too")
+    parser.add_argument(
+        "--labels", action="store_true", help="go on from the nano critic, to label"
+    )
+    args = parser.parse_args()
+    folder: Path = args.out
+    folder.mkdir(parents=True, exist_ok=True)
+    stages = LABELS if args.labels else STAGES
+    cases = critic_cases(CASES, CRITIC.seed, args.data)
+    every = [made for case in cases for made in case]
+    with require("tqdm", "train").tqdm(desc="labels", unit="") as bar:
+        labels = iter(labelled_by_teacher(every, folder / "labels", bar.update))
+    cases = [[next(labels) for _ in case] for case in cases]
+    start = critic_path() if args.labels else generator_path()
+    for number, stage in enumerate(stages, start=1):
+        part = folder / f"stage-{number}"
+        part.mkdir(exist_ok=True)
+        data = partial(CriticLessons, cases=cases, stage=stage)
+        trainer = Trainer(stage.settings, part, start=start, data=data)
+        train_aloud(trainer, f"stage {number} ")
+        start = (folder if number == len(stages) else part) / "critic"
+        export(trainer.model, chat_tokenizer(trainer.tokenizer), start)
+
+
+def chat_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """The generator's tokenizer for a chat model, to which reflection tokens are text."""
+    inner = json.loads(tokenizer.backend_tokenizer.to_str())
+    for token in inner["added_tokens"]:
+        token["special"] = token["content"] not in CONTROL_TOKENS
+    made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=Tokenizer.from_str(json.dumps(inner)),
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=tokenizer.model_max_length,
+    )
+    made.chat_template = TEMPLATE
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Trains the shipped evaluators by the entrypoint that fine-tunes any other.
+
+    python -m nano_training.train_evaluators cross-encoder --data DIR --out DIR
+    python -m nano_training.train_evaluators t5 --out DIR
+
+Both go on after a kill. The T5 learns from made-up questions alone; the cross-encoder's real ones
+lie in the folder ``--data``.
+"""
+
+import argparse
+import json
+import random
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from transformers import T5ForSequenceClassification
+
+from nano_training import graded
+from nano_training.arithmetic import precision
+from nano_training.pretraining import Pretraining, Settings
+from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.nano.evaluators import cross_encoder_base
+from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
+from selfcorrect_rag.training.pairs import Graded, read_graded
+
+CROSS_ENCODER = EvaluatorSettings(
+    model="all-MiniLM-L6-v2",
+    epochs=1.5,
+    rate=5e-4,
+    batch=16,
+    hard_negatives=2,
+    longest=192,
+    lora=32,
+    precision=precision(),
+)
+
+
+def train_cross_encoder(data: Path, out: Path) -> None:
+    """Real questions, what lies closer to the border, and some made-up ones."""
+    chance = random.Random("cross-encoder")
+    rows = [
+        *graded.popqa(data),
+        *graded.nq_open(data),
+        *graded.hotpotqa(data),
+        *graded.musique(data),
+        *chance.sample(graded.pubmedqa(data), 400),
+        *graded.harder(data, "cross-encoder"),
+        *graded.world_rows(700, "cross-encoder"),
+    ]
+    corpus = [*graded.popqa_corpus(data), *graded.corpus_2wiki(data)]
+    corpus += [passage for row in graded.nq_open(data) for passage in row.positives]
+    rows = _one_row_a_question(rows, out / "graded.jsonl")
+    train_evaluator(rows, out, CROSS_ENCODER, corpus=corpus, base=cross_encoder_base())
+    _halve(out / "adapter" / "adapter_model.safetensors")
+    shutil.copy(out / "evaluator" / "config.json", out / "adapter")
+
+
+T5 = EvaluatorSettings(
+    model="nano T5",
+    epochs=1.0,
+    rate=3e-4,
+    batch=32,
+    hard_negatives=0,
+    longest=256,
+    precision=precision(),
+)
+
+
+def train_t5(out: Path) -> None:
+    """From random weights: first to read, then to grade."""
+    pretraining = Pretraining(Settings(), out, generator_path())
+    for step, error, hints in pretraining.run():
+        if step % 50 == 0:
+            print(f"step {step}: error {error:.3f}, hints {hints:.3f}", flush=True)
+    base = pretraining.model, pretraining.tokenizer
+    train_evaluator(graded.world_rows(4000, "t5"), out, T5, base=base)
+    model = T5ForSequenceClassification.from_pretrained(out / "evaluator")
+    model.half().save_pretrained(out / "evaluator")  # type: ignore[no-untyped-call]
+
+
+def _one_row_a_question(rows: Iterable[Graded], file: Path) -> list[Graded]:
+    """Rows by way of the file that the command would read."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", encoding="utf-8") as out:
+        for row in rows:
+            out.write(json.dumps(row.__dict__, ensure_ascii=False) + "\n")
+    return read_graded(file)
+
+
+def _halve(weights: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = {name: tensor.half() for name, tensor in load_file(weights).items()}
+    save_file(tensors, weights, {"format": "pt"})
+
+
+def main() -> None:
+    """Train one of the two."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=["cross-encoder", "t5"])
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    if args.kind == "t5":
+        train_t5(args.out)
+    elif args.data is None:
+        parser.error("the cross-encoder learns from real text: --data DIR")
+    else:
+        train_cross_encoder(args.data, args.out)
+
+
+if __name__ == "__main__":
+    main()

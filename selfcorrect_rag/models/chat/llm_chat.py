@@ -1,0 +1,101 @@
+"""An LLM behind the interface of a chat model."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManager,
+    AsyncCallbackManagerForLLMRun,
+    CallbackManager,
+    CallbackManagerForLLMRun,
+)
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.language_models.llms import BaseLLM
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.base import RunnableBindingBase
+
+from selfcorrect_rag.prompts.parts import Prompt
+
+
+class LLMChat(BaseChatModel):
+    """An LLM that continues one prompt, as a chat model.
+
+    LangGraph streams what chat models write, and only that. The messages of a call are for traces:
+    the LLM gets ``prompt``, since a message would lose what is untrusted in a :class:`Prompt`.
+    """
+
+    llm: Runnable[Any, str]
+    """Perhaps bound to options or with retries."""
+    prompt: Prompt | list[BaseMessage]
+
+    @property
+    def _llm_type(self) -> str:
+        return "llm-chat"
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return _result(self.llm.invoke(self.prompt, _within(run_manager), **kwargs))
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return _result(await self.llm.ainvoke(self.prompt, _within(run_manager), **kwargs))
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        for text in self.llm.stream(self.prompt, _within(run_manager), **kwargs):
+            yield ChatGenerationChunk(message=AIMessageChunk(content=text))
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        async for text in self.llm.astream(self.prompt, _within(run_manager), **kwargs):
+            yield ChatGenerationChunk(message=AIMessageChunk(content=text))
+
+
+def model_behind(llm: Runnable[Any, Any]) -> Runnable[Any, Any]:
+    """The model itself, where ``llm`` is one with bound options or with retries."""
+    while isinstance(llm, RunnableBindingBase):
+        llm = llm.bound
+    return llm
+
+
+def is_llm(llm: Runnable[Any, Any]) -> bool:
+    """Whether ``llm`` continues plain text, rather than answering messages."""
+    return isinstance(model_behind(llm), BaseLLM)
+
+
+def _within(
+    run: CallbackManagerForLLMRun | AsyncCallbackManagerForLLMRun | None,
+) -> RunnableConfig | None:
+    """The LLM's run belongs to the chat model's, so that nobody takes them for two calls."""
+    if run is None:
+        return None
+    is_sync = isinstance(run, CallbackManagerForLLMRun)
+    kind = CallbackManager if is_sync else AsyncCallbackManager
+    handlers = run.inheritable_handlers
+    return RunnableConfig(callbacks=kind(handlers, handlers, parent_run_id=run.run_id))
+
+
+def _result(text: str) -> ChatResult:
+    return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])

@@ -1,0 +1,285 @@
+"""Prompts to token ids and back, such that only control parts become control tokens."""
+
+import json
+import secrets
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from selfcorrect_rag.errors import NotAReflectionModel, PromptTooLong
+from selfcorrect_rag.models.local.checkpoints import load_tokenizer
+from selfcorrect_rag.prompts.parts import Part, Prompt
+from selfcorrect_rag.reflection import CONTROL_TOKENS
+from selfcorrect_rag.state.self_rag import Piece
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+REMEMBERED_TOKENS = 1 << 20
+"""Ids of recently encoded text that a tokenizer keeps: some 16 MB."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The ids of a prompt."""
+
+    ids: list[int]
+    shortened: int
+    """Tokens cut away to fit the limit."""
+    counts: list[int]
+    """Ids before the first part, which the tokenizer puts before every text, and of each part."""
+
+    @property
+    def owners(self) -> list[int]:
+        """Index of the part that each id comes from; -1 for what comes before the first."""
+        return list(chain.from_iterable(repeat(i, n) for i, n in enumerate(self.counts, -1)))
+
+
+class _Stretch(NamedTuple):
+    """Parts of a prompt that are encoded together."""
+
+    text: str
+    """With control tokens under their secret names, where it holds any."""
+    begins: bool
+    """Whether it stands at the beginning of its prompt, where some tokenizers add a space."""
+
+
+class _Ids(NamedTuple):
+    """A stretch in ids."""
+
+    ids: list[int]
+    ends: list[int]
+    """For each id, how many characters of the stretch it and those before it cover."""
+
+
+class ControlledTokenizer:
+    """A fast tokenizer that never lets text become a control token.
+
+    In the copy that encodes, every special token has a secret name, and control parts are written
+    by it: no text holds that name, so text stays text, and its ids are those that a model saw in
+    training, whatever look-alikes stand in or around it.
+
+    A tokenizer encodes the text between two control tokens on its own. So does this one, and keeps
+    the ids of recent text: the next segment's prompt repeats all that the last one held. Several
+    threads may share one.
+
+    Raises:
+        NotAReflectionModel: the vocabulary lacks a token of
+            :data:`~selfcorrect_rag.reflection.CONTROL_TOKENS`, or splits it.
+    """
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        from tokenizers import Tokenizer
+
+        backend: Tokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise NotAReflectionModel(
+                f"{type(tokenizer).__name__} is not a fast tokenizer; save it with a tokenizer.json"
+            )
+        added = {t["content"]: t for t in json.loads(backend.to_str())["added_tokens"]}
+        missing = [token for token in CONTROL_TOKENS if token not in added]
+        if missing:
+            raise NotAReflectionModel(
+                f"the vocabulary has no {missing[0]} (nor {len(missing) - 1} others): use a "
+                "checkpoint trained for Self-RAG, such as selfrag/selfrag_llama2_7b"
+            )
+        self.control_ids: dict[str, int] = {token: added[token]["id"] for token in CONTROL_TOKENS}
+        self._control_tokens = {token_id: token for token, token_id in self.control_ids.items()}
+        self._special = frozenset(token["id"] for token in added.values() if _is_special(token))
+        self.eos_id: int | None = tokenizer.eos_token_id
+        # What the tokenizer puts before every text, a <s> for Llama.
+        opening: list[int] = tokenizer("")["input_ids"]
+        self._prefix = [token_id for token_id in opening if token_id != self.eos_id]
+        self._reader = Tokenizer.from_str(backend.to_str())
+        self._writer, self._names = secretly_named(backend)
+        for token, token_id in self.control_ids.items():
+            if token_id not in self._writer.encode(f"x{self._names[token]}x").ids:
+                raise NotAReflectionModel(f"the tokenizer splits {token} where words are beside it")
+        # A control token that takes spaces beside it, or that is looked for in normalized text,
+        # makes what is around it depend on it.
+        self._is_apart = not any(
+            added[token][flag]
+            for token in CONTROL_TOKENS
+            for flag in ("normalized", "lstrip", "rstrip")
+        )
+        self._recent: OrderedDict[_Stretch, _Ids] = OrderedDict()
+        self._recent_tokens = 0
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, extra: str = "local") -> Self:
+        """The tokenizer of a checkpoint.
+
+        Args:
+            name_or_path: a folder or a hub name.
+            extra: of this package, to be named where a package is missing.
+
+        Raises:
+            MissingExtra: transformers, or what reads ``tokenizer.model``, is not installed.
+            ModelNotFound: no tokenizer is there, or it cannot be read.
+            NotAReflectionModel: its vocabulary lacks reflection tokens.
+        """
+        tokenizer = load_tokenizer(name_or_path, extra)
+        try:
+            return cls(tokenizer)
+        except NotAReflectionModel as error:
+            raise NotAReflectionModel(f"{name_or_path}: {error}") from error
+
+    def encode(self, prompts: Sequence[Prompt], limit: int | None = None) -> list[Encoded]:
+        """Encode prompts, each to at most ``limit`` ids.
+
+        Too long a prompt loses the ends of its parts, in the order of
+        :attr:`~selfcorrect_rag.prompts.Part.shorten` and the longest part first.
+
+        Raises:
+            PromptTooLong: it does not fit although everything that may be cut has been.
+        """
+        divided = [list(self._stretches(prompt.parts)) for prompt in prompts]
+        known = self._encode_stretches({stretch for prompt in divided for _, stretch in prompt})
+        encoded = []
+        for prompt, stretches in zip(prompts, divided, strict=True):
+            ids = list(self._prefix)
+            counts = [len(self._prefix)]
+            for lengths, stretch in stretches:
+                found = known[stretch]
+                ids += found.ids
+                before = 0
+                for end in accumulate(lengths):
+                    upto = bisect_right(found.ends, end)
+                    counts.append(upto - before)
+                    before = upto
+            encoded.append(_fit(prompt.parts, ids, counts, limit))
+        return encoded
+
+    def pieces(self, ids: Sequence[int]) -> list[Piece]:
+        """Generated ids as text and control tokens, in order; other special tokens are left out."""
+        pieces: list[Piece] = []
+        run: list[int] = []
+        for token_id in [*ids, None]:
+            if token_id is not None and token_id not in self._special:
+                run.append(token_id)
+                continue
+            if text := self.text(run).strip():
+                pieces.append(Piece(kind="text", text=text))
+            run = []
+            if token_id in self._control_tokens:
+                pieces.append(Piece(kind="control", text=self._control_tokens[token_id]))
+        return pieces
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Ids as plain text, special tokens left out."""
+        return self._reader.decode([i for i in ids if i not in self._special])
+
+    def _stretches(self, parts: Sequence[Part]) -> Iterator[tuple[list[int], _Stretch]]:
+        """What is encoded together, and how many characters each of its parts has in it."""
+        texts = [self._names[part.text] if part.kind == "control" else part.text for part in parts]
+        begun = 0
+        for end in range(1, len(parts) + 1):
+            is_last = end == len(parts)
+            if is_last or (self._is_apart and "control" in (parts[end - 1].kind, parts[end].kind)):
+                together = texts[begun:end]
+                yield [len(text) for text in together], _Stretch("".join(together), begun == 0)
+                begun = end
+
+    def _encode_stretches(self, wanted: set[_Stretch]) -> dict[_Stretch, _Ids]:
+        with self._lock:
+            known = {stretch: self._recent[stretch] for stretch in wanted & self._recent.keys()}
+            for stretch in known:
+                self._recent.move_to_end(stretch)
+        new = [stretch for stretch in wanted if stretch not in known]
+        if not new:
+            return known
+        # In mid-prompt, text follows a control token, and is encoded behind one.
+        before = next(iter(self._names.values()))
+        encodings = self._writer.encode_batch(
+            [text if begins else before + text for text, begins in new]
+        )
+        for stretch, encoding in zip(new, encodings, strict=True):
+            skipped = 0 if stretch.begins else 1
+            ends = (end - skipped * len(before) for _, end in encoding.offsets[skipped:])
+            # One without width, or with that of its neighbour, goes with the ids before it.
+            known[stretch] = _Ids(encoding.ids[skipped:], list(accumulate(ends, max)))
+        with self._lock:
+            for stretch in new:
+                if stretch not in self._recent:
+                    self._recent[stretch] = known[stretch]
+                    self._recent_tokens += len(known[stretch].ids)
+            while self._recent_tokens > REMEMBERED_TOKENS:
+                _, dropped = self._recent.popitem(last=False)
+                self._recent_tokens -= len(dropped.ids)
+        return known
+
+
+def _is_special(token: dict[str, Any]) -> bool:
+    """Whether an added token is more than white space, which some vocabularies add as text."""
+    return bool(token["content"].strip())
+
+
+def secretly_named(
+    tokenizer: "Tokenizer", is_secret: Callable[[dict[str, Any]], bool] = _is_special
+) -> "tuple[Tokenizer, dict[str, str]]":
+    """A copy in which every special token has a name that nobody can know, and these names.
+
+    Ids stay. It puts nothing before or after a text.
+
+    Args:
+        is_secret: of which added tokens, as ``tokenizer.json`` has them.
+    """
+    from tokenizers import Tokenizer
+
+    state = json.loads(tokenizer.to_str())
+    secret = secrets.token_hex(16)
+    names = {}
+    for number, token in enumerate(filter(is_secret, state["added_tokens"])):
+        names[token["content"]] = token["content"] = f"<{secret}.{number}>"
+    model = state["model"]
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {names.get(piece, piece): i for piece, i in model["vocab"].items()}
+    else:
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]
+    if "merges" in model:
+        # What could spell out a special token from its letters goes.
+        pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+        model["merges"] = [
+            [left, right] for left, right in pairs if not {left, right, left + right} & names.keys()
+        ]
+    state["post_processor"] = None  # it would look for special tokens under their own names
+    return Tokenizer.from_str(json.dumps(state)), names
+
+
+def _fit(parts: Sequence[Part], ids: list[int], counts: list[int], limit: int | None) -> Encoded:
+    """A prompt cut to ``limit`` ids; ``counts`` as in :class:`Encoded`."""
+    excess = len(ids) - limit if limit is not None else 0
+    if excess <= 0:
+        return Encoded(ids, 0, counts)
+    keep = list(counts)
+    left = excess
+    for rank in sorted({part.shorten for part in parts} - {0}):
+        ranked = [
+            i
+            for i, part in enumerate(parts, start=1)
+            if part.shorten == rank and part.kind != "control"
+        ]
+        while left and ranked and max(keep[i] for i in ranked):
+            longest = max(ranked, key=lambda i: keep[i])
+            others = [keep[i] for i in ranked if i != longest]
+            # Cut the longest down to the next one, or as far as is needed.
+            cut = min(left, max(keep[longest] - max(others, default=0), 1))
+            keep[longest] -= cut
+            left -= cut
+    if left:
+        raise PromptTooLong(
+            f"a prompt of {len(ids)} tokens leaves {left} too many for a limit of {limit} "
+            "after all passages and the question are cut: use a model with a longer context"
+        )
+    begins = accumulate(counts, initial=0)
+    kept = [ids[begin : begin + n] for begin, n in zip(begins, keep, strict=False)]
+    return Encoded(list(chain.from_iterable(kept)), excess, keep)

@@ -1,0 +1,103 @@
+"""A fine-tuned critic on vLLM, which batches by itself."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from selfcorrect_rag.models.critic import MAX_TOKENS, Answer, Asked, Critic
+from selfcorrect_rag.models.engines.background import together
+from selfcorrect_rag.models.engines.vllm_engine import VLLMEngine, require_vllm
+from selfcorrect_rag.models.local.checkpoints import load_tokenizer
+
+
+class VLLMCritic(Critic):
+    """A critic that is a causal language model, on vLLM's engine in processes beside this one.
+
+    Its answers are those of :class:`~selfcorrect_rag.models.critic.TransformersCritic`. Ids that
+    all labels share are not asked for, so most answers take one token. Close it when done, or use
+    it in a ``with`` block.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        max_tokens: int = MAX_TOKENS,
+        batch: int | None = None,
+        **engine: Any,
+    ) -> None:
+        """Start the engine: seconds for a small model, minutes for a large one.
+
+        Args:
+            model: a folder or a hub name.
+            max_tokens: tokens at which a prompt is cut; less where the model can take no more.
+            batch: prompts that are handed to the engine at a time, whose answers come together;
+                as many as it decodes in a step by default.
+            engine: vLLM's own options, such as ``tensor_parallel_size``.
+
+        Raises:
+            MissingExtra: vllm or transformers is not installed.
+            ModelNotFound: no checkpoint is there, or vLLM cannot run it; see also
+                :class:`~selfcorrect_rag.models.critic.Critic`.
+            EngineFailed: memory is too small for it.
+        """
+        require_vllm()
+        tokenizer = load_tokenizer(model, "vllm")
+        super().__init__(tokenizer, max_tokens)  # fails before the engine starts
+        self._engine = VLLMEngine(str(model), engine)
+        self.max_tokens = min(max_tokens, self._engine.context_tokens)
+        self._batch = batch or self._engine.sequences
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the engine's processes and free its memory. May be repeated."""
+        self._engine.close()
+
+    def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
+        """The answers of one batch after another.
+
+        Raises:
+            EngineFailed: the engine has died, or is closed.
+        """
+        for start in range(0, len(asked), self._batch):
+            batch = asked[start : start + self._batch]
+            answers = self._engine.loop.run(together(map(self._answer, batch)))
+            yield dict(enumerate(answers, start))
+
+    async def _answer(self, asked: Asked) -> Answer:
+        prompt, labels = self.fitted(self.prompt_ids(asked)), self._choices(asked)
+        probability = 1.0
+        while len(labels) > 1:
+            nexts = sorted({label[0] for label in labels.values()})
+            if len(nexts) > 1:
+                logprobs = await self._logprobs(prompt, nexts)
+                chosen = max(nexts, key=lambda token: logprobs[token])
+                probability /= math.fsum(math.exp(logprobs[i] - logprobs[chosen]) for i in nexts)
+            else:
+                (chosen,) = nexts
+            prompt = [*prompt, chosen]
+            labels = {token: ids[1:] for token, ids in labels.items() if ids[0] == chosen}
+        (token,) = labels
+        return Answer(token, probability)
+
+    async def _logprobs(self, prompt: Sequence[int], ids: Sequence[int]) -> Mapping[int, float]:
+        """Of each id after the prompt, in nats and over the whole vocabulary."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        params = SamplingParams(
+            temperature=0,
+            max_tokens=1,
+            logprob_token_ids=list(ids),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        (output,) = [output async for output in self._engine.outputs(prompt, params)]
+        (first,) = output.outputs[0].logprobs
+        return {token: first[token].logprob for token in ids}

@@ -1,0 +1,1 @@
+"""What grades documents for CRAG: T5, any cross-encoder, and chat models."""

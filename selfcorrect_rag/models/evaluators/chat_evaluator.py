@@ -1,0 +1,214 @@
+"""A chat model as CRAG's retrieval evaluator (section 5.5, appendix A)."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from langchain_core.runnables import Runnable
+
+from selfcorrect_rag.models.chat.forms import shifted
+from selfcorrect_rag.models.chat.label_probabilities import label_probabilities, tokens_of
+from selfcorrect_rag.models.chat.rounds import Call, Outcome, Rounds, arun, is_refusal, run
+from selfcorrect_rag.models.identity import identity
+from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT, RELEVANT, RetrievalEvaluator
+from selfcorrect_rag.prompts.evaluator import (
+    NO,
+    YES,
+    PromptKind,
+    prompt_for_one,
+    prompt_for_several,
+    verdict,
+    verdicts,
+)
+from selfcorrect_rag.prompts.labels import Found
+from selfcorrect_rag.thresholds import Thresholds
+
+UNREADABLE = 0.0
+"""The score of a passage about which the model said neither yes nor no."""
+
+
+@dataclass
+class ChatCounts:
+    """What a :class:`ChatEvaluator` has cost and missed since it was made."""
+
+    calls: int = 0
+    """Calls of the model."""
+    retried: int = 0
+    """Calls about several passages made again because an answer did not keep to the format."""
+    unreadable: int = 0
+    """Passages scored 0 because no verdict on them could be read."""
+    hard: int = 0
+    """Passages scored 1 or -1 because the answer came without probabilities."""
+
+
+class ChatEvaluator(RetrievalEvaluator):
+    """Grades by asking any LangChain chat model or LLM for yes or no.
+
+    Where the provider gives log-probabilities, which it is asked for from the first call on until
+    it refuses, a score is P(yes) - P(no), each in proportion to both. Elsewhere it is 1 or -1, a
+    hard label, which :attr:`notes` and :attr:`counts` say.
+
+    Up to ``together`` passages go into one call. Where answers do not give exactly one verdict for
+    each, the first such call is made again with a reminder of the format. Where that helps, so are
+    the others, once; else all their passages score 0, so that a model that cannot keep to the
+    format costs one call more. Such a model may do better with ``together=1``. In the paper a
+    fine-tuned T5 judges far better than ChatGPT does (Table 4: 84.3 against 64.7 at best): this is
+    for where no such evaluator is at hand.
+    """
+
+    thresholds = Thresholds(upper=0.5, lower=-0.5)
+    """Any clear yes is correct, nothing but clear no is incorrect, the rest is ambiguous."""
+
+    def __init__(
+        self,
+        llm: Runnable[Any, Any],
+        *,
+        prompt: PromptKind = "few_shot",
+        together: int = 10,
+        max_concurrency: int = 8,
+        thresholds: Thresholds | None = None,
+    ) -> None:
+        """Grade with ``llm``; temperature 0 gives scores that can be repeated.
+
+        Args:
+            llm: a chat model or an LLM, perhaps bound to options or with retries.
+            prompt: which of the paper's prompts to ask in; by default the one that it found best.
+            together: most passages in one call; 1 is the paper's procedure.
+            max_concurrency: most calls of the model at a time for one :meth:`score`.
+            thresholds: what ``selfcorrect-rag calibrate`` found for this model.
+        """
+        if together < 1:
+            raise ValueError(f"together is {together}; a call is about at least 1 passage")
+        self.llm, self.prompt, self.together = llm, prompt, together
+        self.max_concurrency = max_concurrency
+        self.thresholds = thresholds or self.thresholds
+        self._is_plain = False
+        self._counts, self._counting = ChatCounts(), threading.Lock()
+
+    @property
+    def counts(self) -> ChatCounts:
+        """The counts so far, of all runs together."""
+        with self._counting:
+            return replace(self._counts)
+
+    @property
+    def notes(self) -> list[str]:
+        """That scores are hard labels, or that verdicts could not be read, where it has been so."""
+        counts, notes = self.counts, []
+        if counts.hard:
+            notes.append(
+                "the evaluator's provider gave no probabilities: its scores are hard labels"
+            )
+        if counts.unreadable:
+            notes.append(
+                "the evaluator's model gave verdicts that cannot be read: their scores are 0"
+            )
+        return notes
+
+    @property
+    def identity(self) -> str:
+        """Its model, and how that is asked."""
+        return f"{type(self).__qualname__} {self.prompt} {self.together} {identity(self.llm)}"
+
+    def score(self, question: str, passages: Sequence[str]) -> list[float]:
+        """How relevant each passage is, in their order.
+
+        A blank passage scores -1 unasked; one on which the model's answer cannot be read scores 0.
+        Errors of the model pass through, after it has been waited for once where it said how long;
+        :func:`~selfcorrect_rag.models.retrieval_evaluator.grade` makes them ours.
+        """
+        return run(self._rounds(question, passages), self.max_concurrency)
+
+    async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
+        """The async twin of :meth:`score`."""
+        return await arun(self._rounds(question, passages), self.max_concurrency)
+
+    def model_calls(self, passages: Sequence[str]) -> int:
+        """Calls that scoring them takes where each answer can be read."""
+        asked = sum(bool(passage.strip()) for passage in passages)
+        return -(-asked // self.together)
+
+    def _rounds(self, question: str, passages: Sequence[str]) -> Rounds[list[float]]:
+        grading, is_plain = _Grading(self, question, passages), self._is_plain
+        while prompts := grading.prompts():
+            llm = self.llm if is_plain else self.llm.bind(logprobs=True, top_logprobs=20)
+            outcomes = yield [Call(llm, prompt) for prompt in prompts]
+            errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+            if errors and not is_plain and all(map(is_refusal, errors)):
+                is_plain = True
+                continue
+            if errors:
+                raise errors[0]
+            self._is_plain = is_plain
+            grading.read(outcomes)
+        with self._counting:
+            for field in fields(ChatCounts):
+                sofar = getattr(self._counts, field.name)
+                setattr(self._counts, field.name, sofar + getattr(grading.counts, field.name))
+        return grading.scores
+
+
+class _Grading:
+    """One call of ``score``: the passages still to be asked about, in groups of one prompt each."""
+
+    def __init__(self, evaluator: ChatEvaluator, question: str, passages: Sequence[str]) -> None:
+        self._kind, self._question, self._passages = evaluator.prompt, question, passages
+        asked = [i for i, passage in enumerate(passages) if passage.strip()]
+        size = evaluator.together
+        self._groups = [asked[start : start + size] for start in range(0, len(asked), size)]
+        self._waiting: list[list[int]] = []
+        """Groups whose answer kept to no format, while the first of them is asked about again."""
+        self._is_retry = False
+        self.scores = [IRRELEVANT] * len(passages)
+        self.counts = ChatCounts()
+
+    def prompts(self) -> list[str]:
+        """What to ask next; nothing when all is answered."""
+        return [
+            prompt_for_one(self._kind, self._question, self._passages[group[0]])
+            if len(group) == 1
+            else prompt_for_several(
+                self._kind,
+                self._question,
+                [self._passages[i] for i in group],
+                is_retry=self._is_retry,
+            )
+            for group in self._groups
+        ]
+
+    def read(self, outcomes: Sequence[Outcome]) -> None:
+        """Take the answers to :meth:`prompts`, in their order."""
+        groups, unread = self._groups, []
+        self.counts.calls += len(groups)
+        self.counts.retried += len(groups) if self._is_retry else 0
+        for group, outcome in zip(groups, outcomes, strict=True):
+            if len(group) == 1:
+                self._set(group[0], verdict(self._kind, outcome.text), outcome)
+            elif (given := verdicts(outcome.text, len(group))) is None:
+                unread.append(group)
+            else:
+                for i, found in zip(group, given, strict=True):
+                    self._set(i, found, outcome)
+        if not self._is_retry:
+            self._groups, self._waiting = unread[:1], unread[1:]
+        elif unread:  # the reminder does not help
+            for i in (i for group in [*unread, *self._waiting] for i in group):
+                self._set(i, None, None)
+            self._groups = self._waiting = []
+        else:
+            self._groups, self._waiting = self._waiting, []
+        self._is_retry = True
+
+    def _set(self, passage: int, found: Found | None, outcome: Outcome | None) -> None:
+        if found is None or outcome is None:
+            self.counts.unreadable += 1
+            self.scores[passage] = UNREADABLE
+            return
+        tokens = tokens_of(outcome.answer)
+        there = tokens and shifted(found, outcome.text, tokens)
+        if tokens and there and (mass := label_probabilities((YES, NO), tokens, there)):
+            self.scores[passage] = (mass[YES] - mass[NO]) / (mass[YES] + mass[NO])
+        else:
+            self.counts.hard += 1
+            self.scores[passage] = RELEVANT if found.label == YES else IRRELEVANT

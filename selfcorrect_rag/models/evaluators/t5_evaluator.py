@@ -1,0 +1,212 @@
+"""CRAG's retrieval evaluator: T5 with a regression head, or any classifier with one label."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator, require
+from selfcorrect_rag.models.evaluators.micro_batching import MicroBatcher
+from selfcorrect_rag.models.evaluators.pairs import Encoded, Pair, PairTokenizer, batches
+from selfcorrect_rag.models.identity import weights
+from selfcorrect_rag.models.local.checkpoints import best_device, best_dtype, taken, unreadable
+from selfcorrect_rag.models.retrieval_evaluator import (
+    IRRELEVANT,
+    RELEVANT,
+    RetrievalEvaluator,
+    with_blanks,
+)
+from selfcorrect_rag.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+MAX_TOKENS = 512
+"""Tokens of a pair in the evaluator's training (official code)."""
+
+
+class T5Evaluator(RetrievalEvaluator):
+    """Grades with the one output of a sequence classifier, clamped to [-1, 1] (section 4.2).
+
+    One worker thread owns the model. Calls from concurrent runs, in threads and event loops, that
+    wait while it is busy share its next forward passes; an idle one answers at once. Pairs are
+    sorted by length and cut into batches such that passes and padding together cost least.
+
+    In bfloat16 a score moves by up to 0.02, and by a little with what shares its batch. The
+    paper's lower thresholds are that close to -1: give float32 where they must decide exactly.
+    """
+
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        *,
+        name: str = "model",
+        thresholds: Thresholds | None = None,
+        separator: str | None = None,
+        max_tokens: int | None = None,
+        batch_tokens: int = 16_384,
+        pass_tokens: int | None = None,
+        merged_pairs: int | None = None,
+    ) -> None:
+        """Wrap a model that is already loaded; it stays on its device.
+
+        Args:
+            model: a sequence classifier with one label; from now on only the evaluator's worker
+                may run it.
+            tokenizer: its own, which belongs to the worker too.
+            name: what to call it in messages.
+            thresholds: from its scores to actions; by default ``crag_thresholds`` of its
+                configuration (upper, lower), else the paper's for PopQA.
+            separator: what stands between question and passage. By default that is the
+                tokenizer's own separator token where it has one, else `` [SEP] ``, which T5 reads
+                as plain text (official code).
+            max_tokens: tokens at which a pair is cut, the passage first; by default
+                512; fewer where the model can take no more.
+            batch_tokens: most padded tokens in a forward pass; lower it where memory is short.
+            pass_tokens: what a forward pass costs beside its tokens, in tokens of padding that are
+                accepted to save it; by default 32 on a CPU and 8,192 elsewhere.
+            merged_pairs: most pairs for which calls are merged. A call waits for all that it is
+                merged with, which pays where passes cost much: by default 32 on a CPU and 256
+                elsewhere.
+
+        Raises:
+            NotAnEvaluator: the model has not exactly one label.
+        """
+        _check_labels(model.config, name)
+        own: Sequence[float] | None = getattr(model.config, "crag_thresholds", None)
+        if thresholds is not None:
+            self.thresholds = thresholds
+        elif own is not None:
+            self.thresholds = Thresholds(*own)
+        self.name, self.batch_tokens = name, batch_tokens
+        costs = (32, 32) if model.device.type == "cpu" else (8192, 256)
+        self.pass_tokens = costs[0] if pass_tokens is None else pass_tokens
+        model.train(False)
+        self._model = model
+        limit = taken(model, max_tokens or min(MAX_TOKENS, tokenizer.model_max_length))
+        self._pairs = PairTokenizer(tokenizer, separator=separator, max_tokens=limit)
+        self._form = (separator, limit)
+        self._padding = {"input_ids": tokenizer.pad_token_id or 0}
+        # A cache is of no use to a single pass, and costs memory in a decoder.
+        self._options = {"use_cache": False} if model.config.is_encoder_decoder else {}
+        self._batcher = MicroBatcher(
+            self._scores, most=merged_pairs or costs[1], name="retrieval-evaluator"
+        )
+
+    @classmethod
+    def from_model(
+        cls, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", **options: Any
+    ) -> Self:
+        """The class itself, under the name that the other backends have for it."""
+        return cls(model, tokenizer, **options)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Load a checkpoint from a folder or a model hub.
+
+        Args:
+            name_or_path: a folder or a hub name.
+            device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
+            dtype: bfloat16 on CUDA and float32 elsewhere by default.
+            options: further arguments of the class.
+
+        Raises:
+            MissingExtra: torch or transformers is not installed.
+            ModelNotFound: no checkpoint is there, or it cannot be read.
+            NotAnEvaluator: it has not exactly one label, or lacks weights that were never trained.
+        """
+        torch = require("torch", "local")
+        transformers = require("transformers", "local")
+        device = device or best_device(torch)
+        dtype = dtype or best_dtype(device)
+        try:
+            config = transformers.AutoConfig.from_pretrained(name_or_path)
+            _check_labels(config, str(name_or_path))  # before the weights are read
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)
+            model, loaded = transformers.AutoModelForSequenceClassification.from_pretrained(
+                name_or_path, dtype=dtype, output_loading_info=True
+            )
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise unreadable(name_or_path, error) from error
+        if loaded["missing_keys"]:
+            raise NotAnEvaluator(
+                f"{name_or_path} has no weights for {min(loaded['missing_keys'])}, which would be "
+                "random: fine-tune it as an evaluator first"
+            )
+        return cls(model.to(device), tokenizer, name=str(name_or_path), **options)
+
+    @property
+    def identity(self) -> str:
+        """Its weights, and how they are given a pair."""
+        return f"{type(self).__qualname__} {weights(self._model)} {self._form}"
+
+    def score(self, question: str, passages: Sequence[str]) -> list[float]:
+        """The relevance of each passage to the question, in [-1, 1] and in their order.
+
+        A blank passage scores -1. The model is not run where there is none to ask it about.
+
+        Raises:
+            EvaluatorFailed: the model gave what is no number.
+        """
+        return with_blanks(passages, self._batcher.run(_pairs(question, passages)))
+
+    async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
+        """The async twin of :meth:`score`; one that is cancelled while it waits is not computed."""
+        return with_blanks(passages, await self._batcher.arun(_pairs(question, passages)))
+
+    def _scores(self, pairs: list[Pair]) -> list[float]:
+        """Scores of the pairs of any number of calls, on the worker's thread."""
+        import torch
+
+        encoded = self._pairs.encode(pairs)
+        order, outputs = [], []
+        with torch.inference_mode():
+            lengths = [len(pair["input_ids"]) for pair in encoded]
+            for batch in batches(lengths, self.batch_tokens, self.pass_tokens):
+                inputs = self._padded([encoded[i] for i in batch])
+                outputs.append(self._model(**inputs, **self._options).logits.float().flatten())
+                order += batch
+            # Read once at the end, so that a GPU need not wait for us between batches.
+            values = torch.cat(outputs).tolist()
+        if not all(map(math.isfinite, values)):
+            raise EvaluatorFailed(
+                f"{self.name} gave a score that is no number: try dtype='float32'; if that does "
+                "not help, its weights are broken"
+            )
+        scores = dict(zip(order, values, strict=True))
+        return [min(max(scores[i], IRRELEVANT), RELEVANT) for i in range(len(pairs))]
+
+    def _padded(self, encoded: Sequence[Encoded]) -> "dict[str, Tensor]":
+        """Tensors of shape (pairs, longest pair) on the model's device, padded on the right."""
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        return {
+            name: pad_sequence(
+                [torch.tensor(pair[name]) for pair in encoded],
+                batch_first=True,
+                padding_value=self._padding.get(name, 0),
+            ).to(self._model.device)
+            for name in encoded[0]
+        }
+
+
+def _pairs(question: str, passages: Sequence[str]) -> list[Pair]:
+    return [(question, passage) for passage in passages if passage.strip()]
+
+
+def _check_labels(config: Any, name: str) -> None:
+    if config.num_labels != 1:
+        raise NotAnEvaluator(
+            f"{name} has {config.num_labels} labels; an evaluator has one, its score: use a "
+            "checkpoint that was fine-tuned with num_labels=1"
+        )

@@ -1,0 +1,1 @@
+"""Checkpoints on transformers in this process: reading prompts once and decoding together."""

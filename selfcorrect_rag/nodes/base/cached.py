@@ -1,0 +1,156 @@
+"""A node that asks a model, with its results in a cache of LangGraph's.
+
+LangGraph's own cache policy sees a node's input but not the settings of the run, so that a run
+with another threshold would get the old one's result.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable, ensure_config
+from langgraph.cache.base import BaseCache, FullKey
+
+from selfcorrect_rag.errors.faults import told
+from selfcorrect_rag.events import Cached
+from selfcorrect_rag.models.identity import identity
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
+from selfcorrect_rag.nodes.base.reply import NO_ANSWER, say
+from selfcorrect_rag.settings import Settings
+
+NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
+"""LangGraph's own for nodes, so that ``graph.clear_cache()`` empties it."""
+SPENT = ("costs", "usage")
+"""What a run has cost so far: no result depends on it, but those that a limit cut short."""
+TALK = ("messages", "asked_by", "reply_id")
+"""Who asked and is answered: but for whether a message did, no result depends on it."""
+
+
+def cached(
+    node: Node[Any], cache: BaseCache[Any] | None, model: object, settings: Settings
+) -> Node[Any]:
+    """The node; with a cache, one whose result is taken from there if it has been given before.
+
+    Results are the same where the model, all settings of the run and the state are, ``messages``
+    and what was spent aside. Models and evaluators are told apart by
+    :func:`~selfcorrect_rag.models.identity.identity`, evaluators by their thresholds too. A result
+    that was found is announced by the event ``cached``, and not by those of the node; it adds no
+    call and no tokens to what the run has cost. Errors are never kept, nor is what a limit cut
+    short. A cache that raises is done without, and a note says so.
+
+    Args:
+        node: one that is a function of state and settings, but for what ``model`` makes of them.
+        cache: where results are kept, without end; None keeps none.
+        model: what the node asks.
+        settings: the factory's.
+    """
+    if cache is None:
+        return node
+    store, asks = cache, identity(model)
+
+    def key(state: Mapping[str, Any]) -> FullKey:
+        rest = {name: value for name, value in state.items() if name not in (*SPENT, *TALK)}
+        chosen = current(settings).model_dump(mode="json", exclude={"step_timeout"})
+        parts = [asks, _read_with(model), chosen, _asked(state), rest]
+        text = json.dumps(parts, default=_plain, sort_keys=True)
+        return (*NAMESPACE, _name()), hashlib.sha256(text.encode()).hexdigest()
+
+    def run(state: Mapping[str, Any]) -> Update:
+        place, broken, found = key(state), _Broken(), None
+        with broken:
+            found = store.get([place]).get(place)
+        if found is not None:
+            return _found(state, found)
+        update = node.step(state)
+        if "stopped" not in update:
+            with broken:
+                store.set({place: (_kept(update), None)})
+        return broken.noted(state, update)
+
+    async def arun(state: Mapping[str, Any]) -> Update:
+        place, broken, found = key(state), _Broken(), None
+        with broken:
+            found = (await store.aget([place])).get(place)
+        if found is not None:
+            return _found(state, found)
+        update = await node.astep(state)
+        if "stopped" not in update:
+            with broken:
+                await store.aset({place: (_kept(update), None)})
+        return broken.noted(state, update)
+
+    return Node(run, arun, node.settings, node.failed)
+
+
+class _Broken:
+    """Goes on past the errors of a cache, without which a run is only dearer; knows the last."""
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, *_: Any) -> bool:
+        self._error = error or self._error
+        return isinstance(error, Exception)
+
+    def noted(self, state: Mapping[str, Any], update: Update) -> Update:
+        """An update that says that the cache failed, where it did."""
+        if self._error is None:
+            return update
+        note = f"the cache raised {told(self._error)}: the result was not taken from there, or kept"
+        return {**update, "notes": [*update.get("notes", state["notes"]), note]}
+
+
+def _name() -> str:
+    return str(ensure_config()["metadata"]["langgraph_node"])
+
+
+def _asked(state: Mapping[str, Any]) -> bool:
+    """Whether a message asked, which a node then answers with one."""
+    return state.get("asked_by") is not None
+
+
+def _found(state: Mapping[str, Any], update: Update) -> Update:
+    emit(Cached(event="cached", node=_name()))
+    if not _asked(state):  # else the reply is among the messages
+        for key in {"cited_answer", "written"} & update.keys():
+            say(state, update[key] or NO_ANSWER)
+    return update
+
+
+def _kept(update: Update) -> Update:
+    """An update for other runs, which costs them nothing: under the id of this run's reply, theirs
+    would replace it."""
+    update = {name: value for name, value in update.items() if name not in SPENT}
+    if "messages" not in update:
+        return update
+    replies = [message.model_copy(update={"id": None}) for message in update["messages"]]
+    return {**update, "messages": replies}
+
+
+def _read_with(model: object) -> tuple[object, dict[str, Any]]:
+    """What else than its identity a model's result depends on, at a run."""
+    if isinstance(model, RetrievalEvaluator):
+        return model.thresholds, {}
+    if not isinstance(model, Runnable):
+        return None, {}
+    given = ensure_config().get("configurable", {})
+    return None, {spec.id: given.get(spec.id) for spec in model.config_specs}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Document):
+        return [value.id, value.page_content, _keyed(value.metadata)]
+    return repr(value)
+
+
+def _keyed(value: object) -> object:
+    """Metadata with keys of every kind, which JSON can neither hold nor sort."""
+    if isinstance(value, Mapping):
+        items = [[repr(key), _keyed(inner)] for key, inner in value.items()]
+        return {"items": sorted(items, key=lambda item: str(item[0]))}
+    return [_keyed(inner) for inner in value] if isinstance(value, list | tuple) else value

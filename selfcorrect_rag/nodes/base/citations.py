@@ -1,0 +1,109 @@
+"""Citations: which texts an answer was written from, of those that were judged relevant."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.documents import Document
+
+from selfcorrect_rag.prompts.marks import without_marks
+from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.state.self_rag import Beam, Candidate, Citation, Source
+from selfcorrect_rag.state.sources import source_of, title_of
+
+RELEVANT = 0.5
+"""The least ISREL of a passage that is evidence."""
+
+
+def citation(number: int, passage: int, document: Document, segments: Sequence[int]) -> Citation:
+    """A citation of a document, whose title and source are made fit to be shown.
+
+    Args:
+        number: as printed in the answer.
+        passage: index of the document in its list of the state.
+        document: what is cited.
+        segments: of the answer, which were written from it.
+    """
+    return Citation(
+        number=number,
+        passage=passage,
+        title=title_of(document),
+        source=source_of(document),
+        text=document.page_content,
+        segments=list(segments),
+    )
+
+
+def citations_of(
+    segments: Sequence[Candidate], passages: Sequence[Document], irrelevant: Collection[int] = ()
+) -> list[Citation]:
+    """One for each passage that segments were generated from, in order of appearance.
+
+    A passage is cited by a segment where the critique calls it relevant (ISREL of at least 0.5). A
+    segment that continues with its passage has the ISREL of the segment that it continues from,
+    where it has none of its own. Without any the passage was not judged and is not cited. Nor is it
+    by a segment without text, or one that declines to answer.
+
+    Args:
+        segments: of an answer, from its first.
+        passages: that the segments point into.
+        irrelevant: indices of passages that something else has judged irrelevant.
+    """
+    citations: dict[int, Citation] = {}
+    for segment, passage in _evidence(segments):
+        said = segment["text"]
+        if passage in irrelevant or not said.strip() or is_refusal(said):
+            continue
+        if passage not in citations:
+            citations[passage] = citation(len(citations) + 1, passage, passages[passage], [])
+        citations[passage]["segments"].append(segment["depth"])
+    return list(citations.values())
+
+
+def _evidence(segments: Sequence[Candidate]) -> Iterator[tuple[Candidate, int]]:
+    """The segments that were written from a relevant passage, and that passage."""
+    judged: float | None = None
+    for segment in segments:
+        if segment["step"] != "continue" or segment["isrel"] is not None:
+            judged = segment["isrel"]
+        passage = segment["passage"]
+        if passage is not None and judged is not None and judged >= RELEVANT:
+            yield segment, passage
+
+
+def cited_passages(
+    segments: Sequence[Candidate], state: Mapping[str, Any], source: Source
+) -> list[Citation]:
+    """The citations of segments that were written from the passages at ``source`` of a state.
+
+    Knowledge that CRAG's evaluator has judged irrelevant is not cited.
+    """
+    judged = state["judged"] if source == "knowledge" else []
+    irrelevant = {i for i, found in enumerate(judged) if found == "irrelevant"}
+    return citations_of(segments, state[source], irrelevant)
+
+
+def cited_text(segments: Sequence[Candidate], citations: Sequence[Citation]) -> str:
+    """The segments with ``[n]`` after each that cites a passage.
+
+    What looks like one in a segment's own text, as pages have them, is told apart: ``[3?]``.
+    """
+    return " ".join(_cited(segment, citations) for segment in segments)
+
+
+def settled(beams: Sequence[Beam]) -> list[Candidate]:
+    """The segments that all beams begin with: whichever wins, they are part of the answer."""
+    paths = [[_place(segment) for segment in beam["segments"]] for beam in beams]
+    best = beams[0]["segments"]
+    common = 0
+    while common < len(best) and all(p[: common + 1] == paths[0][: common + 1] for p in paths):
+        common += 1
+    return best[:common]
+
+
+def _place(segment: Candidate) -> tuple[int, int, int | None]:
+    return segment["depth"], segment["beam"], segment["passage"]
+
+
+def _cited(segment: Candidate, citations: Sequence[Citation]) -> str:
+    numbers = [c["number"] for c in citations if segment["depth"] in c["segments"]]
+    return without_marks(segment["text"]) + "".join(f" [{number}]" for number in numbers)

@@ -1,0 +1,224 @@
+"""What a turn asks: its own input, apart from what its thread holds, with its text made fit.
+
+A node sees a thread's state with the input merged into it. An unanswered message of an abandoned
+turn, or the question of the last one, would then pass for what is asked now. So ``__start__``,
+which has the input as it came, writes down what it asks.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, convert_to_messages
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables.config import (
+    get_async_callback_manager_for_config,
+    get_callback_manager_for_config,
+)
+
+# LangGraph has no public hook for what __start__ writes.
+from langgraph._internal._constants import NS_SEP
+from langgraph.channels.binop import _get_overwrite
+from langgraph.constants import START
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.graph.state import CompiledStateGraph as Compiled
+from langgraph.graph.state import StateGraph
+from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
+from langgraph.types import Command, StateUpdate
+from langgraph.typing import ContextT, InputT, OutputT, StateT
+
+from selfcorrect_rag.errors import BadInput, NoQuestion, SelfCorrectError
+from selfcorrect_rag.nodes.base.stores import StoresNamed
+from selfcorrect_rag.prompts.parts import as_text
+from selfcorrect_rag.state.documents import as_documents
+from selfcorrect_rag.state.intake import fit
+from selfcorrect_rag.state.self_rag import Input, Turn
+
+KEYS = tuple(Input.__annotations__)
+ASK = 'give {"question": "..."}, or messages that end with a human message'
+
+
+class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
+    """A graph whose ``__start__`` writes ``turn`` too, and refuses an input that asks nothing.
+
+    What is refused does not enter the thread, and a turn that waits there goes on waiting.
+    """
+
+    begin: Callable[[], Mapping[str, Any]] = dict
+    """What ``__start__`` writes besides, so that the thread keeps it before any node has run. It is
+    called where the run's context is known."""
+
+    def compile(self, *args: Any, **kwargs: Any) -> Compiled[StateT, ContextT, InputT, OutputT]:
+        compiled = super().compile(*args, **kwargs)
+        compiled.__class__ = _CompiledTurns  # LangGraph's own is made by a method that names it
+        compiled.nodes[START].writers.insert(0, _WriteTurn(self.begin))
+        return compiled
+
+
+class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
+    """A graph that reads the input and the context of a turn before a checkpoint has either."""
+
+    def stream(
+        self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **kw: Any
+    ) -> Iterator[Any]:
+        try:
+            given = self._checked(input, config, context)
+        except SelfCorrectError as error:
+            manager = get_callback_manager_for_config(ensure_config(config))
+            run = manager.on_chain_start(None, input, name=self.get_name())
+            run.on_chain_error(error)  # a run that was refused has failed, for whoever counts
+            raise
+        return super().stream(given, config, context=context, **kw)
+
+    def astream(
+        self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **kw: Any
+    ) -> AsyncIterator[Any]:
+        try:
+            given = self._checked(input, config, context)
+        except SelfCorrectError as error:
+            return self._failed(error, input, config)
+        return super().astream(given, config, context=context, **kw)
+
+    async def _failed(
+        self, error: SelfCorrectError, given: Any, config: RunnableConfig | None
+    ) -> AsyncIterator[Any]:
+        manager = get_async_callback_manager_for_config(ensure_config(config))
+        run = await manager.on_chain_start(None, given, name=self.get_name())
+        await run.on_chain_error(error)
+        raise error
+        yield  # so that it is raised where the stream is read
+
+    def bulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        edited: RunnableConfig = super().bulk_update_state(config, _fit_edits(supersteps))
+        return edited
+
+    async def abulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        edited: RunnableConfig = await super().abulk_update_state(config, _fit_edits(supersteps))
+        return edited
+
+    def _checked(self, given: Any, config: RunnableConfig | None, context: Any) -> Any:
+        # Within another graph's node, the config names it.
+        shared = bool(ensure_config(config).get("configurable", {}).get("checkpoint_ns"))
+        settings: Any = self.context_schema
+        if not shared and settings is not None:
+            settings.of(context)
+        return _checked(given, shared)
+
+
+def _checked(given: Any, shared: bool) -> Any:
+    """An input that asks something, or what goes on with a turn, with fit text."""
+    if given is None:
+        return None
+    if isinstance(given, Command):
+        return _fit_command(given)
+    if isinstance(given, Mapping):
+        given = {key: fit(value) if key in KEYS else value for key, value in given.items()}
+    read_turn(given, shared=shared)
+    return _with_documents(given)
+
+
+def _with_documents(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An input with the documents that it gives, if any, as Documents."""
+    if given.get("documents") is None:
+        return given
+    return {**given, "documents": as_documents(given["documents"])}
+
+
+def _fit_command(given: Any) -> Any:
+    """What resumes or edits a thread, be it a Command."""
+    if not isinstance(given, Command):
+        return fit(given)
+    return replace(given, resume=fit(given.resume), update=fit(given.update))
+
+
+def _fit_edits(supersteps: Sequence[Sequence[StateUpdate]]) -> list[list[StateUpdate]]:
+    return [
+        [edit._replace(values=_fit_command(edit.values)) for edit in edits] for edits in supersteps
+    ]
+
+
+class _WriteTurn(Runnable[Any, Any]):
+    """The first that ``__start__`` does with the input of a turn: before it writes any of it."""
+
+    def __init__(self, first: Callable[[], Mapping[str, Any]]) -> None:
+        self._begin = first
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        config = config or {}
+        # A graph inside another is handed the whole state of its parent.
+        nested = NS_SEP in config["configurable"].get("checkpoint_ns", "")
+        turn = read_turn(input, shared=nested)
+        # An edit of a thread has no context: what its turn began with stays.
+        is_run = "langgraph_checkpoint_ns" in ensure_config(config)["metadata"]
+        written = {"turn": turn, **(self._begin() if is_run else {})}
+        ChannelWrite.do_write(config, [ChannelWriteEntry(k, v) for k, v in written.items()])
+        return _with_documents(input)  # an edit of a thread brings them as they came
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        return self.invoke(input, config)
+
+
+def read_turn(given: Any, *, shared: bool = False) -> Turn:
+    """What an input asks.
+
+    A human message at the end of ``messages`` is the question, else ``question`` is; both may be
+    given where they say the same.
+
+    Args:
+        given: the input of one turn, or with ``shared`` the state of a parent graph. That may have
+            keys of its own, and a ``question`` of an earlier turn, which a message goes before.
+        shared: whether it is a parent's.
+
+    Raises:
+        NoQuestion: it asks nothing.
+        BadInput: it has a key that no graph takes, a value of the wrong type, or two questions.
+    """
+    if not isinstance(given, Mapping):
+        raise BadInput(f"the input is no dict but {type(given).__name__}: {ASK}")
+    unknown = [] if shared else [key for key in given if key not in KEYS]
+    if unknown:
+        raise BadInput(f"the input has no {unknown[0]!r}: it takes {', '.join(KEYS)}")
+    question = given.get("question")
+    if question is not None and not isinstance(question, str):
+        raise BadInput(f"question is no text but {type(question).__name__}: {ASK}")
+    asked = (question or "").strip()
+    messages = _messages(given.get("messages"))
+    message = messages[-1] if messages and isinstance(messages[-1], HumanMessage) else None
+    said = as_text(message.content).strip() if message else ""
+    if message and said:
+        if asked and asked != said and not shared:
+            raise BadInput("question and the last message ask different things: give one of them")
+        return Turn(question=said, by_message=True, message_id=message.id)
+    if asked:
+        return Turn(question=asked, by_message=False, message_id=None)
+    if message or question is not None:
+        raise NoQuestion(f"the question is empty: {ASK}")
+    if messages:
+        raise NoQuestion(f"the messages end with no human message: {ASK}")
+    raise NoQuestion(f"nothing is asked: {ASK}")
+
+
+def _messages(given: Any) -> Sequence[BaseMessage]:
+    """The messages of an input as they stand once those that delete others have done so."""
+    replaces, messages = _get_overwrite(given)
+    messages = messages if replaces else given
+    if messages is None:
+        return []
+    try:
+        read = convert_to_messages(messages if isinstance(messages, list) else [messages])
+    except (NotImplementedError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"messages holds what is no message ({reason}): {ASK}") from error
+    left: list[BaseMessage] = []
+    for message in read:
+        if not isinstance(message, RemoveMessage):
+            left.append(message)
+        elif message.id == REMOVE_ALL_MESSAGES:
+            left.clear()
+        else:
+            left = [other for other in left if other.id != message.id]
+    return left

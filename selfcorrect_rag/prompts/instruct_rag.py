@@ -1,0 +1,100 @@
+"""InstructRAG's prompts for inference, as appendix D gives them.
+
+The tables' chat-template marks are left out: a chat model brings its own template, and an LLM
+continues plain text. Documents and questions are untrusted: a document takes one line, so that no
+text in it can begin another one, and all is quoted (:mod:`~selfcorrect_rag.prompts.quoting`).
+"""
+
+from collections.abc import Sequence
+
+from langchain_core.documents import Document
+
+from selfcorrect_rag.prompts.parts import Part, Prompt
+from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.state.instruct_rag import Demonstration, Mode
+
+INSTRUCTION = (
+    "Your task is to analyze the provided documents and answer the given question. Please generate "
+    "a brief explanation of how the contents of these documents lead to your answer. If the "
+    "provided information is not helpful to answer the question, you only need to respond based on "
+    "your own knowledge, without referring to the documents."
+)
+"""The inference instruction of Table 10."""
+
+EXAMPLES = "Below are some examples of how to answer the question:"
+"""What demonstrations stand under (Table 10)."""
+
+QUERY = "Based on your knowledge and the provided information, answer the question: "
+"""What the question stands behind (Tables 9 to 11)."""
+
+QUERY_WITHOUT_DOCUMENTS = "Based on your knowledge, answer the question: "
+"""The same where there is no document. Ours: the paper prints no prompt without retrieval."""
+
+_COMPOSITIONAL = (
+    "Note that the question may be compositional and require intermediate analysis to deduce the "
+    "final answer. Make sure your response is grounded and provides clear reasoning details "
+    "followed by a concise conclusion."
+)
+TASK_INSTRUCTIONS = {
+    "asqa": (
+        "Note that the question may be ambiguous and have multiple correct answers. Make sure your "
+        "response includes all correct answers and provides clear reasoning details followed by a "
+        "concise conclusion."
+    ),
+    "popqa": (
+        "Note that the question mainly asks about the object entity that holds a certain "
+        "relationship with the given subject entity. There may be multiple correct answers. Make "
+        "sure your response includes all correct answers and provides clear reasoning details "
+        "followed by a concise conclusion."
+    ),
+    "triviaqa": _COMPOSITIONAL,
+    "nq": _COMPOSITIONAL,
+    "2wikimultihopqa": _COMPOSITIONAL,
+}
+"""Task-specific instructions of Table 8. The paper gives them to the rationale generator."""
+
+
+def inference_prompt(
+    mode: Mode,
+    question: str,
+    documents: Sequence[Document] = (),
+    demonstrations: Sequence[Demonstration] = (),
+    instruction: str | None = None,
+) -> Prompt:
+    """What a model is asked (Tables 9 to 11; ``ft`` is the prompt of training).
+
+    Line breaks are the tables'; a blank line ends each demonstration, since a rationale may have
+    several lines.
+
+    Args:
+        mode: ``no_retrieval`` shows no documents, ``icl`` and ``few_shot`` show demonstrations.
+        question: the question.
+        documents: in the order shown; they are numbered as they stand here, from 1.
+        demonstrations: in the order shown, with a rationale for ``icl``, answers for ``few_shot``.
+        instruction: task-specific instruction, put last; ``ft`` takes none.
+    """
+    parts: list[Part] = []
+    if mode in ("instruct", "icl", "few_shot"):
+        parts.append(Part(f"{INSTRUCTION}\n", "trusted"))
+    if mode in ("icl", "few_shot"):
+        parts.append(Part(f"{EXAMPLES}\n", "trusted"))
+        for shown in demonstrations:
+            answer = shown["rationale"] if mode == "icl" else shown["answers"][0]
+            text = f"{shown['question'].strip()}\n{answer.strip()}"
+            parts += [Part(quoted(text), "untrusted", shorten=3), Part("\n\n", "trusted")]
+    if mode != "no_retrieval":
+        for number, document in enumerate(documents, start=1):
+            parts.append(Part(f"Document [{number}]", "trusted"))
+            parts += [Part(_line(document), "untrusted", shorten=1), Part("\n", "trusted")]
+    query = QUERY_WITHOUT_DOCUMENTS if mode == "no_retrieval" else QUERY
+    parts += [Part(query, "trusted"), Part(quoted(question), "untrusted", shorten=4)]
+    if instruction and mode != "ft":
+        parts.append(Part(f"\n{quoted(instruction)}", "trusted"))
+    return Prompt(parts=tuple(parts))
+
+
+def _line(document: Document) -> str:
+    """`` (Title: title): contents`` on one line, without the brackets where there is no title."""
+    title = str(document.metadata.get("title") or "")
+    text = f" (Title: {title}): {document.page_content}" if title else f": {document.page_content}"
+    return " " * text.startswith(" ") + quoted(" ".join(text.split()))

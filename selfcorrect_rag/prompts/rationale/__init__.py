@@ -1,0 +1,1 @@
+"""Which documents a rationale uses, which it dismisses, and what it concludes."""

@@ -1,0 +1,124 @@
+"""What flows through CRAG and Self-CRAG: TypedDicts of JSON values, Documents and messages."""
+
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
+
+from selfcorrect_rag.state.costs import blank_costs
+from selfcorrect_rag.state.documents import Documents
+from selfcorrect_rag.state.self_rag import Asked, Input, Output, SelfRAGOutput, SelfRAGState
+from selfcorrect_rag.thresholds import Action
+
+
+class Grade(TypedDict):
+    """The evaluator's opinion of one retrieved document."""
+
+    document: int
+    """Index into ``passages``."""
+    title: str
+    score: float
+    """In [-1, 1]."""
+
+
+class Strip(TypedDict):
+    """A few sentences of a document, and whether they became knowledge."""
+
+    document: int
+    """Index into the documents that it was cut from: ``passages``, or ``web_results``."""
+    text: str
+    score: float | None
+    """In [-1, 1]; None where the evaluator was not asked and all is kept."""
+    kept: bool
+
+
+Judged = Literal["relevant", "irrelevant"]
+"""Of a piece of knowledge."""
+
+
+class CRAGInput(Input, total=False):
+    """Give ``question``, or ``messages`` that end with a human message."""
+
+
+class Correction(TypedDict, total=False):
+    """What CRAG made of a retrieval, on the way to an answer."""
+
+    passages: Documents
+    """What was retrieved or given."""
+    grades: list[Grade]
+    action: Action | None
+    """None where no evidence was wanted, or a limit on the cost left no call for grading."""
+    thresholds: dict[Literal["upper", "lower"], float]
+    """Scores that the action was chosen by; empty where there is none."""
+    strips: list[Strip]
+    """Of the retrieved documents, in the order of the text."""
+    web_query: str
+    """What the web was searched for; empty where it was not."""
+    web_source: str
+    """Who answered, such as Tavily or a local corpus that stands in for the web."""
+    web_results: Documents
+    web_strips: list[Strip]
+    web_failure: str
+    """Why a search gave nothing; empty where it did, or where there was none."""
+    knowledge: Documents
+    """What the answer is written from: internal first, then external."""
+    judged: list[Judged | None]
+    """What the evaluator found of each piece of ``knowledge``; None where nothing scored it.
+
+    Irrelevant is what only has scores below the lower threshold, and what was taken although all
+    its strips were dropped.
+    """
+
+
+class CRAGOutput(Correction, Output, total=False):
+    """The answer, and everything that led to it."""
+
+    cited_answer: str
+    """The answer with ``[n]`` where the model points at a piece of ``knowledge``, from 1."""
+
+
+class CRAGState(CRAGInput, CRAGOutput, Asked, total=False):
+    """The whole state, with what only the nodes need."""
+
+    fixed: bool
+    """The caller gave the documents."""
+    branches: list[Literal["refine", "search"]]
+    """What the action, or the settings, ask for."""
+    web_notes: list[str]
+    """What is to be said of the pages: searching may run beside a step that writes ``notes``."""
+    approval: Literal["none", "wanted", "late"]
+    """Whether a person is asked before the web is: the turn began with it, or a later context did.
+
+    Kept with the thread, so that no other context undoes it.
+    """
+
+
+class SelfCRAGOutput(SelfRAGOutput, CRAGOutput, total=False):
+    """Both graphs' outputs; candidates and citations point into ``knowledge``."""
+
+
+class SelfCRAGState(SelfRAGState, CRAGState, total=False):
+    """The whole state of Self-CRAG."""
+
+
+def blank_crag() -> dict[str, Any]:
+    """A turn of CRAG before anything has happened."""
+    return {
+        "answer": "",
+        "cited_answer": "",
+        "citations": [],
+        "grades": [],
+        "action": None,
+        "thresholds": {},
+        "branches": [],
+        "strips": [],
+        "web_query": "",
+        "web_source": "",
+        "web_results": [],
+        "web_strips": [],
+        "web_failure": "",
+        "web_notes": [],
+        "knowledge": [],
+        "judged": [],
+        "notes": [],
+        **blank_costs(),
+    }

@@ -1,0 +1,79 @@
+"""What flows through InstructRAG: TypedDicts of JSON values, Documents and messages."""
+
+from typing import Any, Literal, Required
+
+from typing_extensions import TypedDict
+
+from selfcorrect_rag.state.costs import blank_costs
+from selfcorrect_rag.state.documents import Documents
+from selfcorrect_rag.state.self_rag import Asked, Input, Output
+
+Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
+"""What the model is asked. InstructRAG: with demonstrations, fine-tuned, by instruction alone.
+
+Baselines (section 3.1): without retrieval, in-context RALM, few-shot demonstrations with
+instruction.
+"""
+
+
+class Demonstration(TypedDict, total=False):
+    """An example of how to answer; it has no documents (section 2.3)."""
+
+    question: Required[str]
+    rationale: str
+    """What ``icl`` shows."""
+    answers: list[str]
+    """Names of one answer; ``few_shot`` shows the first."""
+
+
+class InstructRAGInput(Input, total=False):
+    """Give ``question``, or ``messages`` that end with a human message."""
+
+
+class InstructRAGOutput(Output, total=False):
+    """The answer, and everything that led to it."""
+
+    rationale: str
+    """All that the model wrote, its conclusion included; empty for a baseline."""
+    useful_documents: list[int]
+    """Documents that the rationale uses, as indices into ``passages``, in order of first name.
+
+    There is a citation for each, with the ``number`` that the rationale names it by, unless the
+    answer declines to answer.
+    """
+    dismissed_documents: list[int]
+    """Documents that it names as of no use."""
+    mode: Mode
+    """How the model was asked; ``no_retrieval`` where nothing was found."""
+    demonstrations: list[Demonstration]
+    """Those that were shown, in their order."""
+    passages: Documents
+    """Every document retrieved or given, best first."""
+    numbering: list[int]
+    """Which of ``passages`` was shown as Document [1], [2] and so on."""
+
+
+class InstructRAGState(InstructRAGInput, InstructRAGOutput, Asked, total=False):
+    """The whole state, with what only the nodes need."""
+
+    fixed: bool
+    """The caller gave the documents."""
+    written: str
+    """What the model wrote."""
+
+
+def blank_instruct_rag(mode: Mode) -> dict[str, Any]:
+    """A turn of InstructRAG before anything has happened."""
+    return {
+        "mode": mode,
+        "answer": "",
+        "rationale": "",
+        "written": "",
+        "useful_documents": [],
+        "dismissed_documents": [],
+        "citations": [],
+        "demonstrations": [],
+        "numbering": [],
+        "notes": [],
+        **blank_costs(),
+    }

@@ -1,0 +1,226 @@
+"""What flows through all graphs and Self-RAG: TypedDicts of JSON values, Documents, messages."""
+
+from typing import Annotated, Any, Literal
+
+from langchain_core.documents import Document
+from langchain_core.messages import AnyMessage
+from langgraph.channels import EphemeralValue
+from langgraph.graph.message import add_messages
+from typing_extensions import TypedDict  # pydantic, which makes the schemas, asks for it on 3.11
+
+from selfcorrect_rag.reflection import Reflection
+from selfcorrect_rag.state.costs import CostedOutput, Usage, blank_costs
+from selfcorrect_rag.state.documents import Documents
+
+Step = Literal["retrieve", "continue", "none"]
+"""How a segment begins: with a new passage, with the passage of the segment before, without."""
+
+Source = Literal["passages", "knowledge"]
+"""Where in the state a graph keeps what its segments are written from."""
+
+
+class Piece(TypedDict):
+    """A stretch of generated output: one control token, or text."""
+
+    kind: Literal["control", "text"]
+    text: str
+
+
+class Segment(TypedDict):
+    """What a model wrote in one go, up to the next retrieval token, its end or its limit."""
+
+    text: str
+    """Without control tokens, stripped."""
+    pieces: list[Piece]
+    """The same in full and in order, with control tokens kept apart from text."""
+    reflections: list[Reflection]
+    next: Reflection | None
+    """The retrieval token that ended the segment; it is not among ``pieces``."""
+    finish_reason: Literal["end", "retrieval", "length", "stop", "pruned"]
+    tokens: int
+    logprob: float | None
+    """Sum of the natural log-probabilities of the ``tokens``; None where a provider gives none."""
+    prompt_tokens: int
+    shortened: int
+    """Prompt tokens cut away so that the prompt fits the model's context."""
+    requests: int
+    """Requests to a provider that it took; 0 where a backend took the whole batch as one call."""
+
+
+class Candidate(TypedDict):
+    """A segment for one passage, with its critique."""
+
+    depth: int
+    """Which segment of the answer this is, from 0."""
+    beam: int
+    """Index of the beam that it continues."""
+    parent: int | None
+    """The candidate that this beam ends with, as an index into ``candidates``; None at first."""
+    step: Step
+    passage: int | None
+    """Index into ``passages``."""
+    text: str
+    pieces: list[Piece]
+    judgements: dict[str, dict[str, float]]
+    """Group to token to probability, normalised over the group."""
+    isrel: float | None
+    issup: float | None
+    isuse: float | None
+    sequence_probability: float | None
+    """None where a provider gives no log-probabilities."""
+    hard: list[str]
+    """The groups of which a chat model only named a label, without probabilities."""
+    score: float
+    """Of this segment alone, Eq. 3."""
+    path_score: float
+    """Of the beam that ends with it; what beams are compared by."""
+    next: Step | None
+    """How the model wants to go on; None where it has finished."""
+    finish_reason: str
+    dropped: str | None
+    """Why it may not be chosen: a hard constraint, pruning, or no text."""
+    chosen: bool
+    """Whether it is part of the answer."""
+
+
+class Beam(TypedDict):
+    """A partial answer: its own segments, with the passages they point at."""
+
+    segments: list[Candidate]
+    score: float
+    next: Step | None
+    """None where the beam has ended."""
+    cut: str | None
+    """Why it ended before the model finished it; None where that did not happen."""
+    retrieved: list[int]
+    """The passages that its next segment may read, best first."""
+
+
+class Decision(TypedDict):
+    """Whether to retrieve before the first segment, and why."""
+
+    retrieve: bool
+    probability: float | None
+    """P(Retrieval) / (P(Retrieval) + P(No Retrieval)); None where the model was not asked."""
+    threshold: float | None
+    mode: str
+
+
+class Citation(TypedDict):
+    """A text that a part of the answer was written from, and that was judged relevant."""
+
+    number: int
+    """As printed in the answer, from 1."""
+    passage: int
+    """Index into ``passages``; of CRAG and Self-CRAG, into ``knowledge``."""
+    title: str
+    """On one line, of at most 200 characters."""
+    source: str
+    """An http, https or file address, or the path of a file; empty where it is anything else."""
+    text: str
+    segments: list[int]
+    """Which segments of the answer were generated from it."""
+
+
+class Input(TypedDict, total=False):
+    """Give ``question``, or ``messages`` that end with a human message."""
+
+    question: str
+    messages: Annotated[list[AnyMessage], add_messages]
+    documents: Annotated[list[Document], EphemeralValue]
+    """Documents fixed by the caller for this turn, best first: nothing is retrieved."""
+
+
+class Turn(TypedDict):
+    """What the input of one turn asks, apart from what its thread holds."""
+
+    question: str
+    by_message: bool
+    """The last message asks, and is to be answered with one."""
+    message_id: str | None
+    """The id that this message came with; None where it came without or where none asks."""
+
+
+class Asked(TypedDict, total=False):
+    """How the turn was asked; the same for every graph."""
+
+    turn: Annotated[Turn, EphemeralValue]
+    """Written at ``__start__``, read by ``read_question``, and gone after it."""
+    asked_by: str | None
+    """The id of the message that asked, empty if it has none; None where ``question`` did."""
+    reply_id: str
+    """The id of the message that the answer is streamed as."""
+
+
+class Output(CostedOutput, total=False):
+    """What every graph says."""
+
+    question: str
+    """What was answered: a follow-up question stands alone here, where it was rewritten."""
+    asked: str
+    """The question in the user's own words."""
+    messages: Annotated[list[AnyMessage], add_messages]
+    answer: str
+    """Plain text, without citation marks."""
+    citations: list[Citation]
+    notes: list[str]
+    """What a reader should know: fallbacks taken, limits met, prompts shortened."""
+
+
+class SelfRAGInput(Input, total=False):
+    """Give ``question``, or ``messages`` that end with a human message."""
+
+
+class SelfRAGOutput(Output, total=False):
+    """The answer, and everything that led to it."""
+
+    cited_answer: str
+    """The answer with ``[n]`` after each segment that was generated from a passage."""
+    candidates: list[Candidate]
+    """Every candidate of every step."""
+    passages: Documents
+    """Every passage retrieved or given, in the order of retrieval."""
+    retrieval: Decision
+    options: dict[str, float]
+    """Closed-set questions: the summed score of each answer, best first."""
+    score: float | None
+    """Path score of the answer."""
+    constraints_met: bool
+    """False where every candidate broke a hard constraint and the best of them was given."""
+    usage: Usage
+
+
+class SelfRAGState(SelfRAGInput, SelfRAGOutput, Asked, total=False):
+    """The whole state, with what only the nodes need."""
+
+    fixed: bool
+    """The caller gave the passages."""
+    beams: list[Beam]
+    depth: int
+    """Segments written so far on the longest beam."""
+
+
+def blank_self_rag() -> dict[str, Any]:
+    """A turn of Self-RAG before anything has happened."""
+    return {
+        "answer": "",
+        "cited_answer": "",
+        "citations": [],
+        "candidates": [],
+        "beams": [],
+        "depth": 0,
+        "options": {},
+        "score": None,
+        "constraints_met": True,
+        "notes": [],
+        "usage": Usage(
+            model_calls=0,
+            prompts=0,
+            prompt_tokens=0,
+            generated_tokens=0,
+            retrievals=0,
+            pruned=0,
+            tokens_saved=0,
+        ),
+        **blank_costs(),
+    }
