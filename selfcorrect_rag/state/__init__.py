@@ -1,6 +1,6 @@
 """What flows through the graphs: TypedDicts of JSON values, Documents and messages."""
 
-from selfcorrect_rag.state.costs import Cost, Usage
+from selfcorrect_rag.state.costs import Cost, StepRun, Usage
 from selfcorrect_rag.state.crag import (
     Correction,
     CRAGInput,
@@ -55,6 +55,7 @@ __all__ = [
     "SelfRAGInput",
     "SelfRAGOutput",
     "SelfRAGState",
+    "StepRun",
     "Strip",
     "Usage",
 ]

@@ -1,4 +1,4 @@
-"""What a question costs: model calls, tokens and seconds, by step. Pure Python."""
+"""What ran for a question, and what it cost: steps in order, model calls, tokens, seconds."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -82,9 +82,26 @@ def plus(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-class CostedOutput(TypedDict, total=False):
-    """What every graph says about the cost of a question."""
+class StepRun(TypedDict):
+    """One run of a step."""
 
+    step: str
+    """The node's name."""
+    failed: str | None
+    """The part whose fault it went on from: ``retriever``, ``evaluator``, ``model`` or
+    ``timeout``; None where nothing failed."""
+
+
+def route_together(route: list[StepRun], more: list[StepRun]) -> list[StepRun]:
+    """A route that goes on with ``more``; an empty list begins afresh, as a turn does."""
+    return [*route, *more] if more else []
+
+
+class CostedOutput(TypedDict, total=False):
+    """What every graph says about the cost of a question, and about its way to the answer."""
+
+    route: Annotated[list[StepRun], route_together]
+    """The steps that ran for this turn, in order; those side by side by their names."""
     costs: Annotated[dict[str, Cost], costs_together]
     """By step (node), in the order in which they first ran; nested in none of the others."""
     stopped: Stop | None

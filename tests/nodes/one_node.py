@@ -50,6 +50,7 @@ def _read(seen: Sequence[tuple[str, Any]]) -> Ran:
     (update,) = (part["node"] for mode, part in seen if mode == "updates")
     update = dict(update)
     (cost,) = update.pop("costs").values()
+    update.pop("route")
     messages = [part[0] for mode, part in seen if mode == "messages"]
     assert {message.id for message in messages} <= {"reply"}, "all under the state's reply_id"
     return Ran(

@@ -23,8 +23,8 @@ from selfcorrect_rag.settings import Settings
 
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
 """LangGraph's own for nodes, so that ``graph.clear_cache()`` empties it."""
-SPENT = ("costs", "usage")
-"""What a run has cost so far: no result depends on it, but those that a limit cut short."""
+SPENT = ("costs", "usage", "route")
+"""What a run has done and cost so far: no result depends on it, but those a limit cut short."""
 TALK = ("messages", "asked_by", "reply_id")
 """Who asked and is answered: but for whether a message did, no result depends on it."""
 

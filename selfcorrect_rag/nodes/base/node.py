@@ -20,7 +20,7 @@ from selfcorrect_rag.events import Event
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.nodes.base.tally import Tally, counted_config, tallied, tally
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state.costs import Usage
+from selfcorrect_rag.state.costs import StepRun, Usage
 from selfcorrect_rag.state.self_rag import Segment
 
 Update = dict[str, Any]
@@ -37,8 +37,9 @@ class Node(Runnable[State, Update]):
     LangGraph traces each node by itself. A ``RunnableLambda`` would trace it twice and inspect
     signatures at every call, which costs more than all of our own nodes together.
 
-    What the step cost is put to ``costs``, unless it sets them itself, which begins a turn. A step
-    that raises, or pauses, gives no update, so that what is tried again is counted once.
+    The run of the step is put to ``route``, and what it cost to ``costs``, unless it sets them
+    itself, which begins a turn. A step that raises, or pauses, gives no update, so that what is
+    tried again is counted once.
 
     LangGraph's own limit on the time of a node is for async nodes alone, and is set once for all
     runs. This one is a setting, and holds in sync runs too (:func:`in_time`).
@@ -68,10 +69,10 @@ class Node(Runnable[State, Update]):
         with tallied() as counted:
             started = time.perf_counter()
             try:
-                update = in_time(self._seconds(), lambda: self.step(input))
+                update, failed = in_time(self._seconds(), lambda: self.step(input)), None
             except Fault as fault:
-                update = self._failed(input, fault)
-            return _costed(update, counted, time.perf_counter() - started, config)
+                update, failed = self._failed(input, fault), fault.part
+            return _recorded(update, counted, time.perf_counter() - started, failed, config)
 
     async def ainvoke(
         self, input: State, config: RunnableConfig | None = None, **kwargs: Any
@@ -79,10 +80,10 @@ class Node(Runnable[State, Update]):
         with tallied() as counted:
             started = time.perf_counter()
             try:
-                update = await ain_time(self._seconds(), lambda: self.astep(input))
+                update, failed = await ain_time(self._seconds(), lambda: self.astep(input)), None
             except Fault as fault:
-                update = self._failed(input, fault)
-            return _costed(update, counted, time.perf_counter() - started, config)
+                update, failed = self._failed(input, fault), fault.part
+            return _recorded(update, counted, time.perf_counter() - started, failed, config)
 
     def _seconds(self) -> float | None:
         return None if self.settings is None else current(self.settings).step_timeout
@@ -146,11 +147,17 @@ def _too_long(seconds: float) -> StepTimedOut:
     return StepTimedOut(f"{step} took longer than step_timeout, {seconds:g} s", GO_ON)
 
 
-def _costed(
-    update: Update, counted: Tally, seconds: float, config: RunnableConfig | None
+def _recorded(
+    update: Update,
+    counted: Tally,
+    seconds: float,
+    failed: str | None,
+    config: RunnableConfig | None,
 ) -> Update:
+    """The update, with the run of the step on the route, and what it cost."""
     step = ensure_config(config)["metadata"]["langgraph_node"]
-    return {"costs": {step: counted.cost(seconds)}, **update}
+    route = [StepRun(step=step, failed=failed)]
+    return {"costs": {step: counted.cost(seconds)}, **update, "route": route}
 
 
 def plain_node(run: Callable[[State], Update]) -> Node[State]:

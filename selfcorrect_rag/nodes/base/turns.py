@@ -154,7 +154,7 @@ class _WriteTurn(Runnable[Any, Any]):
         turn = read_turn(input, shared=nested)
         # An edit of a thread has no context: what its turn began with stays.
         is_run = "langgraph_checkpoint_ns" in ensure_config(config)["metadata"]
-        written = {"turn": turn, **(self._begin() if is_run else {})}
+        written = {"turn": turn, "route": [], **(self._begin() if is_run else {})}
         ChannelWrite.do_write(config, [ChannelWriteEntry(k, v) for k, v in written.items()])
         return _with_documents(input)  # an edit of a thread brings them as they came
 
