@@ -110,30 +110,28 @@ class Settings(BaseModel):
         Raises:
             BadSettings: they are another graph's; see :meth:`merged`.
         """
-        return cls(**cls._taken(given, nested=False))
+        return cls(**cls._taken(given, shared=False))
 
-    def merged(self, context: object, *, nested: bool) -> Self:
+    def merged(self, context: object) -> Self:
         """These settings with what a run's context sets on top.
 
         Args:
             context: None, a dict of knobs, settings of this graph or of one that is made of it
-                (Self-CRAG's are CRAG's and Self-RAG's too). Where the graph is nested it may also
-                be the parent's: an object of its own says nothing, and keys of its own are left.
-            nested: whether the graph runs inside another, which it shares the context with.
+                (Self-CRAG's are CRAG's and Self-RAG's too). It may also be that of a parent graph:
+                an object of its own says nothing, and keys of its own are left.
 
         Raises:
-            BadSettings: the context is settings of another graph. Where the graph is not nested:
-                it is no settings at all, or it sets what the graph does not have.
+            BadSettings: the context is settings of another graph, or a value is out of bounds.
         """
-        taken = self._taken(context, nested=nested)
+        taken = self._taken(context, shared=True)
         if not taken:
             return self
         own = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**own, **taken})
 
     @classmethod
-    def _taken(cls, given: object, *, nested: bool) -> dict[str, Any]:
-        """What ``given`` sets of this graph."""
+    def _taken(cls, given: object, *, shared: bool) -> dict[str, Any]:
+        """The knobs of this graph that ``given`` sets; what is ``shared`` may have others."""
         if isinstance(given, Settings):
             if not (isinstance(given, cls) or issubclass(cls, type(given))):
                 raise BadSettings(
@@ -144,14 +142,14 @@ class Settings(BaseModel):
             foreign = _names_of_graphs(type(given))
         elif isinstance(given, Mapping):
             knobs, foreign = dict(given), set(given)
-        elif given is None or nested:
+        elif given is None or shared:
             return {}
         else:
             raise BadSettings(
                 f"{type(given).__name__} holds no settings of {cls.graph}: give {cls.__name__}, or "
                 "a dict of some of its knobs"
             )
-        if not nested:
+        if not shared:
             cls._refuse_unknown(name for name in knobs if name in foreign)
         return {name: value for name, value in knobs.items() if name in cls.model_fields}
 

@@ -46,7 +46,7 @@ def who_reads(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[dict[str
 
 NODES = "selfcorrect_rag.nodes"
 READ: dict[str, list[str]] = {
-    "self_rag": ["selfcorrect_rag.prompts._visible"],
+    "self_rag": ["selfcorrect_rag.prompts.parts._visible"],
     "crag": [
         f"{NODES}.grade_documents.titled",
         f"{NODES}.refine_strips.decompose",

@@ -7,7 +7,7 @@ from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base.citations import cited_passages, cited_text, settled
 from selfcorrect_rag.nodes.base.limits import limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
 from selfcorrect_rag.nodes.base.reply import say
 from selfcorrect_rag.nodes.generate_and_critique import NO_TEXT, UNREADABLE, scored
 from selfcorrect_rag.prompts.closed_set import closed_answer
@@ -16,9 +16,7 @@ from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state.self_rag import Beam, Candidate, SelfRAGState, Source
 
 
-def beam_select(
-    llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = "passages"
-) -> Node[SelfRAGState]:
+def beam_select(llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = "passages") -> Node:
     """Keep the ``beam_width`` best partial answers and the best finished one (section 3.3).
 
     A finished answer takes no place of a partial one, which the model has yet to judge for its use
@@ -49,7 +47,7 @@ def beam_select(
                 _say(state, update["beams"], source)
         return {**update, "depth": state["depth"] + 1}
 
-    return plain_node(run)
+    return Node("beam_select", run)
 
 
 def _say(state: SelfRAGState, beams: Sequence[Beam], source: Source) -> None:

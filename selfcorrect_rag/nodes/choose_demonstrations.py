@@ -4,7 +4,6 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from random import Random
 from weakref import WeakKeyDictionary
 
@@ -13,7 +12,7 @@ from langchain_core.embeddings import Embeddings
 from selfcorrect_rag.errors import BadDemonstrations, ModelFailed
 from selfcorrect_rag.errors.faults import named
 from selfcorrect_rag.events import DemonstrationsChosen
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state.instruct_rag import Demonstration, InstructRAGState
 from selfcorrect_rag.state.intake import fit
@@ -25,7 +24,7 @@ def choose_demonstrations(
     demonstrations: Sequence[Demonstration],
     embeddings: Embeddings | None,
     settings: InstructRAGSettings,
-) -> Node[InstructRAGState]:
+) -> Node:
     """Sample demonstrations (Algorithm 1, line 6), or take the first, or the nearest.
 
     One of the very question that is asked is never shown. Random and fixed ones keep the order in
@@ -36,31 +35,31 @@ def choose_demonstrations(
     demonstrations = [fit(demonstration) for demonstration in demonstrations]
     embedded = _Embedded(demonstrations)
 
-    def run(state: InstructRAGState) -> Update:
-        chosen = current(settings)
+    def run(state: InstructRAGState) -> Work:
+        chosen, question = current(settings), state["question"]
         usable = _usable(demonstrations, state)
         if chosen.selection != "nearest":
-            return _update(_chosen(usable, chosen, state["question"]))
-        embedder = _needed(embeddings)
-        with _named(embedder):
-            vectors = embedded.by(embedder)
-            asked = embedder.embed_query(state["question"])
-        _alike(vectors, asked, embedder)
-        return _update(_nearest(usable, vectors, asked, chosen.demonstrations))
+            return _update(_chosen(usable, chosen, question))
+        if embeddings is None:
+            raise BadDemonstrations(
+                "selection nearest needs embeddings: create_instruct_rag(..., embeddings=...)"
+            )
+        name = f"the embeddings ({type(embeddings).__name__})"
+        vectors = yield from call(
+            embedded.by, embedded.aby, embeddings, within=named(ModelFailed, name)
+        )
+        vector = yield from call(
+            embeddings.embed_query,
+            embeddings.aembed_query,
+            question,
+            within=named(ModelFailed, name),
+        )
+        if len(lengths := {len(each): None for each in (*vectors, vector)}) > 1:
+            given = " and of ".join(map(str, lengths))
+            raise ModelFailed(f"{name} gave vectors of {given} numbers")
+        return _update(_nearest(usable, vectors, vector, chosen.demonstrations))
 
-    async def arun(state: InstructRAGState) -> Update:
-        chosen = current(settings)
-        usable = _usable(demonstrations, state)
-        if chosen.selection != "nearest":
-            return _update(_chosen(usable, chosen, state["question"]))
-        embedder = _needed(embeddings)
-        with _named(embedder):
-            vectors = await embedded.aby(embedder)
-            asked = await embedder.aembed_query(state["question"])
-        _alike(vectors, asked, embedder)
-        return _update(_nearest(usable, vectors, asked, chosen.demonstrations))
-
-    return Node(run, arun, settings)
+    return Node("choose_demonstrations", run, settings)
 
 
 class _Embedded:
@@ -139,27 +138,6 @@ def _nearest(
 def _cosine(left: Vector, right: Vector) -> float:
     lengths = math.hypot(*left) * math.hypot(*right)
     return sum(a * b for a, b in zip(left, right, strict=True)) / lengths if lengths else 0.0
-
-
-def _named(embeddings: Embeddings) -> AbstractContextManager[None]:
-    return named(ModelFailed, f"the embeddings ({type(embeddings).__name__})")
-
-
-def _alike(vectors: Sequence[Vector], asked: Vector, embeddings: Embeddings) -> None:
-    lengths = {len(vector): None for vector in (*vectors, asked)}
-    if len(lengths) > 1:
-        given = " and of ".join(map(str, lengths))
-        raise ModelFailed(
-            f"the embeddings ({type(embeddings).__name__}) gave vectors of {given} numbers"
-        )
-
-
-def _needed(embeddings: Embeddings | None) -> Embeddings:
-    if embeddings is None:
-        raise BadDemonstrations(
-            "selection nearest needs embeddings: create_instruct_rag(..., embeddings=...)"
-        )
-    return embeddings
 
 
 def _update(chosen: list[Demonstration]) -> Update:

@@ -3,8 +3,9 @@
 from selfcorrect_rag.events import RetrievalDecided
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base.limits import limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, callbacks, current, emit, used
-from selfcorrect_rag.prompts.parts import Prompt, decision_prompt, question_text
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, callbacks, current, emit
+from selfcorrect_rag.nodes.base.usage import used
+from selfcorrect_rag.prompts.parts import decision_prompt, question_text
 from selfcorrect_rag.reflection import (
     CONTINUE,
     Group,
@@ -39,31 +40,25 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: b
     return "retrieve" if retrieval_probability(reflection) > threshold else "none"
 
 
-def decide_retrieval(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node[SelfRAGState]:
+def decide_retrieval(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node:
     """Decide before the first segment. Costs one token, or nothing in modes always and never.
 
     Where a limit leaves no more than a first candidate, evidence is retrieved unasked.
     """
 
-    def run(state: SelfRAGState) -> Update:
+    def run(state: SelfRAGState) -> Work:
         chosen = current(settings)
         if limit := _limit(llm, state, chosen):
             return _unasked(state, chosen, limit)
         if chosen.mode != "adaptive":
             return _update(state, chosen, None, retrieve=chosen.mode == "always")
-        asked = llm.choose([_prompt(state, chosen)], Group.RETRIEVE, callbacks=callbacks())
-        return _update(state, chosen, asked[0])
+        prompt = decision_prompt(question_text(state["question"], chosen.instruction))
+        segments = yield from call(
+            llm.choose, llm.achoose, [prompt], Group.RETRIEVE, callbacks=callbacks()
+        )
+        return _update(state, chosen, segments[0])
 
-    async def arun(state: SelfRAGState) -> Update:
-        chosen = current(settings)
-        if limit := _limit(llm, state, chosen):
-            return _unasked(state, chosen, limit)
-        if chosen.mode != "adaptive":
-            return _update(state, chosen, None, retrieve=chosen.mode == "always")
-        asked = await llm.achoose([_prompt(state, chosen)], Group.RETRIEVE, callbacks=callbacks())
-        return _update(state, chosen, asked[0])
-
-    return Node(run, arun, settings)
+    return Node("decide_retrieval", run, settings)
 
 
 def _limit(llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings) -> Limit | None:
@@ -81,20 +76,16 @@ def _unasked(state: SelfRAGState, settings: SelfRAGSettings, limit: Limit) -> Up
     }
 
 
-def _prompt(state: SelfRAGState, settings: SelfRAGSettings) -> Prompt:
-    return decision_prompt(question_text(state["question"], settings.instruction))
-
-
 def _update(
     state: SelfRAGState,
     settings: SelfRAGSettings,
-    asked: Segment | None,
+    segment: Segment | None,
     retrieve: bool = False,
 ) -> Update:
     probability, usage, notes = None, state["usage"], state["notes"]
-    if asked is not None:
-        usage = used(usage, [asked])
-        reflection = next(filter(is_readable, asked["reflections"]), None)
+    if segment is not None:
+        usage = used(usage, [segment])
+        reflection = next(filter(is_readable, segment["reflections"]), None)
         if reflection is not None:
             retrieve = next_step(reflection, settings, has_evidence=False) == "retrieve"
             probability = retrieval_probability(reflection)
@@ -104,7 +95,7 @@ def _update(
     decision = Decision(
         retrieve=retrieve,
         probability=probability,
-        threshold=None if asked is None else settings.threshold,
+        threshold=None if segment is None else settings.threshold,
         mode=settings.mode,
     )
     emit(RetrievalDecided(event="retrieval_decided", **decision))

@@ -9,12 +9,11 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
-from selfcorrect_rag.models.off_loop import off_loop
-from selfcorrect_rag.nodes.base.asking import aask, ask
+from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.citations import citation
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, is_long
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, current, emit
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, reply
-from selfcorrect_rag.nodes.base.tally import counted_config
+from selfcorrect_rag.nodes.base.usage import counted_config
 from selfcorrect_rag.prompts.marks import Marked, read_marks
 from selfcorrect_rag.prompts.parts import (
     Prompt,
@@ -26,7 +25,7 @@ from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 
 
-def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node[CRAGState]:
+def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node:
     """Answer the question from the knowledge (Algorithm 1, line 14).
 
     A ReflectionLLM reads it as one passage, in Self-RAG's prompt, as the paper's own generator
@@ -34,35 +33,18 @@ def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node[CRAGState]
     where the evaluator has judged it relevant. Notes say what is not, and which marks point at no
     piece.
     """
-    is_numbered = not _reflects(llm)
+    is_numbered = not isinstance(model_behind(llm), ReflectionLLM)
 
-    def run(state: CRAGState) -> Update:
-        model, prompt = _asked(llm, state, current(settings))
-        return _update(state, ask(model, prompt, counted_config()), is_numbered)
+    def run(state: CRAGState) -> Work:
+        question = question_text(state["question"], current(settings).instruction)
+        prompt = (knowledge_prompt if is_numbered else reflection_prompt)(
+            question, state["knowledge"]
+        )
+        model = LLMChat(llm=llm, prompt=prompt) if is_llm(llm) else llm
+        text = yield from ask(model, prompt, counted_config())
+        return _update(state, text, is_numbered)
 
-    async def arun(state: CRAGState) -> Update:
-        chosen, long = current(settings), is_long(state)
-        model, prompt = await off_loop(_asked, llm, state, chosen, long=long)
-        written = await aask(model, prompt, counted_config())
-        long = is_long(state, written)
-        return await off_loop(_update, state, written, is_numbered, long=long)
-
-    return Node(run, arun, settings)
-
-
-def _reflects(llm: Runnable[Any, Any]) -> bool:
-    return isinstance(model_behind(llm), ReflectionLLM)
-
-
-def _asked(
-    llm: Runnable[Any, Any], state: CRAGState, settings: CRAGSettings
-) -> tuple[Runnable[Any, Any], Any]:
-    """The model, and its input."""
-    question = question_text(state["question"], settings.instruction)
-    prompt = (reflection_prompt if _reflects(llm) else knowledge_prompt)(
-        question, state["knowledge"]
-    )
-    return (LLMChat(llm=llm, prompt=prompt) if is_llm(llm) else llm), prompt
+    return Node("generate", run, settings)
 
 
 def reflection_prompt(question: str, knowledge: Sequence[Document]) -> Prompt:

@@ -11,8 +11,8 @@ from selfcorrect_rag.events import CandidateScored
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base.best_effort import best_so_far
 from selfcorrect_rag.nodes.base.limits import limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, callbacks, current, emit, used
-from selfcorrect_rag.nodes.base.tally import attempted, tally
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, callbacks, current, emit
+from selfcorrect_rag.nodes.base.usage import attempted, counter, used
 from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.prompts.parts import Prompt, question_text, segment_prompt
 from selfcorrect_rag.reflection import (
@@ -55,7 +55,7 @@ class _Batch(NamedTuple):
 
 def generate_and_critique(
     llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = "passages"
-) -> Node[SelfRAGState]:
+) -> Node:
     """Write and criticise the candidates of all unfinished beams in one batch.
 
     (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved has a candidate for each passage,
@@ -67,32 +67,23 @@ def generate_and_critique(
     later the best of what is written is the answer.
     """
 
-    def run(state: SelfRAGState) -> Update:
+    def run(state: SelfRAGState) -> Work:
         chosen = current(settings)
-        batch, listening = _batch(llm, state, chosen), callbacks()
-        prompts, options = _prompts(state, chosen, batch.asks, source), _options(chosen, batch)
-        with attempted():
-            segments = llm.generate_segments(prompts, **options, callbacks=listening)
+        batch = _batch(llm, state, chosen)
+        segments = yield from call(
+            llm.generate_segments,
+            llm.agenerate_segments,
+            _prompts(state, chosen, batch.asks, source),
+            max_tokens=chosen.segment_tokens,
+            prune_below=chosen.prune_below,
+            critique=batch.critique,
+            whole=chosen.short,
+            callbacks=callbacks(),
+            within=attempted(),
+        )
         return _update(state, chosen, batch, segments)
 
-    async def arun(state: SelfRAGState) -> Update:
-        chosen = current(settings)
-        batch, listening = _batch(llm, state, chosen), callbacks()
-        prompts, options = _prompts(state, chosen, batch.asks, source), _options(chosen, batch)
-        with attempted():
-            segments = await llm.agenerate_segments(prompts, **options, callbacks=listening)
-        return _update(state, chosen, batch, segments)
-
-    return Node(run, arun, settings, _failed)
-
-
-def _options(settings: SelfRAGSettings, batch: _Batch) -> dict[str, Any]:
-    return {
-        "max_tokens": settings.segment_tokens,
-        "prune_below": settings.prune_below,
-        "critique": batch.critique,
-        "whole": settings.short,
-    }
+    return Node("generate_and_critique", run, settings, _failed)
 
 
 def _batch(llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings) -> _Batch:
@@ -179,8 +170,8 @@ def _update(
 
 def _failed(state: SelfRAGState, fault: Fault) -> Update:
     update = best_so_far(state, fault)
-    tally().add_attempt()
-    calls = state["usage"]["model_calls"] + tally().model_calls
+    counter().add_attempt()
+    calls = state["usage"]["model_calls"] + counter().model_calls
     return {**update, "usage": {**state["usage"], "model_calls": calls}}
 
 

@@ -5,7 +5,6 @@ from dataclasses import asdict
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Graded
-from selfcorrect_rag.models.off_loop import off_loop
 from selfcorrect_rag.models.retrieval_evaluator import (
     RetrievalEvaluator,
     agrade,
@@ -14,10 +13,9 @@ from selfcorrect_rag.models.retrieval_evaluator import (
 )
 from selfcorrect_rag.nodes.base.best_effort import best_so_far
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, is_long
-from selfcorrect_rag.nodes.base.tally import counted_calls
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
+from selfcorrect_rag.nodes.base.usage import counted_calls
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
-from selfcorrect_rag.state.costs import Limit
 from selfcorrect_rag.state.crag import CRAGState, Grade
 from selfcorrect_rag.state.sources import title_of
 from selfcorrect_rag.thresholds import Action, Thresholds
@@ -30,7 +28,7 @@ BRANCHES: dict[Action, list[str]] = {
 """What each action does (Algorithm 1)."""
 
 
-def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node[CRAGState]:
+def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node:
     """Score all documents in one batch and choose the action (CRAG sections 4.2 and 4.3).
 
     Nothing retrieved is an incorrect retrieval. Where a limit leaves no call for grading, there is
@@ -38,40 +36,22 @@ def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> No
     fails the run, unless Self-CRAG has written something: then that is the answer.
     """
 
-    def run(state: CRAGState) -> Update:
+    def run(state: CRAGState) -> Work:
         chosen, texts = current(settings), [titled(passage) for passage in state["passages"]]
         calls = evaluator.model_calls(texts)
-        if limit := _limit(state, chosen, calls):
-            return _ungraded(state, chosen, limit)
-        with counted_calls(calls):
-            scores = grade(evaluator, state["question"], texts)
+        if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
+            marks = stopped(state, chosen, limit, "what was retrieved was not graded")
+            return {"grades": [], "action": None, "branches": ["refine"], **marks}
+        scores = yield from call(
+            grade, agrade, evaluator, state["question"], texts, within=counted_calls(calls)
+        )
         return _update(state, chosen, evaluator, scores)
 
-    async def arun(state: CRAGState) -> Update:
-        chosen, passages = current(settings), state["passages"]
-        long = is_long(state)
-        texts: list[str] = await off_loop(list, map(titled, passages), long=long)
-        calls = evaluator.model_calls(texts)
-        if limit := _limit(state, chosen, calls):
-            return _ungraded(state, chosen, limit)
-        with counted_calls(calls):
-            scores = await agrade(evaluator, state["question"], texts)
-        return _update(state, chosen, evaluator, scores)
-
-    return Node(run, arun, settings, _failed)
+    return Node("grade_documents", run, settings, _failed)
 
 
 def _failed(state: CRAGState, fault: Fault) -> Update:
     return {"branches": [], **best_so_far(state, fault)}
-
-
-def _limit(state: CRAGState, settings: CRAGSettings, calls: int) -> Limit | None:
-    return limit_met(state, settings, calls + FOR_THE_ANSWER) if calls else None
-
-
-def _ungraded(state: CRAGState, settings: CRAGSettings, limit: Limit) -> Update:
-    marks = stopped(state, settings, limit, "what was retrieved was not graded")
-    return {"grades": [], "action": None, "branches": ["refine"], **marks}
 
 
 def _update(

@@ -1,10 +1,10 @@
 """read_knowledge: what CRAG made of the retrieval, as the passages of every beam."""
 
-from selfcorrect_rag.nodes.base.node import Node, Update, plain_node
+from selfcorrect_rag.nodes.base.node import Node, Update
 from selfcorrect_rag.state.crag import SelfCRAGState
 
 
-def read_knowledge() -> Node[SelfCRAGState]:
+def read_knowledge() -> Node:
     """Give all knowledge to each beam that wants evidence, at its first segment and at later ones.
 
     (CRAG appendix B.2: processed knowledge replaces what Self-RAG retrieves.)
@@ -19,4 +19,4 @@ def read_knowledge() -> Node[SelfCRAGState]:
             ]
         }
 
-    return plain_node(run)
+    return Node("read_knowledge", run)

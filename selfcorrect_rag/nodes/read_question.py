@@ -5,13 +5,13 @@ from typing import Any
 from uuid import uuid4
 
 from selfcorrect_rag.errors import NoQuestion
-from selfcorrect_rag.nodes.base.node import Node, Update, current, plain_node
+from selfcorrect_rag.nodes.base.node import Node, Update, current
 from selfcorrect_rag.nodes.base.turns import ASK
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state.intake import admit, admit_question
 
 
-def read_question(blank: Callable[[], Update], settings: Settings) -> Node[Any]:
+def read_question(blank: Callable[[], Update], settings: Settings) -> Node:
     """Take the question from the input of this turn; reset what an earlier turn left behind.
 
     What is longer than the settings allow is cut, and notes say so.
@@ -45,4 +45,4 @@ def read_question(blank: Callable[[], Update], settings: Settings) -> Node[Any]:
         asked["asked_by"] = turn["message_id"] or last or ""
         return {**blank(), **asked, "reply_id": f"reply-to-{last or uuid4()}", **found}
 
-    return plain_node(run)
+    return Node("read_question", run)

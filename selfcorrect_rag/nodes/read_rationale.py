@@ -2,7 +2,7 @@
 
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base.citations import citation
-from selfcorrect_rag.nodes.base.node import Node, Update, emit, plain_node
+from selfcorrect_rag.nodes.base.node import Node, Update, emit
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.prompts.rationale.conclusions import final_answer
@@ -14,7 +14,7 @@ BASELINES = ("no_retrieval", "ralm", "few_shot")
 """Modes whose model is to answer, not to explain."""
 
 
-def read_rationale() -> Node[InstructRAGState]:
+def read_rationale() -> Node:
     """Separate the answer from the rationale, and check the documents that it names.
 
     What a baseline writes is the answer as a whole. Documents that are named but were not shown
@@ -44,4 +44,4 @@ def read_rationale() -> Node[InstructRAGState]:
             ],
         }
 
-    return plain_node(run)
+    return Node("read_rationale", run)

@@ -7,14 +7,14 @@ from langchain_core.documents import Document
 from selfcorrect_rag.events import KnowledgeRecomposed
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
 from selfcorrect_rag.nodes.base.best_effort import is_ended
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
 from selfcorrect_rag.nodes.base.strips import recompose
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
 from selfcorrect_rag.state.crag import CRAGState, Judged, Strip
 from selfcorrect_rag.state.sources import source_of
 
 
-def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
+def recompose_knowledge(settings: CRAGSettings) -> Node:
     """Put together what the branches found (Algorithm 1, lines 3-12).
 
     Correct has internal knowledge, Incorrect external, Ambiguous both, the internal first. Where
@@ -61,7 +61,7 @@ def recompose_knowledge(settings: CRAGSettings) -> Node[CRAGState]:
                 judged = [_best(of) for _, of in some.values()]
         return {"knowledge": knowledge, "judged": judged, "notes": notes}
 
-    return plain_node(run)
+    return Node("recompose_knowledge", run)
 
 
 def _whole(documents: Sequence[Document]) -> list[Strip]:

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 from langchain_core.documents import Document
 
 from selfcorrect_rag.events import StripsKept
-from selfcorrect_rag.models.off_loop import off_loop
 from selfcorrect_rag.models.retrieval_evaluator import (
     RetrievalEvaluator,
     agrade,
@@ -16,12 +15,12 @@ from selfcorrect_rag.models.retrieval_evaluator import (
 )
 from selfcorrect_rag.nodes.base.best_effort import best_so_far
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, is_long
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.strips import Decomposition, decompose, fair_shares, keep
-from selfcorrect_rag.nodes.base.tally import counted_calls
+from selfcorrect_rag.nodes.base.usage import counted_calls
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.costs import Limit
-from selfcorrect_rag.state.crag import CRAGState, Strip
+from selfcorrect_rag.state.crag import Strip
 
 Cut = tuple[list[int], list[str]]
 """Strips: the document that each is from, and its text."""
@@ -30,14 +29,16 @@ Result = Literal["strips", "web_strips"]
 """Where strips go in the state, and the event that says so."""
 
 
-def refine_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node[CRAGState]:
+def refine_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node:
     """Decompose the retrieved documents and keep the strips that count (section 4.4)."""
-    return _refinement(evaluator, settings, "passages", "strips", "refine")
+    return _refinement("refine_strips", evaluator, settings, "passages", "strips", "refine")
 
 
-def select_web_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node[CRAGState]:
+def select_web_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node:
     """The same for what the web gave (section 4.5)."""
-    return _refinement(evaluator, settings, "web_results", "web_strips", "select")
+    return _refinement(
+        "select_web_strips", evaluator, settings, "web_results", "web_strips", "select"
+    )
 
 
 class _Refining(NamedTuple):
@@ -55,8 +56,13 @@ class _Refining(NamedTuple):
 
 
 def _refinement(
-    evaluator: RetrievalEvaluator, settings: CRAGSettings, source: str, result: Result, switch: str
-) -> Node[Any]:
+    name: str,
+    evaluator: RetrievalEvaluator,
+    settings: CRAGSettings,
+    source: str,
+    result: Result,
+    switch: str,
+) -> Node:
     """From the documents at ``source`` to the strips at ``result``; ``switch`` is the setting
     that can leave it out, as a limit can."""
 
@@ -87,22 +93,16 @@ def _refinement(
             ]
         return update
 
-    def run(state: Mapping[str, Any]) -> Update:
+    def run(state: Mapping[str, Any]) -> Work:
         asked, scores = refining(state), None
         if asked.calls:
-            with counted_calls(asked.calls):
-                scores = grade(evaluator, state["question"], asked.texts)
+            within = counted_calls(asked.calls)
+            scores = yield from call(
+                grade, agrade, evaluator, state["question"], asked.texts, within=within
+            )
         return update(state, asked, scores)
 
-    async def arun(state: Mapping[str, Any]) -> Update:
-        long = is_long(state)
-        asked, scores = await off_loop(refining, state, long=long), None
-        if asked.calls:
-            with counted_calls(asked.calls):
-                scores = await agrade(evaluator, state["question"], asked.texts)
-        return await off_loop(update, state, asked, scores, long=long)
-
-    return Node(run, arun, settings, best_so_far)
+    return Node(name, run, settings, best_so_far)
 
 
 def _cut(documents: Sequence[Document], how: Decomposition) -> Cut:

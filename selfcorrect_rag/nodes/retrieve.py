@@ -7,7 +7,7 @@ from langchain_core.documents import Document
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
 from selfcorrect_rag.nodes.base.best_effort import best_so_far
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, quiet
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state.intake import admit
@@ -15,7 +15,7 @@ from selfcorrect_rag.state.self_rag import Beam, SelfRAGState
 from selfcorrect_rag.state.sources import name_of
 
 
-def retrieve(retriever: AnyRetriever, settings: SelfRAGSettings) -> Node[SelfRAGState]:
+def retrieve(retriever: AnyRetriever, settings: SelfRAGSettings) -> Node:
     """Retrieve with (question, previous segment) for each beam (Algorithm 1, line 4).
 
     Beams with the same previous segment share one query. Passages given by the caller are used
@@ -24,17 +24,13 @@ def retrieve(retriever: AnyRetriever, settings: SelfRAGSettings) -> Node[SelfRAG
     time.
     """
 
-    def run(state: SelfRAGState) -> Update:
-        queries = _queries(state)
-        found = retriever.batch(queries, quiet()) if queries else []
+    def run(state: SelfRAGState) -> Work:
+        queries, found = _queries(state), []
+        if queries:
+            found = yield from call(retriever.batch, retriever.abatch, queries, quiet())
         return _update(state, current(settings), dict(zip(queries, found, strict=True)))
 
-    async def arun(state: SelfRAGState) -> Update:
-        queries = _queries(state)
-        found = await retriever.abatch(queries, quiet()) if queries else []
-        return _update(state, current(settings), dict(zip(queries, found, strict=True)))
-
-    return Node(run, arun, settings, _failed)
+    return Node("retrieve", run, settings, _failed)
 
 
 def _query(question: str, beam: Beam) -> str:

@@ -1,12 +1,10 @@
 """retrieve, for graphs that retrieve once: the documents of a question."""
 
-from typing import Any
-
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, quiet
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever
 from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
@@ -18,7 +16,7 @@ State = CRAGState | InstructRAGState
 RetrievesOnce = CRAGSettings | InstructRAGSettings
 
 
-def retrieve_documents(retriever: AnyRetriever, settings: RetrievesOnce) -> Node[Any]:
+def retrieve_documents(retriever: AnyRetriever, settings: RetrievesOnce) -> Node:
     """Retrieve with the question, unless the caller has given the documents.
 
     A retriever that fails is a retrieval that found nothing: CRAG corrects that as any other bad
@@ -26,19 +24,14 @@ def retrieve_documents(retriever: AnyRetriever, settings: RetrievesOnce) -> Node
     are no documents fails the run.
     """
 
-    def run(state: State) -> Update:
+    def run(state: State) -> Work:
         chosen = current(settings)
         if state["fixed"]:
             return _update(state, chosen, state["passages"])
-        return _update(state, chosen, retriever.invoke(state["question"], quiet()))
+        found = yield from call(retriever.invoke, retriever.ainvoke, state["question"], quiet())
+        return _update(state, chosen, found)
 
-    async def arun(state: State) -> Update:
-        chosen = current(settings)
-        if state["fixed"]:
-            return _update(state, chosen, state["passages"])
-        return _update(state, chosen, await retriever.ainvoke(state["question"], quiet()))
-
-    return Node(run, arun, settings, _failed)
+    return Node("retrieve", run, settings, _failed)
 
 
 def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Update:

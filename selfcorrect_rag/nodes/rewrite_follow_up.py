@@ -9,8 +9,8 @@ from langgraph.graph import StateGraph
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import FollowUpRewritten
-from selfcorrect_rag.nodes.base.asking import aask, ask
-from selfcorrect_rag.nodes.base.node import Node, Update, emit, quiet
+from selfcorrect_rag.nodes.base.asking import ask
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, emit, quiet
 from selfcorrect_rag.prompts.parts import as_text, follow_up_prompt
 from selfcorrect_rag.settings import Settings
 
@@ -22,7 +22,7 @@ LONGEST = 1000
 """Characters of a question; a model that writes more has answered, not rewritten."""
 
 
-def rewrite_follow_up(llm: Runnable[Any, Any], settings: Settings) -> Node[Any]:
+def rewrite_follow_up(llm: Runnable[Any, Any], settings: Settings) -> Node:
     """Rewrite the question from the history, with one call of ``llm``; none on a first turn.
 
     ``question`` becomes what stands alone, which is what is retrieved for and answered; ``asked``
@@ -30,19 +30,14 @@ def rewrite_follow_up(llm: Runnable[Any, Any], settings: Settings) -> Node[Any]:
     as it is and a note says so.
     """
 
-    def run(state: Mapping[str, Any]) -> Update:
+    def run(state: Mapping[str, Any]) -> Work:
         earlier = _earlier(state)
         if not earlier:
             return {}
-        return _written(state, ask(llm, follow_up_prompt(earlier, state["asked"]), quiet()))
+        prompt = follow_up_prompt(earlier, state["asked"])
+        return _written(state, (yield from ask(llm, prompt, quiet())))
 
-    async def arun(state: Mapping[str, Any]) -> Update:
-        earlier = _earlier(state)
-        if not earlier:
-            return {}
-        return _written(state, await aask(llm, follow_up_prompt(earlier, state["asked"]), quiet()))
-
-    return Node(run, arun, settings, _failed)
+    return Node("rewrite_follow_up", run, settings, _failed)
 
 
 def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:

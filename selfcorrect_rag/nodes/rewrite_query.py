@@ -7,44 +7,36 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import QueryRewritten
-from selfcorrect_rag.nodes.base.asking import aask, ask
+from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, quiet
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, current, emit, quiet
 from selfcorrect_rag.prompts.parts import rewrite_prompt
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state.costs import Limit
 from selfcorrect_rag.state.crag import CRAGState
 
 LONGEST = 200
 """Characters of a query; a model that writes more has not rewritten."""
 
 
-def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Node[CRAGState]:
+def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Node:
     """Rewrite with a model (section 4.5, Table 5), or by rule where ``llm`` is None.
 
     A model that fails, or writes nothing of use, or for which a limit leaves no call, is replaced
     by the rule, and a note says so.
     """
 
-    def run(state: CRAGState) -> Update:
-        if not current(settings).rewrite:
-            return _update(state, state["question"])
+    def run(state: CRAGState) -> Work:
+        question, chosen = state["question"], current(settings)
+        if not chosen.rewrite:
+            return _update(state, question)
         if llm is None:
-            return _update(state, keywords(state["question"]))
-        if limit := limit_met(state, current(settings), 1 + FOR_THE_ANSWER):
-            return _by_rule(state, current(settings), limit)
-        return _written(state, ask(llm, rewrite_prompt(state["question"]), quiet()))
+            return _update(state, keywords(question))
+        if limit := limit_met(state, chosen, 1 + FOR_THE_ANSWER):
+            marks = stopped(state, chosen, limit, "the query was made by rule")
+            return {**_update(state, keywords(question)), **marks}
+        return _written(state, (yield from ask(llm, rewrite_prompt(question), quiet())))
 
-    async def arun(state: CRAGState) -> Update:
-        if not current(settings).rewrite:
-            return _update(state, state["question"])
-        if llm is None:
-            return _update(state, keywords(state["question"]))
-        if limit := limit_met(state, current(settings), 1 + FOR_THE_ANSWER):
-            return _by_rule(state, current(settings), limit)
-        return _written(state, await aask(llm, rewrite_prompt(state["question"]), quiet()))
-
-    return Node(run, arun, settings, _failed)
+    return Node("rewrite_query", run, settings, _failed)
 
 
 def _update(state: CRAGState, query: str, note: str | None = None) -> Update:
@@ -53,11 +45,6 @@ def _update(state: CRAGState, query: str, note: str | None = None) -> Update:
     if note:
         update["notes"] = [*state["notes"], note]
     return update
-
-
-def _by_rule(state: CRAGState, settings: CRAGSettings, limit: Limit) -> Update:
-    marks = stopped(state, settings, limit, "the query was made by rule")
-    return {**_update(state, keywords(state["question"])), **marks}
 
 
 def _written(state: CRAGState, text: str) -> Update:

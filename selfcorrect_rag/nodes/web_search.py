@@ -1,7 +1,5 @@
 """web_search: complementary knowledge from outside, where what was retrieved does not do."""
 
-from functools import partial
-
 from langchain_core.documents import Document
 from langchain_core.runnables import ensure_config
 from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER
@@ -12,7 +10,7 @@ from selfcorrect_rag.errors import WebSearchFailed as SearchFailed
 from selfcorrect_rag.errors.faults import named
 from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
-from selfcorrect_rag.nodes.base.node import Node, Update, ain_time, current, emit, in_time
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.prompts.approval import REFUSED, approved, asked_for
 from selfcorrect_rag.search.web_search import WebSearch
 from selfcorrect_rag.settings import CRAGSettings
@@ -40,7 +38,7 @@ def approval(settings: CRAGSettings) -> Update:
     return {"approval": "wanted" if asks else "none"}
 
 
-def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
+def web_search(web: WebSearch, settings: CRAGSettings) -> Node:
     """Search with the rewritten query (section 4.5). A search that fails loses nothing else; one
     that gives what are no documents fails the run.
 
@@ -50,45 +48,34 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node[CRAGState]:
     the pause, by one more turn of this node.
     """
 
-    def run(state: CRAGState) -> Update:
-        chosen = current(settings)
-        if _late(state, chosen):
-            return {"approval": "late"}
-        query = _approved(state, web)
-        if query is None:
-            return _failed(state, web, REFUSED, state["web_query"])
-        try:
-            call = partial(_search, web, query, chosen.web_results)
-            found = in_time(chosen.step_timeout, call)
-        except Fault as fault:
-            return _failed(state, web, fault.reason, query)
-        return _update(state, chosen, web, query, found)
-
-    async def arun(state: CRAGState) -> Update:
-        chosen = current(settings)
-        if _late(state, chosen):
-            return {"approval": "late"}
-        query = _approved(state, web)
-        if query is None:
-            return _failed(state, web, REFUSED, state["web_query"])
-        try:
-            call = partial(_asearch, web, query, chosen.web_results)
-            found = await ain_time(chosen.step_timeout, call)
-        except Fault as fault:
-            return _failed(state, web, fault.reason, query)
-        return _update(state, chosen, web, query, found)
-
-    return Node(run, arun)
-
-
-def _search(web: WebSearch, query: str, k: int) -> list[Document]:
-    with named(SearchFailed, "the search"):
+    def search(query: str, k: int) -> list[Document]:
         return as_documents(web.search(query, k), web.name)
 
-
-async def _asearch(web: WebSearch, query: str, k: int) -> list[Document]:
-    with named(SearchFailed, "the search"):
+    async def asearch(query: str, k: int) -> list[Document]:
         return await aas_documents(web.asearch(query, k), web.name)
+
+    def run(state: CRAGState) -> Work:
+        chosen = current(settings)
+        if _late(state, chosen):
+            return {"approval": "late"}
+        query = _approved(state, web)
+        if query is None:
+            return _failed(state, web, REFUSED, state["web_query"])
+        within = named(SearchFailed, "the search")
+        try:  # the time is that of the search, not of the person who approves it
+            found = yield from call(
+                search,
+                asearch,
+                query,
+                chosen.web_results,
+                within=within,
+                seconds=chosen.step_timeout,
+            )
+        except Fault as fault:
+            return _failed(state, web, fault.reason, query)
+        return _update(state, chosen, web, query, found)
+
+    return Node("web_search", run)
 
 
 def after_search(state: CRAGState) -> str:

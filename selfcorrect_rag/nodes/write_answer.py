@@ -2,14 +2,14 @@
 
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base.citations import cited_passages, cited_text, settled
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, plain_node
+from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, kept, say
 from selfcorrect_rag.prompts.closed_set import closed_answer
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state.self_rag import Beam, SelfRAGState, Source
 
 
-def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node[SelfRAGState]:
+def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node:
     """Compose answer, citations and, where the run began with messages, the reply.
 
     ``source`` is where in the state the passages stand that candidates point into.
@@ -44,7 +44,7 @@ def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node
             **kept(state, cited),
         }
 
-    return plain_node(run)
+    return Node("write_answer", run)
 
 
 def _cut(beam: Beam, settings: SelfRAGSettings) -> list[str]:

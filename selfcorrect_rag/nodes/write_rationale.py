@@ -11,11 +11,10 @@ from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.chat.context import exceeds, prompt_limit
 from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.models.engines.decoded import room
-from selfcorrect_rag.models.off_loop import off_loop
-from selfcorrect_rag.nodes.base.asking import aask, ask
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit, is_long
+from selfcorrect_rag.nodes.base.asking import ask
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, current, emit
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, reply
-from selfcorrect_rag.nodes.base.tally import counted_config
+from selfcorrect_rag.nodes.base.usage import counted_config
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.settings import InstructRAGSettings
@@ -28,9 +27,7 @@ READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 Kind = Literal["documents", "demonstrations"]
 
 
-def write_rationale(
-    llm: Runnable[Any, Any], settings: InstructRAGSettings
-) -> Node[InstructRAGState]:
+def write_rationale(llm: Runnable[Any, Any], settings: InstructRAGSettings) -> Node:
     """Generate the rationale (Algorithm 1, lines 7 and 10), or what a baseline answers.
 
     A chat model gets one message, an LLM plain text to continue. Documents are numbered as they
@@ -38,18 +35,13 @@ def write_rationale(
     weakest documents are dropped first, then the first demonstrations; the best document stays.
     """
 
-    def run(state: InstructRAGState) -> Update:
+    def run(state: InstructRAGState) -> Work:
         request = _Request(llm, state, current(settings))
-        model, asked = request.call()
-        return request.update(ask(model, asked, counted_config(), **request.options))
+        model, prompt = request.call()
+        text = yield from ask(model, prompt, counted_config(), **request.options)
+        return request.update(text)
 
-    async def arun(state: InstructRAGState) -> Update:
-        long = is_long(state)
-        request = await off_loop(_Request, llm, state, current(settings), long=long)
-        model, asked = await off_loop(request.call, long=long)
-        return request.update(await aask(model, asked, counted_config(), **request.options))
-
-    return Node(run, arun, settings)
+    return Node("write_rationale", run, settings)
 
 
 class _Request:

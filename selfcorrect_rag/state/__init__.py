@@ -1,5 +1,7 @@
 """What flows through the graphs: TypedDicts of JSON values, Documents and messages."""
 
+from typing import Any
+
 from selfcorrect_rag.state.costs import Cost, StepRun, Usage
 from selfcorrect_rag.state.crag import (
     Correction,
@@ -10,12 +12,14 @@ from selfcorrect_rag.state.crag import (
     SelfCRAGOutput,
     SelfCRAGState,
     Strip,
+    blank_crag,
 )
 from selfcorrect_rag.state.instruct_rag import (
     Demonstration,
     InstructRAGInput,
     InstructRAGOutput,
     InstructRAGState,
+    blank_instruct_rag,
 )
 from selfcorrect_rag.state.self_rag import (
     Beam,
@@ -29,7 +33,18 @@ from selfcorrect_rag.state.self_rag import (
     SelfRAGInput,
     SelfRAGOutput,
     SelfRAGState,
+    blank_self_rag,
 )
+
+
+def blank_state() -> dict[str, Any]:
+    """The keys that a turn of our graphs begins with, for a node that runs in none of them.
+
+    What a turn settles is not among them: ``question``, ``passages``, ``mode``, ``branches``.
+    """
+    blank = {**blank_instruct_rag("instruct"), **blank_crag(), **blank_self_rag(), "fixed": False}
+    return {key: value for key, value in blank.items() if key not in ("mode", "branches")}
+
 
 __all__ = [
     "Beam",
@@ -58,4 +73,5 @@ __all__ = [
     "StepRun",
     "Strip",
     "Usage",
+    "blank_state",
 ]

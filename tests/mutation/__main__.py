@@ -39,7 +39,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "selfcorrect_rag/nodes/generate_and_critique.py": ("nodes/test_generate_and_critique.py",),
     "selfcorrect_rag/nodes/grade_documents.py": ("nodes/test_grade_documents.py",),
     "selfcorrect_rag/nodes/base/limits.py": ("test_limits.py",),
-    "selfcorrect_rag/nodes/base/tally.py": ("test_tally.py", "test_costs.py"),
+    "selfcorrect_rag/nodes/base/usage.py": ("test_usage.py", "test_costs.py"),
     "selfcorrect_rag/models/engines/tokens.py": ("test_tokens.py",),
     "selfcorrect_rag/training/generator_rows.py": ("training/test_generator_rows.py",),
 }

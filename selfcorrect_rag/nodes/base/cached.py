@@ -7,6 +7,7 @@ with another threshold would get the old one's result.
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from langchain_core.documents import Document
@@ -17,7 +18,7 @@ from selfcorrect_rag.errors.faults import told
 from selfcorrect_rag.events import Cached
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
-from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, work
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, say
 from selfcorrect_rag.settings import Settings
 
@@ -29,9 +30,7 @@ TALK = ("messages", "asked_by", "reply_id")
 """Who asked and is answered: but for whether a message did, no result depends on it."""
 
 
-def cached(
-    node: Node[Any], cache: BaseCache[Any] | None, model: object, settings: Settings
-) -> Node[Any]:
+def cached(node: Node, cache: BaseCache[Any] | None, model: object, settings: Settings) -> Node:
     """The node; with a cache, one whose result is taken from there if it has been given before.
 
     Results are the same where the model, all settings of the run and the state are, ``messages``
@@ -58,34 +57,21 @@ def cached(
         text = json.dumps(parts, default=_plain, sort_keys=True)
         return (*NAMESPACE, _name()), hashlib.sha256(text.encode()).hexdigest()
 
-    def run(state: Mapping[str, Any]) -> Update:
-        place, broken, found = key(state), _Broken(), None
-        with broken:
-            found = store.get([place]).get(place)
-        if found is not None:
-            return _found(state, found)
-        update = node.step(state)
+    def run(state: Mapping[str, Any]) -> Work:
+        place, broken = key(state), _Broken()
+        found = yield from call(store.get, store.aget, [place], within=broken)
+        if found and place in found:
+            return _found(state, found[place])
+        update = yield from work(node.step, state)
         if "stopped" not in update:
-            with broken:
-                store.set({place: (_kept(update), None)})
+            kept = {place: (_kept(update), None)}
+            yield from call(store.set, store.aset, kept, within=broken)
         return broken.noted(state, update)
 
-    async def arun(state: Mapping[str, Any]) -> Update:
-        place, broken, found = key(state), _Broken(), None
-        with broken:
-            found = (await store.aget([place])).get(place)
-        if found is not None:
-            return _found(state, found)
-        update = await node.astep(state)
-        if "stopped" not in update:
-            with broken:
-                await store.aset({place: (_kept(update), None)})
-        return broken.noted(state, update)
-
-    return Node(run, arun, node.settings, node.failed)
+    return Node(node.get_name(), run, node.settings, node.failed)
 
 
-class _Broken:
+class _Broken(AbstractContextManager[None]):
     """Goes on past the errors of a cache, without which a run is only dearer; knows the last."""
 
     def __init__(self) -> None:

@@ -1,97 +1,242 @@
-"""What every node shares: a sync and an async form, limits of time, faults, settings and costs."""
+"""The form of every step: written once, run sync or async, with limits of time, faults and costs.
+
+A step is a function from state to update. One that calls a model, a retriever or a search is a
+generator: it yields each call in both forms (:func:`call`), and :class:`Node` makes it in the form
+that the graph runs in. Between the calls a step only works on what it has; in async runs that work
+leaves the event loop where the texts are long.
+"""
 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs
 from langgraph.constants import TAG_NOSTREAM
-from langgraph.runtime import get_runtime
+from langgraph.runtime import Runtime, get_runtime
+from pydantic import BaseModel
 
-from selfcorrect_rag.errors import Fault, StepTimedOut
+from selfcorrect_rag.errors import BadInput, Fault, StepTimedOut
 from selfcorrect_rag.errors.faults import GO_ON
 from selfcorrect_rag.events import Event
 from selfcorrect_rag.models.off_loop import LONG, off_loop
-from selfcorrect_rag.nodes.base.tally import Tally, counted_config, tallied, tally
+from selfcorrect_rag.nodes.base.usage import called_with, counted_config, counting
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state.costs import StepRun, Usage
-from selfcorrect_rag.state.self_rag import Segment
+from selfcorrect_rag.state import blank_state
+from selfcorrect_rag.state.costs import Cost, StepRun
 
 Update = dict[str, Any]
-
-
-State = TypeVar("State", bound=Mapping[str, Any])
 S = TypeVar("S", bound=Settings)
 T = TypeVar("T")
 
 
-class Node(Runnable[State, Update]):
-    """One step with a sync and an async form; LangGraph picks by how the graph is called.
+@dataclass(frozen=True)
+class Call:
+    """A call that a step wants made, in the two forms that it has."""
+
+    sync: Callable[[], Any]
+    asynchronous: Callable[[], Awaitable[Any]]
+
+
+Work = Generator[Call, Any, Update]
+"""A step between its calls; it returns the update of the state."""
+Step = Callable[[Any], Update | Work]
+
+
+def call(
+    sync: Callable[..., T],
+    asynchronous: Callable[..., Awaitable[T]],
+    *arguments: Any,
+    within: AbstractContextManager[Any] | None = None,
+    seconds: float | None = None,
+    **options: Any,
+) -> Generator[Call, Any, T]:
+    """Make a call from a step: ``found = yield from call(r.invoke, r.ainvoke, query)``.
+
+    Args:
+        sync: called in sync runs.
+        asynchronous: called and awaited in async runs.
+        arguments: of both.
+        within: entered around the call alone, by the thread or task that makes it.
+        seconds: time limit of this call; the step's own holds besides.
+        options: keyword arguments of both.
+
+    Raises:
+        StepTimedOut: the ``seconds`` are over.
+    """
+    entered = within or nullcontext()
+
+    def run() -> T:
+        with entered:
+            return sync(*arguments, **options)
+
+    async def arun() -> T:
+        with entered:
+            return await asynchronous(*arguments, **options)
+
+    result: T = yield Call(partial(in_time, seconds, run), partial(ain_time, seconds, arun))
+    return result
+
+
+class Node(Runnable[Any, Update]):
+    """One step, as LangGraph runs it: in a graph of this package, in another, or alone.
+
+    The state is a mapping, a pydantic model or a dataclass with the keys that the step reads;
+    those that our graphs begin empty (``notes``, ``costs``, ...) may be missing. The run of the step
+    is put to ``route``, and what it cost to ``costs``, unless it sets them itself, which begins a
+    turn. A step that raises, or pauses, gives no update, so that what is tried again is counted
+    once.
 
     LangGraph traces each node by itself. A ``RunnableLambda`` would trace it twice and inspect
-    signatures at every call, which costs more than all of our own nodes together.
+    signatures at every call, which costs more than all of our own nodes together. Its own limit on
+    the time of a node is for async nodes alone, and is set once for all runs; ``step_timeout`` is
+    a setting, and holds in sync runs too (:func:`in_time`).
 
-    The run of the step is put to ``route``, and what it cost to ``costs``, unless it sets them
-    itself, which begins a turn. A step that raises, or pauses, gives no update, so that what is
-    tried again is counted once.
-
-    LangGraph's own limit on the time of a node is for async nodes alone, and is set once for all
-    runs. This one is a setting, and holds in sync runs too (:func:`in_time`).
+    Raises:
+        BadInput: the state lacks a key that the step needs.
     """
 
     def __init__(
         self,
-        sync: Callable[[State], Update],
-        asynchronous: Callable[[State], Awaitable[Update]],
+        name: str,
+        step: Step,
         settings: Settings | None = None,
-        failed: Callable[[State, Fault], Update] | None = None,
+        failed: Callable[[Any, Fault], Update] | None = None,
     ) -> None:
-        """A step of these two forms.
+        """Make a node of a step.
 
         Args:
-            sync: what it does.
-            asynchronous: its async twin.
+            name: of the step, in costs and messages where no graph names it.
+            step: from state to update; a generator where it calls a part.
             settings: the factory's; the limit of time is theirs, or the run's. None: there is none,
                 as for a step that calls nothing slow.
             failed: what to do at a fault of a part that the step calls, its time being over among
                 them; it may raise the fault. None raises it.
         """
-        self.step, self.astep = sync, asynchronous
-        self.settings, self.failed = settings, failed
+        self.name, self.step, self.settings, self.failed = name, step, settings, failed
 
-    def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
-        with tallied() as counted:
-            started = time.perf_counter()
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
+        with called_with(ensure_config(config)), counting() as counted:
+            started, state = time.perf_counter(), self._state(input)
             try:
-                update, failed = in_time(self._seconds(), lambda: self.step(input)), None
+                update = in_time(self._seconds(), lambda: run(work(self.step, state)))
+                failed = None
             except Fault as fault:
-                update, failed = self._failed(input, fault), fault.part
-            return _recorded(update, counted, time.perf_counter() - started, failed, config)
+                update, failed = self._failed(state, fault), fault.part
+            return self._recorded(update, counted.cost(time.perf_counter() - started), failed)
 
     async def ainvoke(
-        self, input: State, config: RunnableConfig | None = None, **kwargs: Any
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Update:
-        with tallied() as counted:
-            started = time.perf_counter()
+        with called_with(ensure_config(config)), counting() as counted:
+            started, state = time.perf_counter(), self._state(input)
             try:
-                update, failed = await ain_time(self._seconds(), lambda: self.astep(input)), None
+                step = work(self.step, state)
+                update = await ain_time(self._seconds(), lambda: arun(step, state))
+                failed = None
             except Fault as fault:
-                update, failed = self._failed(input, fault), fault.part
-            return _recorded(update, counted, time.perf_counter() - started, failed, config)
+                update, failed = self._failed(state, fault), fault.part
+            return self._recorded(update, counted.cost(time.perf_counter() - started), failed)
+
+    def _recorded(self, update: Update, cost: Cost, failed: str | None) -> Update:
+        """The update, with the run of the step on the route, and what it cost."""
+        # A graph may run it under another name.
+        step = (ensure_config().get("metadata") or {}).get("langgraph_node", self.get_name())
+        return {"costs": {step: cost}, **update, "route": [StepRun(step=step, failed=failed)]}
+
+    def _state(self, given: Any) -> "_State":
+        if isinstance(given, BaseModel) or is_dataclass(given):
+            names = type(given).model_fields if isinstance(given, BaseModel) else None
+            keys = names or [field.name for field in fields(given)]
+            given = {key: getattr(given, key) for key in keys}
+        if not isinstance(given, Mapping):
+            raise BadInput(
+                f"the state is no mapping but {type(given).__name__}: give {self.name} a dict"
+            )
+        state = _State(blank_state())
+        state.update(given)
+        state.reader = self.get_name()
+        return state
 
     def _seconds(self) -> float | None:
         return None if self.settings is None else current(self.settings).step_timeout
 
-    def _failed(self, input: State, fault: Fault) -> Update:
+    def _failed(self, state: Mapping[str, Any], fault: Fault) -> Update:
         if self.failed is None:
             raise fault
-        return self.failed(input, fault)
+        return self.failed(state, fault)
+
+
+class _State(dict[str, Any]):
+    """The state of a node, which says what is missing."""
+
+    reader: str
+
+    def __missing__(self, key: str) -> Any:
+        raise BadInput(f"{self.reader} reads {key!r}, which the state lacks: give it")
+
+
+def work(step: Step, state: Any) -> Work:
+    """A step at its beginning, be it a generator or a plain function."""
+    done = step(state)
+    return (yield from done) if isinstance(done, Generator) else done
+
+
+def run(step: Work) -> Update:
+    """Run a step with the sync form of its calls."""
+    given, error = None, None
+    while True:
+        wanted, update = _advance(step, given, error)
+        if wanted is None:
+            return update
+        given, error = None, None
+        try:
+            given = wanted.sync()
+        except Exception as raised:
+            error = raised
+
+
+async def arun(step: Work, state: Mapping[str, Any]) -> Update:
+    """Run a step with the async form of its calls, its own work off the loop where it is long."""
+    given, error = None, None
+    while True:
+        long = is_long(state, given if isinstance(given, str) else "")
+        wanted, update = await off_loop(_advance, step, given, error, long=long)
+        if wanted is None:
+            return update
+        given, error = None, None
+        try:
+            given = await wanted.asynchronous()
+        except Exception as raised:
+            error = raised
+
+
+def _advance(step: Work, given: Any, error: Exception | None) -> tuple[Call | None, Update]:
+    """Work on with the result, or the error, of the last call: the next call, or the update."""
+    try:
+        return (step.throw(error) if error is not None else step.send(given)), {}
+    except StopIteration as end:
+        return None, end.value
+
+
+_TEXTS = ("documents", "passages", "web_results", "knowledge")
+"""Where documents are in a state."""
+
+
+def is_long(state: Mapping[str, Any], written: str = "") -> bool:
+    """Whether own work on the texts of a state, and on what a model has ``written``, may keep the
+    event loop from all else for long."""
+    documents = chain.from_iterable(state.get(key) or () for key in _TEXTS)
+    read = sum(len(document.page_content) for document in documents)
+    return read + 10 * len(written or state.get("written") or "") > LONG
 
 
 _GIVEN_UP: ContextVar[threading.Event] = ContextVar("given up")
@@ -104,7 +249,7 @@ def is_given_up() -> bool:
 
 
 def in_time(seconds: float | None, call: Callable[[], T]) -> T:
-    """What ``call`` gives, which has so many seconds; None is any number.
+    """The result of ``call``, which has so many seconds; None is any number.
 
     Raises:
         StepTimedOut: they are over. The call goes on in a thread of its own, which Python cannot
@@ -143,54 +288,28 @@ async def ain_time(seconds: float | None, call: Callable[[], Awaitable[T]]) -> T
 
 
 def _too_long(seconds: float) -> StepTimedOut:
-    step = ensure_config()["metadata"]["langgraph_node"]
+    step = (ensure_config().get("metadata") or {}).get("langgraph_node", "the step")
     return StepTimedOut(f"{step} took longer than step_timeout, {seconds:g} s", GO_ON)
 
 
-def _recorded(
-    update: Update,
-    counted: Tally,
-    seconds: float,
-    failed: str | None,
-    config: RunnableConfig | None,
-) -> Update:
-    """The update, with the run of the step on the route, and what it cost."""
-    step = ensure_config(config)["metadata"]["langgraph_node"]
-    route = [StepRun(step=step, failed=failed)]
-    return {"costs": {step: counted.cost(seconds)}, **update, "route": route}
-
-
-def plain_node(run: Callable[[State], Update]) -> Node[State]:
-    """A node that calls nothing slow: its async form is the same function, off the loop where the
-    texts of the state are long."""
-
-    async def arun(state: State) -> Update:
-        return await off_loop(run, state, long=is_long(state))
-
-    return Node(run, arun)
-
-
-def is_long(state: Mapping[str, Any], written: str = "") -> bool:
-    """Whether own work on the texts of a state, and on what a model has ``written``, may keep the
-    event loop from all else for long."""
-    documents = chain.from_iterable(state.get(key) or () for key in _TEXTS)
-    read = sum(len(document.page_content) for document in documents)
-    return read + 10 * len(written or state.get("written") or "") > LONG
-
-
-_TEXTS = ("documents", "passages", "web_results", "knowledge")
-"""Where documents are in a state."""
+def runtime() -> Runtime[Any] | None:
+    """LangGraph's runtime of the run; None where a node runs outside of any graph."""
+    try:
+        found: Runtime[Any] | None = get_runtime()
+    except (RuntimeError, KeyError):
+        return None
+    return found
 
 
 def current(settings: S) -> S:
     """The factory's settings with this run's context on top.
 
     Raises:
-        BadSettings: the context is none of the graph's.
+        BadSettings: the context is settings of another graph, or holds a value out of bounds.
     """
-    # LangGraph names a task by those that it is inside of: "answer:1|retrieve:2".
-    nested = "|" in ensure_config()["metadata"]["langgraph_checkpoint_ns"]
-    return settings.merged(get_runtime().context, nested=nested)
+    running = runtime()
+    # A graph has checked its own context; where it shares another's, not all of that is for it.
+    return settings if running is None else settings.merged(running.context)
 
 
 def callbacks() -> Any:
@@ -204,31 +323,7 @@ def quiet() -> RunnableConfig:
 
 
 def emit(event: Event) -> None:
-    """Say what happened on the custom stream."""
-    if not is_given_up():
-        get_runtime().stream_writer(event)
-
-
-def used(usage: Usage, segments: Sequence[Segment]) -> Usage:
-    """The cost so far plus one call of the model that wrote ``segments``; the step's tally too.
-
-    The batch is one model call, unless the backend had to ask a provider for each prompt.
-    """
-    calls = max(1, sum(segment["requests"] for segment in segments))
-    prompt_tokens = sum(segment["prompt_tokens"] for segment in segments)
-    generated_tokens = sum(segment["tokens"] for segment in segments)
-    # A provider that read nothing has not told.
-    told = (prompt_tokens, generated_tokens) if prompt_tokens else (None, None)
-    tally().add(calls, *told)
-    pruned = [segment for segment in segments if segment["finish_reason"] == "pruned"]
-    decoded = [segment["tokens"] for segment in segments if segment["finish_reason"] != "pruned"]
-    saved = sum(sum(decoded) // len(decoded) - segment["tokens"] for segment in pruned)
-    return Usage(
-        model_calls=usage["model_calls"] + calls,
-        prompts=usage["prompts"] + len(segments),
-        prompt_tokens=usage["prompt_tokens"] + prompt_tokens,
-        generated_tokens=usage["generated_tokens"] + generated_tokens,
-        retrievals=usage["retrievals"],
-        pruned=usage["pruned"] + len(pruned),
-        tokens_saved=usage["tokens_saved"] + max(saved, 0),
-    )
+    """Say what happened on the custom stream of the graph, if the node runs in one."""
+    running = runtime()
+    if running is not None and not is_given_up():
+        running.stream_writer(event)

@@ -8,8 +8,8 @@ from langchain_core.runnables import ensure_config
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph.message import push_message
 
-from selfcorrect_rag.nodes.base.node import Update, is_given_up
-from selfcorrect_rag.nodes.base.tally import tally
+from selfcorrect_rag.nodes.base.node import Update, is_given_up, runtime
+from selfcorrect_rag.nodes.base.usage import counter
 
 NO_ANSWER = "No answer: the model wrote nothing."
 """What stands for an answer where there is none."""
@@ -22,7 +22,7 @@ def reply(state: Mapping[str, Any], text: str) -> Update:
 
     Whoever listens hears it once: as a chat model streams it or, where none did, whole.
     """
-    streamed = tally().message_id
+    streamed = counter().message_id
     if streamed is None:
         say(state, text)
     return kept(state, text, streamed)
@@ -44,7 +44,7 @@ def kept(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
 
 def say(state: Mapping[str, Any], text: str) -> None:
     """Stream a part of the reply, as chat models stream theirs: not where the graph is a tool's."""
-    if is_given_up():
+    if is_given_up() or runtime() is None:
         return
     if text and TAG_NOSTREAM not in (ensure_config().get("tags") or ()):
         push_message(AIMessageChunk(content=text, id=state["reply_id"]), state_key=None)

@@ -1,6 +1,6 @@
 """Counting what models cost while a node runs, from what LangChain's callbacks tell."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -11,10 +11,11 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 
-from selfcorrect_rag.state.costs import Cost, plus
+from selfcorrect_rag.state.costs import Cost, Usage, plus
+from selfcorrect_rag.state.self_rag import Segment
 
 
-class Tally(BaseCallbackHandler):
+class UsageCounter(BaseCallbackHandler):
     """The model calls of one run of a node, and the tokens that they say they took.
 
     A model that calls another, as one chat model that wraps an LLM, is not counted beside it.
@@ -23,10 +24,10 @@ class Tally(BaseCallbackHandler):
     run_inline = True
 
     def __init__(self) -> None:
-        self._told: list[tuple[int, int | None, int | None]] = []
+        self._calls: list[tuple[int, int | None, int | None]] = []
         self._parents: dict[UUID, UUID | None] = {}
         self._outer: set[UUID] = set()
-        self.attempt: Tally | None = None
+        self.attempt: UsageCounter | None = None
         """Of a call of a model that has yet to say itself what it took."""
         self.message_id: str | None = None
         """Of the last message that a chat model wrote, which is streamed under it."""
@@ -34,22 +35,22 @@ class Tally(BaseCallbackHandler):
     @property
     def model_calls(self) -> int:
         """Those so far."""
-        return sum(calls for calls, _, _ in self._told)
+        return sum(calls for calls, _, _ in self._calls)
 
     def add(self, calls: int, prompt_tokens: int | None, generated_tokens: int | None) -> None:
         """Count calls that no callback tells of."""
-        self._told.append((calls, prompt_tokens, generated_tokens))
+        self._calls.append((calls, prompt_tokens, generated_tokens))
 
     def add_attempt(self) -> None:
         """Count what the attempt took that failed: as its callbacks told, or one call."""
-        told = self.attempt._told if self.attempt else []
-        self._told += told or [(1, 0, 0)]
+        counted = self.attempt._calls if self.attempt else []
+        self._calls += counted or [(1, 0, 0)]
 
     def cost(self, seconds: float) -> Cost:
         """What the node cost, which ran for so many seconds."""
         read: int | None = 0
         written: int | None = 0
-        for _, prompt_tokens, generated_tokens in self._told:
+        for _, prompt_tokens, generated_tokens in self._calls:
             read, written = plus(read, prompt_tokens), plus(written, generated_tokens)
         return Cost(
             model_calls=self.model_calls,
@@ -76,7 +77,7 @@ class Tally(BaseCallbackHandler):
         if isinstance(written, ChatGeneration):
             self.message_id = written.message.id
         if run_id not in self._outer:
-            self.add(*_told(response))
+            self.add(*_usage_of(response))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         if run_id not in self._outer:
@@ -88,7 +89,7 @@ class Tally(BaseCallbackHandler):
             parent = self._parents.get(parent)
 
 
-def _told(response: LLMResult) -> tuple[int, int | None, int | None]:
+def _usage_of(response: LLMResult) -> tuple[int, int | None, int | None]:
     """Calls, tokens read and tokens written, as the model gives them."""
     generation = response.generations[0][0]
     calls = (generation.generation_info or {}).get("requests") or 1
@@ -99,28 +100,28 @@ def _told(response: LLMResult) -> tuple[int, int | None, int | None]:
     return calls, usage.get("prompt_tokens"), usage.get("completion_tokens")
 
 
-_TALLY: ContextVar[Tally] = ContextVar("tally")
+_COUNTER: ContextVar[UsageCounter] = ContextVar("usage counter")
 
 
 @contextmanager
-def tallied() -> Iterator[Tally]:
+def counting() -> Iterator[UsageCounter]:
     """Count from nothing for as long as a node runs."""
-    counted = Tally()
-    token = _TALLY.set(counted)
+    counted = UsageCounter()
+    token = _COUNTER.set(counted)
     try:
         yield counted
     finally:
-        _TALLY.reset(token)
+        _COUNTER.reset(token)
 
 
-def tally() -> Tally:
+def counter() -> UsageCounter:
     """What is counted for the node that is running."""
-    return _TALLY.get()
+    return _COUNTER.get()
 
 
 def counted_config() -> RunnableConfig:
     """The node's config for a model that it calls, which is then counted."""
-    return merge_configs(ensure_config(), RunnableConfig(callbacks=[tally()]))
+    return merge_configs(ensure_config(), RunnableConfig(callbacks=[counter()]))
 
 
 @contextmanager
@@ -129,27 +130,52 @@ def counted_calls(at_least: int) -> Iterator[None]:
 
     Where callbacks tell of none, it was ``at_least`` calls of a model that is not LangChain's.
     """
-    before = tally().model_calls
-    with _called_with(counted_config()):
+    before = counter().model_calls
+    with called_with(counted_config()):
         yield
-    if at_least and tally().model_calls == before:
-        tally().add(at_least, None, None)
+    if at_least and counter().model_calls == before:
+        counter().add(at_least, None, None)
 
 
 @contextmanager
 def attempted() -> Iterator[None]:
-    """Count apart what models called within take, for :meth:`Tally.add_attempt` if that fails."""
-    attempt = tally().attempt = Tally()
+    """Count apart what the models called within take, for :meth:`UsageCounter.add_attempt`."""
+    attempt = counter().attempt = UsageCounter()
     apart = merge_configs(ensure_config(), RunnableConfig(callbacks=[attempt]))
-    with _called_with(apart):
+    with called_with(apart):
         yield
 
 
 @contextmanager
-def _called_with(config: RunnableConfig) -> Iterator[None]:
+def called_with(config: RunnableConfig) -> Iterator[None]:
     """Have models that are called within, without a config, find this one."""
     token = var_child_runnable_config.set(config)
     try:
         yield
     finally:
         var_child_runnable_config.reset(token)
+
+
+def used(usage: Usage, segments: Sequence[Segment]) -> Usage:
+    """The usage so far plus the call that wrote ``segments``, which is counted for the node too.
+
+    The batch is one model call, unless the backend had to ask a provider for each prompt.
+    """
+    calls = max(1, sum(segment["requests"] for segment in segments))
+    prompt_tokens = sum(segment["prompt_tokens"] for segment in segments)
+    generated_tokens = sum(segment["tokens"] for segment in segments)
+    # A provider that reports no prompt tokens reports nothing.
+    known = (prompt_tokens, generated_tokens) if prompt_tokens else (None, None)
+    counter().add(calls, *known)
+    pruned = [segment for segment in segments if segment["finish_reason"] == "pruned"]
+    decoded = [segment["tokens"] for segment in segments if segment["finish_reason"] != "pruned"]
+    saved = sum(sum(decoded) // len(decoded) - segment["tokens"] for segment in pruned)
+    return Usage(
+        model_calls=usage["model_calls"] + calls,
+        prompts=usage["prompts"] + len(segments),
+        prompt_tokens=usage["prompt_tokens"] + prompt_tokens,
+        generated_tokens=usage["generated_tokens"] + generated_tokens,
+        retrievals=usage["retrievals"],
+        pruned=usage["pruned"] + len(pruned),
+        tokens_saved=usage["tokens_saved"] + max(saved, 0),
+    )

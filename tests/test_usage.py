@@ -11,14 +11,20 @@ from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from langchain_core.runnables import RunnableLambda, ensure_config
 
-from selfcorrect_rag.nodes.base.node import used
-from selfcorrect_rag.nodes.base.tally import Tally, counted_calls, counted_config, tallied, tally
+from selfcorrect_rag.nodes.base.usage import (
+    UsageCounter,
+    counted_calls,
+    counted_config,
+    counter,
+    counting,
+    used,
+)
 from selfcorrect_rag.state import Segment
 from selfcorrect_rag.state.costs import Usage
 from tests.scripted import segment
 
 
-def costs(counted: Tally) -> tuple[int, int | None, int | None]:
+def costs(counted: UsageCounter) -> tuple[int, int | None, int | None]:
     cost = counted.cost(1.5)
     assert cost["seconds"] == 1.5
     return cost["model_calls"], cost["prompt_tokens"], cost["generated_tokens"]
@@ -52,13 +58,13 @@ def text(output: Any = None, **info: Any) -> LLMResult:
     ],
 )
 def test_what_a_model_tells_at_its_end(told: LLMResult, expected: tuple[Any, ...]) -> None:
-    counted = Tally()
+    counted = UsageCounter()
     counted.on_llm_end(told, run_id=uuid4())
     assert costs(counted) == expected
 
 
 def test_calls_add_up_and_what_is_not_known_stays_so() -> None:
-    counted = Tally()
+    counted = UsageCounter()
     assert costs(counted) == (0, 0, 0)
     counted.add(2, 10, 20)
     counted.add(3, 1, None)
@@ -69,14 +75,14 @@ def test_calls_add_up_and_what_is_not_known_stays_so() -> None:
     assert counted.model_calls == 7
 
 
-def begin(counted: Tally, kind: str, parent: UUID | None = None) -> UUID:
+def begin(counted: UsageCounter, kind: str, parent: UUID | None = None) -> UUID:
     run_id = uuid4()
     getattr(counted, f"on_{kind}_start")({}, [], run_id=run_id, parent_run_id=parent)
     return run_id
 
 
 def test_of_models_within_models_the_innermost_is_counted() -> None:
-    counted = Tally()
+    counted = UsageCounter()
     outer = begin(counted, "chat_model")
     chain = begin(counted, "chain", outer)
     middle = begin(counted, "chat_model", chain)
@@ -90,7 +96,7 @@ def test_of_models_within_models_the_innermost_is_counted() -> None:
 
 
 def test_a_failed_call_is_counted_once_however_deep() -> None:
-    counted = Tally()
+    counted = UsageCounter()
     outer = begin(counted, "llm")
     inner = begin(counted, "chat_model", begin(counted, "chain", outer))
     counted.on_llm_error(ConnectionError(), run_id=inner)
@@ -99,7 +105,7 @@ def test_a_failed_call_is_counted_once_however_deep() -> None:
 
 
 def test_a_chain_without_a_model_below_it_counts_nothing() -> None:
-    counted = Tally()
+    counted = UsageCounter()
     begin(counted, "chain", begin(counted, "chain"))
     assert costs(counted) == (0, 0, 0)
 
@@ -113,24 +119,24 @@ def model() -> FakeListChatModel:
 
 def test_each_node_counts_from_nothing_and_gives_back_what_was_before() -> None:
     with pytest.raises(LookupError):
-        tally()
-    with tallied() as first:
-        tally().add(1, 2, 3)
-        with suppress(ConnectionError), tallied() as second:
-            assert tally() is second
-            tally().add(5, 5, 5)
+        counter()
+    with counting() as first:
+        counter().add(1, 2, 3)
+        with suppress(ConnectionError), counting() as second:
+            assert counter() is second
+            counter().add(5, 5, 5)
             raise ConnectionError
-        assert tally() is first
+        assert counter() is first
         assert costs(first) == (1, 2, 3)
     with pytest.raises(LookupError):
-        tally()
+        counter()
 
 
 def test_the_nodes_config_keeps_its_own_callbacks() -> None:
     mine = BaseCallbackHandler()
 
     def node(_: Any) -> None:
-        with tallied() as counted:
+        with counting() as counted:
             callbacks = counted_config()["callbacks"]
             assert mine in callbacks.handlers
             assert counted in callbacks.handlers
@@ -143,8 +149,8 @@ def test_the_nodes_config_keeps_its_own_callbacks() -> None:
 @pytest.mark.parametrize("at_least", [0, 1, 3])
 @pytest.mark.parametrize("called", [0, 1, 2])
 def test_models_that_are_given_no_config(at_least: int, called: int) -> None:
-    with tallied() as counted:
-        tally().add(4, 0, 0)
+    with counting() as counted:
+        counter().add(4, 0, 0)
         with counted_calls(at_least):
             for _ in range(called):
                 model().invoke("?")
@@ -156,7 +162,7 @@ def test_models_that_are_given_no_config(at_least: int, called: int) -> None:
 
 
 def test_what_fails_within_is_not_made_up_for() -> None:
-    with tallied() as counted:
+    with counting() as counted:
         with pytest.raises(ConnectionError), counted_calls(3):
             raise ConnectionError
         assert costs(counted) == (0, 0, 0)
@@ -170,7 +176,7 @@ def spent(
     segments: list[Segment], **before: int
 ) -> tuple[Usage, tuple[int, int | None, int | None]]:
     nothing = dict.fromkeys(Usage.__annotations__, 0)
-    with tallied() as counted:
+    with counting() as counted:
         usage = used(Usage(**{**nothing, **before}), segments)  # type: ignore[typeddict-item]
         return usage, costs(counted)
 
