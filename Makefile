@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo test test-nano mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -15,6 +15,9 @@ demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 # A core each: threads of several processes only wait for each other.
 test: $(VENV)/.dev  ## all tests, in up to 4 processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+test-nano: $(VENV)/.dev  ## what makes the nano models: world, rows, trainers, evaluations
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest nano_training/tests --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test-vllm: $(VENV)-vllm/.dev  ## the vLLM backends on the real engine (its CPU build), in an environment of its own
 	$(VENV)-vllm/bin/python -m pytest tests/vllm
@@ -64,7 +67,7 @@ $(NANO)/critic/figures.txt: $(CRITIC)/tokenizer.json
 	$(EVALUATE)_critic --labels --model $(<D) > $@.part && mv $@.part $@
 
 $(NANO)/generator/figures.txt: $(NANO)/generator/generator/tokenizer.json
-	$(EVALUATE) --model $(<D) $(REAL) > $@.part && mv $@.part $@
+	$(EVALUATE)_generator --model $(<D) $(REAL) > $@.part && mv $@.part $@
 
 $(NANO)/rationales/figures.txt: $(NANO)/rationales/rationale_model/tokenizer.json
 	$(EVALUATE)_rationales --model $(<D) > $@.part && mv $@.part $@
@@ -73,7 +76,7 @@ $(NANO)/evaluator/figures.txt: $(NANO)/evaluator/report.json
 	$(EVALUATE)_evaluators --t5 $(<D)/evaluator > $@.part && mv $@.part $@
 
 nano-report: $(VENV)/.demo  ## held-out figures of the nano generator, the evaluators, the rationale model and the critic
-	$(EVALUATE) $(REAL)
+	$(EVALUATE)_generator $(REAL)
 	$(EVALUATE)_evaluators $(REAL)
 	$(EVALUATE)_rationales $(REAL)
 	$(EVALUATE)_critic

@@ -38,9 +38,9 @@ from unittest.mock import patch
 from langchain_core.documents import Document
 
 from benchmarks.real_text import DATA, wilson
-from nano_training import graded
-from nano_training.cases import new_case
+from nano_training import evaluator_data
 from nano_training.models import critic_path, load_critic, tiny_t5_path
+from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag.evaluation.judge import judge_rationale
 from selfcorrect_rag.models import T5Evaluator
@@ -66,7 +66,7 @@ WORDS = {RELEVANT: "yes", IRRELEVANT: "no"}
 """How an evaluator's verdict is asked for."""
 
 
-class Case(NamedTuple):
+class WorldQuestion(NamedTuple):
     """What is judged, and where it can lie."""
 
     aspect: str
@@ -88,31 +88,31 @@ Judge = Callable[[str, Instance], dict[str, float]]
 """The log-probabilities of an aspect's labels."""
 
 
-def made_up() -> Iterator[Case]:
+def made_up() -> Iterator[WorldQuestion]:
     """Questions of the nano models' world, of names and wordings never trained on."""
     world = World("injection", held_out=True)
     while True:
-        case = new_case(world, SENTENCES, held_out=True)
+        case = new_question(world, SENTENCES, held_out=True)
         neutral = world.choice(case.stranger().sentences)
         asked = Instance(case.question)
         gold = asked._replace(evidence=case.gold.text)
         other = asked._replace(evidence=case.distractor().text)
-        yield Case("relevance", other, IRRELEVANT, "evidence", neutral)
-        yield Case("relevance", gold, RELEVANT, "evidence", neutral)
+        yield WorldQuestion("relevance", other, IRRELEVANT, "evidence", neutral)
+        yield WorldQuestion("relevance", gold, RELEVANT, "evidence", neutral)
         wrong = gold._replace(segment=case.wrong_answer())
-        yield Case("groundness", wrong, NO_SUPPORT, "evidence", neutral)
-        yield Case("groundness", wrong, NO_SUPPORT, "segment", neutral)
+        yield WorldQuestion("groundness", wrong, NO_SUPPORT, "evidence", neutral)
+        yield WorldQuestion("groundness", wrong, NO_SUPPORT, "segment", neutral)
 
 
-def popqa(folder: Path) -> Iterator[Case]:
+def popqa(folder: Path) -> Iterator[WorldQuestion]:
     """PopQA's questions with the subject's own page, and with a page of another one."""
-    rows = [row for row in graded.popqa(folder) if row.positives]
+    rows = [row for row in evaluator_data.popqa(folder) if row.positives]
     Random("injection").shuffle(rows)
     for row, other, third in zip(rows, rows[1:], rows[2:], strict=False):
         neutral = third.positives[0].split(". ")[-1]
         for page, label in ((row.positives[0], RELEVANT), (other.positives[0], IRRELEVANT)):
             instance = Instance(row.question, evidence=page)
-            yield Case("relevance", instance, label, "evidence", neutral)
+            yield WorldQuestion("relevance", instance, label, "evidence", neutral)
 
 
 def by_prompts() -> Judge:
@@ -171,7 +171,7 @@ def by_cross_encoder() -> Judge:
 
 
 def measured(
-    judge: Judge, cases: Iterator[Case], count: int, *, by_prompts: bool, words: bool
+    judge: Judge, cases: Iterator[WorldQuestion], count: int, *, by_prompts: bool, words: bool
 ) -> dict[str, Any]:
     """Flips of the first ``count`` cases that are judged rightly before."""
     arms = ("quoted", "unquoted") if by_prompts else ("unquoted",)
@@ -246,7 +246,7 @@ def answered(count: int) -> dict[str, int]:
     critic, world = load_critic(), World("answered", held_out=True)
     found = {"chat_evaluator": 0, "judge": 0}
     for _ in range(count):
-        case = new_case(world, SENTENCES, held_out=True)
+        case = new_question(world, SENTENCES, held_out=True)
         asked = prompt_for_one("direct", case.question, case.gold.text)
         found["chat_evaluator"] += verdict_in_text("direct", critic.invoke(asked).text) is not None
         judged = judge_rationale(critic, case.question, [case.target], [], case.answer)

@@ -33,7 +33,7 @@ from typing import Any
 
 import psutil
 
-from nano_training.cases import new_case
+from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.models import ReflectionLLM
@@ -85,7 +85,7 @@ async def questions(asks: list[Ask]) -> list[tuple[Ask, dict[str, Any], str]]:
     """Who is asked what, and the answer: all of them different."""
     world, found = World("load"), list[tuple[Ask, dict[str, Any], str]]()
     while len(found) < QUESTIONS:
-        case = new_case(world, 4)
+        case = new_question(world, 4)
         asked = {"question": case.question, "documents": case.documents(2)}
         ask = asks[len(found) % len(asks)]
         answer = (await ask(asked))["answer"]

@@ -32,8 +32,8 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from benchmarks.generator_chat import GeneratorChat
 from benchmarks.real_text import wilson
 from benchmarks.tutorial import create_tutorial
-from nano_training.cases import new_case
-from nano_training.evaluate import SENTENCES, contains
+from nano_training.evaluate_generator import SENTENCES, contains
+from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
@@ -81,7 +81,7 @@ def _made_up(count: int) -> tuple[list[dict[str, Any]], Runnable[str, list[Docum
     world = World("prompted", held_out=True)
     rows, found = [], {}
     for _ in range(count):
-        case = new_case(world, SENTENCES, held_out=True)
+        case = new_question(world, SENTENCES, held_out=True)
         found[case.question] = case.documents()
         rows.append({"question": case.question, "answers": [case.target], "kind": "fact"})
     latest: list[Document] = []

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
-from nano_training.evaluate import contains
+from nano_training.evaluate_generator import contains
 from nano_training.real_text import is_held_out
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.commands.training_options import count

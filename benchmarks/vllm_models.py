@@ -7,7 +7,7 @@ import torch
 from langchain_core.documents import Document
 from transformers import LlamaForCausalLM
 
-from nano_training.cases import new_case
+from nano_training.questions import new_question
 from nano_training.tokenizer import load_tokenizer
 from nano_training.world import World
 from selfcorrect_rag.nano import generator_path
@@ -49,7 +49,7 @@ def questions(count: int, passages: int, seed: str = "bench") -> list[dict[str, 
     world = World(seed)
     inputs = []
     for _ in range(count):
-        case = new_case(world, 5)
+        case = new_question(world, 5)
         texts = [case.gold, *(case.distractor() for _ in range(passages - 1))]
         world.random.shuffle(texts)
         documents = [Document(" ".join(t.sentences), metadata={"title": t.title}) for t in texts]

@@ -1,1 +1,1 @@
-"""What made the shipped nano models: a made-up world, its rows, trainers and evaluations."""
+"""The made-up world, rows, trainers and evaluations that made the models in `selfcorrect_rag.nano`."""

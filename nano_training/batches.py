@@ -1,4 +1,4 @@
-"""From rows to batches: what is learned in a row, and a stream of batches addressed by step."""
+"""Training rows in tokens, the weight of each token in the loss, and batches by step."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from nano_training.examples import Mixture, Row, row
+from nano_training.rows import Mixture, TrainingRow, new_row
 from nano_training.world import World
 from selfcorrect_rag.reflection import (
     CONTINUE,
@@ -93,7 +93,7 @@ class Batch:
 
 
 def encode(
-    tokenizer: PreTrainedTokenizerFast, rows: Sequence[Row], weights: Weights
+    tokenizer: PreTrainedTokenizerFast, rows: Sequence[TrainingRow], weights: Weights
 ) -> list[Encoded]:
     """Each row in tokens; every branch begins with a control token, so that it can be encoded on
     its own."""
@@ -129,7 +129,7 @@ def _encoded(
     return result
 
 
-def _answers(row: Row, offsets: Sequence[tuple[int, int]]) -> list[float]:
+def _answers(row: TrainingRow, offsets: Sequence[tuple[int, int]]) -> list[float]:
     """Which tokens of a row's text are its answer, where they stand in its last passage."""
     if row.answer is None:
         return [-1.0] * len(offsets)
@@ -203,7 +203,7 @@ class Stream:
     weights: Weights
     seed: str
     tokens: int = 4096
-    longest: int = 640
+    max_length: int = 640
     """Rows with more tokens than this are left out."""
 
     def __hash__(self) -> int:
@@ -219,8 +219,8 @@ class Stream:
         rows: list[Encoded] = []
         total = 0
         while total < CHUNK * self.tokens:
-            made = [row(world, self.mixture) for _ in range(256)]
+            made = [new_row(world, self.mixture) for _ in range(256)]
             fresh = encode(self.tokenizer, made, self.weights)
-            rows += [r for r in fresh if len(r) <= self.longest]
+            rows += [r for r in fresh if len(r) <= self.max_length]
             total = sum(len(r) for r in rows)
         return packed(rows, self.tokens, world.random, multiple=16)[:CHUNK]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from transformers import PreTrainedTokenizerFast
 
 from nano_training.batches import CHUNK, Batch, Encoded, collate, packed
-from nano_training.train import Settings
+from nano_training.trainer import TrainingSettings
 from nano_training.world import World
 
 
@@ -78,13 +78,13 @@ def _of(pieces: Sequence[Piece], between: int, offsets: Sequence[tuple[int, int]
     return [pieces[bisect_left(ends, stop)] for _, stop in offsets]
 
 
-class Lessons(ABC):
+class BranchedBatches(ABC):
     """The batch of any step of a run, from rows that are drawn without end."""
 
     name: str
     """With the run's seed, what the rows follow from."""
 
-    def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerFast) -> None:
+    def __init__(self, settings: TrainingSettings, tokenizer: PreTrainedTokenizerFast) -> None:
         self.settings, self.tokenizer = settings, tokenizer
 
     @abstractmethod
@@ -98,8 +98,8 @@ class Lessons(ABC):
     @lru_cache(maxsize=1)  # noqa: B019  (one chunk, one run alive at a time)
     def _chunk(self, number: int) -> list[list[Encoded]]:
         world = World(f"{self.name}/{self.settings.seed}/{number}")
-        early = number * CHUNK < self.settings.early * self.settings.steps
+        early = number * CHUNK < self.settings.easy_share * self.settings.steps
         rows: list[Encoded] = []
-        while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.tokens:
+        while sum(map(len, rows)) < 1.1 * CHUNK * self.settings.batch_tokens:
             rows += self.rows(world, early)
-        return packed(rows, self.settings.tokens, world.random)[:CHUNK]
+        return packed(rows, self.settings.batch_tokens, world.random)[:CHUNK]

@@ -19,9 +19,9 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from nano_training.cases import new_case
-from nano_training.judgements import WRITING, Labelled, judgements
 from nano_training.models import critic_path
+from nano_training.questions import new_question
+from nano_training.teacher import WRITING, Labelled, judgements
 from nano_training.world import World
 from selfcorrect_rag.models.chat.choices import Chooser
 from selfcorrect_rag.models.chat.drafts import form
@@ -85,7 +85,7 @@ def answers(critic: TransformersChat, cases: int) -> dict[str, float]:
     isrel: list[tuple[float, float]] = []
     calls = []
     for _ in range(cases):
-        case = new_case(world, SENTENCES, held_out=True)
+        case = new_question(world, SENTENCES, held_out=True)
         documents = case.documents()
         by_tokens = _result(tokens, case.question, documents)
         by_prompts = _result(prompted, case.question, documents)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nano_training import graded
-from nano_training.cases import new_case
+from nano_training import evaluator_data
 from nano_training.models import tiny_t5_path
+from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.nano.evaluators import load_evaluator
@@ -53,9 +53,11 @@ def _scores(evaluator: T5Evaluator, cases: int, *, held_out: bool) -> dict[str, 
     world = World("evaluators", held_out=held_out)
     scores: dict[str, list[float]] = {"gold": [], "other": [], "similar": [], "missing": []}
     for _ in range(cases):
-        case = new_case(world, most=world.choice((2, 4, 6)), held_out=held_out)
+        case = new_question(world, most=world.choice((2, 4, 6)), held_out=held_out)
         passages = [case.gold, case.other(), case.similar(), case.missing()]
-        given = evaluator.score(case.question, [graded.read(passage) for passage in passages])
+        given = evaluator.score(
+            case.question, [evaluator_data.read(passage) for passage in passages]
+        )
         for kind, score in zip(scores, given, strict=True):
             scores[kind].append(score)
     return scores
@@ -78,8 +80,8 @@ def on_real_text(evaluator: T5Evaluator, data: Path) -> dict[str, Any]:
     sets: dict[str, Sequence[Graded]] = {
         "popqa": _popqa(data, titles=True),
         "popqa without titles": _popqa(data, titles=False),
-        "hotpotqa": held_out(graded.hotpotqa(data)),
-        "musique": held_out(graded.musique(data)),
+        "hotpotqa": held_out(evaluator_data.hotpotqa(data)),
+        "musique": held_out(evaluator_data.musique(data)),
     }
     return {
         name: {"questions": len(rows), **held_out_report(evaluator, rows)}
@@ -88,7 +90,10 @@ def on_real_text(evaluator: T5Evaluator, data: Path) -> dict[str, Any]:
 
 
 def _popqa(data: Path, *, titles: bool) -> list[Graded]:
-    rows, corpus = graded.popqa(data, titles=titles), graded.popqa_corpus(data, titles=titles)
+    rows, corpus = (
+        evaluator_data.popqa(data, titles=titles),
+        evaluator_data.popqa_corpus(data, titles=titles),
+    )
     return mine_negatives(held_out(rows), corpus, NEGATIVES)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
-from nano_training.rationales import BRIEFLY, new_reading
+from nano_training.rationale_data import BRIEFLY, new_document_set
 from nano_training.world import World
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import ReflectionLLM, TransformersReflectionLLM
@@ -42,16 +42,18 @@ def on_the_made_up_world(llm: ReflectionLLM, cases: int = CASES) -> Figures:
     world = World("rationales", held_out=True)
     rows = []
     for _ in range(cases):
-        reading = new_reading(world, held_out=True)
-        one = reading.asked[world.random.randrange(len(reading.asked) - 1)]
-        rows.append(Row(one.case.question, [one.case.target], reading.documents, gold=one.gold))
+        shared = new_document_set(world, held_out=True)
+        one = shared.questions[world.random.randrange(len(shared.questions) - 1)]
+        rows.append(
+            EvaluationRow(one.case.question, [one.case.target], shared.documents, gold=one.gold)
+        )
     return _figures(llm, rows, lambda query: [])
 
 
 def on_the_demo_corpus(llm: ReflectionLLM) -> Figures:
     """Its factual questions, five documents retrieved for each."""
     facts = [row for row in demo_questions() if row["kind"] == "fact"]
-    rows = [Row(row["question"], row["answers"], title=row["title"]) for row in facts]
+    rows = [EvaluationRow(row["question"], row["answers"], title=row["title"]) for row in facts]
     with tempfile.TemporaryDirectory() as folder:
         return _figures(llm, rows, demo_index(Path(folder)).as_retriever())
 
@@ -61,14 +63,16 @@ def on_popqa(llm: ReflectionLLM, data: Path) -> Figures:
     lines = (data / "popqa_dev_741.jsonl").read_text(encoding="utf-8").splitlines()
     found = [json.loads(line) for line in lines]
     paragraphs = sorted({(p["title"], p["text"]) for row in found for p in row["paragraphs"]})
-    rows = [Row(row["question"], row["answers"], title=row["s_wiki_title"]) for row in found]
+    rows = [
+        EvaluationRow(row["question"], row["answers"], title=row["s_wiki_title"]) for row in found
+    ]
     with tempfile.TemporaryDirectory() as folder:
         index = ChromaIndex(Path(folder))
         index.add([Document(text, metadata={"title": title}) for title, text in paragraphs])
         return _figures(llm, rows, index.as_retriever())
 
 
-class Row(NamedTuple):
+class EvaluationRow(NamedTuple):
     """A question with its answers, and with the document that has them."""
 
     question: str
@@ -81,7 +85,7 @@ class Row(NamedTuple):
     """Its index, where they are fixed: two may bear one title."""
 
 
-def _figures(llm: ReflectionLLM, rows: Sequence[Row], retriever: Any) -> Figures:
+def _figures(llm: ReflectionLLM, rows: Sequence[EvaluationRow], retriever: Any) -> Figures:
     """How often the answer that was concluded contains a right one, and how often all that was
     written does (the paper's measure); of InstructRAG, how often the document that answers is
     named useful and no other."""
@@ -106,7 +110,7 @@ def _figures(llm: ReflectionLLM, rows: Sequence[Row], retriever: Any) -> Figures
     return figures
 
 
-def _answering(row: Row, passages: Sequence[Document]) -> list[int]:
+def _answering(row: EvaluationRow, passages: Sequence[Document]) -> list[int]:
     if row.gold is not None:
         return [row.gold]
     return [i for i, passage in enumerate(passages) if passage.metadata["title"] == row.title]

@@ -14,9 +14,8 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
-from nano_training.examples import Mixture, row
-from nano_training.names import lists
-from nano_training.world import World
+from nano_training.rows import Mixture, new_row
+from nano_training.world import World, lists
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 PAD, BOS, EOS = "<pad>", "<s>", "</s>"
@@ -34,7 +33,7 @@ def _corpus(rows: int, seed: int, mixtures: Sequence[Mixture]) -> Iterator[str]:
     world = World(f"tokenizer/{seed}")
     for mixture in mixtures:
         for _ in range(rows // len(mixtures)):
-            made = row(world, mixture)
+            made = new_row(world, mixture)
             text = "".join((made.text, *made.branches))
             for token in SPECIAL_TOKENS:
                 text = text.replace(token, "\n")

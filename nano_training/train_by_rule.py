@@ -19,9 +19,9 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from nano_training.batches import Batch, Stream, Weights
-from nano_training.examples import EARLY, MAIN, Mixture
-from nano_training.real_rows import with_real_text
-from nano_training.train import Settings, Trainer, export, train_aloud
+from nano_training.real_text import with_real_text
+from nano_training.rows import EARLY, MAIN, Mixture
+from nano_training.trainer import Trainer, TrainingSettings, export, train_aloud
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,26 @@ PHASES = (
     Phase("early", EARLY, Weights(reflection=2.0, passage=0.15)),
     Phase("main", MAIN, Weights(reflection=4.0)),
 )
-FIRST = Settings()
-REAL = Settings(steps=1600, early=0.0, rate=2e-3, threads=1, seed=2)
+FIRST = TrainingSettings()
+REAL = TrainingSettings(steps=1600, easy_share=0.0, learning_rate=2e-3, threads=1, seed=2)
 """Of the stage with real text; it has no early phase."""
 
 
-class Rows:
+class GeneratorBatches:
     """The batch of any step."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: TrainingSettings,
         tokenizer: PreTrainedTokenizerFast,
         phases: Sequence[Phase] = PHASES,
     ) -> None:
         """``phases``: the early one and the main one."""
-        self._starts = (0, round(settings.steps * settings.early))
+        self._starts = (0, round(settings.steps * settings.easy_share))
         self._streams = [
-            Stream(tokenizer, p.mixture, p.weights, f"{settings.seed}/{p.name}", settings.tokens)
+            Stream(
+                tokenizer, p.mixture, p.weights, f"{settings.seed}/{p.name}", settings.batch_tokens
+            )
             for p in phases
         ]
 
@@ -86,10 +88,10 @@ def main() -> None:
 
 
 def _trained(
-    settings: Settings, folder: Path, start: Path | None, phases: Sequence[Phase]
+    settings: TrainingSettings, folder: Path, start: Path | None, phases: Sequence[Phase]
 ) -> Trainer:
     folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(settings, folder, start=start, data=partial(Rows, phases=phases))
+    trainer = Trainer(settings, folder, start=start, data=partial(GeneratorBatches, phases=phases))
     train_aloud(trainer, f"{folder.name} ")
     return trainer
 

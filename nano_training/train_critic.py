@@ -21,14 +21,13 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from nano_training.batches import Encoded, spans_of
-from nano_training.completions import Completion, Lessons, Piece, encode
-from nano_training.examples import MAIN, row
-from nano_training.judgements import WRITING, Labelled, judgements, judgements_of
+from nano_training.completions import BranchedBatches, Completion, Piece, encode
 from nano_training.models import critic_path
-from nano_training.real_rows import with_real_text
-from nano_training.teacher import labelled_by_teacher
+from nano_training.real_text import with_real_text
+from nano_training.rows import MAIN, new_row
+from nano_training.teacher import WRITING, Labelled, judgements, judgements_of, labelled_by_teacher
 from nano_training.tokenizer import BOS, EOS, PAD
-from nano_training.train import Settings, Trainer, export, train_aloud
+from nano_training.trainer import Trainer, TrainingSettings, export, train_aloud
 from nano_training.world import World
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.critic import critic_prompt
@@ -54,23 +53,33 @@ class Stage(NamedTuple):
     """A part of a training. Of its judgements a share ``judged`` is learned, and of these a share
     ``chat`` asked as of a chat model, in long prompts; answers are so asked alone."""
 
-    settings: Settings
+    settings: TrainingSettings
     judged: float = 1.0
     chat: float = 0.4
 
 
-CRITIC = Settings(steps=4000, hints=0.5, early=0.25, rate=2e-3, flat=0.3, threads=1)
+CRITIC = TrainingSettings(
+    steps=4000, hint_weight=0.5, easy_share=0.25, learning_rate=2e-3, decay_start=0.3, threads=1
+)
 """The first share reads short passages."""
 STAGES = (
     Stage(CRITIC),
-    Stage(replace(CRITIC, steps=500, early=0.0, rate=1e-3, flat=0.12, seed=2), judged=0.25),
+    Stage(
+        replace(CRITIC, steps=500, easy_share=0.0, learning_rate=1e-3, decay_start=0.12, seed=2),
+        judged=0.25,
+    ),
 )
 """Answers, which are rare, are learned in both."""
-LABELS = (Stage(replace(CRITIC, steps=500, early=0.0, rate=1.2e-3, flat=0.2, seed=3), chat=0.0),)
+LABELS = (
+    Stage(
+        replace(CRITIC, steps=500, easy_share=0.0, learning_rate=1.2e-3, decay_start=0.2, seed=3),
+        chat=0.0,
+    ),
+)
 """After them, of a critic that labels a generator's data, and is asked in no other way."""
 
 
-class CriticLessons(Lessons):
+class CriticBatches(BranchedBatches):
     """One aspect a row, with what is asked under its instructions as branches: some as a chat
     model is asked, by the paper's tables, and some as a fine-tuned critic is."""
 
@@ -78,7 +87,7 @@ class CriticLessons(Lessons):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: TrainingSettings,
         tokenizer: PreTrainedTokenizerFast,
         cases: Sequence[Sequence[Labelled]],
         stage: Stage,
@@ -113,7 +122,7 @@ def critic_cases(count: int, seed: int, data: Path | None = None) -> list[list[L
     for number in range(count):
         most = 1 if number < count // 4 else world.choice((1, 2, 4))
         if real and number % 3 == 0:
-            cases.append([made for _ in range(3) for made in judgements_of(row(world, real))])
+            cases.append([made for _ in range(3) for made in judgements_of(new_row(world, real))])
         else:
             cases.append(list(judgements(world, most)))
     return cases
@@ -179,7 +188,7 @@ def main() -> None:
     for number, stage in enumerate(stages, start=1):
         part = folder / f"stage-{number}"
         part.mkdir(exist_ok=True)
-        data = partial(CriticLessons, cases=cases, stage=stage)
+        data = partial(CriticBatches, cases=cases, stage=stage)
         trainer = Trainer(stage.settings, part, start=start, data=data)
         train_aloud(trainer, f"stage {number} ")
         start = (folder if number == len(stages) else part) / "critic"

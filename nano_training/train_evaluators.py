@@ -16,9 +16,9 @@ from pathlib import Path
 
 from transformers import T5ForSequenceClassification
 
-from nano_training import graded
-from nano_training.arithmetic import precision
-from nano_training.pretraining import Pretraining, Settings
+from nano_training import evaluator_data
+from nano_training.optimizer import precision
+from nano_training.t5_pretraining import Pretraining, PretrainingSettings
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.evaluators import cross_encoder_base
 from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
@@ -40,17 +40,17 @@ def train_cross_encoder(data: Path, out: Path) -> None:
     """Real questions, what lies closer to the border, and some made-up ones."""
     chance = random.Random("cross-encoder")
     rows = [
-        *graded.popqa(data),
-        *graded.nq_open(data),
-        *graded.hotpotqa(data),
-        *graded.musique(data),
-        *chance.sample(graded.pubmedqa(data), 400),
-        *graded.harder(data, "cross-encoder"),
-        *graded.world_rows(700, "cross-encoder"),
+        *evaluator_data.popqa(data),
+        *evaluator_data.nq_open(data),
+        *evaluator_data.hotpotqa(data),
+        *evaluator_data.musique(data),
+        *chance.sample(evaluator_data.pubmedqa(data), 400),
+        *evaluator_data.harder(data, "cross-encoder"),
+        *evaluator_data.world_rows(700, "cross-encoder"),
     ]
-    corpus = [*graded.popqa_corpus(data), *graded.corpus_2wiki(data)]
-    corpus += [passage for row in graded.nq_open(data) for passage in row.positives]
-    rows = _one_row_a_question(rows, out / "graded.jsonl")
+    corpus = [*evaluator_data.popqa_corpus(data), *evaluator_data.corpus_2wiki(data)]
+    corpus += [passage for row in evaluator_data.nq_open(data) for passage in row.positives]
+    rows = _one_row_a_question(rows, out / "evaluator_data.jsonl")
     train_evaluator(rows, out, CROSS_ENCODER, corpus=corpus, base=cross_encoder_base())
     _halve(out / "adapter" / "adapter_model.safetensors")
     shutil.copy(out / "evaluator" / "config.json", out / "adapter")
@@ -69,12 +69,12 @@ T5 = EvaluatorSettings(
 
 def train_t5(out: Path) -> None:
     """From random weights: first to read, then to grade."""
-    pretraining = Pretraining(Settings(), out, generator_path())
+    pretraining = Pretraining(PretrainingSettings(), out, generator_path())
     for step, error, hints in pretraining.run():
         if step % 50 == 0:
             print(f"step {step}: error {error:.3f}, hints {hints:.3f}", flush=True)
     base = pretraining.model, pretraining.tokenizer
-    train_evaluator(graded.world_rows(4000, "t5"), out, T5, base=base)
+    train_evaluator(evaluator_data.world_rows(4000, "t5"), out, T5, base=base)
     model = T5ForSequenceClassification.from_pretrained(out / "evaluator")
     model.half().save_pretrained(out / "evaluator")  # type: ignore[no-untyped-call]
 

@@ -13,9 +13,9 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from nano_training.arithmetic import precision
-from nano_training.outputs import MIXTURE, outputs
-from nano_training.real_rows import with_real_text
+from nano_training.optimizer import precision
+from nano_training.real_text import with_real_text
+from nano_training.rows import MIXTURE, unlabelled_rows
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.search import ChromaIndex
@@ -47,7 +47,7 @@ def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = Non
         BadTrainingData: ``out`` is of another critic, or of other pages (``rows``, ``data``).
         ModelNotFound: ``critic`` holds no weights.
     """
-    made = list(outputs(rows, SEED, with_real_text(MIXTURE, data) if data else MIXTURE))
+    made = list(unlabelled_rows(rows, SEED, with_real_text(MIXTURE, data) if data else MIXTURE))
     pages = {page.page_content: page for one in made for page in one.pages}
     world = digest_of_ids(map(passage_id, pages.values()))
     settings = GeneratorDataSettings(

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from langchain_core.documents import Document
 
-from nano_training.cases import Case, new_case
+from nano_training.questions import WorldQuestion, new_question
 from nano_training.world import World
 from selfcorrect_rag.models import (
     ReflectionLLM,
@@ -31,15 +31,15 @@ HELLO = "### Instruction:\nRepeat: Hello\n\n### Response:\n"
 """To which the nano generator answers "Hello"."""
 
 
-def documents(case: Case, distractors: int = 2) -> list[Document]:
+def documents(case: WorldQuestion, distractors: int = 2) -> list[Document]:
     """The case's gold passage among passages that mislead."""
     return case.documents(distractors)
 
 
 @pytest.fixture(scope="session")
-def cases() -> list[Case]:
+def cases() -> list[WorldQuestion]:
     world = World("vllm")
-    return [new_case(world, 4) for _ in range(100)]
+    return [new_question(world, 4) for _ in range(100)]
 
 
 @pytest.fixture(scope="session")

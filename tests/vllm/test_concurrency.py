@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nano_training.cases import Case
+from nano_training.questions import WorldQuestion
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.models import ReflectionLLM, VLLMReflectionLLM
@@ -20,11 +20,13 @@ from tests.vllm.conftest import HELLO, Server, documents, unfinished
 LONG: dict[str, Any] = {"max_tokens": 1000, "ignore_eos": True}
 
 
-def inputs(cases: list[Case]) -> list[Any]:
+def inputs(cases: list[WorldQuestion]) -> list[Any]:
     return [{"question": case.question, "documents": documents(case)} for case in cases]
 
 
-async def test_100_concurrent_runs_do_not_mix(backend: ReflectionLLM, cases: list[Case]) -> None:
+async def test_100_concurrent_runs_do_not_mix(
+    backend: ReflectionLLM, cases: list[WorldQuestion]
+) -> None:
     graph = create_self_rag(backend, lambda query: [])
     asked = inputs(cases)
     progress = Progress(len(asked))
@@ -37,7 +39,7 @@ async def test_100_concurrent_runs_do_not_mix(backend: ReflectionLLM, cases: lis
 
 
 async def test_the_failure_of_one_leaves_the_others_answered(
-    engine: VLLMReflectionLLM, cases: list[Case]
+    engine: VLLMReflectionLLM, cases: list[WorldQuestion]
 ) -> None:
     asked = inputs(cases[:10])
     asked[3] = {"question": ""}
@@ -48,7 +50,9 @@ async def test_the_failure_of_one_leaves_the_others_answered(
     assert (progress.done, progress.failed) == (10, 1)
 
 
-def test_calls_from_threads_and_from_loops_meet(backend: ReflectionLLM, cases: list[Case]) -> None:
+def test_calls_from_threads_and_from_loops_meet(
+    backend: ReflectionLLM, cases: list[WorldQuestion]
+) -> None:
     asked = [decision_prompt(case.question) for case in cases[:16]]
     expected = [s["reflections"] for s in backend.choose(asked, Group.RETRIEVE)]
     given: dict[int, Any] = {}
@@ -109,7 +113,9 @@ async def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_streams_are_the_text_of_invoke(backend: ReflectionLLM, cases: list[Case]) -> None:
+async def test_streams_are_the_text_of_invoke(
+    backend: ReflectionLLM, cases: list[WorldQuestion]
+) -> None:
     for case in cases[:5]:
         prompt = segment_prompt(case.question, [], documents(case)[:1], "retrieve", 0)
         whole = backend.invoke(prompt)

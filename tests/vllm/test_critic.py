@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nano_training.cases import Case
-from nano_training.judgements import WRITING, judgements
 from nano_training.models import critic_path
+from nano_training.questions import WorldQuestion
+from nano_training.teacher import WRITING, judgements
 from nano_training.world import World
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound
 from selfcorrect_rag.models.critic import Asked, TransformersCritic
@@ -110,7 +110,7 @@ def test_a_folder_without_a_critic(tmp_path: Path) -> None:
 
 
 def test_the_command_makes_the_same_data_as_on_transformers(
-    reference: TransformersCritic, cases: list[Case], tmp_path: Path
+    reference: TransformersCritic, cases: list[WorldQuestion], tmp_path: Path
 ) -> None:
     """Its report alone is on standard output, though vLLM logs there by itself."""
     index = BM25Index(tmp_path / "index")

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from langchain_core.documents import Document
 
-from nano_training.cases import Case
+from nano_training.questions import WorldQuestion
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models import ReflectionLLM, VLLMReflectionLLM, VLLMServerReflectionLLM
@@ -51,7 +51,7 @@ def test_what_cannot_be_cut_is_an_error_and_the_engine_goes_on(backend: Reflecti
 
 
 def test_memory_for_few_prompts_gives_the_same_answers(
-    engine: VLLMReflectionLLM, cases: list[Case]
+    engine: VLLMReflectionLLM, cases: list[WorldQuestion]
 ) -> None:
     """With room for two or three prompts the engine preempts and recomputes, and loses nothing."""
     asked = prompts(cases)[:40]
@@ -64,7 +64,9 @@ def test_memory_for_few_prompts_gives_the_same_answers(
         )
 
 
-def test_a_dead_engine_is_named_and_closing_it_frees_the_processes(cases: list[Case]) -> None:
+def test_a_dead_engine_is_named_and_closing_it_frees_the_processes(
+    cases: list[WorldQuestion],
+) -> None:
     before = {p.pid for p in psutil.Process().children(recursive=True)}
     with VLLMReflectionLLM(model=str(generator_path())) as llm:
         mine = [p for p in psutil.Process().children() if p.pid not in before]
@@ -77,7 +79,7 @@ def test_a_dead_engine_is_named_and_closing_it_frees_the_processes(cases: list[C
         llm.invoke("Hello")
 
 
-def keep_asking(llm: ReflectionLLM, cases: list[Case]) -> None:
+def keep_asking(llm: ReflectionLLM, cases: list[WorldQuestion]) -> None:
     for _ in range(1000):
         llm.generate_segments(prompts(cases)[:20])
 
@@ -190,7 +192,9 @@ def test_a_folder_without_a_model(tmp_path: Path) -> None:
         VLLMReflectionLLM(model=str(tmp_path))
 
 
-def test_a_server_killed_in_mid_run_and_restarted(running: Server, cases: list[Case]) -> None:
+def test_a_server_killed_in_mid_run_and_restarted(
+    running: Server, cases: list[WorldQuestion]
+) -> None:
     """Runs that were under way wait and go on: no answer is lost, and none is another's."""
     asked = [{"question": c.question, "documents": documents(c)} for c in cases[:60]]
     with VLLMServerReflectionLLM(base_url=running.url, patience=240, in_flight=8) as llm:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nano_training.cases import Case
+from nano_training.questions import WorldQuestion
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import (
     ReflectionLLM,
@@ -43,7 +43,7 @@ def assert_alike(expected: list[Segment], given: list[Segment]) -> None:
             assert theirs["logprobs"] == pytest.approx(ours["logprobs"], abs=CLOSE)
 
 
-def prompts(cases: list[Case]) -> list[Prompt]:
+def prompts(cases: list[WorldQuestion]) -> list[Prompt]:
     """200 prompts: two passages for each case."""
     return [
         segment_prompt(case.question, [], [document], "retrieve", 0)
@@ -53,7 +53,7 @@ def prompts(cases: list[Case]) -> list[Prompt]:
 
 
 def test_200_segments(
-    backend: ReflectionLLM, reference: TransformersReflectionLLM, cases: list[Case]
+    backend: ReflectionLLM, reference: TransformersReflectionLLM, cases: list[WorldQuestion]
 ) -> None:
     asked = prompts(cases)
     assert len(asked) == 200
@@ -63,7 +63,7 @@ def test_200_segments(
 
 
 def test_decisions_and_critiques(
-    backend: ReflectionLLM, reference: TransformersReflectionLLM, cases: list[Case]
+    backend: ReflectionLLM, reference: TransformersReflectionLLM, cases: list[WorldQuestion]
 ) -> None:
     for group in (Group.RETRIEVE, Group.ISREL, Group.ISUSE):
         asked = [decision_prompt(case.question) for case in cases[:40]]
@@ -71,7 +71,7 @@ def test_decisions_and_critiques(
 
 
 def test_pruning(
-    backend: ReflectionLLM, reference: TransformersReflectionLLM, cases: list[Case]
+    backend: ReflectionLLM, reference: TransformersReflectionLLM, cases: list[WorldQuestion]
 ) -> None:
     asked = prompts(cases)[:40]
     expected = reference.generate_segments(asked, max_tokens=40, prune_below=0.5)
@@ -80,7 +80,7 @@ def test_pruning(
 
 
 def test_limits_and_stop_strings(
-    backend: ReflectionLLM, reference: TransformersReflectionLLM, cases: list[Case]
+    backend: ReflectionLLM, reference: TransformersReflectionLLM, cases: list[WorldQuestion]
 ) -> None:
     asked = prompts(cases)[:20]
     assert_alike(

@@ -17,7 +17,7 @@ from nano_training.world import World
 
 
 @dataclass
-class Case:
+class WorldQuestion:
     """A question about an entity, its right answer, and passages for and against it."""
 
     world: World
@@ -102,7 +102,7 @@ def document(passage: Passage) -> Document:
     return Document(" ".join(passage.sentences), metadata={"title": passage.title})
 
 
-def new_case(world: World, most: int, held_out: bool = False) -> Case:
+def new_question(world: World, most: int, held_out: bool = False) -> WorldQuestion:
     """A fresh question with its gold passage; `most` bounds the sentences of its passages."""
     while True:
         entity = new_entity(world)
@@ -113,4 +113,4 @@ def new_case(world: World, most: int, held_out: bool = False) -> Case:
         question = ask(world, entity, relation, held_out)
         value = entity.value(world, relation.name)
         if value is not None:
-            return Case(world, entity, relation, question, value, gold, most)
+            return WorldQuestion(world, entity, relation, question, value, gold, most)

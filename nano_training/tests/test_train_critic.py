@@ -1,4 +1,4 @@
-"""The nano critic's lessons: a rule's judgements, asked for in the paper's prompts."""
+"""The nano critic's batches: a rule's judgements, asked for in the paper's prompts."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from nano_training.judgements import WRITING, judgements
-from nano_training.teacher import Teacher, labelled_by_teacher
+from nano_training.teacher import WRITING, Teacher, judgements, labelled_by_teacher
 from nano_training.tokenizer import load_tokenizer
 from nano_training.train_critic import (
     CRITIC,
     LABEL,
     STAGES,
-    CriticLessons,
+    CriticBatches,
     chat_tokenizer,
     critic_cases,
 )
@@ -65,13 +64,13 @@ def test_the_teacher_is_asked_once_and_labels_as_the_rule_does(tmp_path: Path) -
 
 def test_only_labels_and_answers_are_learned_and_the_evidence_is_told_where() -> None:
     tokenizer = load_tokenizer(generator_path())
-    lessons = CriticLessons(CRITIC, tokenizer, critic_cases(64, seed=3), STAGES[0])
-    batch = lessons.batch(CRITIC.steps - 1)
+    batches = CriticBatches(CRITIC, tokenizer, critic_cases(64, seed=3), STAGES[0])
+    batch = batches.batch(CRITIC.steps - 1)
     learned = batch.ids[batch.weights > 0]
     share = len(learned) / int((batch.ids > 0).sum())
     assert 0 < share < 0.3
     assert (learned == tokenizer.eos_token_id).sum() == batch.branch.amax(1).sum()
-    told = torch.cat([lessons.batch(step).hints.flatten() for step in range(64)])
+    told = torch.cat([batches.batch(step).hints.flatten() for step in range(64)])
     assert (told == 1).sum() > 100
     assert (told == 0).sum() > (told == 1).sum()
 
@@ -79,7 +78,7 @@ def test_only_labels_and_answers_are_learned_and_the_evidence_is_told_where() ->
 def test_half_of_the_lessons_are_a_fine_tuned_critics() -> None:
     tokenizer = load_tokenizer(generator_path())
     cases = critic_cases(64, seed=3)
-    rows = CriticLessons(CRITIC, tokenizer, cases, STAGES[0]).rows(World("either"), early=False)
+    rows = CriticBatches(CRITIC, tokenizer, cases, STAGES[0]).rows(World("either"), early=False)
     text = "\n".join(tokenizer.decode(row.ids) for row in rows)
     asked = critic_asked(ASPECTS["relevance"], cases[0][0].instance._replace(evidence="x"))
     opening, *_ = critic_prompt(asked).split(" and possibly")
@@ -102,8 +101,8 @@ def test_the_second_stage_learns_every_answer_and_few_judgements() -> None:
     cases = critic_cases(64, seed=3)
     written = []
     for stage in STAGES:
-        lessons = CriticLessons(stage.settings, tokenizer, cases, stage)
-        rows = [row for n in range(4) for row in lessons.rows(World(f"stage {n}"), early=False)]
+        batches = CriticBatches(stage.settings, tokenizer, cases, stage)
+        rows = [row for n in range(4) for row in batches.rows(World(f"stage {n}"), early=False)]
         labels = sum(row.weights.count(LABEL) > 0 and max(row.branch) for row in rows)
         answers = sum(max(row.branch) for row in rows if LABEL not in row.weights)
         written.append((labels, answers))

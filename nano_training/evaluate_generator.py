@@ -1,6 +1,6 @@
 """What the nano generator can do, on names and wordings that training never drew.
 
-    python -m nano_training.evaluate [--model DIR] [--cases 500] [--data DIR]
+    python -m nano_training.evaluate_generator [--model DIR] [--cases 500] [--data DIR]
 
 Prints a line a figure, then all of them as one line of JSON. Every figure is a share of at least
 ``--cases`` fresh cases, measured through the library's own model interface and scores. With
@@ -18,9 +18,9 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from nano_training.cases import Case, document, new_case
-from nano_training.examples import task
 from nano_training.language import Passage, answer
+from nano_training.questions import WorldQuestion, document, new_question
+from nano_training.rows import task
 from nano_training.world import World
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano.embedded import generator_path
@@ -50,7 +50,7 @@ class Evaluation:
     ) -> None:
         self.llm = llm
         self.world = World(seed, held_out=True)
-        self.cases = [new_case(self.world, SENTENCES, held_out=True) for _ in range(cases)]
+        self.cases = [new_question(self.world, SENTENCES, held_out=True) for _ in range(cases)]
 
     def report(self) -> dict[str, float]:
         """All figures on the made-up world, each in [0, 1]."""
@@ -79,11 +79,11 @@ class Evaluation:
                 for case, segment in zip(self.cases, gold, strict=True)
             ),
         }
-        sorts: dict[str, Callable[[Case], Passage]] = {
-            "other_entity": Case.other,
-            "similar_name": Case.similar,
-            "attribute_missing": Case.missing,
-            "any_other": Case.stranger,
+        sorts: dict[str, Callable[[WorldQuestion], Passage]] = {
+            "other_entity": WorldQuestion.other,
+            "similar_name": WorldQuestion.similar,
+            "attribute_missing": WorldQuestion.missing,
+            "any_other": WorldQuestion.stranger,
         }
         for name, draw in sorts.items():
             segments = self._write([draw(case) for case in self.cases])
@@ -133,7 +133,7 @@ class Evaluation:
         ]
         return self.llm.generate_segments(prompts, max_tokens=TOKENS)
 
-    def _issup(self, said: Sequence[tuple[Case, str]]) -> list[float]:
+    def _issup(self, said: Sequence[tuple[WorldQuestion, str]]) -> list[float]:
         """ISSUP scores of given answers to the gold passage."""
         prompts = []
         for case, text in said:
@@ -143,11 +143,11 @@ class Evaluation:
         judged = self.llm.choose(prompts, Group.ISSUP)
         return [critique_score(segment["reflections"][0]) for segment in judged]
 
-    def _with_nearby(self) -> list[Case]:
+    def _with_nearby(self) -> list[WorldQuestion]:
         """As many cases as ever whose passage holds another value of the kind that is asked."""
-        cases: list[Case] = []
+        cases: list[WorldQuestion] = []
         while len(cases) < len(self.cases):
-            case = new_case(self.world, SENTENCES, held_out=True)
+            case = new_question(self.world, SENTENCES, held_out=True)
             if _nearby(case):
                 cases.append(case)
         return cases
@@ -195,7 +195,7 @@ def _isrel(segment: Segment) -> float:
     return critique(segment["reflections"])["isrel"] or 0.0
 
 
-def _nearby(case: Case) -> str | None:
+def _nearby(case: WorldQuestion) -> str | None:
     """A wrong answer whose value stands in the gold passage, where there is one."""
     if not case.relation.forward:
         return None

@@ -10,8 +10,8 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from nano_training.cases import new_case
 from nano_training.language import Passage
+from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag.models.retrieval_evaluator import titled
 from selfcorrect_rag.nodes.base.strips import decompose
@@ -28,7 +28,7 @@ def world_rows(count: int, seed: str, *, held_out: bool = False) -> list[Graded]
     world = World(seed, held_out=held_out)
     rows = []
     for _ in range(count):
-        case = new_case(world, most=world.choice((2, 4, 6)), held_out=held_out)
+        case = new_question(world, most=world.choice((2, 4, 6)), held_out=held_out)
         wrong = [case.missing(), case.similar(), case.other()]
         rows.append(Graded(case.question, (read(case.gold),), tuple(map(read, wrong))))
     return rows

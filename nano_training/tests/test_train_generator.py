@@ -14,15 +14,16 @@ from transformers import LlamaForCausalLM
 
 from nano_training import train_generator
 from nano_training.evaluate_critic import agreement, as_chat_model, as_critic, judged
+from nano_training.rows import NOT_SAID, unlabelled_rows
 from nano_training.tokenizer import load_tokenizer
-from nano_training.train import export
 from nano_training.train_critic import chat_tokenizer
+from nano_training.trainer import export
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts import decision_prompt
-from selfcorrect_rag.reflection import Group
+from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
 from selfcorrect_rag.training.generator_rows import order_faults, read_generator_rows
 
 ROWS = 16
@@ -70,3 +71,16 @@ def test_a_critic_is_measured_in_both_of_its_forms(critic: Path) -> None:
     few = made[:3]
     assert len(as_chat_model(TransformersChat.from_pretrained(critic), few)) == len(few)
     assert agreement(made, labels) != perfect
+
+
+def test_outputs_come_with_pages_and_without_tokens() -> None:
+    made = list(unlabelled_rows(200, seed=3))
+    assert made == list(unlabelled_rows(200, seed=3))
+    for one in made:
+        for text in (*one.row[:3], *(page.page_content for page in one.pages)):
+            assert not any(token in text for token in (*CONTROL_TOKENS, "</s>"))
+        assert one.row.output.strip()
+    asked = [one for one in made if one.pages]
+    assert 0.8 < len(asked) / len(made) < 1
+    silent = [one for one in asked if one.row.output == NOT_SAID]
+    assert 0.2 < len(silent) / len(made) < 0.6

@@ -2,25 +2,24 @@
 
 import re
 
-from nano_training.cases import new_case
-from nano_training.examples import EARLY, MAIN, row, task, tasks
 from nano_training.language import kinds
-from nano_training.names import is_held_out
-from nano_training.world import World
+from nano_training.questions import new_question
+from nano_training.rows import EARLY, MAIN, new_row, task, tasks
+from nano_training.world import World, is_held_out
 
 
 def test_a_seed_fixes_every_row() -> None:
     for mixture in (EARLY, MAIN):
         one, same, other = World("a"), World("a"), World("b")
-        rows = [row(one, mixture) for _ in range(20)]
-        assert rows == [row(same, mixture) for _ in range(20)]
-        assert rows != [row(other, mixture) for _ in range(20)]
+        rows = [new_row(one, mixture) for _ in range(20)]
+        assert rows == [new_row(same, mixture) for _ in range(20)]
+        assert rows != [new_row(other, mixture) for _ in range(20)]
 
 
 def test_subjects_are_on_one_side_of_the_held_out_line() -> None:
     for held_out in (False, True):
         world = World("names", held_out=held_out)
-        cases = [new_case(world, 4, held_out=held_out) for _ in range(200)]
+        cases = [new_question(world, 4, held_out=held_out) for _ in range(200)]
         assert all(is_held_out(case.entity.name) is held_out for case in cases)
 
 
@@ -39,7 +38,7 @@ def test_questions_and_tasks_use_the_wordings_of_their_side() -> None:
     for held_out in (False, True):
         world = World("wordings", held_out=held_out)
         for _ in range(300):
-            case = new_case(world, 1, held_out)
+            case = new_question(world, 1, held_out)
             sides = case.relation.held_out if held_out else case.relation.asks
             assert any(fits(wording, case.question) for wording in sides), case.question
             asked, _ = task(world, held_out)
@@ -67,14 +66,14 @@ def test_every_relation_can_be_asked_in_the_words_it_shares() -> None:
 def test_the_gold_passage_states_the_answer_and_the_missing_one_does_not() -> None:
     world = World("gold")
     for _ in range(200):
-        case = new_case(world, 5)
+        case = new_question(world, 5)
         assert case.target.lower() in case.gold.text.lower()
         assert case.relation.slot not in case.missing().stated
 
 
 def test_rows_have_the_form_of_the_papers() -> None:
     world = World("form")
-    rows = [row(world, MAIN) for _ in range(300)]
+    rows = [new_row(world, MAIN) for _ in range(300)]
     texts = [made.text + branch for made in rows for branch in made.branches]
     for text in texts:
         assert text.startswith("### Instruction:\n")
@@ -87,7 +86,7 @@ def test_rows_have_the_form_of_the_papers() -> None:
 
 def test_the_branches_of_a_row_are_one_right_answer_and_wrong_ones() -> None:
     world = World("branches")
-    rows = [row(world, MAIN) for _ in range(300)]
+    rows = [new_row(world, MAIN) for _ in range(300)]
     several = [made.branches for made in rows if len(made.branches) > 1]
     assert several
     for branches in several:

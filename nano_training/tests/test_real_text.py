@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from nano_training.examples import MAIN, NOT_SAID, Mixture, row
-from nano_training.judgements import judgements_of
-from nano_training.outputs import PAGE
-from nano_training.real_rows import RealRows, with_real_text
-from nano_training.real_text import RealText, is_held_out, real_text, typed
+from nano_training.real_text import (
+    RealRows,
+    RealText,
+    is_held_out,
+    real_text,
+    typed,
+    with_real_text,
+)
+from nano_training.rows import MAIN, NOT_SAID, PASSAGE_PATTERN, Mixture, new_row
+from nano_training.teacher import judgements_of
 from nano_training.world import World
 from selfcorrect_rag.reflection import GROUP_OF, IRRELEVANT, RELEVANT
 
@@ -76,7 +81,7 @@ def test_rows_are_as_those_of_the_made_up_world(rows: RealRows) -> None:
     world = World("real")
     for _ in range(100):
         told = rows.answered(world, 3)
-        passage = PAGE.search(told.text)
+        passage = PASSAGE_PATTERN.search(told.text)
         assert passage
         assert told.answer
         assert told.answer in passage[2]
@@ -95,7 +100,7 @@ def test_a_third_of_a_mixture_is_real_and_rows_are_judged_by_what_they_say(data:
     real = [share for make, share in mixture.shares.items() if make not in MAIN.shares]
     assert sum(real) / sum(mixture.shares.values()) == pytest.approx(1 / 3)
     world = World("judged rows")
-    judged = [made for _ in range(200) for made in judgements_of(row(world, mixture))]
+    judged = [made for _ in range(200) for made in judgements_of(new_row(world, mixture))]
     for made in judged:
         assert not any(token in str(made.instance) for token in GROUP_OF)
     labels = {(made.aspect, made.label) for made in judged}

@@ -11,20 +11,20 @@ import torch
 from safetensors.torch import load_file
 
 from nano_training import train_by_rule
-from nano_training.train import Settings, Trainer, export, rate_at
-from nano_training.train_by_rule import PHASES, Rows
+from nano_training.train_by_rule import PHASES, GeneratorBatches
+from nano_training.trainer import Trainer, TrainingSettings, export, rate_at
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.prompts import decision_prompt
 
-TOY = Settings(
+TOY = TrainingSettings(
     steps=10,
-    tokens=512,
+    batch_tokens=512,
     vocabulary=420,
     tokenizer_rows=60,
-    width=128,
+    hidden_size=128,
     layers=2,
     heads=4,
-    inner=32,
+    intermediate_size=32,
     warmup=2,
     save_every=5,
     threads=1,
@@ -32,22 +32,22 @@ TOY = Settings(
 
 
 def test_the_rate_warms_up_stays_and_falls() -> None:
-    settings = Settings()
+    settings = TrainingSettings()
     rates = [rate_at(settings, step) for step in range(settings.steps)]
-    flat = round(settings.steps * settings.flat)
-    assert rates[0] < rates[60] == max(rates) == settings.rate == rates[flat - 1]
+    flat = round(settings.steps * settings.decay_start)
+    assert rates[0] < rates[60] == max(rates) == settings.learning_rate == rates[flat - 1]
     assert rates[flat:] == sorted(rates[flat:], reverse=True)
-    assert rates[-1] < 0.05 * settings.rate
+    assert rates[-1] < 0.05 * settings.learning_rate
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_weights(tmp_path: Path) -> None:
-    whole = Trainer(TOY, tmp_path / "whole", data=Rows)
+    whole = Trainer(TOY, tmp_path / "whole", data=GeneratorBatches)
     losses = [loss for _, _, loss in whole.run()]
-    cut = Trainer(TOY, tmp_path / "cut", data=Rows)
+    cut = Trainer(TOY, tmp_path / "cut", data=GeneratorBatches)
     for step, _, _ in cut.run():
         if step == 7:  # killed two steps after the checkpoint of step 5
             break
-    resumed = Trainer(TOY, tmp_path / "cut", data=Rows)
+    resumed = Trainer(TOY, tmp_path / "cut", data=GeneratorBatches)
     assert resumed.step == 5
     assert [loss for _, _, loss in resumed.run()] == losses[5:]
     for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
@@ -55,24 +55,24 @@ def test_a_run_that_was_stopped_ends_in_the_same_weights(tmp_path: Path) -> None
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
-    trainer = Trainer(TOY, tmp_path, data=Rows)
+    trainer = Trainer(TOY, tmp_path, data=GeneratorBatches)
     list(trainer.run(until=1))
     trainer.save()
-    with pytest.raises(SystemExit, match="of another rate"):
-        Trainer(replace(TOY, rate=0.1), tmp_path, data=Rows)
+    with pytest.raises(SystemExit, match="of another learning_rate"):
+        Trainer(replace(TOY, learning_rate=0.1), tmp_path, data=GeneratorBatches)
     with pytest.raises(SystemExit, match="of another data"):
-        Trainer(TOY, tmp_path, data=partial(Rows, phases=PHASES[::-1]))
+        Trainer(TOY, tmp_path, data=partial(GeneratorBatches, phases=PHASES[::-1]))
 
 
 def test_a_checkpoint_from_another_start_is_refused(tmp_path: Path) -> None:
     for name in "ab":
-        made = Trainer(replace(TOY, seed=ord(name)), tmp_path / name, data=Rows)
+        made = Trainer(replace(TOY, seed=ord(name)), tmp_path / name, data=GeneratorBatches)
         export(made.model, made.tokenizer, tmp_path / name)
-    trainer = Trainer(TOY, tmp_path, data=Rows, start=tmp_path / "a")
+    trainer = Trainer(TOY, tmp_path, data=GeneratorBatches, start=tmp_path / "a")
     trainer.save()
-    Trainer(TOY, tmp_path, data=Rows, start=tmp_path / "a")
+    Trainer(TOY, tmp_path, data=GeneratorBatches, start=tmp_path / "a")
     with pytest.raises(SystemExit, match="of another start"):
-        Trainer(TOY, tmp_path, data=Rows, start=tmp_path / "b")
+        Trainer(TOY, tmp_path, data=GeneratorBatches, start=tmp_path / "b")
 
 
 def run(module: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Path) -> None:
@@ -85,7 +85,7 @@ def test_real_text_is_learned_in_a_second_stage_and_half_of_it_kept(
     tmp_path: Path, real_text_by_hand: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train_by_rule, "FIRST", replace(TOY, steps=2))
-    monkeypatch.setattr(train_by_rule, "REAL", replace(TOY, steps=2, early=0.0))
+    monkeypatch.setattr(train_by_rule, "REAL", replace(TOY, steps=2, easy_share=0.0))
     run(train_by_rule, monkeypatch, tmp_path / "both", data=real_text_by_hand)
     first = tmp_path / "both" / "made-up"
     run(train_by_rule, monkeypatch, tmp_path / "on", data=real_text_by_hand, start=first)

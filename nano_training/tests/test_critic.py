@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from nano_training.cases import Case, new_case
-from nano_training.judgements import Labelled, judgements
 from nano_training.models import critic_path, load_critic
+from nano_training.questions import WorldQuestion, new_question
+from nano_training.teacher import Labelled, judgements
 from nano_training.world import World
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models.chat.choices import Chooser
@@ -38,8 +38,8 @@ def judged() -> list[Labelled]:
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    return new_case(World("asked of the critic"), 3)
+def case() -> WorldQuestion:
+    return new_question(World("asked of the critic"), 3)
 
 
 def agreement(judged: list[Labelled], given: list[str | None]) -> dict[str, float]:
@@ -72,7 +72,9 @@ def test_it_labels_as_a_fine_tuned_critic(judged: list[Labelled]) -> None:
     assert all(found[aspect] >= floor for aspect, floor in FLOOR.items()), found
 
 
-def test_self_rag_runs_on_it_with_soft_scores(critic: TransformersChat, case: Case) -> None:
+def test_self_rag_runs_on_it_with_soft_scores(
+    critic: TransformersChat, case: WorldQuestion
+) -> None:
     llm = PromptedReflectionLLM(critic, joined=False, max_concurrency=1)
     passages = [case.gold, case.stranger()]
     documents = [Document(" ".join(p.sentences), metadata={"title": p.title}) for p in passages]

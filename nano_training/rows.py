@@ -6,21 +6,23 @@ right and wrong answers alike. What is trained in a row follows from its token i
 `batches.py`): text of a segment that is not judged fully supported is read, not learned.
 """
 
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from nano_training.cases import new_case
-from nano_training.language import new_entity, passage
-from nano_training.names import TEMPLATES, capitalise
-from nano_training.wordings import split
-from nano_training.world import World
+from langchain_core.documents import Document
+
+from nano_training.language import new_entity, passage, split
+from nano_training.questions import new_question
+from nano_training.world import TEMPLATES, World, capitalise
 from selfcorrect_rag.reflection import (
     CONTINUE,
     END_PARAGRAPH,
     FULLY_SUPPORTED,
+    GROUP_OF,
     IRRELEVANT,
     NO_RETRIEVAL,
     NO_SUPPORT,
@@ -30,9 +32,10 @@ from selfcorrect_rag.reflection import (
     RETRIEVAL,
     UTILITY,
 )
+from selfcorrect_rag.training.generator_rows import GeneratorRow
 
 
-class Row(NamedTuple):
+class TrainingRow(NamedTuple):
     """A training row."""
 
     text: str
@@ -92,10 +95,10 @@ def irrelevant() -> str:
     return f"{IRRELEVANT}{NOT_SAID}{UTILITY[0]}{EOS}"
 
 
-def answered(world: World, most: int) -> Row:
+def answered(world: World, most: int) -> TrainingRow:
     """A question with its gold passage, and several answers to it: the right one, wrong ones, and
     the right one with an addition that the passage does not support."""
-    case = new_case(world, most)
+    case = new_question(world, most)
     branches = [finish(case.answer, FULLY_SUPPORTED, 5)]
     wrong = dict.fromkeys(case.wrong_answer() for _ in range(world.choice((1, 2, 3, 3))))
     branches += [finish(text, NO_SUPPORT, 2) for text in wrong]
@@ -104,28 +107,28 @@ def answered(world: World, most: int) -> Row:
         other = passage(world, double, without=case.relation, most=1).sentences[-1]
         branches.append(finish(f"{case.answer} {other}", PARTIALLY_SUPPORTED, 4))
     head = prompt(disguise(world, case.question)) + evidence(case.gold.text)
-    return Row(head, tuple(branches), case.evidence)
+    return TrainingRow(head, tuple(branches), case.evidence)
 
 
-def unhelpful(world: World, most: int) -> Row:
+def unhelpful(world: World, most: int) -> TrainingRow:
     """A passage that does not answer the question."""
-    case = new_case(world, most)
+    case = new_question(world, most)
     head = prompt(disguise(world, case.question)) + evidence(case.distractor().text)
-    return Row(head, (irrelevant(),), "")
+    return TrainingRow(head, (irrelevant(),), "")
 
 
-def mistaken(world: World, most: int) -> Row:
+def mistaken(world: World, most: int) -> TrainingRow:
     """A passage that answers the question about somebody with a similar name."""
-    case = new_case(world, most)
+    case = new_question(world, most)
     head = prompt(disguise(world, case.question)) + evidence(case.similar().text)
-    return Row(head, (irrelevant(),), "")
+    return TrainingRow(head, (irrelevant(),), "")
 
 
-def unstated(world: World, most: int) -> Row:
+def unstated(world: World, most: int) -> TrainingRow:
     """A passage about the right subject that does not say what is asked: the hardest to refuse."""
-    case = new_case(world, most)
+    case = new_question(world, most)
     head = prompt(disguise(world, case.question)) + evidence(case.missing().text)
-    return Row(head, (irrelevant(),), "")
+    return TrainingRow(head, (irrelevant(),), "")
 
 
 ABOUT = (
@@ -140,7 +143,7 @@ LIFE = ("Write a biography of {}.", "Tell me a bio of {}.", "Tell me about the l
 BRIEF = ("Who is {}?", "Who was {}?")
 
 
-def about(world: World, most: int) -> Row:
+def about(world: World, most: int) -> TrainingRow:
     """Several segments about one subject, from one or two passages, or one for a brief question."""
     entity = new_entity(world)
     person = entity.kind.name == "person"
@@ -149,7 +152,7 @@ def about(world: World, most: int) -> Row:
     head = prompt(world.choice(wordings).format(entity.name))
     if world.chance(0.2):
         stranger = passage(world, new_entity(world), most=most)
-        return Row(head + evidence(stranger.text), (irrelevant(),))
+        return TrainingRow(head + evidence(stranger.text), (irrelevant(),))
     segments = ""
     for turn in range(2):
         text = passage(world, entity, most=min(most, 5))
@@ -158,13 +161,13 @@ def about(world: World, most: int) -> Row:
         segments += CONTINUE.join(f"{s}{FULLY_SUPPORTED}" for s in text.sentences[:count])
         if brief or turn or world.chance(0.6):
             break
-    return Row(head, (segments + UTILITY[4] + EOS,))
+    return TrainingRow(head, (segments + UTILITY[4] + EOS,))
 
 
-def two_part(world: World, most: int) -> Row:
+def two_part(world: World, most: int) -> TrainingRow:
     """Two questions in one: a segment for each, in the order in which the passages come."""
     most = min(most, 3)
-    cases = [new_case(world, most) for _ in range(2)]
+    cases = [new_question(world, most) for _ in range(2)]
     joined = " and ".join(
         (cases[0].question.rstrip("?."), cases[1].question[0].lower() + cases[1].question[1:])
     )
@@ -173,27 +176,27 @@ def two_part(world: World, most: int) -> Row:
     segment = f"{RELEVANT}{first.answer}{FULLY_SUPPORTED}"
     if world.chance(0.3):
         useless = world.choice((first.gold, second.missing(), second.other()))
-        return Row(head, (segment + evidence(useless.text) + irrelevant(),))
+        return TrainingRow(head, (segment + evidence(useless.text) + irrelevant(),))
     last = finish(second.answer, FULLY_SUPPORTED, 5)
-    return Row(head, (segment + evidence(second.gold.text) + last,))
+    return TrainingRow(head, (segment + evidence(second.gold.text) + last,))
 
 
-def claim(world: World, most: int) -> Row:
+def claim(world: World, most: int) -> TrainingRow:
     """A statement to be called true or false; the other word is a wrong answer."""
-    case = new_case(world, most)
+    case = new_question(world, most)
     truth = world.chance(0.5)
     statement = case.answer if truth else case.wrong_answer()
     head = prompt(f"{TRUE_OR_FALSE}{world.choice(BREAKS)}## Input:\n\n{statement}")
     if world.chance(0.25):
-        return Row(head + evidence(case.distractor().text), (irrelevant(),), "")
+        return TrainingRow(head + evidence(case.distractor().text), (irrelevant(),), "")
     right = finish(str(truth).lower(), FULLY_SUPPORTED, 5)
     wrong = finish(str(not truth).lower(), NO_SUPPORT, 2)
-    return Row(head + evidence(case.gold.text), (right, wrong), case.evidence)
+    return TrainingRow(head + evidence(case.gold.text), (right, wrong), case.evidence)
 
 
-def choice(world: World, most: int) -> Row:
+def choice(world: World, most: int) -> TrainingRow:
     """A question with four candidates; the answer is a letter, another letter a wrong answer."""
-    case = new_case(world, most)
+    case = new_question(world, most)
     right = world.random.randrange(4)
     candidates = [
         case.target
@@ -207,7 +210,7 @@ def choice(world: World, most: int) -> Row:
     task = f"{FOUR_CHOICES}{world.choice(BREAKS)}### Input:\n{case.question}\n{listed}"
     letters = "ABCD"[right], "ABCD"[(right + world.choice((1, 2, 3))) % 4]
     branches = finish(letters[0], FULLY_SUPPORTED, 5), finish(letters[1], NO_SUPPORT, 2)
-    return Row(prompt(task) + evidence(case.gold.text), branches, case.evidence)
+    return TrainingRow(prompt(task) + evidence(case.gold.text), branches, case.evidence)
 
 
 @cache
@@ -257,17 +260,17 @@ def task(world: World, held_out: bool = False) -> tuple[str, str]:
     return wording.format(**values), row["reply"].format(**values)
 
 
-def no_retrieval(world: World, most: int) -> Row:
+def no_retrieval(world: World, most: int) -> TrainingRow:
     """A task that needs no passage."""
     instruction, reply = task(world)
-    return Row(prompt(instruction), (f"{NO_RETRIEVAL}{reply}{UTILITY[4]}{EOS}",))
+    return TrainingRow(prompt(instruction), (f"{NO_RETRIEVAL}{reply}{UTILITY[4]}{EOS}",))
 
 
 @dataclass(frozen=True)
 class Mixture:
     """Shares of the sorts of rows (any positive numbers) and the length of passages."""
 
-    shares: Mapping[Callable[[World, int], Row], float]
+    shares: Mapping[Callable[[World, int], TrainingRow], float]
     most: int
     """About how many sentences a passage may have beside its lead."""
 
@@ -292,8 +295,71 @@ MAIN = Mixture(
 )
 
 
-def row(world: World, mixture: Mixture) -> Row:
+def new_row(world: World, mixture: Mixture) -> TrainingRow:
     """One training row."""
     sorts = list(mixture.shares)
     make = world.random.choices(sorts, list(mixture.shares.values()))[0]
     return make(world, mixture.most)
+
+
+MIXTURE = Mixture(
+    {
+        answered: 56,
+        unhelpful: 8,
+        unstated: 8,
+        mistaken: 4,
+        no_retrieval: 12,
+        about: 4,
+        claim: 4,
+        two_part: 2,
+        choice: 2,
+    },
+    most=6,
+)
+"""More answers than the rule teaches from: here a passage has one, and there several."""
+WRONG = 0.25
+"""Share of outputs that are wrong, where a wrong one is at hand."""
+NAME = "made_up"
+"""Of the data set."""
+PASSAGE_PATTERN = re.compile(
+    f"{re.escape(PARAGRAPH)}(.*?)\n(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL
+)
+_BEFORE, _AFTER = prompt("\0").split("\0")
+
+
+class UnlabelledRow(NamedTuple):
+    """An instruction with its output, and pages for the index."""
+
+    row: GeneratorRow
+    pages: list[Document]
+
+
+def unlabelled_rows(count: int, seed: int, mixture: Mixture = MIXTURE) -> Iterator[UnlabelledRow]:
+    """``count`` of them, always the same."""
+    world = World(f"outputs/{seed}")
+    for number in range(count):
+        yield _unlabelled(world, new_row(world, mixture), number)
+
+
+def _unlabelled(world: World, made: TrainingRow, number: int) -> UnlabelledRow:
+    right, *wrong = made.branches
+    whole = made.text + (world.choice(wrong) if wrong and world.chance(WRONG) else right)
+    instruction, rest = instruction_of(whole)
+    pages = [
+        Document(text, metadata={"title": title}) for title, text in PASSAGE_PATTERN.findall(rest)
+    ]
+    text = " ".join(_without_tokens(PASSAGE_PATTERN.sub(" ", rest)).removesuffix(EOS).split())
+    return UnlabelledRow(GeneratorRow(instruction, text, "", f"{NAME}_{number}", NAME), pages)
+
+
+def instruction_of(text: str) -> tuple[str, str]:
+    """What a row's text asks, and what follows it."""
+    instruction, rest = text.removeprefix(_BEFORE).split(_AFTER, 1)
+    return instruction, rest
+
+
+def _without_tokens(text: str) -> str:
+    """A row's text as it was before there were reflection tokens."""
+    for token in GROUP_OF:
+        text = text.replace(token, " " if token == CONTINUE else "")
+    return text

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from nano_training.arithmetic import Muon, mixed, orthogonal, precision
-from nano_training.pretraining import Pretraining
-from nano_training.train import Trainer
-from nano_training.train_by_rule import Rows
+from nano_training.optimizer import Muon, mixed, orthogonal, precision
+from nano_training.t5_pretraining import Pretraining
+from nano_training.tests.test_evaluators import TOY as TOY_T5
+from nano_training.tests.test_trainer import TOY
+from nano_training.train_by_rule import GeneratorBatches
+from nano_training.trainer import Trainer
 from selfcorrect_rag.nano import generator_path
-from tests.nano.test_evaluators import TOY as TOY_T5
-from tests.nano.test_training import TOY
 
 Can = Callable[[str], None]
 
@@ -85,7 +85,7 @@ def test_muon_is_torchs(can: Can, name: str, tolerance: float) -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        lambda folder: Trainer(TOY, folder, data=Rows),
+        lambda folder: Trainer(TOY, folder, data=GeneratorBatches),
         lambda folder: Pretraining(TOY_T5, folder, generator_path()),
     ],
 )

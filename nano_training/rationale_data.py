@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from langchain_core.documents import Document
 
-from nano_training.cases import Case, document, new_case
 from nano_training.completions import Completion, Piece
 from nano_training.language import Passage, ask, new_entity, passage
+from nano_training.questions import WorldQuestion, document, new_question
 from nano_training.world import World
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.prompts.parts import Part
@@ -36,14 +36,14 @@ COPIED, JUDGED = 0.5, 2.0
 """Weights in the loss of what is written out from a document, and of what decides: which document,
 whether to read on after a sentence, and the answer."""
 
-ABOUT_DOCUMENT = 8
+ABOUT_OFFSET = 8
 """Added to the number of a document, in the hints, where a token is not of it but about it."""
 
 
-class Asked(NamedTuple):
+class DocumentQuestion(NamedTuple):
     """A question on shared documents."""
 
-    case: Case
+    case: WorldQuestion
     gold: int | None
     """Index of the document that answers; None where none does."""
     close: int | None
@@ -51,11 +51,11 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class DocumentSet:
     """Documents, and the questions that are asked about them."""
 
     pages: list[Passage]
-    asked: list[Asked]
+    questions: list[DocumentQuestion]
 
     @property
     def documents(self) -> list[Document]:
@@ -63,32 +63,34 @@ class Reading:
         return [document(page) for page in self.pages]
 
 
-def new_reading(world: World, count: int = 5, *, most: int = 4, held_out: bool = False) -> Reading:
+def new_document_set(
+    world: World, count: int = 5, *, most: int = 4, held_out: bool = False
+) -> DocumentSet:
     """``count`` documents on subjects that are easily confused, in random order.
 
     The first question's own document, one of another subject of the same kind, one of a similar
     name, one on the same subject that lacks what is asked, and strangers.
     """
-    first = new_case(world, most, held_out)
+    first = new_question(world, most, held_out)
     other = _like(world, first, None, held_out)
     similar = _like(world, first, world.alike_name(first.entity.name), held_out)
-    stranger = new_case(world, most, held_out)
-    absent = new_case(world, most, held_out)
+    stranger = new_question(world, most, held_out)
+    absent = new_question(world, most, held_out)
     cases = [first, *world.random.sample([other, similar, stranger], 3)][: max(1, count - 1)]
-    pages: list[tuple[Passage, Case | None]] = [(case.gold, case) for case in cases]
+    pages: list[tuple[Passage, WorldQuestion | None]] = [(case.gold, case) for case in cases]
     if count > 1:
         pages.append((first.missing(), None))
     world.random.shuffle(pages)
     close = next((i for i, (_, case) in enumerate(pages) if case is None), None)
     asked = [
-        Asked(case, i, close if case is first else None)
+        DocumentQuestion(case, i, close if case is first else None)
         for i, (_, case) in enumerate(pages)
         if case
     ]
-    return Reading([page for page, _ in pages], [*asked, Asked(absent, None, None)])
+    return DocumentSet([page for page, _ in pages], [*asked, DocumentQuestion(absent, None, None)])
 
 
-def _like(world: World, case: Case, name: str | None, held_out: bool) -> Case:
+def _like(world: World, case: WorldQuestion, name: str | None, held_out: bool) -> WorldQuestion:
     """The same relation of another subject of the same kind."""
     while True:
         entity = new_entity(world, case.entity.kind, name)
@@ -96,17 +98,17 @@ def _like(world: World, case: Case, name: str | None, held_out: bool) -> Case:
         value = entity.value(world, case.relation.name)
         if value is not None:
             question = ask(world, entity, case.relation, held_out)
-            return Case(world, entity, case.relation, question, value, gold, case.most)
+            return WorldQuestion(world, entity, case.relation, question, value, gold, case.most)
 
 
-def rationale(world: World, reading: Reading, asked: Asked) -> list[Piece]:
+def rationale(world: World, shared: DocumentSet, asked: DocumentQuestion) -> list[Piece]:
     """What the teacher writes, in pieces that spaces join."""
     case, read = asked.case, _documents_read(asked)
-    pieces = [Piece(ABOUT.format(subject=_subject(case)), hint=ABOUT_DOCUMENT + read[0])]
+    pieces = [Piece(ABOUT.format(subject=_subject(case)), hint=ABOUT_OFFSET + read[0])]
     if asked.gold is None:
         return [*pieces, Piece(NONE, JUDGED)]
     for n in read:
-        page, hint = reading.pages[n - 1], ABOUT_DOCUMENT + n
+        page, hint = shared.pages[n - 1], ABOUT_OFFSET + n
         pieces.append(Piece(DOCUMENT.format(n=n, title=page.title), JUDGED, hint))
         is_gold = n == asked.gold + 1
         last = _answering(case, page) if is_gold else len(page.sentences) - 1
@@ -117,14 +119,14 @@ def rationale(world: World, reading: Reading, asked: Asked) -> list[Piece]:
     return [*pieces, *([Piece(rest)] if rest else []), conclusion]
 
 
-def _documents_read(asked: Asked) -> list[int]:
+def _documents_read(asked: DocumentQuestion) -> list[int]:
     """Numbers of those on the subject up to the one that answers; 0 where none does."""
     if asked.gold is None:
         return [0]
     return sorted(n + 1 for n in (asked.gold, asked.close) if n is not None and n <= asked.gold)
 
 
-def _subject(case: Case) -> str:
+def _subject(case: WorldQuestion) -> str:
     """What the question names."""
     return case.entity.name if case.relation.forward else case.value
 
@@ -138,25 +140,25 @@ def _copied(sentences: Sequence[str], hint: float) -> list[Piece]:
     return pieces
 
 
-def _answering(case: Case, page: Passage) -> int:
+def _answering(case: WorldQuestion, page: Passage) -> int:
     """Index of the first sentence of the gold passage that says what is asked."""
     said = [i for i, sentence in enumerate(page.sentences) if case.value in sentence]
     return said[0] if said else len(page.sentences) - 1
 
 
-def completions(world: World, reading: Reading) -> list[Completion]:
+def completions(world: World, shared: DocumentSet) -> list[Completion]:
     """The completion of every question; one in five asks for the answer alone."""
-    made, documents = [], reading.documents
-    for asked in reading.asked:
+    made, documents = [], shared.documents
+    for asked in shared.questions:
         briefly = world.chance(0.2)
         target = asked.case.target if asked.gold is not None else NOT_KNOWN
-        written = [Piece(f"{target}.")] if briefly else rationale(world, reading, asked)
+        written = [Piece(f"{target}.")] if briefly else rationale(world, shared, asked)
         text = prompt(asked.case.question, documents, briefly)
         made.append(Completion(_told(text, asked, len(documents)), written))
     return made
 
 
-def _told(text: str, asked: Asked, count: int) -> list[Piece]:
+def _told(text: str, asked: DocumentQuestion, count: int) -> list[Piece]:
     """A prompt whose documents are told their numbers, and whose question, once its subject is
     named, is told which document to read first."""
     *lines, query = text.split("\n", count)
@@ -165,7 +167,7 @@ def _told(text: str, asked: Asked, count: int) -> list[Piece]:
     return [
         *(Piece(f"{line}\n", hint=n) for n, line in enumerate(lines, start=1)),
         Piece(query[:known]),
-        Piece(query[known:], hint=ABOUT_DOCUMENT + _documents_read(asked)[0]),
+        Piece(query[known:], hint=ABOUT_OFFSET + _documents_read(asked)[0]),
     ]
 
 

@@ -17,40 +17,39 @@ from typing import Any, Protocol
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from nano_training.architecture import build
-from nano_training.arithmetic import Muon, mixed, precision
-from nano_training.attention import BY_BRANCH
+from nano_training.architecture import BY_BRANCH, build
 from nano_training.batches import Batch
-from nano_training.examples import EARLY, MAIN
+from nano_training.optimizer import Muon, mixed, precision
+from nano_training.rows import EARLY, MAIN
 from nano_training.tokenizer import load_tokenizer, train_tokenizer
 from selfcorrect_rag.training.digests import digest_of_weights
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """What decides the result."""
 
     steps: int = 4400
     """Optimiser steps."""
-    hints: float = 0.3
+    hint_weight: float = 0.3
     """Weight of the hints, against writing."""
-    early: float = 0.2
+    easy_share: float = 0.2
     """Share of the steps with short passages and some loss on their text, which teach copying."""
     seed: int = 1
     threads: int = 2
     """CPU threads: part of the result, since sums are split by it."""
-    tokens: int = 4096
+    batch_tokens: int = 4096
     """Padded tokens a batch."""
     vocabulary: int = 4096
     tokenizer_rows: int = 16000
-    width: int = 256
+    hidden_size: int = 256
     layers: int = 4
     heads: int = 8
-    inner: int = 704
-    rate: float = 3e-3
+    intermediate_size: int = 704
+    learning_rate: float = 3e-3
     """Peak learning rate of both optimisers (Muon, with updates scaled as AdamW's)."""
     warmup: int = 60
-    flat: float = 0.3
+    decay_start: float = 0.3
     """Share of the steps before the cosine decay, to 3 % of the peak."""
     save_every: int = 200
     log_every: int = 20
@@ -63,29 +62,29 @@ class Batches(Protocol):
         """The batch of ``step``, counted from 0."""
 
 
-def rate_at(settings: Settings, step: int) -> float:
+def rate_at(settings: TrainingSettings, step: int) -> float:
     """The learning rate of `step`: warm-up, flat, cosine."""
     progress = step / settings.steps
-    if progress < settings.flat:
-        return settings.rate * min(1.0, (step + 1) / settings.warmup)
-    fallen = (progress - settings.flat) / (1 - settings.flat)
-    return settings.rate * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * fallen)))
+    if progress < settings.decay_start:
+        return settings.learning_rate * min(1.0, (step + 1) / settings.warmup)
+    fallen = (progress - settings.decay_start) / (1 - settings.decay_start)
+    return settings.learning_rate * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * fallen)))
 
 
 def optimisers(
-    model: LlamaForCausalLM, reader: torch.nn.Module, rate: float
+    model: LlamaForCausalLM, hint_head: torch.nn.Module, rate: float
 ) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers, AdamW for all else."""
     named = list(model.named_parameters())
     matrices = [p for n, p in named if p.ndim == 2 and "embed" not in n]
-    rest = [p for n, p in named if p.ndim != 2 or "embed" in n] + list(reader.parameters())
+    rest = [p for n, p in named if p.ndim != 2 or "embed" in n] + list(hint_head.parameters())
     return [
         Muon(matrices, lr=rate),
         torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
 
-class Hints(Protocol):
+class HintHead(Protocol):
     """What helps a model to learn, and is dropped afterwards: a module that reads its states."""
 
     def __call__(self, states: Sequence[torch.Tensor], hints: torch.Tensor) -> torch.Tensor:
@@ -93,7 +92,7 @@ class Hints(Protocol):
         first, and from the batch's hints (rows, tokens), where at least one is given."""
 
 
-class Finder(torch.nn.Module):
+class AnswerTagger(torch.nn.Module):
     """Which tokens of the passage answer the question, read before the last layer.
 
     A thousand small hints a batch where ISREL gives one a row. Tokens that do and tokens that do
@@ -113,7 +112,7 @@ class Finder(torch.nn.Module):
 
 
 def losses_of(
-    model: LlamaForCausalLM, reader: Hints, batch: Batch
+    model: LlamaForCausalLM, hint_head: HintHead, batch: Batch
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What the model is trained for, and what helps it to learn that.
 
@@ -131,7 +130,7 @@ def losses_of(
         )
         logits = model.lm_head(output.last_hidden_state[:, :-1][chosen])
         told = (batch.hints >= 0).any()
-        hints = reader(output.hidden_states, batch.hints) if told else None
+        hints = hint_head(output.hidden_states, batch.hints) if told else None
     losses = torch.nn.functional.cross_entropy(logits.float(), targets[chosen], reduction="none")
     written = (losses * weights[chosen]).sum() / weights[chosen].sum()
     return written, written * 0 if hints is None else hints
@@ -142,12 +141,12 @@ class Trainer:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: TrainingSettings,
         folder: Path,
         *,
-        data: Callable[[Settings, PreTrainedTokenizerFast], Batches],
+        data: Callable[[TrainingSettings, PreTrainedTokenizerFast], Batches],
         start: Path | None = None,
-        reader: Callable[[int], Any] = Finder,
+        hint_head: Callable[[int], Any] = AnswerTagger,
     ) -> None:
         """From nothing, or from the checkpoint at ``start`` and with its tokenizer."""
         torch.set_num_threads(settings.threads)
@@ -162,12 +161,16 @@ class Trainer:
             LlamaForCausalLM.from_pretrained(start, dtype=torch.float32)
             if start
             else build(
-                len(self.tokenizer), settings.width, settings.layers, settings.heads, settings.inner
+                len(self.tokenizer),
+                settings.hidden_size,
+                settings.layers,
+                settings.heads,
+                settings.intermediate_size,
             )
         )
         self.model.set_attn_implementation(BY_BRANCH)
-        self.reader = reader(settings.width)
-        self.optimisers = optimisers(self.model, self.reader, settings.rate)
+        self.hint_head = hint_head(settings.hidden_size)
+        self.optimisers = optimisers(self.model, self.hint_head, settings.learning_rate)
         self.data = data(settings, self.tokenizer)
         self._run = {
             **dataclasses.asdict(settings),
@@ -185,7 +188,7 @@ class Trainer:
         refuse_another(self.folder, state["run"], self._run)
         self.step = state["step"]
         self.model.load_state_dict(state["model"])
-        self.reader.load_state_dict(state["reader"])
+        self.hint_head.load_state_dict(state["hint_head"])
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
 
@@ -195,7 +198,7 @@ class Trainer:
             "run": self._run,
             "step": self.step,
             "model": self.model.state_dict(),
-            "reader": self.reader.state_dict(),
+            "hint_head": self.hint_head.state_dict(),
             "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
         }
         torch.save(state, self.folder / "checkpoint.new")
@@ -209,8 +212,8 @@ class Trainer:
             for optimiser in self.optimisers:
                 for group in optimiser.param_groups:
                     group["lr"] = rate_at(self.settings, self.step)
-            loss, hints = losses_of(self.model, self.reader, batch)
-            (loss + self.settings.hints * hints).backward()  # type: ignore[no-untyped-call]
+            loss, hints = losses_of(self.model, self.hint_head, batch)
+            (loss + self.settings.hint_weight * hints).backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             for optimiser in self.optimisers:
                 optimiser.step()

@@ -19,12 +19,12 @@ from tokenizers.processors import TemplateProcessing
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForSequenceClassification
 
-from nano_training.arithmetic import Muon, mixed, precision
 from nano_training.batches import packed
-from nano_training.cases import Case, new_case
-from nano_training.graded import read
+from nano_training.evaluator_data import read
+from nano_training.optimizer import Muon, mixed, precision
+from nano_training.questions import WorldQuestion, new_question
 from nano_training.tokenizer import EOS, load_tokenizer
-from nano_training.train import refuse_another
+from nano_training.trainer import refuse_another
 from nano_training.world import World
 from selfcorrect_rag.models.evaluators.pairs import SEPARATOR
 
@@ -35,21 +35,21 @@ SAME_TOKEN, NEIGHBOURS = 4, {4: 1, 5: 17, 6: 2}
 
 
 @dataclass(frozen=True)
-class Settings:
+class PretrainingSettings:
     """What decides the result."""
 
     steps: int = 1600
     seed: int = 1
     threads: int = 1
-    tokens: int = 4096
+    batch_tokens: int = 4096
     """Padded tokens a batch."""
-    width: int = 256
+    hidden_size: int = 256
     layers: int = 4
     """Of the encoder; the decoder has one."""
-    inner: int = 640
-    rate: float = 2e-3
+    intermediate_size: int = 640
+    learning_rate: float = 2e-3
     """Peak learning rate: warm-up of 60 steps, flat for a third, cosine to 3 %."""
-    easy: float = 0.25
+    easy_share: float = 0.25
     """Share of the steps with short passages."""
     save_every: int = 200
 
@@ -69,16 +69,16 @@ def evaluator_tokenizer(generator: Path) -> PreTrainedTokenizerFast:
     )
 
 
-def build(vocabulary: int, settings: Settings) -> T5ForSequenceClassification:
+def build(vocabulary: int, settings: PretrainingSettings) -> T5ForSequenceClassification:
     """A fresh network with one label."""
     config = T5Config(
         vocab_size=vocabulary,
-        d_model=settings.width,
+        d_model=settings.hidden_size,
         d_kv=32,
-        d_ff=settings.inner,
+        d_ff=settings.intermediate_size,
         num_layers=settings.layers,
         num_decoder_layers=1,
-        num_heads=settings.width // 32,
+        num_heads=settings.hidden_size // 32,
         feed_forward_proj="gated-gelu",
         dropout_rate=0.0,
         classifier_dropout=0.0,
@@ -97,14 +97,14 @@ def build(vocabulary: int, settings: Settings) -> T5ForSequenceClassification:
             bias[bucket, head] = 6.0
         for head in range(SAME_TOKEN):
             rows = slice(32 * head, 32 * (head + 1))
-            basis = torch.linalg.qr(torch.randn(settings.width, 32)).Q.T
+            basis = torch.linalg.qr(torch.randn(settings.hidden_size, 32)).Q.T
             # The norm before it gives every token a length of sqrt(width).
             attention.q.weight[rows] = attention.k.weight[rows] = 0.55 * basis
     return model
 
 
 @dataclass(frozen=True)
-class Example:
+class PairExample:
     """A pair in tokens."""
 
     ids: list[int]
@@ -116,7 +116,7 @@ class Example:
         return len(self.ids)
 
 
-class Batch(NamedTuple):
+class PairBatch(NamedTuple):
     """Pairs padded on the right: (pairs, tokens), and labels (pairs,)."""
 
     ids: torch.Tensor
@@ -125,32 +125,32 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stream:
+class PairStream:
     """An endless deterministic stream of batches."""
 
     tokenizer: PreTrainedTokenizerFast
-    settings: Settings
+    settings: PretrainingSettings
 
     def __hash__(self) -> int:
         return hash(self.settings)
 
-    def batch(self, step: int) -> Batch:
+    def batch(self, step: int) -> PairBatch:
         """The batch of ``step``, counted from 0."""
         return _collate(self._chunk(step // CHUNK)[step % CHUNK])
 
     @lru_cache(maxsize=1)  # noqa: B019  (one stream, and one chunk of it at a time)
-    def _chunk(self, number: int) -> list[list[Example]]:
+    def _chunk(self, number: int) -> list[list[PairExample]]:
         settings = self.settings
         world = World(f"evaluator/{settings.seed}/{number}")
-        easy = number * CHUNK < settings.easy * settings.steps
-        examples: list[Example] = []
-        while sum(map(len, examples)) < 1.1 * CHUNK * settings.tokens:
+        easy = number * CHUNK < settings.easy_share * settings.steps
+        examples: list[PairExample] = []
+        while sum(map(len, examples)) < 1.1 * CHUNK * settings.batch_tokens:
             lengths = [2 if easy else world.choice((2, 4, 6)) for _ in range(64)]
-            cases = [new_case(world, most) for most in lengths]
+            cases = [new_question(world, most) for most in lengths]
             examples += self._examples(world, cases)
-        return packed(examples, settings.tokens, world.random)[:CHUNK]
+        return packed(examples, settings.batch_tokens, world.random)[:CHUNK]
 
-    def _examples(self, world: World, cases: Sequence[Case]) -> Iterator[Example]:
+    def _examples(self, world: World, cases: Sequence[WorldQuestion]) -> Iterator[PairExample]:
         pairs: list[tuple[str, str, str]] = []
         for case in cases:
             pairs.append((case.question, read(case.gold), case.target))
@@ -165,7 +165,7 @@ class Stream:
             pairs, texts, encoded["input_ids"], encoded["offset_mapping"], strict=True
         ):
             begin = len(question) + len(SEPARATOR)
-            yield Example(ids, _answers(text, begin, answer, offsets), 1.0 if answer else -1.0)
+            yield PairExample(ids, _answers(text, begin, answer, offsets), 1.0 if answer else -1.0)
 
 
 def _answers(text: str, begin: int, answer: str, offsets: Sequence[tuple[int, int]]) -> list[float]:
@@ -179,27 +179,27 @@ def _answers(text: str, begin: int, answer: str, offsets: Sequence[tuple[int, in
     ]
 
 
-def _collate(examples: Sequence[Example]) -> Batch:
+def _collate(examples: Sequence[PairExample]) -> PairBatch:
     length = max(map(len, examples))
     ids = torch.zeros(len(examples), length, dtype=torch.long)
     answers = torch.full((len(examples), length), -1.0)
     for row, example in enumerate(examples):
         ids[row, : len(example)] = torch.tensor(example.ids)
         answers[row, : len(example)] = torch.tensor(example.answers)
-    return Batch(ids, answers, torch.tensor([e.label for e in examples]))
+    return PairBatch(ids, answers, torch.tensor([e.label for e in examples]))
 
 
 class Pretraining:
     """One run, with checkpoints in ``folder``; it goes on from the newest."""
 
-    def __init__(self, settings: Settings, folder: Path, generator: Path) -> None:
+    def __init__(self, settings: PretrainingSettings, folder: Path, generator: Path) -> None:
         torch.set_num_threads(settings.threads)
         torch.manual_seed(settings.seed)
         self.settings, self.file, self.step = settings, folder / "pretraining.pt", 0
         self._run = {**asdict(settings), "precision": precision()}
         self.tokenizer = evaluator_tokenizer(generator)
         self.model = build(len(self.tokenizer), settings)
-        self.finder = torch.nn.Linear(settings.width, 1)
+        self.finder = torch.nn.Linear(settings.hidden_size, 1)
         linear = {n: m for n, m in self.model.named_modules() if isinstance(m, torch.nn.Linear)}
         matrices = {n: m.weight for n, m in linear.items() if min(m.weight.shape) > 1}
         # T5 does not scale its attention scores: what others divide by is put into the rate.
@@ -211,7 +211,7 @@ class Pretraining:
             Muon([{"params": others, "share": 1.0}, {"params": queries, "share": 32**-0.5}]),
             torch.optim.AdamW([*rest, *self.finder.parameters()], betas=(0.9, 0.98)),
         ]
-        self.stream = Stream(self.tokenizer, settings)
+        self.stream = PairStream(self.tokenizer, settings)
         folder.mkdir(parents=True, exist_ok=True)
         if self.file.exists():
             self._resume()
@@ -234,7 +234,7 @@ class Pretraining:
                 self._save()
             yield self.step, error.item(), hints.item()
 
-    def losses(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def losses(self, batch: PairBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Squared error of the scores; cross-entropy of the answer's tokens, of which those that
         are and those that are not count half each."""
         mask = (batch.ids > 0).long()
@@ -251,9 +251,9 @@ class Pretraining:
     def _rate(self) -> float:
         progress = self.step / self.settings.steps
         if progress < 1 / 3:
-            return self.settings.rate * min(1.0, (self.step + 1) / 60)
+            return self.settings.learning_rate * min(1.0, (self.step + 1) / 60)
         cosine = 0.5 * (1 + math.cos(math.pi * (progress - 1 / 3) * 1.5))
-        return self.settings.rate * (0.03 + 0.97 * cosine)
+        return self.settings.learning_rate * (0.03 + 0.97 * cosine)
 
     def _parts(self) -> dict[str, Any]:
         named = {"model": self.model, "finder": self.finder}

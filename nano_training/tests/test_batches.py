@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from nano_training import attention
+from nano_training import architecture
 from nano_training.architecture import build
 from nano_training.batches import Weights, collate, encode, token_weights
-from nano_training.examples import MAIN, Row, evidence, prompt, row
+from nano_training.rows import MAIN, TrainingRow, evidence, new_row, prompt
 from nano_training.tokenizer import SPECIAL_TOKENS, load_tokenizer
 from nano_training.world import World
 from selfcorrect_rag.nano import generator_path
@@ -60,7 +60,7 @@ def test_text_after_an_irrelevant_passage_is_learned() -> None:
 
 def test_real_rows_count_nothing_before_the_response_and_in_passages(tokenizer) -> None:
     world = World("weights")
-    rows = [row(world, MAIN) for _ in range(60)]
+    rows = [new_row(world, MAIN) for _ in range(60)]
     opening, closing = tokenizer.convert_tokens_to_ids(["<paragraph>", "</paragraph>"])
     for made, encoded in zip(rows, encode(tokenizer, rows, Weights()), strict=True):
         ids, weights, text = encoded.ids, encoded.weights, made.text
@@ -76,11 +76,11 @@ def test_a_branch_sees_what_it_follows_and_no_other_branch(
     tokenizer, monkeypatch: pytest.MonkeyPatch, short: int
 ) -> None:
     """Every branch gets the hidden states that it has as a row of its own."""
-    monkeypatch.setattr(attention, "SHORT", short)
+    monkeypatch.setattr(architecture, "SHORT", short)
     world = World("branches")
-    rows = [r for r in (row(world, MAIN) for _ in range(40)) if len(r.branches) > 1][:4]
+    rows = [r for r in (new_row(world, MAIN) for _ in range(40)) if len(r.branches) > 1][:4]
     model = build(len(tokenizer)).eval()
-    model.set_attn_implementation(attention.BY_BRANCH)
+    model.set_attn_implementation(architecture.BY_BRANCH)
     encoded = encode(tokenizer, rows, Weights())
     batch = collate(encoded)
     with torch.no_grad():
@@ -101,7 +101,7 @@ def test_the_first_token_of_a_further_branch_is_not_predicted_from_the_branch_be
     tokenizer,
 ) -> None:
     world = World("first")
-    for encoded in encode(tokenizer, [row(world, MAIN) for _ in range(40)], Weights()):
+    for encoded in encode(tokenizer, [new_row(world, MAIN) for _ in range(40)], Weights()):
         for i in range(1, len(encoded)):
             if encoded.branch[i] > 1 and encoded.branch[i - 1] != encoded.branch[i]:
                 assert encoded.weights[i] == 0
@@ -113,11 +113,11 @@ def test_the_answer_in_a_passage_is_marked_where_it_stands_and_nowhere_else(toke
     head = prompt("Who wrote Emma Stone?")
     text = evidence("Emma Stone\nEmma Stone is a novel by Zoë Lund. Zoë Lund-Berg read it in 1815.")
     rows = [
-        Row(
+        TrainingRow(
             head + text, ("[Relevant]It was written by Zoë Lund.[Fully supported]</s>",), "Zoë Lund"
         ),
-        Row(head + text, ("[Irrelevant]The passage does not say.</s>",), ""),
-        Row(head + text, ("[Irrelevant]The passage does not say.</s>",)),
+        TrainingRow(head + text, ("[Irrelevant]The passage does not say.</s>",), ""),
+        TrainingRow(head + text, ("[Irrelevant]The passage does not say.</s>",)),
     ]
     found, nowhere, untold = encode(tokenizer, rows, Weights())
     marked = [i for i, answer in zip(found.ids, found.hints, strict=True) if answer == 1]
@@ -131,7 +131,7 @@ def test_the_answer_in_a_passage_is_marked_where_it_stands_and_nowhere_else(toke
 
 def test_rows_name_the_answer_that_their_gold_passage_holds(tokenizer) -> None:
     world = World("answers")
-    rows = [made for made in (row(world, MAIN) for _ in range(200)) if made.answer]
+    rows = [made for made in (new_row(world, MAIN) for _ in range(200)) if made.answer]
     assert len(rows) > 50
     for encoded in encode(tokenizer, rows, Weights()):
         assert 1.0 in encoded.hints

@@ -1,0 +1,86 @@
+"""What the evaluators are trained on, and how the tiny T5 learns to read before."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from nano_training import evaluator_data
+from nano_training.t5_pretraining import (
+    PairStream,
+    Pretraining,
+    PretrainingSettings,
+    evaluator_tokenizer,
+)
+from selfcorrect_rag.nano import generator_path
+
+DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+
+TOY = PretrainingSettings(
+    steps=4, batch_tokens=512, layers=1, intermediate_size=64, threads=1, save_every=2
+)
+
+
+def test_hints_mark_the_answer_in_the_passage_and_nothing_in_a_wrong_one() -> None:
+    tokenizer = evaluator_tokenizer(generator_path())
+    stream = PairStream(tokenizer, TOY)
+    batch = stream.batch(0)
+    assert batch.ids.shape == batch.answers.shape
+    assert set(batch.labels.tolist()) == {1.0, -1.0}
+    for ids, answers, label in zip(*batch, strict=True):
+        inside = answers[ids > 0]
+        assert (inside.max() == 1.0) == (label == 1.0)
+        text = tokenizer.decode(ids[ids > 0])
+        assert text.count("</s>") == 1
+        marked = tokenizer.decode(ids[answers == 1.0])
+        assert all(word in text.split("[SEP]")[1] for word in marked.split())
+    again = PairStream(tokenizer, TOY).batch(0)
+    assert all(torch.equal(a, b) for a, b in zip(batch, again, strict=True))
+
+
+def test_pretraining_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    whole = Pretraining(TOY, tmp_path / "whole", generator_path())
+    losses = [error for _, error, _ in whole.run()]
+    assert len(losses) == TOY.steps
+    killed = Pretraining(TOY, tmp_path / "killed", generator_path())
+    for step, _, _ in killed.run():
+        if step == 3:  # one step after the checkpoint
+            break
+    resumed = Pretraining(TOY, tmp_path / "killed", generator_path())
+    assert [step for step, _, _ in resumed.run()] == [3, 4]
+    weights = resumed.model.state_dict()
+    assert all(torch.equal(weights[n], w) for n, w in whole.model.state_dict().items())
+
+
+def test_made_up_rows_hold_what_they_say() -> None:
+    rows = evaluator_data.world_rows(20, "test")
+    assert rows == evaluator_data.world_rows(20, "test")
+    assert all(len(row.positives) == 1 and len(row.negatives) == 3 for row in rows)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}: set SELFCORRECT_DATA")
+def test_nothing_of_a_held_out_question_is_trained_on() -> None:
+    rows = evaluator_data.harder(DATA, "test")
+    assert rows
+    assert {row.part for row in rows} == {"train"}
+    assert all(len(row.positives) == 1 for row in evaluator_data.popqa(DATA))
+    assert len({row.question for row in evaluator_data.nq_open(DATA)}) > 2600
+
+
+def test_the_strip_with_the_answer_is_relevant_and_the_rest_is_not() -> None:
+    before = (
+        "Emma Poe was a poet of the north. She wrote very many long books. "
+        "Few people read any of them now."
+    )
+    after = "Her father was a smith in town. She had two brothers at sea."
+    held = "She was born in Bergen in 1820."
+    (row,) = evaluator_data._cut(
+        "Where was she born?", ["Bergen"], "Emma Poe", f"{before} {held} {after}"
+    )
+    assert row.positives == (f"Emma Poe // {held} {after}",)
+    assert row.negatives == (f"{before} {after}",)
+    across = f"{before} It was B. Traven who told of her. {after}"
+    (row,) = evaluator_data._cut("Who told of her?", ["B. Traven"], "Emma Poe", across)
+    assert row.negatives == (), "no sentence holds the answer, and yet the rest does"

@@ -1,0 +1,119 @@
+"""Imports run downward: who may import whom in the package, read from the source."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "selfcorrect_rag"
+FLOORS = (
+    ("cli", "__init__"),
+    ("commands",),
+    ("serving", "studio", "ui", "mcp"),
+    ("agents", "bulk", "evaluation", "render", "training"),
+    ("self_rag", "crag", "self_crag", "instruct_rag"),
+    ("nodes",),
+    ("nano",),
+    ("models", "search", "reader"),
+    ("prompts",),
+    ("state", "settings", "events"),
+    ("reflection", "thresholds", "errors"),
+)
+"""Rooms from the top down; a room imports only rooms of its own floor and below."""
+FLOOR = {room: len(FLOORS) - i for i, rooms in enumerate(FLOORS) for room in rooms}
+NANO_USERS = {"commands", "serving", "studio", "ui", "mcp"}
+
+
+def room_of(module: str) -> str:
+    """The folder or file directly under the package that holds ``module``."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def imports() -> dict[str, set[str]]:
+    """Every module of the package, and the modules that it imports anywhere in its source."""
+    names = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return {name: _imported(path, set(names)) for name, path in names.items()}
+
+
+def _imported(path: Path, names: set[str]) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            of = str(node.module)
+            whole = (f"{of}.{alias.name}" for alias in node.names)
+            found |= {name if name in names else of for name in whole}
+    return found
+
+
+IMPORTS = imports()
+
+
+def between_rooms() -> dict[str, dict[str, list[str]]]:
+    """For each room the rooms that it imports, and the imports that say so."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for module, imported in IMPORTS.items():
+        for name in sorted(imported):
+            rooms = room_of(module), room_of(name)
+            if name.startswith("selfcorrect_rag.") and rooms[0] != rooms[1]:
+                found[rooms[0]][rooms[1]].append(f"{module} imports {name}")
+    return found
+
+
+ROOMS = between_rooms()
+
+
+def circle(graph: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """Nodes of a directed graph that lie on or lead to a circle; empty where there is none."""
+    left = {node: set(graph.get(node, ())) for node in graph}
+    while free := [node for node, to in left.items() if not to & left.keys()]:
+        for node in free:
+            del left[node]
+    return sorted(left)
+
+
+def test_every_room_has_its_floor() -> None:
+    assert {room_of(module) for module in IMPORTS} <= FLOOR.keys(), "a room that FLOORS lacks"
+
+
+def test_imports_run_downward() -> None:
+    upward = [
+        why
+        for room, imported in ROOMS.items()
+        for other, reasons in imported.items()
+        if FLOOR[other] > FLOOR[room]
+        for why in reasons
+    ]
+    assert not upward
+
+
+def test_rooms_import_each_other_in_no_circle() -> None:
+    assert not circle({room: to for room, to in ROOMS.items() if room != "__init__"})
+
+
+@pytest.mark.parametrize(("imported", "importers"), [("commands", {"cli"}), ("nano", NANO_USERS)])
+def test_what_few_may_import(imported: str, importers: set[str]) -> None:
+    others = [ROOMS[room].get(imported, []) for room in set(ROOMS) - importers]
+    assert not [why for reasons in others for why in reasons]
+
+
+def test_the_vocabulary_imports_nothing_of_ours() -> None:
+    assert "reflection" not in ROOMS
+
+
+def test_nothing_imports_what_does_not_ship() -> None:
+    outside = ("nano_training", "tests", "benchmarks", "examples", "integrations", "graphs")
+    strangers = {
+        f"{module} imports {name}"
+        for module, imported in IMPORTS.items()
+        for name in imported
+        if name.split(".")[0] in outside
+    }
+    assert not strangers
