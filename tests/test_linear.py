@@ -22,7 +22,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 import selfcorrect_rag
 from nano_training.models import critic_path, tiny_t5_path
 from selfcorrect_rag.agents.support import missing_support
-from selfcorrect_rag.errors.messages import masked, one_line
+from selfcorrect_rag.errors.messages import one_line, redact
 from selfcorrect_rag.evaluation.judge import _read, judge_prompt
 from selfcorrect_rag.models.chat.chat_tokens import ChatTokens
 from selfcorrect_rag.models.chat.drafts import form, relevance
@@ -162,7 +162,7 @@ READERS: dict[str, Reader] = {
     "a titled passage": lambda text: titled(titled_by(text)),
     # asked
     "quoted": quoted,
-    "a secret": masked,
+    "a secret": redact,
     "ids of a prompt": ids,
     "ids of a conversation": lambda text: conversations().encode(
         [{"role": "user", "content": text}]
@@ -312,9 +312,9 @@ def test_what_is_not_linear_is_found() -> None:
 
 
 ELSEWHERE = {
-    "disk.py": "reads what SQLite and the system say of an error",
-    "models/vllm_engine.py": "reads what the engine says of an error",
-    "models/vllm_log.py": "reads what the engine logs",
+    "errors/disk.py": "reads what SQLite and the system say of an error",
+    "models/engines/vllm_engine.py": "reads what the engine says of an error",
+    "models/engines/vllm_log.py": "reads what the engine logs",
     "search/chroma.py": "reads what Chroma says of an error",
     "search/loading.py": "reads files, which tests/search/test_loading.py holds to account",
     "studio/options.py": "reads what whoever starts the server calls it",

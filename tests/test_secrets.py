@@ -25,8 +25,8 @@ from selfcorrect_rag.errors import (
     SelfCorrectError,
     WebSearchFailed,
 )
-from selfcorrect_rag.errors.faults import named
-from selfcorrect_rag.errors.messages import masked
+from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors.messages import redact
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, VLLMServerReflectionLLM
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.render import render_run
@@ -145,7 +145,7 @@ def test_no_secret_is_left_behind(
     left += [path.read_bytes().decode("latin-1") for path in tmp_path.iterdir()]
     found = [(secret, text[:300]) for secret in SECRETS for text in left if secret in text]
     assert found == []
-    assert fails in ("nothing", "web") or any(masked(SAID)[:20] in text for text in left)
+    assert fails in ("nothing", "web") or any(redact(SAID)[:20] in text for text in left)
 
 
 def test_a_fault_that_a_part_raises_is_one_short_line_without_secrets() -> None:
@@ -166,9 +166,12 @@ def test_a_fault_that_a_part_raises_is_one_short_line_without_secrets() -> None:
         assert text.isprintable()
         assert len(text) < 700
         assert not [secret for secret in SECRETS[1:] if secret in text]
-    with pytest.raises(WebSearchFailed, match=r"^no route$"), named(WebSearchFailed, "the search"):
+    with (
+        pytest.raises(WebSearchFailed, match=r"^no route$"),
+        wrap_errors(WebSearchFailed, "the search"),
+    ):
         raise WebSearchFailed(OSError("no route"))  # type: ignore[arg-type]
-    with pytest.raises(WebSearchFailed) as raised, named(WebSearchFailed, "the search"):
+    with pytest.raises(WebSearchFailed) as raised, wrap_errors(WebSearchFailed, "the search"):
         Own().search("q", 1)
     assert len(str(raised.value)) == len(raised.value.reason) == 600
     assert str(raised.value).isprintable()
@@ -229,4 +232,4 @@ def test_a_server_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_masked(text: str, kept: str | None) -> None:
-    assert masked(text) == (text if kept is None else kept)
+    assert redact(text) == (text if kept is None else kept)

@@ -1,4 +1,4 @@
-"""Errors that a user can act on: each message is one line and names the remedy."""
+"""Errors that a user can act on: each message is one line and says what to do."""
 
 import importlib
 from types import ModuleType
@@ -17,15 +17,15 @@ class BadInput(SelfCorrectError, ValueError):
 
 
 class NoQuestion(SelfCorrectError, ValueError):
-    """The input of this turn holds neither a question nor a human message at its end."""
+    """This turn's input has neither a question nor a human message at its end."""
 
 
 class NoCheckpointer(SelfCorrectError, ValueError):
-    """A run that is to pause for a person has nowhere to be kept meanwhile."""
+    """A run that may pause for approval needs a checkpointer, and the graph has none."""
 
 
 class BadSettings(SelfCorrectError, ValueError):
-    """Settings of another graph, a knob that a graph does not have, or a value out of bounds."""
+    """Settings of another graph, an unknown knob, or a value out of bounds."""
 
     def __init__(self, reason: str, knob: str = "") -> None:
         super().__init__(f"{knob}: {reason}" if knob else reason)
@@ -33,47 +33,47 @@ class BadSettings(SelfCorrectError, ValueError):
 
 
 class NoDocument(SelfCorrectError, ValueError):
-    """What is no list of documents, in an input or from a retriever or a web search."""
+    """An input, a retriever or a web search gave something that is no list of documents."""
 
 
 class NotARetriever(SelfCorrectError, TypeError):
-    """What neither is a LangChain retriever nor a function from a query to documents."""
+    """An object that is neither a LangChain retriever nor a function from query to documents."""
 
 
 class NotAReflectionModel(SelfCorrectError):
-    """A checkpoint whose vocabulary lacks reflection tokens."""
+    """A checkpoint's vocabulary lacks reflection tokens."""
 
 
 class ModelNotFound(SelfCorrectError, OSError):
-    """A checkpoint that cannot be loaded from where it was said to be."""
+    """A checkpoint that cannot be loaded from the given folder or hub name."""
 
 
 class DiskFull(SelfCorrectError, OSError):
-    """No space is left for what is to be written; what was written before stays."""
+    """No space is left on the disk; what was written before stays."""
 
 
 class Fault(SelfCorrectError):
-    """A part of a graph that raised, hung, or gave what it should not.
+    """A part of a graph raised, hung, or returned something invalid.
 
-    ``__cause__`` is what it raised, where it did.
+    ``__cause__`` is the original exception, where there is one.
     """
 
     part = "part"
-    """As ``stopped`` names it where an answer was cut short by it."""
+    """The value of ``stopped`` in the result where this cut an answer short."""
 
-    def __init__(self, reason: str, remedy: str = "") -> None:
-        super().__init__(f"{reason}; {remedy}" if remedy else reason)
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(f"{reason}; {hint}" if hint else reason)
         self.reason = reason
 
 
 class RetrievalFailed(Fault):
-    """A retriever that raised."""
+    """A retriever raised."""
 
     part = "retriever"
 
 
 class ModelFailed(Fault):
-    """A language model, or one of embeddings, that raised or gave no text."""
+    """A language or embedding model raised, or gave no text."""
 
     part = "model"
 
@@ -83,47 +83,47 @@ class PromptTooLong(ModelFailed, ValueError):
 
 
 class EngineFailed(ModelFailed):
-    """An engine or a server that stopped answering, or that gave what it should not."""
+    """An engine or a server stopped answering, or returned something invalid."""
 
 
 class EvaluatorFailed(Fault):
-    """An evaluator that raised, or that gave no usable score."""
+    """An evaluator raised, or gave no usable score."""
 
     part = "evaluator"
 
 
 class WebSearchFailed(Fault):
-    """A web search that gave no result; the message says why."""
+    """A web search gave no result; the message says why."""
 
     part = "web_search"
 
 
 class StoreFailed(Fault):
-    """A checkpointer, which keeps the threads, that could not be read or written."""
+    """A checkpointer could not be read or written."""
 
     part = "store"
 
 
 class StepTimedOut(Fault, TimeoutError):
-    """A step that took longer than the setting ``step_timeout``."""
+    """A step took longer than the setting ``step_timeout``."""
 
     part = "timeout"
 
 
 class NotAnEvaluator(SelfCorrectError):
-    """A checkpoint that is no trained classifier with one label."""
+    """A checkpoint is no trained classifier with one label."""
 
 
 class BadTrainingData(SelfCorrectError, ValueError):
-    """Rows, or a folder of an earlier run, that cannot be trained on; the message says where."""
+    """Rows or the folder of an earlier run cannot be used for training; the message says where."""
 
 
 class SynthesisFailed(SelfCorrectError, RuntimeError):
-    """A model that fails for one question after another; the message says why."""
+    """A model failed for many questions in a row; the message says why."""
 
 
 class BadDemonstrations(SelfCorrectError, ValueError):
-    """Demonstrations that lack what a mode shows, or that cannot be chosen as asked."""
+    """Demonstrations lack what a mode shows, or cannot be chosen as requested."""
 
 
 class CallsMixed(SelfCorrectError, RuntimeError):
@@ -131,7 +131,7 @@ class CallsMixed(SelfCorrectError, RuntimeError):
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import ``module``, which the ``extra`` of this package brings.
+    """Import ``module``, which the ``extra`` of this package installs.
 
     Raises:
         MissingExtra: it is not installed; the message is the command that installs it.

@@ -1,16 +1,19 @@
-"""Text of others on one line and without secrets, before it reaches a note, a thread or a log."""
+"""Makes foreign text safe for notes, threads and logs: one line, bounded, secrets redacted."""
 
 import os
 import re
 
+MAX_LENGTH = 300
+"""Characters of a foreign message that are quoted."""
+MAX_SCANNED = 10_000
+"""Characters of a foreign message that are searched for secrets."""
 MASK = "***"
-_NAMED = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$")
-"""How a variable ends that holds a secret."""
-SHORTEST = 8
-"""Characters of a variable's value that is taken for one: a shorter may be any word."""
+MIN_SECRET_LENGTH = 8
+"""Shorter values of environment variables may be any word, and are not redacted."""
 JOINERS = "\u200c\u200d"
-"""Cannot be seen, and belong to the spelling of some scripts and of emoji."""
-_SHAPES = (
+"""Zero-width joiners: invisible, but part of the spelling of some scripts and of emoji."""
+_SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$")
+_SECRET_PATTERNS = (
     # A password may hold an @ or a slash, but "host:8080/" is no user with a password.
     re.compile(r"(://)[^\s/@:\"'<>]{0,200}:(?!\d{1,5}[/?#])[^\s\"'<>]{1,500}(?=@)"),
     re.compile(r"(://)[^/\s@]{1,500}(?=@)"),
@@ -31,34 +34,46 @@ _SHAPES = (
         r"[\"']?\s{0,3}[=:]\s{0,3}[\"']?)[^\s\"'&,;)}\]]{4,}"
     ),
 )
-"""A secret after what tells that it is one."""
+"""Group 1 is kept; what follows it in the match is the secret."""
 
 
-def masked(text: str) -> str:
-    """``text`` without what is a secret by its shape, or is the value of such a variable.
+def describe_error(error: BaseException) -> str:
+    """The class and the message of an error, on one line and redacted."""
+    message = safe_message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
-    Shapes are: user and password in an address, ``Bearer ...`` and the schemes of
-    ``Authorization:``, keys with a provider's prefix, and what follows ``api_key=``,
-    ``secret_key=``, ``access_token:``, ``?token=``, ``password=``, ``secret=``. Variables of the
-    environment are those whose name ends in KEY, TOKEN, SECRET, PASSWORD or CREDENTIALS.
+
+def safe_message(message: object, max_length: int = MAX_LENGTH) -> str:
+    """A foreign message on one line, redacted, of at most ``max_length`` characters."""
+    line = one_line(redact(str(message)[:MAX_SCANNED]))
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
+
+
+def redact(text: str) -> str:
+    """Replace secrets in ``text`` by :data:`MASK`: by their pattern, or by the environment.
+
+    Patterns: user and password in a URL, ``Bearer ...`` and the schemes of ``Authorization:``, keys
+    with a provider's prefix, and what follows ``api_key=``, ``secret_key=``, ``access_token:``,
+    ``?token=``, ``password=``, ``secret=``. Environment variables: those whose name ends in KEY,
+    TOKEN, SECRET, PASSWORD or CREDENTIALS.
     """
     for name, value in os.environ.items():
-        if len(value) >= SHORTEST and _NAMED.search(name.upper()):
+        if len(value) >= MIN_SECRET_LENGTH and _SECRET_VARIABLE.search(name.upper()):
             text = text.replace(value, MASK)
-    for shape in _SHAPES:
-        text = shape.sub(rf"\1{MASK}", text)
+    for pattern in _SECRET_PATTERNS:
+        text = pattern.sub(rf"\1{MASK}", text)
     return text
 
 
-def one_line(text: object, longest: int | None = None) -> str:
-    """Text on one line: breaks, control characters and marks of direction become spaces.
+def one_line(text: object, max_length: int | None = None) -> str:
+    """Text on one line: breaks, control characters and direction marks become spaces.
 
-    What is longer than ``longest`` characters is cut, and ends in an ellipsis. Spaces beyond twenty
-    times that are not read.
+    Text longer than ``max_length`` characters is cut and ends in an ellipsis; at most twenty times
+    that is read, so that a long run of spaces costs nothing.
     """
-    given = str(text) if longest is None else str(text)[: 20 * longest]
+    given = str(text) if max_length is None else str(text)[: 20 * max_length]
     shown = "".join(c if c.isprintable() or c in JOINERS else " " for c in given)
     shown = " ".join(shown.split())
-    if longest is not None and len(shown) > longest:
-        return f"{shown[: longest - 2].rstrip()} \u2026"
+    if max_length is not None and len(shown) > max_length:
+        return f"{shown[: max_length - 2].rstrip()} \u2026"
     return shown

@@ -14,7 +14,7 @@ from langchain_core.language_models.llms import BaseLLM
 from langchain_core.outputs import Generation, LLMResult
 
 from selfcorrect_rag.errors import ModelFailed
-from selfcorrect_rag.errors.faults import named
+from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.models.identity import described
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
@@ -153,7 +153,7 @@ class ReflectionLLM(BaseLLM):
             return self._read(given, len(prompts))
 
     def _named(self) -> AbstractContextManager[None]:
-        return named(ModelFailed, f"the model ({type(self).__name__})")
+        return wrap_errors(ModelFailed, f"the model ({type(self).__name__})")
 
     def _read(self, result: LLMResult, prompts: int) -> list[Segment]:
         given = [generations[0].generation_info or {} for generations in result.generations]

@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import EvaluatorFailed
-from selfcorrect_rag.errors.faults import named
+from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.models.identity import identity_of_object
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 
@@ -92,7 +92,7 @@ async def agrade(
 
 
 def _named(evaluator: RetrievalEvaluator) -> AbstractContextManager[None]:
-    return named(EvaluatorFailed, f"the evaluator ({type(evaluator).__name__})")
+    return wrap_errors(EvaluatorFailed, f"the evaluator ({type(evaluator).__name__})")
 
 
 def _checked(given: object, count: int, evaluator: RetrievalEvaluator) -> list[float]:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import BadDemonstrations, ModelFailed
-from selfcorrect_rag.errors.faults import named
+from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.events import DemonstrationsChosen
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.settings import InstructRAGSettings
@@ -46,13 +46,13 @@ def choose_demonstrations(
             )
         name = f"the embeddings ({type(embeddings).__name__})"
         vectors = yield from call(
-            embedded.by, embedded.aby, embeddings, within=named(ModelFailed, name)
+            embedded.by, embedded.aby, embeddings, within=wrap_errors(ModelFailed, name)
         )
         vector = yield from call(
             embeddings.embed_query,
             embeddings.aembed_query,
             question,
-            within=named(ModelFailed, name),
+            within=wrap_errors(ModelFailed, name),
         )
         if len(lengths := {len(each): None for each in (*vectors, vector)}) > 1:
             given = " and of ".join(map(str, lengths))

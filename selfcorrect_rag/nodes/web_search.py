@@ -7,7 +7,7 @@ from langgraph.types import interrupt
 
 from selfcorrect_rag.errors import Fault, NoCheckpointer
 from selfcorrect_rag.errors import WebSearchFailed as SearchFailed
-from selfcorrect_rag.errors.faults import named
+from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
@@ -61,7 +61,7 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node:
         query = _approved(state, web)
         if query is None:
             return _failed(state, web, REFUSED, state["web_query"])
-        within = named(SearchFailed, "the search")
+        within = wrap_errors(SearchFailed, "the search")
         try:  # the time is that of the search, not of the person who approves it
             found = yield from call(
                 search,

@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from selfcorrect_rag.errors import Fault, NotARetriever, RetrievalFailed
-from selfcorrect_rag.errors.faults import ASYNC_ALONE, named
+from selfcorrect_rag.errors.faults import ASYNC_ONLY, wrap_errors
 from selfcorrect_rag.state.documents import (
     MOST_DOCUMENTS,
     aas_documents,
@@ -81,14 +81,14 @@ class AnyRetriever(Runnable[str, list[Document]]):
             return [await aas_documents(documents, self._source) for documents in found]
 
     def _named(self) -> AbstractContextManager[None]:
-        return named(self._fault, self._source)
+        return wrap_errors(self._fault, self._source)
 
     @contextmanager
     def _sync(self) -> Iterator[None]:
         try:
             yield
         except TypeError as error:
-            if ASYNC_ALONE in str(error):
+            if ASYNC_ONLY in str(error):
                 raise needs_async(self._source) from error
             raise
 

@@ -16,7 +16,7 @@ from tenacity import (
 )
 
 from selfcorrect_rag.errors import WebSearchFailed, require
-from selfcorrect_rag.errors.faults import said
+from selfcorrect_rag.errors.messages import safe_message
 from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.search.web_search import WebSearch
 
@@ -122,7 +122,7 @@ class TavilyWebSearch(WebSearch):
         """What to tell of any error that tavily-python, requests or httpx raises."""
         errors = self._tavily.errors
         status = getattr(getattr(error, "response", None), "status_code", None)
-        why = f": {said(error)}" if str(error) else ""
+        why = f": {safe_message(error)}" if str(error) else ""
         match error:
             case errors.InvalidAPIKeyError():
                 return WebSearchFailed("Tavily refuses the key (401): check TAVILY_API_KEY")

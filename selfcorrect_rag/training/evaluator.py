@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.errors.disk import named_disk_full
+from selfcorrect_rag.errors.disk import wrap_disk_full
 from selfcorrect_rag.models.evaluators.pairs import PairTokenizer
 from selfcorrect_rag.models.evaluators.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.models.local.checkpoints import taken, unreadable
@@ -111,7 +111,7 @@ def train_evaluator(
     calibration = calibrate(judged(evaluator, parts["development"]))
     evaluator.thresholds = calibration.thresholds
     model.config.crag_thresholds = [calibration.thresholds.upper, calibration.thresholds.lower]
-    with named_disk_full(out):
+    with wrap_disk_full(out):
         model.save_pretrained(out / "evaluator")
         tokenizer.save_pretrained(out / "evaluator")
     report = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selfcorrect_rag.errors import BadTrainingData, require
-from selfcorrect_rag.errors.disk import named_disk_full
+from selfcorrect_rag.errors.disk import wrap_disk_full
 from selfcorrect_rag.models.local.checkpoints import save_tokenizer
 from selfcorrect_rag.training.journal import (
     newest_checkpoint,
@@ -274,7 +274,7 @@ def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
         state = {name: weights.to(dtype) for name, weights in state.items()}
         model.config.dtype = dtype
     model.config.use_cache = True  # which the Trainer turns off
-    with named_disk_full(folder.parent):
+    with wrap_disk_full(folder.parent):
         model.save_pretrained(folder, state_dict=state)
         save_tokenizer(tokenizer, folder)
     return model

@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.errors import RetrievalFailed
-from selfcorrect_rag.errors.faults import told
+from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.training.augmentation import Passage
 from selfcorrect_rag.training.journal import Journal
 
@@ -97,4 +97,4 @@ def _passage(document: Document) -> Passage:
 
 
 def _failed(error: Exception) -> RetrievalFailed:
-    return RetrievalFailed(f"{told(error)}; the same command goes on from here")
+    return RetrievalFailed(f"{describe_error(error)}; the same command goes on from here")

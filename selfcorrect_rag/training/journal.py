@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.errors.disk import disk_full, named_disk_full
+from selfcorrect_rag.errors.disk import disk_full, wrap_disk_full
 
 FAILURES = "failures.jsonl"
 """In a run's folder: what a model failed at, and why."""
@@ -80,7 +80,7 @@ def only_run(folder: Path) -> Iterator[None]:
         BadTrainingData: another run works in it.
         DiskFull: the disk is, also while the run works.
     """
-    with named_disk_full(folder):
+    with wrap_disk_full(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(folder / "lock", timeout=0)) as lock:
             try:

@@ -17,7 +17,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.errors.faults import told
+from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.prompts.parts import written_text
 from selfcorrect_rag.training.journal import (
     FAILURES,
@@ -281,7 +281,7 @@ class _Asking:
         self.row = self._read(self.request, self.answers[-1])
 
     def fail(self, error: Exception) -> None:
-        self.reason = told(error)
+        self.reason = describe_error(error)
 
 
 def _patient(model: Runnable[Any, Any]) -> Runnable[Any, Any]:

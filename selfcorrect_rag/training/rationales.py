@@ -12,7 +12,7 @@ from typing import Any
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
-from selfcorrect_rag.errors.faults import told
+from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.models.chat.writing import was_cut
 from selfcorrect_rag.prompts.parts import written_text
@@ -186,7 +186,7 @@ class _Synthesis:
         self._failures_in_a_row = 0
 
     def _fail(self, sample: Sample, error: Exception) -> None:
-        self._reason = told(error)
+        self._reason = describe_error(error)
         calls = 1 + self._earlier_calls(sample)
         row = {"question": sample.question, "reason": self._reason, "calls": calls}
         self._failed.append(sample.digest, row)

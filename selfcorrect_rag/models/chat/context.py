@@ -6,7 +6,7 @@ from langchain_core.language_models.base import BaseLanguageModel
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import ModelFailed
-from selfcorrect_rag.errors.faults import named
+from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.models.chat.llm_chat import model_behind
 from selfcorrect_rag.models.engines.decoded import room
 
@@ -45,7 +45,7 @@ def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
         )
     model = model_behind(llm)
     if isinstance(model, BaseLanguageModel) and _counts(model):
-        with named(ModelFailed, f"the model ({type(model).__name__})"):
+        with wrap_errors(ModelFailed, f"the model ({type(model).__name__})"):
             return model.get_num_tokens(prompt) > limit
     return len(prompt) > limit * CHARACTERS_PER_TOKEN
 

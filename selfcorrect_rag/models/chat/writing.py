@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.errors.faults import remedy, told
+from selfcorrect_rag.errors.faults import hint
+from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.models.chat.choices import own_extra
 from selfcorrect_rag.models.chat.forms import Tokenizer
 from selfcorrect_rag.models.chat.label_probabilities import tokens_of
@@ -85,8 +86,8 @@ class Writer:
                 self._level = max(self._level, level)  # below, all were refused
         errors = [error for outcomes in tried if (error := outcomes[-1].error) is not None]
         if errors and len(errors) == len(tried):
-            said = f"the model gave no answer ({told(errors[0])})"
-            raise EngineFailed(said, remedy(errors[0])) from errors[0]
+            said = f"the model gave no answer ({describe_error(errors[0])})"
+            raise EngineFailed(said, hint(errors[0])) from errors[0]
         return [
             _written(outcomes, sentence, stop)
             for outcomes, (_, sentence) in zip(tried, asked, strict=True)

@@ -6,7 +6,7 @@ from typing import Any
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.errors import ModelFailed
-from selfcorrect_rag.errors.faults import named
+from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.models.chat.llm_chat import LLMChat, model_behind
 from selfcorrect_rag.nodes.base.node import Call, call
 from selfcorrect_rag.prompts.parts import written_text
@@ -24,7 +24,7 @@ def ask(
     behind = model_behind(behind.llm) if isinstance(behind, LLMChat) else behind
     name = f"the model ({type(behind).__name__})"
     written = yield from call(
-        llm.invoke, llm.ainvoke, given, config, within=named(ModelFailed, name), **options
+        llm.invoke, llm.ainvoke, given, config, within=wrap_errors(ModelFailed, name), **options
     )
     if not isinstance(written, str) and not hasattr(written, "content"):
         kind = "None" if written is None else f"a {type(written).__name__}"

@@ -14,7 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, ensure_config
 from langgraph.cache.base import BaseCache, FullKey
 
-from selfcorrect_rag.errors.faults import told
+from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.events import Cached
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
@@ -87,7 +87,8 @@ class _Broken(AbstractContextManager[None]):
         """An update that says that the cache failed, where it did."""
         if self._error is None:
             return update
-        note = f"the cache raised {told(self._error)}: the result was not taken from there, or kept"
+        reason = describe_error(self._error)
+        note = f"the cache raised {reason}: the result was not taken from there, or kept"
         return {**update, "notes": [*update.get("notes", state["notes"]), note]}
 
 

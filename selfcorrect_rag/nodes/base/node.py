@@ -25,7 +25,7 @@ from langgraph.runtime import Runtime, get_runtime
 from pydantic import BaseModel
 
 from selfcorrect_rag.errors import BadInput, Fault, StepTimedOut
-from selfcorrect_rag.errors.faults import GO_ON
+from selfcorrect_rag.errors.faults import RESUME_HINT
 from selfcorrect_rag.events import Event
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.nodes.base.usage import called_with, counted_config, counting
@@ -289,7 +289,7 @@ async def ain_time(seconds: float | None, call: Callable[[], Awaitable[T]]) -> T
 
 def _too_long(seconds: float) -> StepTimedOut:
     step = (ensure_config().get("metadata") or {}).get("langgraph_node", "the step")
-    return StepTimedOut(f"{step} took longer than step_timeout, {seconds:g} s", GO_ON)
+    return StepTimedOut(f"{step} took longer than step_timeout, {seconds:g} s", RESUME_HINT)
 
 
 def runtime() -> Runtime[Any] | None:

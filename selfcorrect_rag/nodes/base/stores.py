@@ -12,7 +12,7 @@ from langgraph.store.base import BaseStore
 from langgraph.typing import ContextT, InputT, OutputT, StateT
 
 from selfcorrect_rag.errors import SelfCorrectError, StoreFailed
-from selfcorrect_rag.errors.faults import told
+from selfcorrect_rag.errors.messages import describe_error
 
 KEPT = "what it has saved is kept: once it works, go on from the thread with invoke(None, config)"
 BROKEN = "restore its file from a copy, or begin another"
@@ -36,7 +36,7 @@ def stores_named() -> Iterator[None]:
             raise
         remedy = BROKEN if any(sign in str(error) for sign in _SIGNS) else KEPT
         raise StoreFailed(
-            f"the thread store ({type(store).__name__}) raised {told(error)}", remedy
+            f"the thread store ({type(store).__name__}) raised {describe_error(error)}", remedy
         ) from error
 
 
