@@ -6,6 +6,7 @@ TAVILY_API_KEY=tvly-... python examples/crag_with_tavily.py "Where was Harper Le
 import sys
 from collections.abc import Callable
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
@@ -23,7 +24,7 @@ def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = in
         web,
         checkpointer=InMemorySaver(),
     )
-    thread = {"configurable": {"thread_id": "1"}}
+    thread: RunnableConfig = {"configurable": {"thread_id": "1"}}
     result = graph.invoke({"question": question}, thread, context={"approve_search": True})
     if "__interrupt__" in result:
         (pause,) = result["__interrupt__"]

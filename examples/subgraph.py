@@ -22,7 +22,7 @@ class Reader:
     name: str
 
 
-class State(MessagesState):
+class State(MessagesState, total=False):
     """Keys that the graphs name alike flow through: messages, answer, citations, and so on."""
 
     citations: list[Citation]

@@ -1,0 +1,93 @@
+"""The Python of README, docs and examples, checked by mypy --strict and basedpyright as it stands.
+
+    python -m tests.snippets
+
+The blocks of a page are one module, as a reader would paste them one after the other. Names that a
+page leaves to its reader, such as ``llm``, are typed in :data:`GIVEN`.
+"""
+
+import ast
+import builtins
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "build" / "snippets"
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+GIVEN = '''
+from collections.abc import AsyncIterator
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.retrievers import BaseRetriever
+
+from selfcorrect_rag.models import ReflectionLLM, RetrievalEvaluator
+from selfcorrect_rag.search import WebSearch
+from selfcorrect_rag.self_rag import SelfRAG
+from selfcorrect_rag import create_self_rag as create_self_rag
+
+chat_model: BaseChatModel
+evaluator: RetrievalEvaluator
+generator: ReflectionLLM
+graph: SelfRAG
+llm: ReflectionLLM
+retriever: BaseRetriever
+second_retriever: BaseRetriever
+web: WebSearch
+web_search: WebSearch
+
+def search(query: str) -> AsyncIterator[dict[str, object]]: ...
+'''
+"""What a reader has by then."""
+CHECKERS = (
+    ["mypy", "--strict", "--no-warn-unused-ignores"],
+    ["basedpyright", "--level", "error", "--pythonpath", sys.executable],
+)
+
+
+def write_snippets(folder: Path = FOLDER) -> list[Path]:
+    """One module for each page that has Python; a page's own names go before those of GIVEN."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "given.pyi").write_text(GIVEN, encoding="utf-8")
+    written = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        if blocks := BLOCK.findall(page.read_text(encoding="utf-8")):
+            code = "\n".join(blocks)
+            lacking = ", ".join(undefined(code))
+            module = folder / f"{page.stem.replace('-', '_')}_page.py"
+            first = f"from given import {lacking}\n" if lacking else ""
+            module.write_text(first + code, encoding="utf-8")
+            written.append(module)
+    return written
+
+
+def undefined(code: str) -> list[str]:
+    """The names that ``code`` reads and never binds."""
+    read, bound = set(), set(dir(builtins))
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            bound.add(node.name)
+    return sorted(read - bound)
+
+
+def main() -> int:
+    """Run both checkers, and give the worse of their exit statuses."""
+    modules = [*write_snippets(), *sorted((ROOT / "examples").glob("*.py"))]
+    runs = [
+        subprocess.run([sys.executable, "-m", *checker, *modules], check=False, cwd=ROOT)
+        for checker in CHECKERS
+    ]
+    return max(run.returncode for run in runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
