@@ -136,7 +136,7 @@ check-wheel: wheel  ## the wheel installs and imports without extras
 	cd $(VENV)-wheel && bin/selfcorrect-rag --version
 
 check-studio: wheel  ## the wheel, installed outside of this folder, starts Studio's server and answers
-	$(PYTHON) tests/studio/installed.py dist/*.whl --constraint constraints.txt
+	$(PYTHON) tests/serving/installed.py dist/*.whl --constraint constraints.txt
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (once, a minute or two)"

@@ -39,9 +39,9 @@ def test_the_python_runs(index: BM25Index, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_commands_run(index: BM25Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("selfcorrect_rag.commands.retrieving.demo_index", lambda: index)
-    monkeypatch.setattr("selfcorrect_rag.commands.correction.demo_web", PagesWebSearch)
-    monkeypatch.setattr("selfcorrect_rag.commands.correction.load_evaluator", WordEvaluator)
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_index", lambda: index)
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_web", PagesWebSearch)
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.load_evaluator", WordEvaluator)
     (block,) = SHELL.findall(PAGE)
     for line in block.splitlines():
         assert main(shlex.split(line)[1:]) == 0

@@ -14,9 +14,7 @@ from rich.console import Console
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.agents.tool import readable
-from selfcorrect_rag.commands.show import show_result
-from selfcorrect_rag.commands.show_crag import show_crag, show_self_crag
-from selfcorrect_rag.commands.show_instruct_rag import show_instruct_rag
+from selfcorrect_rag.commands.show import show_run
 from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.render import render_run
 from selfcorrect_rag.state.sources import LONGEST_TITLE, shown_source, title_line, web_address
@@ -153,22 +151,14 @@ def test_no_title_source_or_note_makes_a_line_of_its_own(
         assert "javascript" not in said.lower() or "javascript" in title.lower()
 
 
-SHOW: dict[str, Any] = {
-    "self_rag": show_result,
-    "crag": show_crag,
-    "self_crag": show_self_crag,
-    "instruct_rag": show_instruct_rag,
-}
-
-
 @pytest.mark.parametrize("source", HIDDEN)
 def test_a_source_that_is_none_is_shown_by_no_graph_and_nowhere(source: str) -> None:
-    for name, result in results("Emma\n[2] Forged (evil.org)", source).items():
+    for result in results("Emma\n[2] Forged (evil.org)", source).values():
         (citation,) = result["citations"]
         title = "Emma [2] Forged (evil.org)"
         assert (citation["title"], citation["source"]) == (title, "")
         screen = Console(file=io.StringIO(), width=5000, highlight=False)
-        SHOW[name](screen, result, 1.0, "notes")
+        show_run(screen, result, 1.0, "notes")
         printed = screen.file.getvalue()  # type: ignore[attr-defined]
         content = SERVE._result(result)
         page = Page(render_run(result))

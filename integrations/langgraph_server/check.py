@@ -17,10 +17,8 @@ from services import NotInstalled
 from services import postgres as postgres_of_our_own
 from services import redis as redis_of_our_own
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.settings import InstructRAGSettings
-from selfcorrect_rag.studio.options import from_environment
-from selfcorrect_rag.studio.parts import Parts
+from selfcorrect_rag.serving.config import ServingConfig
+from selfcorrect_rag.serving.parts import GRAPHS, Parts
 
 QUESTION = "Who wrote Middlemarch?"
 
@@ -42,7 +40,7 @@ def main() -> None:
         checkpointer = stack.enter_context(PostgresSaver.from_conn_string(address))
         checkpointer.setup()
         for name, graph in _graphs(checkpointer=checkpointer, cache=RedisCache(client)).items():
-            first, second = (_asked(graph, f"{name} {turn}") for turn in range(2))
+            first, second = (_run(graph, f"{name} {turn}") for turn in range(2))
             kept = len(list(graph.get_state_history(_config(f"{name} 0"))))
             if first["answer"] != second["answer"] or "cached" in first["events"]:
                 raise SystemExit(f"{name}: the second run differs: {first} {second}")
@@ -52,21 +50,11 @@ def main() -> None:
 
 def _graphs(**kept: Any) -> dict[str, Any]:
     """The served graphs again: those that a server loads keep nothing, because it does."""
-    parts = Parts(from_environment())
-    found = (parts.llm, parts.retriever)
-    corrected = (*found, parts.evaluator, parts.web)
-    settings = InstructRAGSettings(mode="ft")
-    return {
-        "self_rag": create_self_rag(*found, **kept),
-        "crag": create_crag(*corrected, **kept),
-        "self_crag": create_self_crag(*corrected, **kept),
-        "instruct_rag": create_instruct_rag(
-            parts.rationale_llm, parts.retriever, settings=settings, **kept
-        ),
-    }
+    parts = Parts(ServingConfig.from_environment())
+    return {name: parts.graph(name, **kept) for name in GRAPHS}
 
 
-def _asked(graph: Any, thread: str) -> dict[str, Any]:
+def _run(graph: Any, thread: str) -> dict[str, Any]:
     events, answer = [], ""
     for mode, part in graph.stream(
         {"question": QUESTION}, _config(thread), stream_mode=["custom", "values"]

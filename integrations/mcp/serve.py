@@ -8,7 +8,6 @@ Without options it runs on the nano models and the demo corpus, offline. Ctrl-C 
 import argparse
 import inspect
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -22,33 +21,20 @@ from mcp.shared.exceptions import McpError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from selfcorrect_rag.commands.correction import (
-    add_correction_options,
-    check_thresholds,
-    opened_evaluator,
-    opened_web,
-)
-from selfcorrect_rag.commands.demonstrations import (
-    add_demonstrations_option,
-    demonstrations_from,
-    with_default_mode,
-)
-from selfcorrect_rag.commands.engines import add_model_options, opened_model
-from selfcorrect_rag.commands.graphs import GRAPHS, Graph
-from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.models.off_loop import spare_from_collection
-from selfcorrect_rag.nano import generator_path, rationale_model_path
-from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
+from selfcorrect_rag.serving.hosts import known_names
+from selfcorrect_rag.serving.options import add_host_options, add_options, config_from
+from selfcorrect_rag.serving.parts import GRAPHS, Parts
+from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.sources import place, shown_source, title_line
-from selfcorrect_rag.studio.options import known_names
 
 MOST_PASSAGES = 20
-"""What the index is asked for; the knob ``passages`` takes the best of them."""
+"""Passages that the index is asked for; the setting ``passages`` takes the best of them."""
 
 TOOLS = {
-    "self-rag": (
+    "self_rag": (
         "Answer a question from the indexed documents with Self-RAG: it decides whether evidence "
         "is needed, writes a candidate for each passage, and keeps what its passages support.",
         ("passages", "threshold", "depth"),
@@ -58,18 +44,18 @@ TOOLS = {
         "not do, the web is searched too.",
         ("passages", "strips", "web_results"),
     ),
-    "self-crag": (
+    "self_crag": (
         "Answer a question with Self-RAG on passages that Corrective RAG has graded, refined and "
         "completed from the web: the slowest of the tools, and the most careful.",
         ("passages", "strips", "depth"),
     ),
-    "instruct-rag": (
+    "instruct_rag": (
         "Answer a question with InstructRAG: a rationale says which documents are of use, and "
         "ends in the answer.",
         ("passages",),
     ),
 }
-"""What each graph's tool says of itself, and the knobs that it takes."""
+"""Each graph's description as a tool, and the settings that it takes."""
 
 
 class Source(BaseModel):
@@ -82,7 +68,7 @@ class Source(BaseModel):
 
 
 class Answer(BaseModel):
-    """What a tool gives."""
+    """The structured content of a tool's result."""
 
     answer: str
     cited_answer: str = Field(description="The answer with [n] where it points at a citation.")
@@ -93,7 +79,7 @@ class Answer(BaseModel):
 
 
 class Approval(BaseModel):
-    """What a person says to a web search."""
+    """A person's reply to a web search."""
 
     approve: bool = Field(description="Search the web?")
     query: str = Field("", description="Another query to search for; this one where left empty.")
@@ -102,14 +88,14 @@ class Approval(BaseModel):
 def server(runnables: dict[str, Any], **options: Any) -> FastMCP:
     """An MCP server with a tool for each graph.
 
-    ``runnables`` are graphs by the names of ``GRAPHS``; ``options`` are FastMCP's.
+    ``runnables`` are graphs by name; ``options`` are FastMCP's.
     """
     made = FastMCP("selfcorrect-rag", log_level="WARNING", **options)
     for name, runnable in runnables.items():
         description, knobs = TOOLS[name]
         made.add_tool(
             _tool(made, name, runnable, knobs),
-            name=name.replace("-", "_"),
+            name=name,
             description=description,
             annotations=ToolAnnotations(readOnlyHint=True, openWorldHint="crag" in name),
         )
@@ -117,7 +103,7 @@ def server(runnables: dict[str, Any], **options: Any) -> FastMCP:
 
 
 def _tool(made: FastMCP, name: str, runnable: Any, knobs: tuple[str, ...]) -> Any:
-    """What answers a call: a function with the question and ``knobs`` as its parameters."""
+    """The function of a tool: its parameters are the question and ``knobs``."""
 
     async def answered(question: str, **given: Any) -> CallToolResult:
         context, step, result = made.get_context(), 0, {}
@@ -143,7 +129,7 @@ def _tool(made: FastMCP, name: str, runnable: Any, knobs: tuple[str, ...]) -> An
     question = Annotated[str, Field(description="The question, which must stand alone.")]
     parameters = {"question": _parameter("question", question)}
     for knob in knobs:
-        field = GRAPHS[name].settings.model_fields[knob]
+        field = GRAPHS[name].model_fields[knob]
         meaning = Field(description=f"{field.description} The server's default where left out.")
         bounded = Annotated[(field.annotation, *field.metadata)]  # type: ignore[valid-type]
         parameters[knob] = _parameter(knob, Annotated[bounded | None, meaning], None)
@@ -209,39 +195,22 @@ def _result(result: dict[str, Any]) -> CallToolResult:
     )
 
 
-def opened(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
-    """The graphs that the options describe; ``stack`` closes their models."""
-    retriever, _ = opened_retriever(args, MOST_PASSAGES)
-    evaluator = opened_evaluator(args.evaluator)
-    check_thresholds(evaluator, CRAGSettings())
-    web = opened_web(args.web, MOST_PASSAGES, demo=reads_demo(args))
-    shown = demonstrations_from(args.demonstrations_from)
-    nano = args.model is None and args.engine != "server"
-    llm = stack.enter_context(opened_model(args, generator_path()))
-    rationale_model = (
-        stack.enter_context(opened_model(args, rationale_model_path())) if nano else llm
-    )
-
-    def made(graph: Graph) -> Any:
-        settings: Any = graph.settings()
-        kept = {"checkpointer": InMemorySaver()} if args.approve else {}
-        if isinstance(settings, InstructRAGSettings):
-            settings = with_default_mode(settings, nano=nano, demonstrations=shown)
-            return graph.create(rationale_model, retriever, shown, settings=settings, **kept)
-        parts: tuple[Any, ...] = ()
-        if isinstance(settings, CRAGSettings):
-            parts = (evaluator, web)
-            settings = settings.model_copy(update={"approve_search": args.approve})
-        return graph.create(llm, retriever, *parts, settings=settings, **kept)
-
-    return {name: made(GRAPHS[name]) for name in TOOLS}
+def graphs(parts: Parts, *, approve: bool = False) -> dict[str, Any]:
+    """The graphs of the tools; with ``approve`` they pause before they search the web."""
+    kept = {"checkpointer": InMemorySaver()} if approve else {}
+    made = {}
+    for name in TOOLS:
+        corrects = issubclass(GRAPHS[name], CRAGSettings)
+        settings = GRAPHS[name](approve_search=approve) if corrects else None
+        made[name] = parts.graph(name, settings, **kept)
+    return made
 
 
 def known_hosts(host: str, allowed: Sequence[str]) -> TransportSecuritySettings:
-    """What requests must name the server by, and the pages that may call it.
+    """The hosts that requests may name, and the pages that may call the server.
 
     Raises:
-        BadKnob: it would listen to other machines, and by no name, or a name is none.
+        BadOption: it would listen to other machines, and by no name, or a name is none.
     """
     names = [f"[{name}]" if ":" in name else name for name in known_names(host, allowed)]
     every = [form for name in names for form in (name, f"{name}:*")]
@@ -255,31 +224,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--http", action="store_true", help="streamable HTTP instead of stdio")
-    parser.add_argument("--host", default="127.0.0.1", help="where --http listens")
     parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name by which clients may call the server, and whose pages may, beside those of\n"
-        "this machine; needed where --host is none of this machine; may be repeated",
+        "--http", action="store_true", help="streamable HTTP instead of stdio. Default: off."
     )
-    parser.add_argument("--port", type=int, default=8900)
-    add_index_options(parser)
-    add_model_options(parser)
-    add_correction_options(parser)
+    add_host_options(parser, port=8900)
     parser.add_argument(
-        "--approve", action="store_true", help="ask the client's user before each web search"
+        "--approve",
+        action="store_true",
+        help="Ask the client's user before each web search. Default: off.",
     )
-    add_demonstrations_option(parser)
+    add_options(parser)
     args = parser.parse_args()
     try:
-        args.check(args)
-        with ExitStack() as stack:
-            known = known_hosts(args.host, args.allow_host)
+        config = config_from(args)
+        known = known_hosts(args.host, args.allow_host)
+        with Parts(config, passages=MOST_PASSAGES, pages=MOST_PASSAGES) as parts:
             made = server(
-                opened(args, stack), host=args.host, port=args.port, transport_security=known
+                graphs(parts, approve=args.approve),
+                host=args.host,
+                port=args.port,
+                transport_security=known,
             )
             spare_from_collection()
             made.run("streamable-http" if args.http else "stdio")

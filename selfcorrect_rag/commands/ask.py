@@ -11,32 +11,24 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from selfcorrect_rag.commands.correction import (
-    NoWebSearch,
-    add_correction_options,
-    check_correction,
-    check_thresholds,
-    opened_evaluator,
-    opened_web,
-)
-from selfcorrect_rag.commands.demonstrations import (
-    add_demonstrations_option,
-    check_demonstrations,
-    demonstrations_from,
-    with_default_mode,
-)
-from selfcorrect_rag.commands.engines import add_model_options, opened_model
-from selfcorrect_rag.commands.graphs import GRAPHS, SETTINGS
-from selfcorrect_rag.commands.knobs import BadKnob, add_knobs, settings_from
-from selfcorrect_rag.commands.retrieving import add_index_options, opened_retriever, reads_demo
-from selfcorrect_rag.commands.show import console, say
-from selfcorrect_rag.commands.show_costs import show_costs
+from selfcorrect_rag.commands.knobs import add_knobs, refuse_unless, settings_from
+from selfcorrect_rag.commands.show import console, say, show_costs, show_run
 from selfcorrect_rag.commands.terminal import as_json, tell
-from selfcorrect_rag.nano import generator_path, rationale_model_path
 from selfcorrect_rag.render import render_run
-from selfcorrect_rag.search import WebSearch
-from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
+from selfcorrect_rag.serving.config import BadOption, ServingConfig
+from selfcorrect_rag.serving.options import add_options, config_from
+from selfcorrect_rag.serving.parts import GRAPHS, NoWebSearch, Parts
+from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings, Settings
 from selfcorrect_rag.state.intake import valid
+
+SETTINGS = {name.replace("_", "-"): kind for name, kind in GRAPHS.items()}
+"""The settings of each graph, by the name that ``--graph`` takes."""
+NEEDS: dict[str, type[Settings]] = {
+    "--evaluator": CRAGSettings,
+    "--web": CRAGSettings,
+    "--demonstrations-from": InstructRAGSettings,
+}
+"""The settings of the graphs that have a use for an option."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,60 +36,54 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ask", help="answer a question from an index", description=__doc__
     )
-    parser.add_argument("question", type=valid)
+    parser.add_argument("question", type=valid, help="the question")
     parser.add_argument(
         "--graph",
-        choices=list(GRAPHS),
+        choices=list(SETTINGS),
         default="self-rag",
-        help="what answers. Default: %(default)s.",
+        help="The graph that answers. Default: %(default)s.",
     )
-    add_index_options(parser)
     parser.add_argument(
-        "--explain-cost", action="store_true", help="print calls, tokens and seconds by step too"
+        "--explain-cost",
+        action="store_true",
+        help="Print calls, tokens and seconds of each step too. Default: off.",
     )
-    parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the run as one page for a browser, too"
+        "--json", action="store_true", help="Print the whole result as JSON. Default: off."
     )
-    add_model_options(parser)
-    add_correction_options(parser)
-    add_demonstrations_option(parser)
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="Write the run as one page for a browser, too. Default: none.",
+    )
+    add_options(parser, [name for name in ServingConfig.model_fields if name != "chat_model"])
     add_knobs(parser, SETTINGS)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer ``args.question``."""
-    graph = GRAPHS[args.graph]
+    config = config_from(args)
     settings: Any = settings_from(args, SETTINGS, args.graph)
-    check_correction(args)
-    check_demonstrations(args)
+    for option, kind in NEEDS.items():
+        given = hasattr(args, option.removeprefix("--").replace("-", "_"))
+        graphs = [name for name, other in SETTINGS.items() if issubclass(other, kind)]
+        refuse_unless(not given or args.graph in graphs, option, graphs)
     if args.html and (args.html.is_dir() or not args.html.parent.is_dir()):
-        raise BadKnob(f"--html {args.html}: name a file in a folder that exists")
-    demo = reads_demo(args)
-    retriever, source = opened_retriever(args, settings.passages)
-    parts: tuple[Any, ...] = ()
-    if isinstance(settings, CRAGSettings):
-        web = opened_web(args.web, settings.web_results, demo=demo)
-        _check_approval(args, settings, web)
-        evaluator = opened_evaluator(args.evaluator)
-        parts = (evaluator, web)
-        check_thresholds(evaluator, settings)
-    default_model = generator_path()
-    if isinstance(settings, InstructRAGSettings):
-        shown = demonstrations_from(args.demonstrations_from)
-        nano = args.model is None and args.engine != "server"
-        settings = with_default_mode(settings, nano=nano, demonstrations=shown)
-        parts, default_model = (shown,), rationale_model_path()
-    with opened_model(args, default_model) as llm:
-        runnable = graph.create(
-            llm, retriever, *parts, settings=settings, checkpointer=InMemorySaver()
-        )
-        result, seconds = _answered(runnable, args.question)
+        raise BadOption(f"--html {args.html}: name a file in a folder that exists")
+    pages = settings.web_results if isinstance(settings, CRAGSettings) else 0
+    with Parts(config, passages=settings.passages, pages=pages) as parts:
+        source = parts.source
+        if isinstance(settings, CRAGSettings) and settings.approve_search:
+            _check_approval(args, parts)
+        name = args.graph.replace("-", "_")
+        graph = parts.graph(name, settings, checkpointer=InMemorySaver())
+        result, seconds = _answered(graph, args.question)
     if args.json:
         tell(result_as_json(result, seconds))
     else:
-        graph.show(console(), result, seconds, source)
+        show_run(console(), result, seconds, source)
         if args.explain_cost:
             show_costs(console(), result)
     if args.html:
@@ -115,7 +101,7 @@ def _write_page(path: Path, result: dict[str, Any]) -> None:
     try:
         path.write_text(render_run(result), encoding="utf-8")
     except OSError as error:
-        raise BadKnob(f"--html {path}: {error.strerror}") from error
+        raise BadOption(f"--html {path}: {error.strerror}") from error
 
 
 def _object(document: Document) -> dict[str, Any]:
@@ -138,7 +124,7 @@ def _answered(graph: Any, question: str) -> tuple[dict[str, Any], float]:
 
 
 def _approval(paused: dict[str, Any]) -> str:
-    """What a person says to a search; Enter alone and the end of the input are no."""
+    """A person's reply to a search; Enter alone and the end of the input are no."""
     screen = console()
     say(screen, f"Search {paused['source']} for: {paused['query']}")
     try:
@@ -147,10 +133,8 @@ def _approval(paused: dict[str, Any]) -> str:
         return "no"
 
 
-def _check_approval(args: argparse.Namespace, settings: CRAGSettings, web: WebSearch) -> None:
-    if not settings.approve_search:
-        return
+def _check_approval(args: argparse.Namespace, parts: Parts) -> None:
     if args.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadKnob("--approve asks in a terminal: not with --json, a pipe or a file")
-    if isinstance(web, NoWebSearch):
-        raise BadKnob("--approve has no search to ask about: give --web tavily or --web DIR")
+        raise BadOption("--approve asks in a terminal: not with --json, a pipe or a file")
+    if isinstance(parts.web, NoWebSearch):
+        raise BadOption("--approve has no search to ask about: give --web tavily or --web DIR")

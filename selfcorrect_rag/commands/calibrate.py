@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.commands.correction import add_evaluator_option, opened_evaluator
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError, require
+from selfcorrect_rag.serving.options import add_options, config_from
+from selfcorrect_rag.serving.parts import open_evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate, measure
 from selfcorrect_rag.training.evaluator import judged, readable
 from selfcorrect_rag.training.pairs import Graded, read_graded
@@ -28,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
         description="Choose an evaluator's thresholds from graded questions, and say what they do. "
         "Each question counts as two retrievals: all its passages, and its irrelevant ones alone.",
     )
-    add_evaluator_option(parser)
+    add_options(parser, ["evaluator"], grouped=False)
     parser.add_argument(
         "--data",
         type=Path,
@@ -56,19 +57,20 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Choose thresholds, report, and write them where that is asked for."""
-    config = _config(args.evaluator) if args.write else None
+    config = config_from(args)
+    file = _config(config.evaluator) if args.write else None
     rows = _rows(args.data, args.ambiguous_worth)
-    evaluator = opened_evaluator(args.evaluator)
+    evaluator = open_evaluator(config.evaluator)
     # disable=None: no bar where standard error is no terminal.
     bar = require("tqdm", "local").tqdm(_mixed(rows), unit=" questions", disable=None)
     by_question = [judged(evaluator, [row]) for row in bar]
     chosen = calibrate(_flat(by_question), ambiguous_worth=args.ambiguous_worth)
     held_out = _held_out(by_question, args.ambiguous_worth)
-    if config is not None:
-        _write(config, chosen.thresholds)
+    if file is not None:
+        _write(file, chosen.thresholds)
     if args.json:
         report = {
-            "evaluator": args.evaluator,
+            "evaluator": config.evaluator,
             "questions": len(rows),
             "ambiguous_worth": args.ambiguous_worth,
             **readable(chosen),
@@ -81,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
         tell(_in_words(chosen, held_out, len(rows)))
         for note in evaluator.notes:
             tell(note)
-        if config is not None:
-            tell(f"written into {config}")
+        if file is not None:
+            tell(f"written into {file}")
     return 0
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.search import (
@@ -23,8 +22,8 @@ from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS
 from selfcorrect_rag.search.files import find_files
 from selfcorrect_rag.search.index import is_index
 from selfcorrect_rag.search.loading import MAX_BYTES
+from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption
 
-DEFAULT_INDEX = Path(".selfcorrect/index")
 SECONDS_BETWEEN_LINES = 10
 
 
@@ -95,12 +94,12 @@ def _check_numbers(args: argparse.Namespace) -> None:
     """Refuse sizes before an index is made for them."""
     words, overlap = args.chunk_words, args.chunk_overlap
     if not 0 <= overlap < words:
-        raise BadKnob(
+        raise BadOption(
             f"--chunk-words {words} with --chunk-overlap {overlap}: give an overlap of 0 or more "
             "words, and passages of more words than that"
         )
     if args.max_mib < 1:
-        raise BadKnob(f"--max-mib {args.max_mib}: give 1 or more")
+        raise BadOption(f"--max-mib {args.max_mib}: give 1 or more")
 
 
 def run(args: argparse.Namespace) -> int:

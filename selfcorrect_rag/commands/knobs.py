@@ -1,21 +1,18 @@
-"""The knobs of a run as command-line options, read off the graphs' settings classes."""
+"""The settings of a run as command-line options, read off the graphs' settings classes."""
 
 import argparse
-import types
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from selfcorrect_rag.errors import BadSettings, SelfCorrectError
+from selfcorrect_rag.errors import BadSettings
+from selfcorrect_rag.serving.config import BadOption, option_name
+from selfcorrect_rag.serving.options import arguments, shown_default
 from selfcorrect_rag.settings import Settings
 
 OPTIONS = {"approve_search": "--approve"}
-"""Of settings whose option is not simply their name."""
-
-
-class BadKnob(SelfCorrectError, ValueError):
-    """An option outside its bounds, or one of another graph."""
+"""The options of settings that are not simply their names."""
 
 
 def add_knobs(parser: argparse.ArgumentParser, settings: Mapping[str, type[Settings]]) -> None:
@@ -34,7 +31,7 @@ def add_knobs(parser: argparse.ArgumentParser, settings: Mapping[str, type[Setti
             dest=name,
             default=argparse.SUPPRESS,
             help=_help(fields).replace("%", "%%"),
-            **_form(fields.values()),
+            **_arguments(fields.values()),
         )
 
 
@@ -44,8 +41,8 @@ def settings_from(
     """The settings of ``graph`` that the options give.
 
     Raises:
-        BadKnob: a value is outside its bounds, or an option is of another graph; the message names
-            the option, and the bound or the graphs.
+        BadOption: a value is outside its bounds, or an option is of another graph; the message
+            names the option, and the bound or the graphs.
     """
     given = {}
     for name, fields in _fields(settings).items():
@@ -56,13 +53,13 @@ def settings_from(
         return settings[graph](**given)
     except BadSettings as error:
         option = f"{_option(error.knob)}: " if error.knob else ""
-        raise BadKnob(f"{option}{error.reason}") from error
+        raise BadOption(f"{option}{error.reason}") from error
 
 
 def refuse_unless(belongs: bool, option: str, graphs: Iterable[str]) -> None:
-    """Raise :class:`BadKnob`, which names the graphs that ``option`` is for, unless it belongs."""
+    """Raise a BadOption that names the graphs which ``option`` is for, unless it belongs."""
     if not belongs:
-        raise BadKnob(f"{option} is for --graph {_listed(graphs, 'or')}")
+        raise BadOption(f"{option} is for --graph {_listed(graphs, 'or')}")
 
 
 def _fields(settings: Mapping[str, type[Settings]]) -> dict[str, dict[str, FieldInfo]]:
@@ -75,7 +72,7 @@ def _fields(settings: Mapping[str, type[Settings]]) -> dict[str, dict[str, Field
 
 
 def _option(name: str) -> str:
-    return OPTIONS.get(name) or "--" + name.replace("_", "-")
+    return OPTIONS.get(name) or option_name(name)
 
 
 def _listed(graphs: Iterable[str], word: str) -> str:
@@ -86,42 +83,15 @@ def _listed(graphs: Iterable[str], word: str) -> str:
 def _help(fields: Mapping[str, FieldInfo]) -> str:
     meanings: dict[str, list[str]] = {}
     for graph, field in fields.items():
-        meaning = f"{field.description} Default: {_shown(field.default)}."
+        meaning = f"{field.description} Default: {shown_default(field)}."
         meanings.setdefault(meaning, []).append(graph)
     if len(meanings) == 1:
         return next(iter(meanings))
     return " ".join(f"{_listed(of, 'and')}: {meaning}" for meaning, of in meanings.items())
 
 
-def _shown(default: Any) -> str:
-    return "none" if default is None or default == () else str(default).lower()
-
-
-def _form(fields: Iterable[FieldInfo]) -> dict[str, Any]:
-    """How argparse should read a setting: as its first graph does, with the choices of all."""
-    first, *others = (_read_as(field) for field in fields)
+def _arguments(fields: Iterable[FieldInfo]) -> dict[str, Any]:
+    """How argparse reads a setting: as its first graph does, with the choices of all."""
+    first, *others = map(arguments, fields)
     choices = [choice for form in (first, *others) for choice in form.get("choices", ())]
     return {**first, "choices": list(dict.fromkeys(choices))} if choices else first
-
-
-def _read_as(field: FieldInfo) -> dict[str, Any]:
-    annotation: Any = field.annotation
-    optional = get_origin(annotation) in (Union, types.UnionType)
-    if optional:
-        annotation = next(a for a in get_args(annotation) if a is not type(None))
-    if annotation is bool:
-        return {"action": argparse.BooleanOptionalAction}
-    if get_origin(annotation) is Literal:
-        return {"choices": get_args(annotation)}
-    if get_origin(annotation) is tuple:
-        return {"nargs": "+", "metavar": "TEXT"}
-    metavar = {int: "N", float: "X"}.get(annotation, "TEXT")
-    return {"type": _or_none(annotation) if optional else annotation, "metavar": metavar}
-
-
-def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        return None if text.lower() == "none" else read(text)
-
-    parse.__name__ = f"{read.__name__} or none"  # what argparse calls it in an error
-    return parse

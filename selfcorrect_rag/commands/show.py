@@ -1,40 +1,58 @@
-"""Results as a person reads them in a terminal: what all graphs share, and Self-RAG's."""
+"""A result as a person reads it in a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import require
-from selfcorrect_rag.render.reading import why_uncited
-from selfcorrect_rag.state.self_rag import Candidate, Decision
+from selfcorrect_rag.render import reading
+from selfcorrect_rag.state.costs import Cost, total
+from selfcorrect_rag.state.crag import Strip
+from selfcorrect_rag.state.self_rag import Candidate
 from selfcorrect_rag.state.sources import place, source_of, title_of
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
 Styled = str | tuple[str, str]
 """Text, or text and its style."""
+COLOURS = {"correct": "green", "incorrect": "red", "ambiguous": "yellow"}
+VERDICTS = {"useful": "green", "dismissed": "red"}
+DROPPED_SHOWN = 5
+"""Best strips of those that were dropped; ``--json`` has them all."""
 
 
 def console() -> "Console":
-    """Where results are printed."""
+    """The terminal that results are printed in."""
     made: Console = require("rich.console", "demo").Console(highlight=False)
     return made
 
 
-def show_result(console: "Console", result: dict[str, Any], seconds: float, source: str) -> None:
-    """Print the retrieval decision, passages, candidates, the cited answer and what it took."""
-    show_question(console, result)
-    show_decision(console, result["retrieval"])
-    if result["passages"]:
-        say(console, (f"  passages from {source}:", "dim"))
-        show_documents(console, "P", result["passages"])
-    show_candidates(console, result["candidates"], "P")
-    show_answer(console, result)
-    show_end(console, result, seconds)
+def show_run(console: "Console", result: Mapping[str, Any], seconds: float, source: str) -> None:
+    """Print a result of any graph: what led to the answer, the cited answer, and what it took."""
+    graph = reading.graph_of(result)
+    say(console, (result["question"], "bold"))
+    if decided := reading.decision(result):
+        say(console, (f"  {': '.join(decided)}", "dim"))
+    if graph == "instruct_rag":
+        _show_rationale(console, result, source)
+        result = {**result, "cited_answer": result["answer"]}
+    elif graph == "self_rag":
+        if result["passages"]:
+            say(console, (f"  passages from {source}:", "dim"))
+            show_documents(console, "P", result["passages"])
+    elif graph == "crag" or result["action"] or result["strips"]:
+        _show_correction(console, result, source)
+    if graph in ("self_rag", "self_crag"):
+        show_candidates(console, result["candidates"], "K" if graph == "self_crag" else "P")
+    _show_answer(console, result)
+    for option, score in result.get("options", {}).items():
+        say(console, (f"  {option}: {score:.2f}", "dim"))
+    for note in result["notes"]:
+        say(console, (f"  {note}", "yellow"))
+    say(console, (f"  {', '.join(reading.cost({**result, 'seconds': seconds}))}", "dim"))
+    console.print()
 
 
 def say(console: "Console", *parts: Styled, cut: bool = False) -> None:
@@ -51,16 +69,6 @@ def inert(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
 
 
-def show_question(console: "Console", result: dict[str, Any]) -> None:
-    """Print the question."""
-    say(console, (result["question"], "bold"))
-
-
-def show_decision(console: "Console", decision: Decision) -> None:
-    """Print whether evidence was wanted, and why."""
-    say(console, (f"  {_decision(decision)}", "dim"))
-
-
 def show_documents(
     console: "Console",
     letter: str,
@@ -70,30 +78,67 @@ def show_documents(
     addresses: bool = False,
 ) -> None:
     """Print a line for each document, numbered after ``letter``, with its score where given."""
-    for number, document in enumerate(documents, start=1):
+    for i, document in enumerate(documents):
         title, source = title_of(document), source_of(document)
         name = place(title, source) if addresses else title or source
         text = " ".join(document.page_content.split())
-        score = (scores[number - 1], "  ") if scores else ()
-        say(
-            console,
-            (f"  {f'{letter}{number}':<3} ", "dim"),
-            *score,
-            f"{name}: ",
-            (text, "dim"),
-            cut=True,
-        )
+        score = (scores[i], "  ") if scores else ()
+        number = (f"  {f'{letter}{i + 1}':<3} ", "dim")
+        say(console, number, *score, f"{name}: ", (text, "dim"), cut=True)
 
 
-def show_candidates(console: "Console", candidates: list[Candidate], letter: str) -> None:
+def show_candidates(console: "Console", candidates: Sequence[Candidate], letter: str) -> None:
     """Print the table of candidates; ``letter`` is what their passages are numbered after.
 
     A score of a hard label, without probabilities, is marked with an h.
     """
-    console.print(_table(candidates, letter))
+    from rich.table import Table
+    from rich.text import Text
+
+    several = any(candidate["depth"] for candidate in candidates)
+    table = Table(box=None, padding=(0, 1), pad_edge=True)
+    score = "path" if several else "score"
+    for name in ("", letter, "ISREL", "ISSUP", "ISUSE", "p(y)", score):
+        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
+    table.add_column("candidate", overflow="fold")
+    last = 0
+    for candidate in candidates:
+        if candidate["depth"] != last:
+            table.add_section()
+            last = candidate["depth"]
+        dropped = f" ({candidate['dropped']})" if candidate["dropped"] else ""
+        table.add_row(
+            "*" if candidate["chosen"] else " ",
+            "-" if candidate["passage"] is None else str(candidate["passage"] + 1),
+            *(_critique(candidate, group) for group in ("ISREL", "ISSUP", "ISUSE")),
+            _number(candidate["sequence_probability"]),
+            _number(candidate["path_score" if several else "score"]),
+            Text(inert(candidate["text"] + dropped)),
+            style="bold" if candidate["chosen"] else "dim",
+        )
+    console.print(table)
 
 
-def show_answer(console: "Console", result: dict[str, Any]) -> None:
+def show_costs(console: "Console", result: Mapping[str, Any]) -> None:
+    """Print what each step cost, and their sum; a dash stands for tokens that no model said."""
+    from rich.table import Table
+
+    def row(step: str, cost: Cost) -> tuple[str, ...]:
+        tokens = (cost["prompt_tokens"], cost["generated_tokens"])
+        written = ("-" if count is None else f"{count:,}" for count in tokens)
+        return step, str(cost["model_calls"]), *written, f"{cost['seconds']:.3f}"
+
+    table = Table(box=None, padding=(0, 1), pad_edge=True)
+    for name in ("step", "calls", "tokens read", "tokens written", "seconds"):
+        table.add_column(name, justify="left" if name == "step" else "right", no_wrap=True)
+    for step, cost in result["costs"].items():
+        table.add_row(*row(step, cost), style="" if cost["model_calls"] else "dim")
+    table.add_section()
+    table.add_row(*row("in all", total(result["costs"])), style="bold")
+    console.print(table)
+
+
+def _show_answer(console: "Console", result: Mapping[str, Any]) -> None:
     """Print the cited answer and its citations, or why there are none."""
     style = "bold green" if result.get("constraints_met", True) else "bold yellow"
     for paragraph in result["cited_answer"].splitlines():
@@ -101,63 +146,69 @@ def show_answer(console: "Console", result: dict[str, Any]) -> None:
     for citation in result["citations"]:
         where = place(citation["title"], citation["source"])
         say(console, (f"  [{citation['number']}] {where or 'untitled'}", "dim"))
-    if reason := why_uncited(result):
+    if reason := reading.why_uncited(result):
         say(console, (f"  {reason}: nothing is cited", "yellow"))
 
 
-def show_end(console: "Console", result: dict[str, Any], seconds: float) -> None:
-    """Print a closed set's scores, the notes, and what the run took."""
-    for option, score in result.get("options", {}).items():
-        say(console, (f"  {option}: {score:.2f}", "dim"))
-    for note in result["notes"]:
-        say(console, (f"  {note}", "yellow"))
-    say(console, (f"  {_cost(result.get('usage'), seconds)}", "dim"))
-    console.print()
+def _show_rationale(console: "Console", result: Mapping[str, Any], source: str) -> None:
+    """Print InstructRAG's documents as the prompt numbered them, and its rationale."""
+    say(console, (f"  mode {result['mode']}", "dim"))
+    numbering = result["numbering"]
+    if numbering:
+        say(console, (f"  documents from {source}:", "dim"))
+        verdicts = [reading.verdict(result, i) for i in numbering]
+        scores = [(f"{v if v in VERDICTS else '':<9}", VERDICTS.get(v, "")) for v in verdicts]
+        show_documents(console, "D", [result["passages"][i] for i in numbering], scores=scores)
+    for paragraph in result["rationale"].splitlines():
+        say(console, f"  {paragraph}")
 
 
-def _decision(decision: Decision) -> str:
-    verb = "retrieve" if decision["retrieve"] else "no retrieval"
-    if decision["probability"] is None:
-        return f"{verb} (mode {decision['mode']})"
-    probability, threshold = f"P(retrieve) {decision['probability']:.3f}", decision["threshold"]
-    if threshold is None:
-        return f"{verb}: the model's own choice, {probability}"
-    sign = ">" if decision["retrieve"] else "<="
-    return f"{verb}: {probability} {sign} threshold {threshold:g}"
+def _show_correction(console: "Console", result: Mapping[str, Any], source: str) -> None:
+    """Print CRAG's action, grades and strips, what came from the web, and the knowledge."""
+    if taken := reading.action(result):
+        action, why = taken
+        style = f"bold {COLOURS[action]}"
+        say(console, "  ", (action.capitalize(), style), (f": {why}", "dim"))
+    if result["passages"]:
+        say(console, (f"  passages from {source}:", "dim"))
+        upper, lower = reading.thresholds(result)
+        scores: list[Styled] = []
+        for grade in result["grades"]:
+            score, level = grade["score"], "ambiguous"
+            if upper is not None and score > upper:
+                level = "correct"
+            elif lower is not None and score < lower:
+                level = "incorrect"
+            scores.append((f"{score:6.3f}", COLOURS[level]))
+        show_documents(console, "P", result["passages"], scores=scores)
+    _show_strips(console, "P", result, "strips")
+    searched = f"{result['web_source']} for: {result['web_query']}"
+    if result["web_results"]:
+        say(console, (f"  searched {searched}", "dim"))
+        show_documents(console, "W", result["web_results"], addresses=True)
+    elif result["web_query"]:
+        say(console, (f"  nothing from {searched}", "yellow"))
+    _show_strips(console, "W", result, "web_strips")
+    if result["knowledge"]:
+        say(console, ("  knowledge:", "dim"))
+        show_documents(console, "K", result["knowledge"])
 
 
-def _table(candidates: list[Candidate], letter: str) -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 1), pad_edge=True)
-    for name in ("", letter, "ISREL", "ISSUP", "ISUSE", "p(y)", "score"):
-        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
-    table.add_column("candidate", overflow="fold")
-    several = any(candidate["depth"] for candidate in candidates)
-    if several:
-        table.columns[6].header = "path"
-    last = 0
-    for candidate in candidates:
-        if candidate["depth"] != last:
-            table.add_section()
-            last = candidate["depth"]
-        table.add_row(
-            "*" if candidate["chosen"] else " ",
-            "-" if candidate["passage"] is None else str(candidate["passage"] + 1),
-            *(_critique(candidate, group) for group in ("ISREL", "ISSUP", "ISUSE")),
-            _number(candidate["sequence_probability"]),
-            _number(candidate["path_score" if several else "score"]),
-            _written(candidate),
-            style="bold" if candidate["chosen"] else "dim",
-        )
-    return table
-
-
-def _written(candidate: Candidate) -> "Text":
-    from rich.text import Text
-
-    dropped = f" ({candidate['dropped']})" if candidate["dropped"] else ""
-    return Text(inert(candidate["text"] + dropped))
+def _show_strips(console: "Console", letter: str, result: Mapping[str, Any], key: str) -> None:
+    strips: Sequence[Strip] = result[key]
+    if not strips:
+        return
+    kept = [strip for strip in strips if strip["kept"]]
+    dropped = [strip for strip in strips if not strip["kept"]]
+    dropped.sort(key=lambda strip: -(strip["score"] or 0.0))
+    say(console, (f"  strips: {len(kept)} of {len(strips)} kept", "dim"))
+    for strip in (*kept, *dropped[:DROPPED_SHOWN]):
+        mark, style = ("+", "") if strip["kept"] else ("-", "dim")
+        document = f"{letter}{strip['document'] + 1}"
+        score = _number(strip["score"], 3)
+        say(console, (f"  {mark} {document:<3} {score:>6}  {strip['text']}", style), cut=True)
+    if len(dropped) > DROPPED_SHOWN:
+        say(console, (f"  and {len(dropped) - DROPPED_SHOWN} more dropped", "dim"))
 
 
 def _critique(candidate: Candidate, group: str) -> str:
@@ -165,18 +216,5 @@ def _critique(candidate: Candidate, group: str) -> str:
     return _number(candidate[group.lower()]) + mark  # type: ignore[literal-required]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{round(value, 2) + 0.0:.2f}"  # no -0.00
-
-
-def _cost(usage: dict[str, int] | None, seconds: float) -> str:
-    cost = f"{seconds:.2f} s"
-    if usage:
-        cost += (
-            f", {usage['model_calls']} model calls, {usage['prompts']} prompts, "
-            f"{usage['generated_tokens']} tokens written"
-        )
-        if usage["pruned"]:
-            saved = f"about {usage['tokens_saved']} tokens saved"
-            cost += f", {usage['pruned']} passages pruned ({saved})"
-    return cost
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"  # no -0.00

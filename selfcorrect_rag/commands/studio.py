@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag import studio as graphs
-from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.errors import require
-from selfcorrect_rag.studio.options import ALLOWED_HOSTS, add_options, as_environment, known_names
+from selfcorrect_rag.serving import hosts
+from selfcorrect_rag.serving.config import BadOption
+from selfcorrect_rag.serving.options import add_host_options, add_options, config_from
 
-CONFIG = Path(graphs.__file__).with_name("langgraph.json")
+CONFIG = Path(hosts.__file__).with_name("langgraph.json")
 RUNS = "10"
 """Runs at a time: a graph that waits for another on the same server must not stand in its way."""
 
@@ -24,17 +24,10 @@ def add_parser(subparsers: Any) -> None:
         description=__doc__,
         epilog="Whatever follows -- goes to `langgraph dev`.",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="Default: %(default)s.")
+    add_host_options(parser, port=2024)
     parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name by which clients may call the server, and whose pages may, beside those of "
-        "this machine and Studio's; needed where --host is none of this machine; may be repeated",
+        "--no-browser", action="store_true", help="Do not open Studio. Default: open it."
     )
-    parser.add_argument("--port", type=int, default=2024, help="Default: %(default)s.")
-    parser.add_argument("--no-browser", action="store_true", help="do not open Studio")
     parser.add_argument("rest", nargs="*", metavar="-- OPTION", help="options of `langgraph dev`")
     add_options(parser)
     parser.set_defaults(run=run)
@@ -45,19 +38,20 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         MissingExtra: the server is not installed.
-        BadKnob: it would listen to other machines, and by no name.
+        BadOption: it would listen to other machines, and by no name.
     """
-    names = known_names(args.host, args.allow_host)
+    config = config_from(args)
+    names = hosts.known_names(args.host, args.allow_host)
     for option in (given.partition("=")[0] for given in args.rest):
         if option == "--host":
-            raise BadKnob("--host stands before --")
+            raise BadOption("--host stands before --")
         if option == "--tunnel" and not args.allow_host:
-            raise BadKnob("--tunnel opens the server to others: name its address by --allow-host")
+            raise BadOption("--tunnel opens the server to others: name its address by --allow-host")
     require("langgraph_cli", "studio")
     require("langgraph_api", "studio")
     command = [sys.executable, "-m", "langgraph_cli", "dev", "--config", str(CONFIG), "--no-reload"]
     command += ["--host", args.host, "--port", str(args.port), "--n-jobs-per-worker", RUNS]
     command += ["--no-browser"] if args.no_browser else []
     quiet = {"LANGGRAPH_CLI_NO_ANALYTICS": "1"}
-    given = {**as_environment(args), ALLOWED_HOSTS: " ".join(names)}
+    given = {**config.as_environment(), hosts.ALLOWED_HOSTS: " ".join(names)}
     os.execve(sys.executable, [*command, *args.rest], {**quiet, **os.environ, **given})

@@ -10,13 +10,6 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.commands.engines import (
-    BadEngineOption,
-    add_hardware_options,
-    check_hardware,
-    engine_options,
-    quiet_vllm,
-)
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
@@ -32,6 +25,9 @@ from selfcorrect_rag.models.critic import Critic, TransformersCritic
 from selfcorrect_rag.models.engines.vllm_critic import VLLMCritic
 from selfcorrect_rag.search.index import Index
 from selfcorrect_rag.search.opening import find_embeddings, open_index
+from selfcorrect_rag.serving.config import BadOption
+from selfcorrect_rag.serving.options import HARDWARE_OPTIONS, add_options, config_from
+from selfcorrect_rag.serving.parts import quiet_vllm
 from selfcorrect_rag.training.digests import digest_of_ids, digest_of_weights
 from selfcorrect_rag.training.generator_data import (
     DECISIONS,
@@ -93,7 +89,7 @@ def add_parser(kinds: Any) -> None:
         default="transformers",
         help="what runs a critic; default: %(default)s",
     )
-    add_hardware_options(parser)
+    add_options(parser, HARDWARE_OPTIONS, grouped=False)
     add_calls(parser, "calls of a language model or searches")
     parser.set_defaults(run=run, check=_check)
 
@@ -146,9 +142,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    check_hardware(args)
-    if _is_language_model(args.critic) and args.engine == "vllm":
-        raise BadEngineOption(f"--engine vllm is for a critic, and {args.critic} is any model")
+    config = config_from(args)
+    if _is_language_model(args.critic) and config.engine == "vllm":
+        raise BadOption(f"--engine vllm is for a critic, and {args.critic} is any model")
 
 
 def _settings(args: argparse.Namespace, index: Index) -> GeneratorDataSettings:
@@ -164,18 +160,19 @@ def _settings(args: argparse.Namespace, index: Index) -> GeneratorDataSettings:
 
 @contextmanager
 def _opened_critic(args: argparse.Namespace) -> Iterator[Critic | Runnable[Any, Any]]:
+    config = config_from(args)
     batch = {"batch": args.batch} if args.batch else {}
     if _is_language_model(args.critic):
         yield find_language_model(
             args.critic, temperature=args.temperature, max_tokens=args.max_tokens
         )
-    elif args.engine == "vllm":
+    elif config.engine == "vllm":
         quiet_vllm()
-        with VLLMCritic(args.critic, **batch, **engine_options(args)) as critic:
+        with VLLMCritic(args.critic, **batch, **config.engine_arguments) as critic:
             yield critic
     else:
         yield TransformersCritic.from_pretrained(
-            args.critic, device=args.device, dtype=args.dtype, **batch
+            args.critic, device=config.device, dtype=config.dtype, **batch
         )
 
 

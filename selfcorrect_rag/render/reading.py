@@ -1,4 +1,4 @@
-"""A result as the page reads it: which graph it is of, its documents, its numbers.
+"""What a page or a terminal shows of a result: its graph, decisions, documents and numbers.
 
 Results come from ``invoke``, from a state, from a server or from the JSON of ``ask``; any key may
 be missing.
@@ -6,13 +6,14 @@ be missing.
 
 import math
 from collections.abc import Mapping, Sequence, Sized
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from langchain_core.documents import Document
 
 from selfcorrect_rag.nodes.base.citations import RELEVANT
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.state.sources import shown_source, title_line
+from selfcorrect_rag.thresholds import Action
 
 Result = Mapping[str, Any]
 
@@ -60,6 +61,77 @@ def why_uncited(result: Result) -> str:
     if judged and kind == "crag":
         return "the answer points at nothing that was judged relevant"
     return otherwise
+
+
+def decision(result: Result) -> tuple[str, str] | None:
+    """Whether evidence was wanted, in words, and why; None where nobody decided."""
+    decided = record(result, "retrieval")
+    if not decided:
+        return None
+    verb = "retrieve" if decided.get("retrieve") else "no retrieval"
+    probability, threshold = number(decided.get("probability")), number(decided.get("threshold"))
+    if probability is None:
+        return verb, f"mode {decided.get('mode', '')}"
+    if threshold is None:
+        return verb, f"the model's own choice, P(retrieve) {probability:.3f}"
+    sign = ">" if decided.get("retrieve") else "<="
+    return verb, f"P(retrieve) {probability:.3f} {sign} threshold {threshold:g}"
+
+
+def action(result: Result) -> tuple[Action, str] | None:
+    """CRAG's action, and the scores that led to it; None where there is none."""
+    taken: Any = result.get("action")
+    if taken not in get_args(Action):
+        return None
+    upper, lower = thresholds(result)
+    scores = [number(grade.get("score")) for grade in records(result, "grades")]
+    best = max((score for score in scores if score is not None), default=None)
+    why = "nothing was retrieved" if best is None else f"best score {best:.3f}"
+    if upper is not None and lower is not None:
+        why += f"; Correct above {upper:.3g}, Incorrect below {lower:.3g}"
+    return taken, why
+
+
+def thresholds(result: Result) -> tuple[float | None, float | None]:
+    """CRAG's upper and lower threshold."""
+    given = record(result, "thresholds")
+    return number(given.get("upper")), number(given.get("lower"))
+
+
+def verdict(result: Result, document: int) -> str:
+    """How InstructRAG's rationale judges a document: useful, dismissed or not named."""
+    if document in rows(result, "useful_documents"):
+        return "useful"
+    return "dismissed" if document in rows(result, "dismissed_documents") else "not named"
+
+
+def strips_kept(result: Result, key: str) -> str:
+    """``2 of 5 strips kept``; empty where there are none."""
+    strips = records(result, key)
+    kept = sum(bool(strip.get("kept")) for strip in strips)
+    return f"{kept} of {counted(len(strips), 'strip')} kept" if strips else ""
+
+
+def cost(result: Result) -> list[str]:
+    """What the run took: seconds, calls, prompts and tokens, as far as the result says."""
+    seconds, usage = number(result.get("seconds")), record(result, "usage")
+    parts = [] if seconds is None else [f"{seconds:.2f} s"]
+    for key, noun in _USAGE.items():
+        amount = index(usage.get(key))
+        if amount or (amount == 0 and key == "model_calls"):
+            parts.append(counted(amount, noun))
+    return parts
+
+
+_USAGE = {
+    "model_calls": "model call",
+    "prompts": "prompt",
+    "prompt_tokens": "prompt token",
+    "generated_tokens": "generated token",
+    "retrievals": "retrieval",
+    "pruned": "pruned passage",
+    "tokens_saved": "saved token",
+}
 
 
 class Shown(NamedTuple):

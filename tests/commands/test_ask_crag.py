@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.commands.correction import opened_web
-from selfcorrect_rag.commands.graphs import CORRECTING, SETTINGS
+from selfcorrect_rag.commands.ask import SETTINGS
 from selfcorrect_rag.search import BM25Index, TavilyWebSearch
+from selfcorrect_rag.serving.config import ServingConfig
+from selfcorrect_rag.serving.parts import Parts
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.tiny_evaluators import bert, bert_tokenizer
 
@@ -37,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("TAVILY_API_KEY", raising=False)
-    monkeypatch.setattr("selfcorrect_rag.commands.correction.load_evaluator", WordEvaluator)
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.load_evaluator", WordEvaluator)
 
 
 def ask(town: str, *options: str, graph: str = "crag") -> list[str]:
@@ -49,7 +50,7 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("graph", CORRECTING)
+@pytest.mark.parametrize("graph", ["crag", "self-crag"])
 @pytest.mark.parametrize(
     ("town", "action", "pages"),
     [("Tarnholm", "correct", 0), ("Grauhafen", "incorrect", 1), ("Vinter", "ambiguous", 1)],
@@ -114,10 +115,8 @@ def test_the_demo_corpus_has_a_web_of_its_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     web = PagesWebSearch()
-    monkeypatch.setattr("selfcorrect_rag.commands.correction.demo_web", lambda: web)
-    monkeypatch.setattr(
-        "selfcorrect_rag.commands.retrieving.demo_index", lambda: BM25Index("index")
-    )
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_web", lambda: web)
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_index", lambda: BM25Index("index"))
     asked = ["ask", "What is Grauhafen?", "--graph", "crag", "--passages", "1"]
     assert answered(capsys, *asked)["web_source"] == "pages"
     assert answered(capsys, *asked, "--web", "none")["web_failure"]
@@ -126,7 +125,7 @@ def test_the_demo_corpus_has_a_web_of_its_own(
 
 def test_tavily_by_the_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", "tvly-unused")
-    assert isinstance(opened_web("tavily", 5, demo=True), TavilyWebSearch)
+    assert isinstance(Parts(ServingConfig(web="tavily")).web, TavilyWebSearch)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.commands.graphs import GRAPHS
+from selfcorrect_rag.commands.ask import SETTINGS
 from selfcorrect_rag.search import BM25Index
 from tests.crag_runs import WordEvaluator
 from tests.render.pages import Page
@@ -21,7 +21,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("graph", SETTINGS)
 def test_a_page_of_each_graph(
     graph: str,
     index: Path,
@@ -29,7 +29,7 @@ def test_a_page_of_each_graph(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("selfcorrect_rag.commands.correction.load_evaluator", WordEvaluator)
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.load_evaluator", WordEvaluator)
     file = tmp_path / "run.html"
     asked = ["ask", "What is Tarnholm?", "--graph", graph, "--index", str(index)]
     assert main([*asked, "--html", str(file), "--json"]) == 0

@@ -10,7 +10,7 @@ from langchain_core.documents import Document
 from rich.console import Console
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.commands.show_instruct_rag import show_instruct_rag
+from selfcorrect_rag.commands.show import show_run
 from selfcorrect_rag.search import BM25Index
 
 
@@ -105,7 +105,7 @@ def test_how_a_person_reads_it() -> None:
         "notes": ["a note"],
     }
     console = Console(file=StringIO(), width=100)
-    show_instruct_rag(console, result, 0.5, "notes")
+    show_run(console, result, 0.5, "notes")
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "D1  dismissed  T2: a" in shown
     assert "D3  useful     T0: a" in shown

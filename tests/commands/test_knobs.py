@@ -6,7 +6,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
-from selfcorrect_rag.commands.knobs import BadKnob, add_knobs, settings_from
+from selfcorrect_rag.commands.knobs import add_knobs, settings_from
+from selfcorrect_rag.serving.config import BadOption
 from selfcorrect_rag.settings import Settings
 
 
@@ -51,7 +52,7 @@ def test_each_graph_reads_its_own_meaning() -> None:
 def test_values_and_options_of_another_graph_are_refused(
     graph: str, options: list[str], said: str
 ) -> None:
-    with pytest.raises(BadKnob) as refused:
+    with pytest.raises(BadOption) as refused:
         read(graph, *options)
     assert str(refused.value) == said
 

@@ -1,7 +1,7 @@
 """What a person is shown of CRAG and Self-CRAG, and what hostile text cannot do to a terminal."""
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,22 +9,20 @@ from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from rich.console import Console
 
-from selfcorrect_rag.commands.show import inert, show_result
-from selfcorrect_rag.commands.show_crag import DROPPED_SHOWN, show_crag, show_self_crag
+from selfcorrect_rag.commands.show import DROPPED_SHOWN, inert, show_run
 from selfcorrect_rag.search import RetrieverWebSearch, WebSearch
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document, run
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, segment
 
-Show = Callable[[Console, dict[str, Any], float, str], None]
 THRESHOLDS = {"thresholds": {"upper": 0.5, "lower": -0.5}}
 HOSTILE = "[bold red]x[/bold red] [/dim] :smile: \\ \x1b[31m\x07\u202e\u200b\r\n\\\\\\"
 
 
-def shown(show: Show, result: Mapping[str, Any], **options: Any) -> str:
+def shown(result: Mapping[str, Any], **options: Any) -> str:
     screen = Console(file=io.StringIO(), width=2000, highlight=False, **options)
-    show(screen, dict(result), 1.25, "my notes")
+    show_run(screen, dict(result), 1.25, "my notes")
     return screen.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -48,8 +46,8 @@ def test_the_action_with_its_thresholds_in_colour(text: str, action: str, colour
     result = crag(text)
     score = result["grades"][0]["score"]
     line = f"  {action}: best score {score:.3f}; Correct above 0.5, Incorrect below -0.5\n"
-    assert line in shown(show_crag, result)
-    coloured = shown(show_crag, result, force_terminal=True, color_system="standard")
+    assert line in shown(result)
+    coloured = shown(result, force_terminal=True, color_system="standard")
     assert f"\x1b[1;{colour}m{action}\x1b[0m" in coloured
     assert f"\x1b[{colour}m{score:6.3f}\x1b[0m" in coloured, "the document's score too"
 
@@ -57,7 +55,7 @@ def test_the_action_with_its_thresholds_in_colour(text: str, action: str, colour
 def test_everything_on_the_way_to_the_answer() -> None:
     llm = FakeListChatModel(responses=["She did [1], they say [2]."])
     result = run(["Vague is this.", "Noise is that."], llm) | THRESHOLDS
-    lines = shown(show_crag, result).splitlines()
+    lines = shown(result).splitlines()
     assert lines[0] == "Who wrote Emma?"
     for line in (
         "  passages from my notes:",
@@ -79,25 +77,25 @@ def test_everything_on_the_way_to_the_answer() -> None:
 
 
 def test_what_failed_is_said_once_with_its_reason() -> None:
-    text = shown(show_crag, crag("Noise.", web=PagesWebSearch(RuntimeError("no route"))))
+    text = shown(crag("Noise.", web=PagesWebSearch(RuntimeError("no route"))))
     assert "  nothing from pages for: wrote, Emma" in text
     assert text.count("no route") == 1
     assert "written from the best document retrieved" in text
 
 
 def test_nothing_retrieved() -> None:
-    assert "  Incorrect: nothing was retrieved; Correct above" in shown(show_crag, crag())
+    assert "  Incorrect: nothing was retrieved; Correct above" in shown(crag())
 
 
 def test_only_the_best_of_many_dropped_strips_are_shown() -> None:
-    text = shown(show_crag, crag("Gold.", *(f"Noise {i}." for i in range(9))))
+    text = shown(crag("Gold.", *(f"Noise {i}." for i in range(9))))
     assert text.count("\n  - ") == DROPPED_SHOWN
     assert f"  and {9 - DROPPED_SHOWN} more dropped\n" in text
 
 
 def test_self_crag_shows_both_halves() -> None:
     llm = ScriptedReflectionLLM(write=lambda prompt: segment("She did.", RELEVANT, FULL))
-    lines = shown(show_self_crag, self_crag(llm, "Noise.")).splitlines()
+    lines = shown(self_crag(llm, "Noise.")).splitlines()
     assert "  retrieve: P(retrieve) 0.900 > threshold 0.2" in lines
     assert any(line.startswith("  Incorrect: best score -0.900") for line in lines)
     (header,) = (line.split() for line in lines if "ISREL" in line)
@@ -109,7 +107,7 @@ def test_self_crag_shows_both_halves() -> None:
 
 def test_self_crag_without_retrieval_shows_no_correction() -> None:
     llm = ScriptedReflectionLLM(write=lambda prompt: segment("Hello."), retrieval=0.0)
-    text = shown(show_self_crag, self_crag(llm, "Noise."))
+    text = shown(self_crag(llm, "Noise."))
     assert "no retrieval" in text
     assert "thresholds" not in text
     assert "Correct above" not in text
@@ -121,22 +119,21 @@ def test_hostile_text_is_shown_and_does_nothing(kind: str) -> None:
     page = Document(f"Gold {HOSTILE}", metadata={"title": HOSTILE, "source": HOSTILE}, id="1")
     llm = ScriptedReflectionLLM(write=lambda prompt: segment(HOSTILE, RELEVANT, FULL))
     web = RetrieverWebSearch(lambda query: [page], name=HOSTILE)
-    show: Show
     if kind == "self-rag":
         question = {"question": f"Who? {HOSTILE}"}
         graph = create_self_rag(llm, lambda query: [page])
-        show, result = show_result, dict(graph.invoke(question))  # type: ignore[arg-type]
+        result = dict(graph.invoke(question))  # type: ignore[arg-type]
     elif kind == "crag":
-        show, result = show_crag, crag(f"Vague {HOSTILE}", web=web)
+        result = crag(f"Vague {HOSTILE}", web=web)
     else:
-        show, result = show_self_crag, self_crag(llm, f"Vague {HOSTILE}", web=web)
+        result = self_crag(llm, f"Vague {HOSTILE}", web=web)
     result["notes"] = [*result["notes"], HOSTILE]
-    text = shown(show, result)
+    text = shown(result)
     assert "[bold red]x[/bold red] [/dim] :smile: \\" in text
     for control in "\x1b\x07\r\u202e\u200b":
         assert control not in text
     assert all(line.isprintable() for line in text.splitlines())
-    shown(show, result, force_terminal=True)  # no style that a text opened or closed breaks it
+    shown(result, force_terminal=True)  # no style that a text opened or closed breaks it
 
 
 def test_inert_text_stays_on_its_line() -> None:

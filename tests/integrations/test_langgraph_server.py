@@ -59,7 +59,7 @@ def test_docker_reads_the_compose_file() -> None:
 
 
 def test_the_image_has_the_graphs_of_studio() -> None:
-    """The same modules that tests/studio loads into a real server, and their index's folder."""
+    """The same modules that tests/serving loads into a real server, and their index's folder."""
     dockerfile = (FOLDER / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")
     found = re.search(r"^ENV LANGSERVE_GRAPHS='(.*)'$", dockerfile, re.MULTILINE)
     assert found

@@ -7,9 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ import httpx
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from selfcorrect_rag.commands.knobs import BadKnob
+from selfcorrect_rag.serving.config import BadOption, ServingConfig
+from selfcorrect_rag.serving.parts import Parts
 from tests.agents.scripted import reflecting
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.test_approval import GRAPHS as APPROVALS
@@ -239,25 +239,15 @@ async def test_a_search_waits_for_the_clients_user(tool: str, said: Any, sent: s
 
 
 @pytest.mark.parametrize("approve", [True, False])
-def test_the_option_reaches_the_graphs(approve: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_reaches_the_graphs(approve: bool) -> None:
     web = PagesWebSearch()
-    parts: dict[str, Any] = {
-        "opened_retriever": (lambda query: [document("Vague.")], "notes"),
-        "opened_evaluator": WordEvaluator(),
-        "opened_web": web,
-        "demonstrations_from": (),
-        "opened_model": nullcontext(reflecting()),
-        "reads_demo": False,
-    }
-    for name, part in parts.items():
-        monkeypatch.setattr(serve, name, lambda *args, part=part, **options: part)
-    args = Namespace(
-        model=None, engine=None, evaluator=None, web=None, demonstrations_from=None, approve=approve
-    )
+    parts = Parts(ServingConfig())
+    parts.retriever = lambda query: [document("Vague.")]
+    parts.evaluator, parts.web = WordEvaluator(), web
+    parts.llm = parts.rationale_llm = reflecting()
     thread: Any = {"configurable": {"thread_id": "1"}}
-    with ExitStack() as stack:
-        made = serve.opened(args, stack)
-    for name in ("crag", "self-crag"):
+    made = serve.graphs(parts, approve=approve)
+    for name in ("crag", "self_crag"):
         web.queries.clear()
         made[name].invoke({"question": "Who?"}, thread, context={"passages": 1})
         assert bool(web.queries) is not approve
@@ -306,7 +296,7 @@ def test_only_known_names_and_their_pages_may_call(
 
 
 def test_a_server_for_other_machines_needs_a_name() -> None:
-    with pytest.raises(BadKnob, match="--allow-host NAME"):
+    with pytest.raises(BadOption, match="--allow-host NAME"):
         serve.known_hosts("0.0.0.0", [])
     known = serve.known_hosts("0.0.0.0", ["rag.example"])
     assert known.enable_dns_rebinding_protection

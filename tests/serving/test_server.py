@@ -17,8 +17,8 @@ from websockets.sync.client import connect
 
 from selfcorrect_rag import CRAGSettings, InstructRAGSettings, SelfCRAGSettings, SelfRAGSettings
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.studio.options import known_names
-from tests.studio.conftest import TOWNS, Server
+from selfcorrect_rag.serving.hosts import known_names
+from tests.serving.conftest import TOWNS, Server
 
 SETTINGS: dict[str, Any] = {
     "self_rag": SelfRAGSettings,

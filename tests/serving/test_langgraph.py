@@ -1,6 +1,5 @@
-"""What the server's graphs run on, from the environment, and the command that starts it."""
+"""The LangGraph server's graphs, and the command that starts it."""
 
-import argparse
 import json
 import os
 import subprocess
@@ -11,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag import studio
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.commands.engines import BadEngineOption
-from selfcorrect_rag.commands.knobs import BadKnob
 from selfcorrect_rag.commands.studio import CONFIG
-from selfcorrect_rag.studio.options import add_options, as_environment, from_environment
-from selfcorrect_rag.studio.parts import Parts
+from selfcorrect_rag.serving import langgraph_server
+from selfcorrect_rag.serving.config import ServingConfig
+from selfcorrect_rag.serving.parts import Parts
 
 ROOT = Path(__file__).parents[2]
 GRAPHS = ["self_rag", "crag", "self_crag", "instruct_rag", "chat_agent"]
@@ -27,44 +24,10 @@ def test_the_clone_and_the_package_name_the_same_graphs() -> None:
     packaged = json.loads(CONFIG.read_text(encoding="utf-8"))["graphs"]
     cloned = json.loads((ROOT / "langgraph.json").read_text(encoding="utf-8"))["graphs"]
     assert list(packaged) == list(cloned) == GRAPHS
+    assert packaged == cloned
     for name in GRAPHS:
-        assert packaged[name]["description"] == cloned[name]["description"]
-        assert packaged[name]["path"] == f"selfcorrect_rag.studio:{name}"
-        assert cloned[name]["path"] == f"./graphs/{name}.py:graph"
-        names: dict[str, Any] = {}
-        exec((ROOT / "graphs" / f"{name}.py").read_text(encoding="utf-8"), names)
-        assert names["graph"] is getattr(studio, name)
-
-
-def test_options_and_environment_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    options = ["--engine", "vllm", "--index", "my notes", "--web", "tavily"]
-    options += ["--engine-option", "max_model_len=4096", "--engine-option", "quantization=a b"]
-    options += ["--chat-model", "openai:gpt", "--tensor-parallel", "2"]
-    args = parser.parse_args(options)
-    variables = as_environment(args)
-    assert variables["SELFCORRECT_INDEX"] == "my notes"
-    assert "SELFCORRECT_MODEL" not in variables
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert from_environment() == args
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [
-        ("SELFCORRECT_ENGINE", "abacus", BadKnob),
-        ("SELFCORRECT_TENSOR_PARALLEL", "many", BadKnob),
-        ("SELFCORRECT_TOKENIZER", "x", BadEngineOption),
-    ],
-)
-def test_a_variable_that_will_not_do(
-    name: str, value: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(error, match=name if error is BadKnob else "--tokenizer"):
-        from_environment()
+        assert packaged[name]["path"] == f"{langgraph_server.__name__}:{name}"
+        assert callable(getattr(langgraph_server, name))
 
 
 def test_the_command_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +62,9 @@ def test_without_the_server_the_command_names_its_extra(
 SKETCHES = """
 import asyncio, sys
 from types import SimpleNamespace
-from selfcorrect_rag import studio
+from selfcorrect_rag.serving import langgraph_server
 for name in {names}:
-    graph = asyncio.run(getattr(studio, name)(SimpleNamespace(execution_runtime=None)))
+    graph = asyncio.run(getattr(langgraph_server, name)(SimpleNamespace(execution_runtime=None)))
     print(name, len(graph.get_context_jsonschema()["properties"]), len(graph.nodes))
 assert not {{"torch", "transformers", "chromadb"}} & set(sys.modules)
 """
@@ -123,16 +86,15 @@ def test_schemas_open_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_chat_model_that_is_named_writes_and_rewrites(
+def test_a_chat_model_that_is_named_writes_and_rewrites(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from selfcorrect_rag.studio.graphs import _crag, _instruct_rag, _self_rag
-
-    monkeypatch.setenv("SELFCORRECT_CHAT_MODEL", "tests.studio.test_options:make_model")
-    parts = Parts(from_environment(), sketch=True)
-    for build in (_crag, _instruct_rag, _self_rag):
-        assert "rewrite_follow_up" in build(parts).nodes
-    real = Parts(from_environment())
+    monkeypatch.setenv("SELFCORRECT_CHAT_MODEL", "tests.serving.test_langgraph:make_model")
+    config = ServingConfig.from_environment()
+    sketch = Parts(config, sketch=True)
+    for name in ("crag", "instruct_rag", "self_rag"):
+        assert "rewrite_follow_up" in sketch.graph(name).nodes
+    real = Parts(config)
     assert real.rationale_llm is real.agent_model is real.chat_model
     assert real.chat_model.responses == ["made"]  # type: ignore[union-attr]
 
@@ -150,7 +112,7 @@ def test_models_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
         opened.append(str(name))
         return SimpleNamespace()
 
-    monkeypatch.setattr("selfcorrect_rag.studio.parts.opened_evaluator", load)
-    parts = Parts(from_environment())
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.open_evaluator", load)
+    parts = Parts(ServingConfig())
     assert parts.evaluator is parts.evaluator
     assert opened == ["None"]

@@ -1,6 +1,6 @@
 """Whether a wheel starts Studio's server where there is no checkout: `make check-studio`.
 
-python tests/studio/installed.py WHEEL [--constraint FILE]
+python tests/serving/installed.py WHEEL [--constraint FILE]
 
 Installs it into an environment of its own, in a folder that it removes again, starts
 ``selfcorrect-rag studio`` in an empty one, and asks a question.

@@ -1,13 +1,12 @@
 """What docs/studio.md shows works as written, and names every variable and event."""
 
-import argparse
 import re
 from pathlib import Path
 from typing import get_args
 
 from selfcorrect_rag.events import Event
-from selfcorrect_rag.studio.options import add_options
-from tests.studio.conftest import Server
+from selfcorrect_rag.serving.config import ServingConfig, option_name
+from tests.serving.conftest import Server
 
 TEXT = (Path(__file__).parents[2] / "docs" / "studio.md").read_text(encoding="utf-8")
 
@@ -26,10 +25,8 @@ def test_the_python_runs_against_the_server(server: Server) -> None:
 
 
 def test_every_option_is_in_the_table() -> None:
-    parser = argparse.ArgumentParser(add_help=False)
-    add_options(parser)
-    for action in parser._actions:
-        assert f"`{action.option_strings[0]}`" in TEXT
+    for name in ServingConfig.model_fields:
+        assert f"`{option_name(name)}`" in TEXT
 
 
 def test_every_event_and_its_fields_are_in_the_table() -> None:

@@ -1,8 +1,4 @@
-"""Who may call the server of ``selfcorrect-rag studio``: this machine, Studio, and who is named.
-
-Any page in a browser can send requests to a server on this machine, by an address of its own that
-it lets point here. The names in ``Host`` and ``Origin`` tell it apart: the browser sets them.
-"""
+"""The guard of the LangGraph server: this machine, Studio and named hosts may call it."""
 
 import os
 from urllib.parse import urlsplit
@@ -14,10 +10,10 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from selfcorrect_rag.studio.options import ALLOWED_HOSTS, LOOPBACK
+from selfcorrect_rag.serving.hosts import ALLOWED_HOSTS, LOOPBACK
 
 STUDIO = ("smith.langchain.com", "eu.smith.langchain.com")
-"""Where Studio's page is from."""
+"""The hosts of Studio's page."""
 
 
 class KnownHosts:

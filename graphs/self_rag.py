@@ -1,5 +1,0 @@
-"""Self-RAG, for LangGraph Studio and the server (docs/studio.md)."""
-
-from selfcorrect_rag.studio import self_rag as graph
-
-__all__ = ["graph"]

@@ -1,0 +1,1 @@
+"""The graphs as programs serve them: a configuration, the parts it names, servers' graphs."""

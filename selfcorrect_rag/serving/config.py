@@ -1,0 +1,251 @@
+"""What the graphs run on: one configuration for the command line, the LangGraph server and MCP.
+
+Each field is an option of the command line (:mod:`selfcorrect_rag.serving.options`) and a variable
+of the environment: ``base_url`` is ``--base-url`` and ``SELFCORRECT_BASE_URL``.
+"""
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from selfcorrect_rag.errors import SelfCorrectError
+
+DEFAULT_INDEX = Path(".selfcorrect/index")
+"""Where ``selfcorrect-rag index`` puts documents."""
+PREFIX = "SELFCORRECT_"
+"""The beginning of the variables of the environment."""
+API_KEY = "VLLM_API_KEY"
+"""The variable with the key of a vLLM server, the one that the server itself reads."""
+
+Engine = Literal["transformers", "vllm", "server", "chat"]
+
+
+class BadOption(SelfCorrectError, ValueError):
+    """An option, or a variable of the environment, that does not do; the message names it."""
+
+
+def option(
+    default: Any, description: str, group: str = "", shown: str = "", metavar: str = "", **more: Any
+) -> Any:
+    """A field that is an option too.
+
+    Args:
+        default: its value where it is not given.
+        description: its meaning and unit, for the help.
+        group: the heading of the help that it stands under.
+        shown: the default as the help shows it, where that is not the value itself.
+        metavar: how the help names its value.
+        more: bounds, as pydantic takes them.
+    """
+    extra: dict[str, Any] = {"group": group, "shown": shown, "metavar": metavar}
+    return Field(default, description=description, json_schema_extra=extra, **more)
+
+
+GENERATOR, CORRECTION, DEMONSTRATIONS = (
+    "the generator",
+    "the correction (crag, self-crag)",
+    "demonstrations (instruct-rag)",
+)
+
+
+class ServingConfig(BaseModel):
+    """The models, the index and the web that graphs run on; by default small ones, offline.
+
+    Raises:
+        BadOption: a value is none that the field takes, or the engine does not take the field.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index: Path | None = option(
+        None,
+        "An index that `selfcorrect-rag index` made.",
+        shown=f"{DEFAULT_INDEX} where it exists, else the demo corpus",
+        metavar="DIR",
+    )
+    embeddings: str | None = option(
+        None,
+        "The LangChain embeddings that the index was made with, where they are your own.",
+        shown="all-MiniLM-L6-v2",
+        metavar="MODULE:ATTRIBUTE",
+    )
+    model: str | None = option(
+        None,
+        "A folder or hub name of a checkpoint with reflection tokens, such as "
+        "selfrag/selfrag_llama2_7b. With --engine server: the model's name there. With --engine "
+        "chat: provider:model, such as openai:gpt-4o-mini, or module:attribute of a LangChain "
+        "model of your own.",
+        GENERATOR,
+        shown="a nano model; with --engine server, the only one there",
+        metavar="NAME",
+    )
+    engine: Engine = option(
+        "transformers",
+        "What runs the model: transformers here, vLLM here, a vLLM server, or a chat model's "
+        "provider; prompts ask a chat model for what it has no reflection tokens for.",
+        GENERATOR,
+    )
+    device: str | None = option(
+        None,
+        "transformers: where the model runs: cpu, cuda, cuda:1, mps.",
+        GENERATOR,
+        shown="the best one here",
+        metavar="DEVICE",
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = option(
+        None,
+        "transformers and vllm: type of the weights.",
+        GENERATOR,
+        shown="float32 on a CPU, bfloat16 elsewhere; with vllm its own",
+    )
+    tensor_parallel: int | None = option(
+        None,
+        "vllm: GPUs to split the model over.",
+        GENERATOR,
+        shown="1",
+        metavar="N",
+        ge=1,
+    )
+    engine_option: tuple[str, ...] = option(
+        (),
+        "vllm: any other of its engine arguments, such as max_model_len=4096; may be repeated.",
+        GENERATOR,
+        shown="vLLM's own",
+        metavar="NAME=VALUE",
+    )
+    base_url: str = option(
+        "http://localhost:8000",
+        f"server: where it listens; its key is read from {API_KEY}.",
+        GENERATOR,
+        metavar="URL",
+    )
+    tokenizer: str | None = option(
+        None,
+        "server: folder or hub name of the model's tokenizer.",
+        GENERATOR,
+        shown="the server's own name for the model",
+        metavar="NAME",
+    )
+    evaluator: str | None = option(
+        None,
+        "A folder or hub name of a T5 with a regression head, or of any sequence classifier with "
+        "one label; or a chat model: provider:model, or module:attribute of your own.",
+        CORRECTION,
+        shown="the shipped one",
+        metavar="NAME",
+    )
+    web: str | None = option(
+        None,
+        "What is searched where the index does not do: Tavily, with TAVILY_API_KEY of the "
+        "environment; nothing; or an index that plays the web.",
+        CORRECTION,
+        shown="the demo's second corpus for the demo corpus, none for other indexes",
+        metavar="tavily|none|DIR",
+    )
+    demonstrations_from: Path | None = option(
+        None,
+        'JSONL rows {"question": ..., "rationale": ..., "answers": [...]}, such as '
+        "`train rationales` writes; rationales for --mode icl, answers for few_shot.",
+        DEMONSTRATIONS,
+        shown="none",
+        metavar="FILE",
+    )
+    chat_model: str | None = option(
+        None,
+        "PROVIDER:MODEL, or MODULE:ATTRIBUTE of a LangChain chat model: the chat agent talks with "
+        "it, crag and instruct_rag answer with it, and it rewrites queries and follow-up "
+        "questions.",
+        shown="the agent is a rule, and the generator answers",
+        metavar="NAME",
+    )
+
+    def __init__(self, **given: Any) -> None:
+        """The values that are given, and the defaults of the rest."""
+        self._fill(given, option_name)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """What the variables give; an empty one gives nothing.
+
+        Raises:
+            BadOption: a variable's value does not do.
+        """
+        given: dict[str, Any] = {}
+        for name, field in cls.model_fields.items():
+            if value := environment.get(variable(name)):
+                given[name] = shlex.split(value) if field.default == () else value
+        made = cls.__new__(cls)
+        made._fill(given, variable)
+        return made
+
+    def as_environment(self) -> dict[str, str]:
+        """The variables that :meth:`from_environment` reads the same from."""
+        return {
+            variable(name): shlex.join(value) if isinstance(value, tuple) else str(value)
+            for name, value in self
+            if value != type(self).model_fields[name].default
+        }
+
+    @property
+    def engine_arguments(self) -> dict[str, Any]:
+        """The arguments of vLLM's engine that the options give."""
+        named = {"tensor_parallel_size": self.tensor_parallel, "dtype": self.dtype}
+        arguments: dict[str, Any] = {name: value for name, value in named.items() if value}
+        for given in self.engine_option:
+            name, equals, value = given.partition("=")
+            if not equals:
+                raise BadOption(f"--engine-option takes NAME=VALUE, not {given}")
+            try:
+                arguments[name.replace("-", "_")] = json.loads(value)
+            except json.JSONDecodeError:
+                arguments[name.replace("-", "_")] = value
+        return arguments
+
+    @property
+    def reads_demo(self) -> bool:
+        """Whether the index is the demo corpus."""
+        return self.index is None and not DEFAULT_INDEX.exists()
+
+    @property
+    def is_nano(self) -> bool:
+        """Whether the shipped models answer."""
+        return self.model is None and self.engine != "server"
+
+    def _fill(self, given: dict[str, Any], named: Callable[[str], str]) -> None:
+        """Validate and set the fields; errors call them what ``named`` makes of their names."""
+        try:
+            BaseModel.__init__(self, **given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise BadOption(f"{named(str(first['loc'][0]))}: {first['msg']}") from error
+        for name, engines in _ENGINES.items():
+            if getattr(self, name) and self.engine not in engines:
+                raise BadOption(f"{option_name(name)} is for --engine {' or '.join(engines)}")
+        if self.engine == "chat" and not self.model:
+            raise BadOption("--engine chat takes a --model, such as openai:gpt-4o-mini")
+        _ = self.engine_arguments  # each is checked
+
+
+_ENGINES: dict[str, tuple[Engine, ...]] = {
+    "device": ("transformers",),
+    "dtype": ("transformers", "vllm"),
+    "tensor_parallel": ("vllm",),
+    "engine_option": ("vllm",),
+    "tokenizer": ("server",),
+}
+"""The engines that an option is for, of those that are not for all."""
+
+
+def option_name(name: str) -> str:
+    """The option of the command line for a field."""
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """The variable of the environment for a field."""
+    return PREFIX + name.upper()

@@ -1,0 +1,335 @@
+"""The models, indexes and searches that a configuration names, and the graphs made of them."""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable
+from langgraph.graph.state import CompiledStateGraph
+from pydantic import SecretStr
+
+from selfcorrect_rag.crag import create_crag
+from selfcorrect_rag.errors import BadDemonstrations, WebSearchFailed
+from selfcorrect_rag.instruct_rag import create_instruct_rag
+from selfcorrect_rag.models import (
+    ChatEvaluator,
+    RetrievalEvaluator,
+    T5Evaluator,
+    TransformersReflectionLLM,
+    VLLMReflectionLLM,
+    VLLMServerReflectionLLM,
+)
+from selfcorrect_rag.models.by_name import find_language_model
+from selfcorrect_rag.nano import (
+    demo_index,
+    demo_web,
+    generator_path,
+    load_chat_model,
+    load_evaluator,
+    rationale_model_path,
+)
+from selfcorrect_rag.search import RetrieverWebSearch, TavilyWebSearch, WebSearch, open_retriever
+from selfcorrect_rag.search.opening import NoIndex, find_embeddings, open_index
+from selfcorrect_rag.self_crag import create_self_crag
+from selfcorrect_rag.self_rag import create_self_rag
+from selfcorrect_rag.serving.config import API_KEY, DEFAULT_INDEX, BadOption, ServingConfig
+from selfcorrect_rag.settings import (
+    CRAGSettings,
+    InstructRAGSettings,
+    SelfCRAGSettings,
+    SelfRAGSettings,
+    Settings,
+)
+from selfcorrect_rag.state.instruct_rag import Demonstration
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+T = TypeVar("T")
+
+GRAPHS: dict[str, type[Settings]] = {
+    "self_rag": SelfRAGSettings,
+    "crag": CRAGSettings,
+    "self_crag": SelfCRAGSettings,
+    "instruct_rag": InstructRAGSettings,
+}
+"""The graphs by name, with their settings; :meth:`Parts.graph` makes them."""
+
+
+class Parts:
+    """What graphs are made of, each opened at its first use and then kept; a context manager.
+
+    Args:
+        config: what to open.
+        passages: most passages that a run may ask of the index, at most 100.
+        pages: most pages that a run may ask of an index that plays the web, at most 50.
+        sketch: open nothing: the graphs have the same nodes and schemas, and cannot run.
+    """
+
+    def __init__(
+        self,
+        config: ServingConfig,
+        *,
+        passages: int = 100,
+        pages: int = 50,
+        sketch: bool = False,
+    ) -> None:
+        self.config, self.passages, self.pages = config, passages, pages
+        self.sketch, self._opened = sketch, ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._opened.close()
+
+    @cached_property
+    def llm(self) -> Runnable[Any, Any]:
+        """The generator, or a chat model that is asked by prompts."""
+        return self._generator(generator_path())
+
+    @cached_property
+    def rationale_llm(self) -> Runnable[Any, Any]:
+        """The model that writes InstructRAG's rationales: a chat model that is named, else a
+        generator."""
+        if self.chat_model or not self.config.is_nano:
+            return self.chat_model or self.llm
+        return self._generator(rationale_model_path())
+
+    @cached_property
+    def chat_model(self) -> Runnable[Any, Any] | None:
+        """The chat model, where one is named."""
+        name = self.config.chat_model
+        if name is None:
+            return None
+        return self._or_sketch(lambda: find_language_model(name), _unopened_llm)
+
+    @cached_property
+    def agent_model(self) -> Runnable[Any, Any]:
+        """The model of the chat agent: by default a rule, which says so."""
+        return self.chat_model or load_chat_model()
+
+    @cached_property
+    def retriever(self) -> Any:
+        """The index; a run takes the best of its passages.
+
+        Raises:
+            NoIndex: there is none, or there is nothing in it.
+            EmbedderMismatch, NoEmbeddings: see ``open_index``, ``find_embeddings``.
+        """
+        return self._or_sketch(self._open_index, lambda: _nothing)
+
+    @property
+    def source(self) -> str:
+        """The name of the index, for readers."""
+        return "the demo corpus" if self.config.reads_demo else str(self._index_path)
+
+    @cached_property
+    def evaluator(self) -> RetrievalEvaluator:
+        """The evaluator that grades documents."""
+        return self._or_sketch(lambda: open_evaluator(self.config.evaluator), _UnopenedEvaluator)
+
+    @cached_property
+    def web(self) -> WebSearch:
+        """The search where the index does not do.
+
+        Raises:
+            WebSearchFailed: there is no key for Tavily.
+            NoIndex, EmbedderMismatch: see ``open_index``.
+        """
+        return self._or_sketch(self._open_web, NoWebSearch)
+
+    @cached_property
+    def demonstrations(self) -> list[Demonstration]:
+        """InstructRAG's examples of how to answer."""
+        path = self.config.demonstrations_from
+        return [] if self.sketch or path is None else read_demonstrations(path)
+
+    def graph(self, name: str, settings: Settings | None = None, **kept: Any) -> Graph:
+        """The graph called ``name``, one of ``GRAPHS``; cheap parts are opened before models.
+
+        Args:
+            settings: its own class of settings; None is the defaults.
+            kept: other arguments of its factory, such as ``checkpointer``.
+
+        Raises:
+            BadOption: thresholds that are none, with those of the evaluator.
+        """
+        chosen: Any = GRAPHS[name].of(settings)
+        retriever, chat = self.retriever, self.chat_model
+        if isinstance(chosen, InstructRAGSettings):
+            shown = self.demonstrations
+            if chosen.mode is None and self.config.is_nano and not (shown or chat):
+                # The nano model is fine-tuned, and asked as in its training.
+                chosen = chosen.model_copy(update={"mode": "ft"})
+            return create_instruct_rag(
+                self.rationale_llm, retriever, shown, follow_up=chat, settings=chosen, **kept
+            )
+        if not isinstance(chosen, CRAGSettings):
+            return create_self_rag(self.llm, retriever, follow_up=chat, settings=chosen, **kept)
+        web, evaluator = self.web, self.evaluator
+        self._check_thresholds(chosen)
+        create: Any = create_crag if name == "crag" else create_self_crag
+        graph: Graph = create(
+            (chat if name == "crag" else None) or self.llm,
+            retriever,
+            evaluator,
+            web,
+            rewriter=chat,
+            follow_up=chat,
+            settings=chosen,
+            **kept,
+        )
+        return graph
+
+    def _generator(self, default: Path) -> Runnable[Any, Any]:
+        return self._or_sketch(lambda: self._open_generator(default), _unopened_llm)
+
+    def _open_generator(self, default: Path) -> Runnable[Any, Any]:
+        """The model that the configuration names, else that in the folder ``default``.
+
+        All reflect but a chat model, which a graph wraps where it needs one that does.
+        """
+        config = self.config
+        match config.engine:
+            case "vllm":
+                quiet_vllm()
+                return self._opened.enter_context(
+                    VLLMReflectionLLM(
+                        model=config.model or str(default), engine=config.engine_arguments
+                    )
+                )
+            case "server":
+                key = os.environ.get(API_KEY)
+                return self._opened.enter_context(
+                    VLLMServerReflectionLLM(
+                        base_url=config.base_url,
+                        model=config.model or "",
+                        tokenizer=config.tokenizer or "",
+                        api_key=SecretStr(key) if key else None,
+                    )
+                )
+            case "chat":
+                return find_language_model(config.model or "")
+            case _:
+                return TransformersReflectionLLM.from_pretrained(
+                    config.model or default, device=config.device, dtype=config.dtype
+                )
+
+    @property
+    def _index_path(self) -> Path:
+        return self.config.index or DEFAULT_INDEX
+
+    def _open_index(self) -> Runnable[str, list[Document]]:
+        if self.config.reads_demo:
+            return demo_index().as_retriever(self.passages)
+        path, embeddings = self._index_path, self.config.embeddings
+        index = open_index(path, None if embeddings is None else find_embeddings(embeddings))
+        if not len(index):
+            index.close()
+            raise NoIndex(f"{path} holds no passages: selfcorrect-rag index PATH... --index {path}")
+        return index.as_retriever(self.passages)
+
+    def _open_web(self) -> WebSearch:
+        web = self.config.web
+        if web == "tavily":
+            return TavilyWebSearch()
+        if web == "none" or (web is None and not self.config.reads_demo):
+            return NoWebSearch()
+        if web is None:
+            return demo_web()
+        found = open_retriever(Path(web), self.pages)
+        return RetrieverWebSearch(found, f"{web} in place of the web")
+
+    def _check_thresholds(self, settings: CRAGSettings) -> None:
+        try:
+            settings.thresholds(self.evaluator.thresholds)
+        except ValueError as error:
+            raise BadOption(f"--upper, --lower: with the evaluator's own, {error}") from error
+
+    def _or_sketch(self, opened: Callable[[], T], sketched: Callable[[], T]) -> T:
+        return sketched() if self.sketch else opened()
+
+
+class NoWebSearch(WebSearch):
+    """No web at all: the run goes on with what was retrieved, and says how to have one."""
+
+    name = "the web"
+
+    def search(self, query: str, k: int) -> list[Document]:
+        raise WebSearchFailed("none was chosen: --web tavily, or --web DIR")
+
+    async def asearch(self, query: str, k: int) -> list[Document]:
+        return self.search(query, k)
+
+
+def open_evaluator(name: str | None) -> RetrievalEvaluator:
+    """The evaluator called ``name``, as in the configuration; the shipped one where None.
+
+    Raises:
+        ModelNotFound, NotAnEvaluator, MissingExtra: see ``T5Evaluator.from_pretrained``.
+        NoLanguageModel: see :func:`~selfcorrect_rag.models.by_name.find_language_model`.
+    """
+    if name is None:
+        return load_evaluator()
+    if ":" in name and not Path(name).exists():
+        return ChatEvaluator(find_language_model(name))
+    return T5Evaluator.from_pretrained(name)
+
+
+def quiet_vllm() -> None:
+    """Keep vLLM's log out of standard output, where results belong; before it is imported."""
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+
+def read_demonstrations(path: Path) -> list[Demonstration]:
+    """The demonstrations in a JSONL file.
+
+    Raises:
+        BadDemonstrations: the file cannot be read, or a line is no demonstration.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadDemonstrations(f"cannot read {path}: {error}") from error
+    return [
+        _demonstration(line, f"{path}:{number}")
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+
+
+def _demonstration(line: str, place: str) -> Demonstration:
+    try:
+        row = json.loads(line)
+        made = Demonstration(question=str(row["question"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadDemonstrations(f'{place}: not {{"question": ..., "rationale": ...}}') from error
+    if row.get("rationale"):
+        made["rationale"] = str(row["rationale"])
+    if isinstance(row.get("answers"), list):
+        made["answers"] = [str(answer) for answer in row["answers"]]
+    return made
+
+
+def _unopened_llm() -> Runnable[Any, Any]:
+    return TransformersReflectionLLM.model_construct()
+
+
+def _nothing(query: str) -> list[Document]:
+    raise NotImplementedError("the parts of a sketch cannot run")
+
+
+class _UnopenedEvaluator(RetrievalEvaluator):
+    def score(self, question: str, passages: Any) -> list[float]:
+        raise NotImplementedError("the parts of a sketch cannot run")
