@@ -17,7 +17,7 @@ class FollowUpRewritten(TypedDict):
     """A question of a later turn, in words that stand alone."""
 
     event: Literal["follow_up_rewritten"]
-    asked: str
+    original_question: str
     """The user's own words."""
     question: str
 

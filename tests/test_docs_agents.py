@@ -43,5 +43,5 @@ def test_the_page_runs() -> None:
     assert approved["messages"][-2].artifact["web_query"]  # type: ignore[index]
     assert grounded["refused"] == ""  # type: ignore[index]
     assert [type(m) for m in outer["messages"]] == [HumanMessage, AIMessage]  # type: ignore[index]
-    assert follow_up["asked"] == "When was she born?"  # type: ignore[index]
+    assert follow_up["original_question"] == "When was she born?"  # type: ignore[index]
     assert follow_up["question"] == "When was George Eliot born?"  # type: ignore[index]

@@ -31,7 +31,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for block in BLOCK.findall(PAGE):
         exec(compile(block, "durability.md", "exec"), names)
     assert names["result"]["answer"] == names["resumed"]["answer"] == "George Eliot."
-    asked = [names[turn]["asked"] for turn in ("emma", "ulysses", "resumed")]
+    asked = [names[turn]["original_question"] for turn in ("emma", "ulysses", "resumed")]
     assert asked == ["Who wrote Emma?", "Who wrote Ulysses?", "Who wrote Ulysses?"]
     assert [len(names[turn].get("messages", [])) for turn in ("emma", "ulysses")] == [0, 2]
     assert len(names["states"]) == 8  # the input, six nodes and the end
@@ -45,7 +45,7 @@ def test_the_table_says_which_nodes_are_cached(monkeypatch: pytest.MonkeyPatch) 
 
     kept: set[str] = set()
 
-    def cached(node: base.Node[Any], cache: object, model: object, settings: object) -> Any:
+    def cached(node: base.Node, cache: object, model: object, settings: object) -> Any:
         marked.append(node)
         return node
 

@@ -38,17 +38,17 @@ async def test_the_second_turn_is_answered_as_rewritten(
 
     first = await ask("Who wrote Emma?")
     assert not rewriter.prompts, "a first turn costs no call"
-    assert first["asked"] == first["question"] == "Who wrote Emma?"
+    assert first["original_question"] == first["question"] == "Who wrote Emma?"
     second = await ask("When was she born?")
     (read,) = rewriter.prompts
     assert "user: Who wrote Emma?\nassistant: " in read
     assert read.endswith("Last question: When was she born?")
-    assert (second["asked"], second["question"]) == ("When was she born?", ALONE)
+    assert (second["original_question"], second["question"]) == ("When was she born?", ALONE)
     assert [m.content for m in second["messages"]][2] == "When was she born?"
     assert second["notes"] == first["notes"]
     third = await ask("And where?")
     assert "user: When was she born?" in rewriter.prompts[1], "the history is in the user's words"
-    assert third["asked"] == "And where?"
+    assert third["original_question"] == "And where?"
 
 
 def test_what_is_retrieved_for_is_what_stands_alone() -> None:
@@ -83,7 +83,7 @@ async def test_a_model_that_fails_leaves_the_question_as_it_is(model: Any, note:
     graph = crag(follow_up=model)
     asked: Any = {"messages": [HumanMessage("Who?"), AIMessage("She."), HumanMessage("When?")]}
     for result in (graph.invoke(asked), await graph.ainvoke(asked)):
-        assert result["asked"] == result["question"] == "When?"
+        assert result["original_question"] == result["question"] == "When?"
         assert result["notes"] == [note]
 
 
@@ -128,7 +128,11 @@ async def test_its_tokens_and_those_of_a_rewritten_query_stay_out_of_the_stream(
     assert "Jane [1]." in "".join(tokens)
     assert not any(word in "".join(tokens) for word in ("born", "query"))
     events = [e async for e in graph.astream(asked, stream_mode="custom")]
-    assert {"event": "follow_up_rewritten", "asked": "When?", "question": ALONE} in events
+    assert {
+        "event": "follow_up_rewritten",
+        "original_question": "When?",
+        "question": ALONE,
+    } in events
 
 
 def test_a_pause_inside_the_model_is_no_failure() -> None:

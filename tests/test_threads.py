@@ -144,7 +144,7 @@ def test_a_turn_answers_its_own_question(name: str, turns: list[tuple[str, str]]
             result = graph.invoke(None, THREAD)
         else:
             continue
-        assert (result["asked"], result["question"]) == (question, question)
+        assert (result["original_question"], result["question"]) == (question, question)
         said = [m.content for m in result.get("messages", [])]
         if by not in BY_QUESTION:
             assert said[-2] == question
@@ -173,7 +173,7 @@ async def test_after_a_failed_turn(name: str, asynchronous: bool) -> None:
                 await run(graph, asynchronous, {}, THREAD)
             BROKEN.clear()
             result = await run(graph, asynchronous, second, THREAD)
-            assert result["asked"] == "Q2?"
+            assert result["original_question"] == "Q2?"
             assert isinstance(result["messages"][-1], HumanMessage) == ("question" in second)
 
 
@@ -346,7 +346,7 @@ def test_a_message_of_the_thread_is_asked_again(name: str) -> None:
     first = graph.invoke({"messages": [asked]}, THREAD)
     graph.invoke({"messages": [HumanMessage("When?")]}, THREAD)
     again = graph.invoke({"messages": [asked]}, THREAD)
-    assert again["asked"] == again["question"] == "Who?", "nothing was said before it"
+    assert again["original_question"] == again["question"] == "Who?", "nothing was said before it"
     assert [m.content for m in again["messages"]][:2] == [m.content for m in first["messages"]]
     assert len(again["messages"]) == len({m.id for m in again["messages"]}) == 5
 
@@ -357,11 +357,11 @@ def test_a_thread_goes_on_from_an_older_step_and_from_an_edited_one(name: str) -
     graph.invoke({"question": "Q1?"}, THREAD)
     before = next(s for s in graph.get_state_history(THREAD) if s.next == ("read_question",))
     graph.invoke({"messages": [HumanMessage("Q2?")]}, THREAD)
-    assert graph.invoke(None, before.config)["asked"] == "Q1?", "the step's own turn"
+    assert graph.invoke(None, before.config)["original_question"] == "Q1?", "the step's own turn"
     other = {"question": "Q3?"}
-    assert graph.invoke(other, before.config)["asked"] == "Q3?", "a turn from there"
+    assert graph.invoke(other, before.config)["original_question"] == "Q3?", "a turn from there"
     edited = graph.update_state(before.config, {"question": "Q4?"}, as_node="__start__")
-    assert graph.invoke(None, edited)["asked"] == "Q4?", "the input itself was edited"
+    assert graph.invoke(None, edited)["original_question"] == "Q4?", "the input itself was edited"
     settled = next(s for s in graph.get_state_history(THREAD) if "retrieve" in s.next)
     edited = graph.update_state(settled.config, {"question": "Q5?"})
     assert graph.invoke(None, edited)["question"] == "Q5?", "what was read was edited"
@@ -371,7 +371,7 @@ class Parent(MessagesState):
     """A parent that shares the question, which its state keeps after a turn."""
 
     question: str
-    asked: str
+    original_question: str
     visited: list[str]
 
 
@@ -387,12 +387,12 @@ async def test_in_a_parent_a_message_asks_whatever_its_state_still_holds(
     for question in ("Q1?", "Q2?"):
         given = {"messages": [HumanMessage(question)], "visited": [question]}
         result = await run(graph, asynchronous, given, THREAD)
-        assert result["asked"] == result["question"] == question
+        assert result["original_question"] == result["question"] == question
     BROKEN.append("Q3?")
     with pytest.raises(ModelFailed):
         await run(graph, asynchronous, {"messages": [HumanMessage("Q3?")]}, THREAD)
     BROKEN.clear()
-    assert (await run(graph, asynchronous, None, THREAD))["asked"] == "Q3?"
+    assert (await run(graph, asynchronous, None, THREAD))["original_question"] == "Q3?"
 
 
 @EVERY
@@ -410,7 +410,7 @@ def test_a_follow_up_reads_what_was_said_before_its_own_turn(name: str) -> None:
     BROKEN.clear()
     for asked in ({"question": "Q2?"}, {"messages": [HumanMessage("Q2?")]}):
         result = graph.invoke(asked, THREAD)
-        assert (result["asked"], result["question"]) == ("Q2?", "Q2, alone?")
+        assert (result["original_question"], result["question"]) == ("Q2?", "Q2, alone?")
         (told,) = read
         assert "user: Q1?" in told
         assert told.count("Q2?") == 1
@@ -420,6 +420,6 @@ def test_a_follow_up_reads_what_was_said_before_its_own_turn(name: str) -> None:
 @EVERY
 def test_a_graph_that_is_compiled_anew_reads_its_turns(name: str) -> None:
     compiled = made(name).builder.compile(checkpointer=InMemorySaver())
-    assert compiled.invoke({"question": "Q1?"}, THREAD)["asked"] == "Q1?"
+    assert compiled.invoke({"question": "Q1?"}, THREAD)["original_question"] == "Q1?"
     with pytest.raises(NoQuestion):
         compiled.invoke({}, THREAD)

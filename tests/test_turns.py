@@ -114,7 +114,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-TALK = {"messages", "asked_by", "reply_id"}
+TALK = {"messages", "human_message_id", "reply_id"}
 """Keys that hold messages, or the ids of some."""
 
 
@@ -136,12 +136,12 @@ def test_every_key_after_three_turns_is_as_after_the_last_alone(name: str, by: s
     last = turn("three", QUIET, QUIET_CONTEXTS[name])
     alone = turn("alone", QUIET, QUIET_CONTEXTS[name])
     if by == "messages" and name == "crag":  # the one graph here that rewrites follow-ups
-        assert (last["asked"], last["question"]) == (QUIET, f"{QUIET} busy")
+        assert (last["original_question"], last["question"]) == (QUIET, f"{QUIET} busy")
         graph.invoke({"question": last["question"]}, config("rewritten"))
-        alone = dict(graph.get_state(config("rewritten")).values) | {"asked": QUIET}
+        alone = dict(graph.get_state(config("rewritten")).values) | {"original_question": QUIET}
     assert len(filled) > 8, "the first turn leaves something that could stay"
     assert last.keys() | {"messages"} == alone.keys() | {"messages"}
-    assert (last["asked_by"] is None) == (by == "question")
+    assert (last["human_message_id"] is None) == (by == "question")
     for key in last.keys() - TALK:
         assert timeless(plain(last[key])) == timeless(plain(alone[key])), key
     if by == "messages":

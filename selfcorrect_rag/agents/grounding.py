@@ -122,25 +122,25 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
 def _turn(state: GroundedState) -> dict[str, Any]:
     """The user's last message as the question, so that the graph writes no reply of its own."""
     messages = state["messages"]
-    asked = _last_asked(messages)
-    earlier = list(messages[:asked])
+    last = _last_question(messages)
+    earlier = list(messages[:last])
     while earlier and isinstance(earlier[-1], HumanMessage):  # else it would be the question
         earlier.pop()
-    return {"question": as_text(messages[asked].content), "messages": earlier}
+    return {"question": as_text(messages[last].content), "messages": earlier}
 
 
-def _last_asked(messages: Sequence[AnyMessage]) -> int:
-    asked = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
-    if not asked:
+def _last_question(messages: Sequence[AnyMessage]) -> int:
+    human = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
+    if not human:
         raise NoQuestion("there is nothing to ground: the agent was given no human message")
-    return asked[-1]
+    return human[-1]
 
 
 def _grounded(request: ModelRequest[Any]) -> ModelRequest[Any]:
     messages: Sequence[AnyMessage] = request.messages
-    asked = _last_asked(messages)
+    last = _last_question(messages)
     found = HumanMessage(_evidence(request.state["grounding"]))  # type: ignore[typeddict-item]
-    return request.override(messages=[*messages[:asked], found, *messages[asked:]])
+    return request.override(messages=[*messages[:last], found, *messages[last:]])
 
 
 def _evidence(grounding: Mapping[str, Any]) -> str:

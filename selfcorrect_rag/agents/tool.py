@@ -23,7 +23,7 @@ Answered = tuple[str, dict[str, Any]]
 """What a model reads, and the whole result."""
 
 
-class Asked(BaseModel):
+class Question(BaseModel):
     """What a model gives to the tool."""
 
     question: str = Field(description="One question that stands alone: no pronouns of the chat.")
@@ -85,7 +85,7 @@ def as_tool(
         aask,
         name=name or graph.get_name(),
         description=description,
-        args_schema=Asked,
+        args_schema=Question,
         response_format="content_and_artifact",
         handle_tool_error=True,
     )
@@ -111,10 +111,11 @@ def inside(graph: CompiledStateGraph[Any, Any, Any, Any]) -> CompiledStateGraph[
 
 
 def _answered(question: str, result: dict[str, Any]) -> Answered:
-    if not _is_of(question, result["asked"]):
+    if not _is_of(question, result["original_question"]):
         raise CallsMixed(
-            f"the call for {question!r} resumed the run for {result['asked']!r}: give each call a "
-            'task of its own, as create_agent does: [Send("tools", [call]) for call in tool_calls]'
+            f"the call for {question!r} resumed the run for {result['original_question']!r}: give "
+            "each call a task of its own, as create_agent does: "
+            '[Send("tools", [call]) for call in tool_calls]'
         )
     if "__interrupt__" in result:
         # Inside an agent a pause goes up to the agent's own thread, and never comes here.
@@ -129,10 +130,10 @@ SHORTEST_CUT = 100
 """Fewest characters that a run may cut a question to."""
 
 
-def _is_of(question: str, asked: str) -> bool:
-    """Whether a run that says that it was asked ``asked`` is the one for ``question``."""
+def _is_of(question: str, answered: str) -> bool:
+    """Whether a run that says that it answered ``answered`` is the one for ``question``."""
     given = valid(question).strip()
-    return given == asked or (len(asked) >= SHORTEST_CUT and given.startswith(asked))
+    return given == answered or (len(answered) >= SHORTEST_CUT and given.startswith(answered))
 
 
 def readable(result: Mapping[str, Any]) -> str:

@@ -36,13 +36,13 @@ def read_question(blank: Callable[[], Update], settings: Settings) -> Node:
             "passages": passages.documents,
             "notes": [*notes, *passages.notes],
         }
-        asked: Update = {"question": question, "asked": question, "asked_by": None}
+        read: Update = {**blank(), "question": question, "original_question": question, **found}
         if not turn["by_message"]:
-            return {**blank(), **asked, "reply_id": f"answer-{uuid4()}", **found}
+            return {**read, "human_message_id": None, "reply_id": f"answer-{uuid4()}"}
         # A message that came without an id was given one when it joined the others, at their end:
         # unless it was to overwrite them.
         last = state["messages"][-1].id if state["messages"] else None
-        asked["asked_by"] = turn["message_id"] or last or ""
-        return {**blank(), **asked, "reply_id": f"reply-to-{last or uuid4()}", **found}
+        human = turn["message_id"] or last or ""
+        return {**read, "human_message_id": human, "reply_id": f"reply-to-{last or uuid4()}"}
 
     return Node("read_question", run)

@@ -25,16 +25,16 @@ LONGEST = 1000
 def rewrite_follow_up(llm: Runnable[Any, Any], settings: Settings) -> Node:
     """Rewrite the question from the history, with one call of ``llm``; none on a first turn.
 
-    ``question`` becomes what stands alone, which is what is retrieved for and answered; ``asked``
-    keeps the user's own words. Where the model fails, or writes nothing of use, the question stays
-    as it is and a note says so.
+    ``question`` becomes what stands alone, which is what is retrieved for and answered;
+    ``original_question`` keeps the user's own words. Where the model fails, or writes nothing of
+    use, the question stays as it is and a note says so.
     """
 
     def run(state: Mapping[str, Any]) -> Work:
         earlier = _earlier(state)
         if not earlier:
             return {}
-        prompt = follow_up_prompt(earlier, state["asked"])
+        prompt = follow_up_prompt(earlier, state["original_question"])
         return _written(state, (yield from ask(llm, prompt, quiet())))
 
     return Node("rewrite_follow_up", run, settings, _failed)
@@ -44,8 +44,8 @@ def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Who said what before this turn, tools and empty messages aside."""
     messages: Sequence[AnyMessage] = state.get("messages") or []
     ids = [message.id or "" for message in messages]
-    if state.get("asked_by") in ids:
-        messages = messages[: ids.index(state["asked_by"])]
+    if state.get("human_message_id") in ids:
+        messages = messages[: ids.index(state["human_message_id"])]
     said = [
         ("user" if isinstance(message, HumanMessage) else "assistant", as_text(message.content))
         for message in messages
@@ -58,7 +58,13 @@ def _written(state: Mapping[str, Any], text: str) -> Update:
     question = " ".join(text.split()).strip("\"'“”")
     if not question or len(question) > LONGEST:
         return _kept(state, "the model rewrote the follow-up question to nothing of use")
-    emit(FollowUpRewritten(event="follow_up_rewritten", asked=state["asked"], question=question))
+    emit(
+        FollowUpRewritten(
+            event="follow_up_rewritten",
+            original_question=state["original_question"],
+            question=question,
+        )
+    )
     return {"question": question}
 
 

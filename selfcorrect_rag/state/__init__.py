@@ -1,7 +1,8 @@
-"""What flows through the graphs: TypedDicts of JSON values, Documents and messages."""
+"""The state of the graphs: TypedDicts of JSON values, Documents and messages."""
 
 from typing import Any
 
+from selfcorrect_rag.state.common import Citation, Input, Output
 from selfcorrect_rag.state.costs import Cost, StepRun, Usage
 from selfcorrect_rag.state.crag import (
     Correction,
@@ -24,10 +25,7 @@ from selfcorrect_rag.state.instruct_rag import (
 from selfcorrect_rag.state.self_rag import (
     Beam,
     Candidate,
-    Citation,
     Decision,
-    Input,
-    Output,
     Piece,
     Segment,
     SelfRAGInput,

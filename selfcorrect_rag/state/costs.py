@@ -1,7 +1,7 @@
 """What ran for a question, and what it cost: steps in order, model calls, tokens, seconds."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 from typing_extensions import TypedDict
 
@@ -95,19 +95,3 @@ class StepRun(TypedDict):
 def route_together(route: list[StepRun], more: list[StepRun]) -> list[StepRun]:
     """A route that goes on with ``more``; an empty list begins afresh, as a turn does."""
     return [*route, *more] if more else []
-
-
-class CostedOutput(TypedDict, total=False):
-    """What every graph says about the cost of a question, and about its way to the answer."""
-
-    route: Annotated[list[StepRun], route_together]
-    """The steps that ran for this turn, in order; those side by side by their names."""
-    costs: Annotated[dict[str, Cost], costs_together]
-    """By step (node), in the order in which they first ran; nested in none of the others."""
-    stopped: Stop | None
-    """What kept the run from a step or from part of one; ``notes`` say from which."""
-
-
-def blank_costs() -> dict[str, Any]:
-    """A turn that has cost nothing yet."""
-    return {"costs": {}, "stopped": None}

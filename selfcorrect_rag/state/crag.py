@@ -1,12 +1,12 @@
-"""What flows through CRAG and Self-CRAG: TypedDicts of JSON values, Documents and messages."""
+"""The state of CRAG and Self-CRAG: TypedDicts of JSON values and Documents."""
 
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from selfcorrect_rag.state.costs import blank_costs
+from selfcorrect_rag.state.common import Input, Output, TurnState, blank_common
 from selfcorrect_rag.state.documents import Documents
-from selfcorrect_rag.state.self_rag import Asked, Input, Output, SelfRAGOutput, SelfRAGState
+from selfcorrect_rag.state.self_rag import SelfRAGOutput, SelfRAGState
 from selfcorrect_rag.thresholds import Action
 
 
@@ -76,11 +76,9 @@ class CRAGOutput(Correction, Output, total=False):
     """The answer with ``[n]`` where the model points at a piece of ``knowledge``, from 1."""
 
 
-class CRAGState(CRAGInput, CRAGOutput, Asked, total=False):
+class CRAGState(CRAGInput, CRAGOutput, TurnState, total=False):
     """The whole state, with what only the nodes need."""
 
-    fixed: bool
-    """The caller gave the documents."""
     branches: list[Literal["refine", "search"]]
     """What the action, or the settings, ask for."""
     web_notes: list[str]
@@ -103,9 +101,8 @@ class SelfCRAGState(SelfRAGState, CRAGState, total=False):
 def blank_crag() -> dict[str, Any]:
     """A turn of CRAG before anything has happened."""
     return {
-        "answer": "",
+        **blank_common(),
         "cited_answer": "",
-        "citations": [],
         "grades": [],
         "action": None,
         "thresholds": {},
@@ -119,6 +116,4 @@ def blank_crag() -> dict[str, Any]:
         "web_notes": [],
         "knowledge": [],
         "judged": [],
-        "notes": [],
-        **blank_costs(),
     }

@@ -1,12 +1,11 @@
-"""What flows through InstructRAG: TypedDicts of JSON values, Documents and messages."""
+"""The state of InstructRAG: TypedDicts of JSON values and Documents."""
 
 from typing import Any, Literal, Required
 
 from typing_extensions import TypedDict
 
-from selfcorrect_rag.state.costs import blank_costs
+from selfcorrect_rag.state.common import Input, Output, TurnState, blank_common
 from selfcorrect_rag.state.documents import Documents
-from selfcorrect_rag.state.self_rag import Asked, Input, Output
 
 Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
 """What the model is asked. InstructRAG: with demonstrations, fine-tuned, by instruction alone.
@@ -53,11 +52,9 @@ class InstructRAGOutput(Output, total=False):
     """Which of ``passages`` was shown as Document [1], [2] and so on."""
 
 
-class InstructRAGState(InstructRAGInput, InstructRAGOutput, Asked, total=False):
+class InstructRAGState(InstructRAGInput, InstructRAGOutput, TurnState, total=False):
     """The whole state, with what only the nodes need."""
 
-    fixed: bool
-    """The caller gave the documents."""
     written: str
     """What the model wrote."""
 
@@ -66,14 +63,11 @@ def blank_instruct_rag(mode: Mode) -> dict[str, Any]:
     """A turn of InstructRAG before anything has happened."""
     return {
         "mode": mode,
-        "answer": "",
+        **blank_common(),
         "rationale": "",
         "written": "",
         "useful_documents": [],
         "dismissed_documents": [],
-        "citations": [],
         "demonstrations": [],
         "numbering": [],
-        "notes": [],
-        **blank_costs(),
     }

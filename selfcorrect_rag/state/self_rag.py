@@ -1,15 +1,12 @@
-"""What flows through all graphs and Self-RAG: TypedDicts of JSON values, Documents, messages."""
+"""The state of Self-RAG: TypedDicts of JSON values and Documents."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from langchain_core.documents import Document
-from langchain_core.messages import AnyMessage
-from langgraph.channels import EphemeralValue
-from langgraph.graph.message import add_messages
-from typing_extensions import TypedDict  # pydantic, which makes the schemas, asks for it on 3.11
+from typing_extensions import TypedDict
 
 from selfcorrect_rag.reflection import Reflection
-from selfcorrect_rag.state.costs import CostedOutput, Usage, blank_costs
+from selfcorrect_rag.state.common import Input, Output, TurnState, blank_common
+from selfcorrect_rag.state.costs import Usage
 from selfcorrect_rag.state.documents import Documents
 
 Step = Literal["retrieve", "continue", "none"]
@@ -106,67 +103,6 @@ class Decision(TypedDict):
     mode: str
 
 
-class Citation(TypedDict):
-    """A text that a part of the answer was written from, and that was judged relevant."""
-
-    number: int
-    """As printed in the answer, from 1."""
-    passage: int
-    """Index into ``passages``; of CRAG and Self-CRAG, into ``knowledge``."""
-    title: str
-    """On one line, of at most 200 characters."""
-    source: str
-    """An http, https or file address, or the path of a file; empty where it is anything else."""
-    text: str
-    segments: list[int]
-    """Which segments of the answer were generated from it."""
-
-
-class Input(TypedDict, total=False):
-    """Give ``question``, or ``messages`` that end with a human message."""
-
-    question: str
-    messages: Annotated[list[AnyMessage], add_messages]
-    documents: Annotated[list[Document], EphemeralValue]
-    """Documents fixed by the caller for this turn, best first: nothing is retrieved."""
-
-
-class Turn(TypedDict):
-    """What the input of one turn asks, apart from what its thread holds."""
-
-    question: str
-    by_message: bool
-    """The last message asks, and is to be answered with one."""
-    message_id: str | None
-    """The id that this message came with; None where it came without or where none asks."""
-
-
-class Asked(TypedDict, total=False):
-    """How the turn was asked; the same for every graph."""
-
-    turn: Annotated[Turn, EphemeralValue]
-    """Written at ``__start__``, read by ``read_question``, and gone after it."""
-    asked_by: str | None
-    """The id of the message that asked, empty if it has none; None where ``question`` did."""
-    reply_id: str
-    """The id of the message that the answer is streamed as."""
-
-
-class Output(CostedOutput, total=False):
-    """What every graph says."""
-
-    question: str
-    """What was answered: a follow-up question stands alone here, where it was rewritten."""
-    asked: str
-    """The question in the user's own words."""
-    messages: Annotated[list[AnyMessage], add_messages]
-    answer: str
-    """Plain text, without citation marks."""
-    citations: list[Citation]
-    notes: list[str]
-    """What a reader should know: fallbacks taken, limits met, prompts shortened."""
-
-
 class SelfRAGInput(Input, total=False):
     """Give ``question``, or ``messages`` that end with a human message."""
 
@@ -190,11 +126,9 @@ class SelfRAGOutput(Output, total=False):
     usage: Usage
 
 
-class SelfRAGState(SelfRAGInput, SelfRAGOutput, Asked, total=False):
+class SelfRAGState(SelfRAGInput, SelfRAGOutput, TurnState, total=False):
     """The whole state, with what only the nodes need."""
 
-    fixed: bool
-    """The caller gave the passages."""
     beams: list[Beam]
     depth: int
     """Segments written so far on the longest beam."""
@@ -203,16 +137,14 @@ class SelfRAGState(SelfRAGInput, SelfRAGOutput, Asked, total=False):
 def blank_self_rag() -> dict[str, Any]:
     """A turn of Self-RAG before anything has happened."""
     return {
-        "answer": "",
+        **blank_common(),
         "cited_answer": "",
-        "citations": [],
         "candidates": [],
         "beams": [],
         "depth": 0,
         "options": {},
         "score": None,
         "constraints_met": True,
-        "notes": [],
         "usage": Usage(
             model_calls=0,
             prompts=0,
@@ -222,5 +154,4 @@ def blank_self_rag() -> dict[str, Any]:
             pruned=0,
             tokens_saved=0,
         ),
-        **blank_costs(),
     }

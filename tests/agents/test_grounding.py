@@ -197,7 +197,7 @@ def test_follow_up_questions_are_understood() -> None:
     grounded = agent(saying(), self_rag(follow_up=alone))
     grounded.invoke(say("Who wrote Emma?"), THREAD)
     found = grounded.invoke(say("When was she born?"), THREAD)["grounding"]
-    assert (found["asked"], found["question"]) == (
+    assert (found["original_question"], found["question"]) == (
         "When was she born?",
         "When was Jane Austen born?",
     )

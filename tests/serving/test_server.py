@@ -251,9 +251,9 @@ def test_a_turn_answers_its_own_question_after_one_that_was_left(
     context |= {"mode": "always"} if graph == "self_crag" else {}
     assert "__interrupt__" in server.client.runs.wait(thread, graph, input=ASKED, context=context)
     second = server.client.runs.wait(thread, graph, input={"question": "What is Vinter?"})
-    assert second["asked"] == "What is Vinter?"
+    assert second["original_question"] == "What is Vinter?"
     third = server.client.runs.wait(thread, graph, input=ASKED)
-    assert third["asked"] == QUESTION
+    assert third["original_question"] == QUESTION
     assert third["messages"][-1]["type"] == "ai"
 
 

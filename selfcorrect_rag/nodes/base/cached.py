@@ -26,7 +26,7 @@ NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
 """LangGraph's own for nodes, so that ``graph.clear_cache()`` empties it."""
 SPENT = ("costs", "usage", "route")
 """What a run has done and cost so far: no result depends on it, but those a limit cut short."""
-TALK = ("messages", "asked_by", "reply_id")
+TALK = ("messages", "human_message_id", "reply_id")
 """Who asked and is answered: but for whether a message did, no result depends on it."""
 
 
@@ -98,7 +98,7 @@ def _name() -> str:
 
 def _asked(state: Mapping[str, Any]) -> bool:
     """Whether a message asked, which a node then answers with one."""
-    return state.get("asked_by") is not None
+    return state.get("human_message_id") is not None
 
 
 def _found(state: Mapping[str, Any], update: Update) -> Update:

@@ -7,7 +7,8 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.prompts.marks import without_marks
 from selfcorrect_rag.prompts.refusals import is_refusal
-from selfcorrect_rag.state.self_rag import Beam, Candidate, Citation, Source
+from selfcorrect_rag.state.common import Citation
+from selfcorrect_rag.state.self_rag import Beam, Candidate, Source
 from selfcorrect_rag.state.sources import source_of, title_of
 
 RELEVANT = 0.5

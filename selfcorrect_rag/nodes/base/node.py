@@ -90,10 +90,10 @@ class Node(Runnable[Any, Update]):
     """One step, as LangGraph runs it: in a graph of this package, in another, or alone.
 
     The state is a mapping, a pydantic model or a dataclass with the keys that the step reads;
-    those that our graphs begin empty (``notes``, ``costs``, ...) may be missing. The run of the step
-    is put to ``route``, and what it cost to ``costs``, unless it sets them itself, which begins a
-    turn. A step that raises, or pauses, gives no update, so that what is tried again is counted
-    once.
+    those that our graphs begin empty (``notes``, ``costs``, ...) may be missing. The run of the
+    step is put to ``route``, and what it cost to ``costs``, unless it sets them itself, which
+    begins a turn. A step that raises, or pauses, gives no update, so that what is tried again is
+    counted once.
 
     LangGraph traces each node by itself. A ``RunnableLambda`` would trace it twice and inspect
     signatures at every call, which costs more than all of our own nodes together. Its own limit on

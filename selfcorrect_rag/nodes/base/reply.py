@@ -37,7 +37,7 @@ def kept(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
         id: what it was streamed under, by default that of :func:`say`: a message is not streamed
             once more under an id that was.
     """
-    if state.get("asked_by") is None:
+    if state.get("human_message_id") is None:
         return {}
     return {"messages": [AIMessage(text, id=id or state["reply_id"])]}
 

@@ -30,9 +30,9 @@ from langgraph.typing import ContextT, InputT, OutputT, StateT
 from selfcorrect_rag.errors import BadInput, NoQuestion, SelfCorrectError
 from selfcorrect_rag.nodes.base.stores import StoresNamed
 from selfcorrect_rag.prompts.parts import as_text
+from selfcorrect_rag.state.common import Input, Turn
 from selfcorrect_rag.state.documents import as_documents
 from selfcorrect_rag.state.intake import fit
-from selfcorrect_rag.state.self_rag import Input, Turn
 
 KEYS = tuple(Input.__annotations__)
 ASK = 'give {"question": "..."}, or messages that end with a human message'
@@ -185,16 +185,16 @@ def read_turn(given: Any, *, shared: bool = False) -> Turn:
     question = given.get("question")
     if question is not None and not isinstance(question, str):
         raise BadInput(f"question is no text but {type(question).__name__}: {ASK}")
-    asked = (question or "").strip()
+    plain = (question or "").strip()
     messages = _messages(given.get("messages"))
     message = messages[-1] if messages and isinstance(messages[-1], HumanMessage) else None
-    said = as_text(message.content).strip() if message else ""
-    if message and said:
-        if asked and asked != said and not shared:
+    written = as_text(message.content).strip() if message else ""
+    if message and written:
+        if plain and plain != written and not shared:
             raise BadInput("question and the last message ask different things: give one of them")
-        return Turn(question=said, by_message=True, message_id=message.id)
-    if asked:
-        return Turn(question=asked, by_message=False, message_id=None)
+        return Turn(question=written, by_message=True, message_id=message.id)
+    if plain:
+        return Turn(question=plain, by_message=False, message_id=None)
     if message or question is not None:
         raise NoQuestion(f"the question is empty: {ASK}")
     if messages:
