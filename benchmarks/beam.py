@@ -65,9 +65,7 @@ class Tree:
         segment = {
             "step": "retrieve",
             "passage": passage,
-            "isrel": isrel,
-            "issup": issup,
-            "isuse": isuse if is_last else None,
+            "critique": {"ISREL": isrel, "ISSUP": issup, "ISUSE": isuse if is_last else None},
             "sequence_probability": p,
         }
         path = [*beam["segments"], cast(Candidate, segment)]
@@ -82,7 +80,10 @@ def one_race(paths: list[Beam], further: int) -> list[Beam]:
 
 def one_race_no_isuse(paths: list[Beam], further: int) -> list[Beam]:
     def score(beam: Beam) -> float:
-        silent = [cast(Candidate, {**segment, "isuse": None}) for segment in beam["segments"]]
+        silent = [
+            cast(Candidate, {**segment, "critique": {**segment["critique"], "ISUSE": None}})
+            for segment in beam["segments"]
+        ]
         return path_score(scored(silent), SETTINGS.weights, "mean")
 
     if all(beam["next"] is None for beam in paths):

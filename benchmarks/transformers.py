@@ -99,7 +99,7 @@ class Naive(ReflectionLLM):
         logprobs = torch.stack(made.logits, dim=1).log_softmax(-1)
         written = made.sequences[:, longest:]
         if choose:
-            allowed = torch.tensor(reflections.of(Group(choose)))
+            allowed = torch.tensor(reflections.of(choose))
             written = allowed[logprobs[:, :1, allowed].argmax(-1)]
         own = logprobs.gather(2, written[:, :, None])[:, :, 0].tolist()
         watched = logprobs[:, :, reflections.all].tolist()

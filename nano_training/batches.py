@@ -48,7 +48,7 @@ def token_weights(tokens: Sequence[str], weights: Weights) -> list[float]:
     segment = 0
     for position, token in enumerate(tokens):
         group = GROUP_OF.get(token)
-        begun = begun or group is Group.RETRIEVE
+        begun = begun or group == Group.RETRIEVE
         if group:
             weight = weights.reflection
         elif token == END_PARAGRAPH:

@@ -111,7 +111,7 @@ def _result(llm: ReflectionLLM, question: str, documents: Sequence[Document]) ->
 
 def _isrel(result: SelfRAGOutput) -> list[float]:
     """By passage, in [0, 1]; an absent one is 0."""
-    by_passage = {c["passage"]: c["isrel"] or 0.0 for c in result["candidates"]}
+    by_passage = {c["passage"]: c["critique"]["ISREL"] or 0.0 for c in result["candidates"]}
     return [by_passage[i] for i in range(len(result["passages"]))]
 
 

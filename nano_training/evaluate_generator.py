@@ -192,7 +192,7 @@ def contains(text: str, answers: Iterable[str]) -> bool:
 
 def _isrel(segment: Segment) -> float:
     """ISREL in [0, 1]; a model that gives none calls nothing relevant."""
-    return critique(segment["reflections"])["isrel"] or 0.0
+    return critique(segment["reflections"])["ISREL"] or 0.0
 
 
 def _nearby(case: WorldQuestion) -> str | None:

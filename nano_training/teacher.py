@@ -212,7 +212,7 @@ def _answer(one: Labelled) -> str:
 
 def _read(one: Labelled, said: Mapping[str, Mapping[str, Any]]) -> Labelled:
     aspect = ASPECTS[one.aspect]
-    row = said[Request(aspect.prompt(one.instance), aspect.group.value).key]
+    row = said[Request(aspect.prompt(one.instance), aspect.group).key]
     label = next(label for label, token in aspect.choices.items() if token == row["token"])
     explanation: str = row["explanation"]
     answer = explanation.removeprefix(_SAYS) if explanation.startswith(_SAYS) else None

@@ -56,9 +56,8 @@ class CandidateScored(TypedDict):
     beam: int
     passage: int | None
     text: str
-    isrel: float | None
-    issup: float | None
-    isuse: float | None
+    critique: dict[str, float | None]
+    """Score by reflection group; None where the model gave no such token."""
     score: float
 
 

@@ -1,21 +1,23 @@
-"""Reflection tokens, their groups, and what their log-probabilities are worth.
+"""Reflection tokens in one table of groups, and what their log-probabilities are worth.
 
 Pure Python, and the one place that knows the vocabulary of Self-RAG (Table 1), the retrieval
 rule (A.3) and the segment score (Eq. 3-4, A.3). Everything here works on *log-probabilities*;
-every ratio is taken between probabilities.
+every ratio is taken between probabilities. :func:`register_group` adds a group of one's own.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
 from typing import Literal, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
 
 class Group(StrEnum):
-    """A type of reflection token (Self-RAG, Table 1)."""
+    """Names of the paper's groups (Self-RAG, Table 1)."""
 
     RETRIEVE = "Retrieve"
     ISREL = "ISREL"
@@ -35,16 +37,132 @@ UTILITY = tuple(f"[Utility:{grade}]" for grade in range(1, 6))
 PARAGRAPH = "<paragraph>"
 END_PARAGRAPH = "</paragraph>"
 
-TOKENS: Mapping[Group, tuple[str, ...]] = {
-    Group.RETRIEVE: (NO_RETRIEVAL, RETRIEVAL, CONTINUE),
-    Group.ISREL: (IRRELEVANT, RELEVANT),
-    Group.ISSUP: (FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT),
-    Group.ISUSE: UTILITY,
-}
-"""The tokens of each group."""
 
-REFLECTION_TOKENS: tuple[str, ...] = tuple(token for group in TOKENS.values() for token in group)
-"""The thirteen tokens that carry a judgement."""
+@dataclass(frozen=True)
+class ReflectionGroup:
+    """One entry of the table: a judgement that a model gives as one of a few tokens."""
+
+    name: str
+    tokens: tuple[str, ...]
+    """At least two, each in brackets, such as ``[Clear]``; of no other group."""
+    values: tuple[float, ...] = ()
+    """Score of each token (A.3). Of the paper's groups only Retrieve, which decides, has none."""
+    judges: Literal["passage", "segment", "answer"] = "segment"
+    """``passage``: a segment for the passage that was retrieved for it; one that keeps its passage
+    or goes without takes its path's mean. ``segment``: every segment. ``answer``: given once, at
+    the end of the output."""
+    weight: float = 1.0
+    """Weight of its score in Eq. 4, at least 0, where a run's settings say no other."""
+    absent: float = 0.0
+    """Score of a judgement that the model did not give. About a passage it is no higher than the
+    worst judgement, because silence is no support."""
+    instruction: str = ""
+    """Asks a chat model, which has no such tokens, for one of them; without, it is not asked. The
+    paper's groups have the prompts of its appendix D instead."""
+
+    @cached_property
+    def scores(self) -> Mapping[str, float]:
+        """Score by token; empty for Retrieve."""
+        return dict(zip(self.tokens, self.values, strict=bool(self.values)))
+
+
+_groups: dict[str, ReflectionGroup] = {}
+_tokens: dict[str, tuple[str, ...]] = {}
+_group_of: dict[str, str] = {}
+
+GROUPS: Mapping[str, ReflectionGroup] = MappingProxyType(_groups)
+"""Every registered group by its name, the paper's four first."""
+TOKENS: Mapping[str, tuple[str, ...]] = MappingProxyType(_tokens)
+"""The tokens of each registered group."""
+GROUP_OF: Mapping[str, str] = MappingProxyType(_group_of)
+"""Name of the group that a reflection token belongs to."""
+
+
+def register_group(group: ReflectionGroup) -> ReflectionGroup:
+    """Add a group of reflection tokens to the table, before models and graphs are made.
+
+    One entry is all it takes. A checkpoint has the group where its vocabulary has the tokens, and
+    a chat model where the entry has an ``instruction`` (:attr:`ReflectionLLM.groups
+    <selfcorrect_rag.models.ReflectionLLM.groups>`). Candidates, events and pages then show its
+    score beside the others, beams are ranked by it, ``group_weights`` of a run's settings weighs
+    it, and its tokens may be hard constraints. Text that only looks like its tokens stays text.
+
+    To train a model on it, add :func:`control_tokens` to the vocabulary and write a token of the
+    group behind the segment that it judges, or, where it judges the answer, at the end of the
+    output. Registering an equal entry again changes nothing.
+
+    Raises:
+        ValueError: the name or a token is taken, or the entry makes no sense; the message says how.
+    """
+    known = _groups.get(group.name)
+    if known == group:
+        return group
+    if wrong := "it is registered otherwise already" if known else _wrong(group):
+        raise ValueError(f"reflection group {group.name!r}: {wrong}")
+    _add(group)
+    return group
+
+
+def _add(group: ReflectionGroup) -> None:
+    _groups[group.name], _tokens[group.name] = group, group.tokens
+    _group_of.update(dict.fromkeys(group.tokens, group.name))
+
+
+def unregister_group(name: str) -> None:
+    """Take a group out of the table, as at the end of a test; the paper's four stay.
+
+    Raises:
+        ValueError: it is one of the paper's, or there is none of this name.
+    """
+    if name in PAPER_GROUPS or name not in _groups:
+        raise ValueError(f"reflection group {name!r} is the paper's, or is not registered")
+    for token in _tokens.pop(name):
+        del _group_of[token]
+    del _groups[name]
+
+
+def _wrong(group: ReflectionGroup) -> str | None:
+    """Why an entry cannot be registered."""
+    tokens, values = group.tokens, group.values
+    numbers = (*values, group.weight, group.absent)
+    if not group.name.isidentifier():
+        return "a name is one word of letters, digits and underscores"
+    if len(set(tokens)) < 2 or len(set(tokens)) < len(tokens):
+        return "it needs two tokens or more, all of them different"
+    if odd := [t for t in tokens if not _is_bracketed(t)]:
+        return f"{odd[0]!r} is not of the form [Word], on one line and without further brackets"
+    if taken := [t for t in tokens if t in _group_of]:
+        return f"{taken[0]} belongs to {_group_of[taken[0]]}"
+    if len(values) != len(tokens):
+        return f"{len(tokens)} tokens need as many values, not {len(values)}"
+    if not all(map(math.isfinite, numbers)) or group.weight < 0:
+        return "values, weight and absent are finite numbers, and the weight is at least 0"
+    if group.absent > (min if group.judges == "passage" else max)(values):
+        return f"absent ({group.absent:g}) is better than a judgement that was given"
+    return None
+
+
+def _is_bracketed(token: str) -> bool:
+    inner = token[1:-1]
+    return f"[{inner}]" == token and inner.isprintable() and inner == inner.strip(" []") != ""
+
+
+for _group in (
+    ReflectionGroup(Group.RETRIEVE.value, (NO_RETRIEVAL, RETRIEVAL, CONTINUE)),
+    ReflectionGroup(Group.ISREL.value, (IRRELEVANT, RELEVANT), (0.0, 1.0), "passage"),
+    ReflectionGroup(
+        Group.ISSUP.value,
+        (FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT),
+        (1.0, 0.5, 0.0),
+        "passage",
+    ),
+    # Given once, at the end of the output: silence is neither praise nor blame.
+    ReflectionGroup(Group.ISUSE.value, UTILITY, (-1.0, -0.5, 0.0, 0.5, 1.0), "answer", 0.5),
+):
+    _add(_group)
+
+PAPER_GROUPS: tuple[str, ...] = tuple(_groups)
+"""Names of the groups that every checkpoint has whole."""
 
 CONTROL_TOKENS: tuple[str, ...] = (
     *TOKENS[Group.RETRIEVE],
@@ -54,19 +172,24 @@ CONTROL_TOKENS: tuple[str, ...] = (
     *UTILITY,
     *TOKENS[Group.ISSUP],
 )
-"""The fifteen tokens added to a model's vocabulary, in the order in which checkpoints add them."""
+"""The paper's fifteen control tokens, in the order in which checkpoints add them."""
 
-GROUP_OF: Mapping[str, Group] = {
-    token: group for group, tokens in TOKENS.items() for token in tokens
-}
-"""The group that a reflection token belongs to."""
+
+def control_tokens() -> tuple[str, ...]:
+    """The paper's control tokens, and then those of registered groups."""
+    return (*CONTROL_TOKENS, *(token for group in registered_groups() for token in group.tokens))
+
+
+def registered_groups() -> list[ReflectionGroup]:
+    """The groups of :func:`register_group`, without the paper's."""
+    return [group for name, group in _groups.items() if name not in PAPER_GROUPS]
 
 
 class Reflection(TypedDict):
     """One reflection token that a model gave, with what it thought of the whole group."""
 
     group: str
-    """Value of :class:`Group`."""
+    """Name of a registered group."""
     position: int
     """Index of the token among the generated ones, from 0."""
     token: str
@@ -78,25 +201,23 @@ class Reflection(TypedDict):
     its labels, or of one that only named one, which then has 0 and each other -100."""
 
 
-class Critique(TypedDict):
-    """The critique scores of one segment; None where the model gave no such token."""
-
-    isrel: float | None
-    """In [0, 1]."""
-    issup: float | None
-    """In [0, 1]."""
-    isuse: float | None
-    """In [-1, 1]."""
+Critique = Mapping[str, float | None]
+"""Score of a segment by group, of all groups with values that its model has: for the paper's ISREL
+and ISSUP in [0, 1], for ISUSE in [-1, 1]; None where the model did not give the judgement."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The weight of each term of Eq. 3-4. ``sequence`` weighs p(y_t|x,d,y_<t), 1 in the paper."""
+    """Weight of each term of Eq. 3-4."""
 
-    isrel: float = 1.0
-    issup: float = 1.0
-    isuse: float = 0.5
     sequence: float = 1.0
+    """Of p(y_t|x,d,y_<t), 1 in the paper."""
+    groups: Mapping[str, float] = field(default_factory=dict)
+    """By name of the group; the others have the weights of their entries."""
+
+    def of(self, group: ReflectionGroup) -> float:
+        """The weight of a group."""
+        return self.groups.get(group.name, group.weight)
 
 
 class ScoredSegment(NamedTuple):
@@ -147,34 +268,28 @@ def retrieval_probability(reflection: Reflection) -> float:
     return probabilities(pair)[RETRIEVAL]
 
 
-_VALUES: Mapping[Group, Mapping[str, float]] = {
-    Group.ISREL: {RELEVANT: 1.0, IRRELEVANT: 0.0},
-    Group.ISSUP: {FULLY_SUPPORTED: 1.0, PARTIALLY_SUPPORTED: 0.5, NO_SUPPORT: 0.0},
-    Group.ISUSE: dict(zip(UTILITY, (-1.0, -0.5, 0.0, 0.5, 1.0), strict=True)),
-}
-
-
 def critique_score(reflection: Reflection) -> float:
     """The score s of one critique token (A.3): the expected value of its group."""
-    values = _VALUES[Group(reflection["group"])]
-    return math.fsum(values[t] * p for t, p in probabilities(reflection["logprobs"]).items())
+    scores = GROUPS[reflection["group"]].scores
+    return math.fsum(scores[t] * p for t, p in probabilities(reflection["logprobs"]).items())
 
 
-def critique(reflections: Iterable[Reflection]) -> Critique:
-    """Score a segment by the first reflection of each critique group.
+def critique(
+    reflections: Iterable[Reflection], groups: Sequence[str] = PAPER_GROUPS
+) -> dict[str, float | None]:
+    """Score a segment by the first readable reflection of each group.
 
-    A judgement that is absent, or that :func:`is_readable` does not find readable, is None.
+    Args:
+        reflections: what the model gave.
+        groups: names of the groups that it has. Of those with values, one that is absent, or that
+            :func:`is_readable` does not find readable, is None.
     """
-    scores: dict[str, float] = {}
+    scores: dict[str, float | None] = dict.fromkeys(n for n in groups if GROUPS[n].values)
     for reflection in reflections:
         group = reflection["group"]
-        if group != Group.RETRIEVE and group not in scores and is_readable(reflection):
+        if group in scores and scores[group] is None and is_readable(reflection):
             scores[group] = critique_score(reflection)
-    return Critique(
-        isrel=scores.get(Group.ISREL),
-        issup=scores.get(Group.ISSUP),
-        isuse=scores.get(Group.ISUSE),
-    )
+    return scores
 
 
 def sequence_probability(logprob: float | None, tokens: int) -> float | None:
@@ -194,17 +309,19 @@ def sequence_probability(logprob: float | None, tokens: int) -> float | None:
 def segment_score(scores: Critique, sequence: float | None, weights: Weights) -> float:
     """f(y_t, d, Critique) of Eq. 3-4.
 
-    This is the one place that says what absence does: **a critique that the model did not give
-    adds nothing**. For ISREL and ISSUP that is also what the worst judgement adds, because
-    silence is no support; for ISUSE, which a model gives once at the end of its output, it is
-    neither praise nor blame. A probability that it did not give is absent for all its segments.
+    A judgement that the model did not give counts as its group's ``absent``; a probability that
+    it did not give adds nothing, and is absent for all its segments.
     """
-    return (
-        weights.sequence * (sequence or 0.0)
-        + weights.isrel * (scores["isrel"] or 0.0)
-        + weights.issup * (scores["issup"] or 0.0)
-        + weights.isuse * (scores["isuse"] or 0.0)
-    )
+    total = weights.sequence * (sequence or 0.0)
+    for group in _scored(scores):
+        score = scores[group.name]
+        total += weights.of(group) * (group.absent if score is None else score)
+    return total
+
+
+def _scored(scores: Critique) -> list[ReflectionGroup]:
+    """The groups of a critique, in the table's order."""
+    return [group for name, group in _groups.items() if name in scores]
 
 
 def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> float:
@@ -216,10 +333,10 @@ def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -
 
     ``mean``, the default, is the mean of the segment scores. A segment that was written from no
     passage of its own (``[Continue to Use Evidence]``, ``[No Retrieval]``) takes the path's means
-    so far for the ISREL and ISSUP that nobody asked for. Segments before the first retrieved one
-    are left out once there is one: all paths of an answer share them. ``sum`` adds the segment
-    scores: longer paths win. ``product`` multiplies them, as the official code does. With one
-    segment the three are equal, with none the score is 0.
+    so far for ISREL, ISSUP and what else judges a passage, which nobody asked for. Segments
+    before the first retrieved one are left out once there is one: all paths of an answer share
+    them. ``sum`` adds the segment scores: longer paths win. ``product`` multiplies them, as the
+    official code does. With one segment the three are equal, with none the score is 0.
 
     Raises:
         ValueError: ``rule`` is none of the three.
@@ -243,23 +360,30 @@ def best_path_score(
 ) -> float:
     """The highest score that a path can have once it ends, at most ``further`` segments on.
 
-    No segment scores above the sum of the weights, and ISUSE, which is given at the end, counts
-    once. A path whose best is no better than a finished one's score need not be continued.
+    No segment scores above the sum of the weighted values, and what judges the answer, which is
+    given at the end, counts once. A path whose best is no better than a finished one's score need
+    not be continued.
     """
-    most = weights.sequence + weights.isrel + weights.issup
+    most, at_end = weights.sequence, 0.0
+    for group in _scored(segments[-1].critique if segments else critique([])):
+        top = weights.of(group) * max(map(abs, group.values))
+        if group.judges == "answer":
+            at_end += top
+        else:
+            most += top
     match rule:
         case "sum":
-            return path_score(segments, weights, rule) + further * most + weights.isuse
+            return path_score(segments, weights, rule) + further * most + at_end
         case "product":
             before = path_score(segments, weights, rule)
             if before < 0:  # a negative score to come would turn it
                 return math.inf
-            return before * max(1.0, most) ** (further - 1) * max(1.0, most + weights.isuse)
+            return before * max(1.0, most) ** (further - 1) * max(1.0, most + at_end)
         case _:
             is_judged = any(segment.retrieved for segment in segments)
             each = _averaged(segments, weights) if is_judged else []
             return max(
-                (math.fsum(each) + more * most + weights.isuse) / (len(each) + more)
+                (math.fsum(each) + more * most + at_end) / (len(each) + more)
                 for more in range(1, further + 1)
             )
 
@@ -267,20 +391,18 @@ def best_path_score(
 def _averaged(segments: Sequence[ScoredSegment], weights: Weights) -> list[float]:
     """The segment scores that rule ``mean`` averages."""
     first = next((i for i, segment in enumerate(segments) if segment.retrieved), 0)
-    isrel: list[float] = []
-    issup: list[float] = []
+    before: dict[str, list[float]] = {}
     each: list[float] = []
     for segment in segments[first:]:
-        scores = segment.critique
-        isrel.append(_or_mean(scores["isrel"], isrel, segment.retrieved))
-        issup.append(_or_mean(scores["issup"], issup, segment.retrieved))
-        judged = Critique(isrel=isrel[-1], issup=issup[-1], isuse=scores["isuse"])
-        each.append(segment_score(judged, segment.sequence, weights))
+        scores = dict(segment.critique)
+        for group in _scored(scores):
+            if group.judges == "passage":
+                path = before.setdefault(group.name, [])
+                score = scores[group.name]
+                if score is None:
+                    is_asked = segment.retrieved or not path
+                    score = group.absent if is_asked else math.fsum(path) / len(path)
+                path.append(score)
+                scores[group.name] = score
+        each.append(segment_score(scores, segment.sequence, weights))
     return each
-
-
-def _or_mean(score: float | None, before: Sequence[float], retrieved: bool) -> float:
-    """The score, or where it is absent 0 for a retrieved passage and the mean so far for none."""
-    if score is not None:
-        return score
-    return 0.0 if retrieved or not before else math.fsum(before) / len(before)

@@ -7,14 +7,10 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.reflection import TOKENS, Group, Weights
+from selfcorrect_rag.reflection import GROUPS, Group, Weights, registered_groups
 from selfcorrect_rag.state.instruct_rag import Mode
 from selfcorrect_rag.state.intake import LONGEST_TEXT
 from selfcorrect_rag.thresholds import Thresholds
-
-HARD_CONSTRAINTS = tuple(
-    token for group in (Group.ISREL, Group.ISSUP, Group.ISUSE) for token in TOKENS[group]
-)
 
 
 def add_controls(schema: dict[str, Any]) -> None:
@@ -38,7 +34,8 @@ def _control(form: dict[str, Any]) -> dict[str, Any]:
         known = {short: form[name] for name, short in bounds.items() if name in form}
         step = 1 if form["type"] == "integer" else 0.01
         return {"type": "slider" if len(known) == 2 else "number", **known, "step": step}
-    return {"type": {"boolean": "boolean", "array": "json"}.get(form["type"], "textarea")}
+    kinds = {"boolean": "boolean", "array": "json", "object": "json"}
+    return {"type": kinds.get(form["type"], "textarea")}
 
 
 def knob(default: Any, description: str, *nodes: str, ge: Any = None, le: Any = None) -> Any:
@@ -242,6 +239,12 @@ class SelfRAGSettings(Settings):
         ge=0,
         le=100,
     )
+    group_weights: dict[str, float] = knob(
+        {},
+        "Weights of registered reflection groups, 0 to 100, by name; the others keep their own.",
+        "generate_and_critique",
+        "beam_select",
+    )
     weight_sequence: float = knob(
         1.0,
         "Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
@@ -291,17 +294,28 @@ class SelfRAGSettings(Settings):
     )
 
     def model_post_init(self, context: Any, /) -> None:
-        """Refuse constraints that name no critique token."""
-        unknown = [token for token in self.hard_constraints if token not in HARD_CONSTRAINTS]
-        if unknown:
-            raise ValueError(f"hard constraints {unknown} are none of {list(HARD_CONSTRAINTS)}")
+        """Refuse constraints that name no critique token, and weights that name no group."""
+        known = [t for group in GROUPS.values() if group.values for t in group.tokens]
+        if unknown := [token for token in self.hard_constraints if token not in known]:
+            raise ValueError(f"hard constraints {unknown} are none of {known}")
+        own = [group.name for group in registered_groups()]
+        if unknown := [name for name in self.group_weights if name not in own]:
+            raise ValueError(
+                f"group weights {unknown} name no registered group ({own}); the paper's have "
+                "weight_isrel, weight_issup and weight_isuse"
+            )
+        if not all(0 <= weight <= 100 for weight in self.group_weights.values()):
+            raise ValueError(f"group weights are 0 to 100, not {self.group_weights}")
 
     @property
     def weights(self) -> Weights:
         """The weights of Eq. 3-4."""
-        return Weights(
-            self.weight_isrel, self.weight_issup, self.weight_isuse, self.weight_sequence
-        )
+        paper = {
+            Group.ISREL.value: self.weight_isrel,
+            Group.ISSUP.value: self.weight_issup,
+            Group.ISUSE.value: self.weight_isuse,
+        }
+        return Weights(self.weight_sequence, {**paper, **self.group_weights})
 
     @property
     def closed(self) -> bool:

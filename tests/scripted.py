@@ -21,7 +21,7 @@ def reflection(given: Probabilities, position: int = 0, token: str | None = None
     group = GROUP_OF[next(iter(given))]
     logprobs = {t: math.log(given.get(t, 0) or 1e-30) for t in TOKENS[group]}
     chosen = token or max(logprobs, key=lambda t: logprobs[t])
-    return Reflection(group=group.value, position=position, token=chosen, logprobs=logprobs)
+    return Reflection(group=group, position=position, token=chosen, logprobs=logprobs)
 
 
 def segment(

@@ -202,7 +202,7 @@ def test_each_call_is_pruned_by_itself(batch_tokens: int) -> None:
         holding.released.set()
         pruned = [each.result(60) for each in work]
     for mine, its in zip(pruned, free, strict=True):
-        scores = [critique(segment["reflections"])["isrel"] or 0.0 for segment in its]
+        scores = [critique(segment["reflections"])["ISREL"] or 0.0 for segment in its]
         best = scores.index(max(scores))
         for i, segment in enumerate(mine):
             if i == best:

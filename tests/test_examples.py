@@ -10,8 +10,10 @@ import pytest
 from nano_training.tokenizer import load_tokenizer
 from selfcorrect_rag import nano
 from selfcorrect_rag.nano.embedded import demo_passages, generator_path
-from selfcorrect_rag.reflection import FULLY_SUPPORTED, RELEVANT, UTILITY
+from selfcorrect_rag.reflection import FULLY_SUPPORTED, RELEVANT, UTILITY, unregister_group
 from selfcorrect_rag.search import BM25Index
+from tests.prompted_runs import hard, opinion
+from tests.providers import Provider
 from tests.search.test_tavily import Tavily, page, tavily  # noqa: F401
 from tests.test_docs import ROOT
 from tests.test_vllm_server_llm import TOKENIZER, Loopback, completion, loopback  # noqa: F401
@@ -106,6 +108,19 @@ async def test_self_rag_on_vllm_server(
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [QUESTION, "  George Eliot wrote it. [1]"]
     assert sum("(demo corpus)" in line for line in lines) == 2
+
+
+def test_own_reflection_group(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(prompt: str) -> str:
+        return hard(opinion)(prompt) + ("\nISPLAIN: [Plain]" if "ISPLAIN" in prompt else "")
+
+    module = example("own_reflection_group")
+    try:
+        module.main(Provider(answer=answer), QUESTION)
+    finally:
+        unregister_group("ISPLAIN")
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("1.0") and "George Eliot" in line for line in lines)
 
 
 def test_community_retriever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

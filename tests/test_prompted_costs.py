@@ -94,7 +94,10 @@ def test_one_request_is_an_answer_without_critique() -> None:
     graph, model = warm("probabilities")
     result = graph.invoke(ASKED, context={"max_model_calls": 1})
     assert [is_writing(prompt) for prompt in model.prompts] == [True]
-    assert (result["candidates"][0]["isrel"], result["candidates"][0]["issup"]) == (None, None)
+    assert (
+        result["candidates"][0]["critique"]["ISREL"],
+        result["candidates"][0]["critique"]["ISSUP"],
+    ) == (None, None)
 
 
 # The tutorial's scheme
@@ -140,6 +143,8 @@ def test_the_simulated_model_serves_both_schemes() -> None:
     graph = create_self_rag(PromptedReflectionLLM(chat), retriever)
     result = graph.invoke(ASKED)
     assert "Austen" in result["answer"]
-    assert all(r is not None for r in (result["candidates"][0][k] for k in ("isrel", "issup")))
+    assert all(
+        r is not None for r in (result["candidates"][0]["critique"][k] for k in ("ISREL", "ISSUP"))
+    )
     seen = chat.spent()
     assert seen["calls"] == total(result["costs"])["model_calls"] < spent["calls"]

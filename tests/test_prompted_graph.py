@@ -32,7 +32,7 @@ def test_malformed_critiques_are_absent_and_no_praise(answer: str) -> None:
     written = [c for c in result["candidates"] if c["text"]]
     assert len(written) == 2
     for candidate in written:
-        assert [candidate[k] for k in ("isrel", "issup", "isuse")] == [None] * 3  # type: ignore[literal-required]
+        assert candidate["critique"] == {"ISREL": None, "ISSUP": None, "ISUSE": None}
         assert candidate["score"] == 0.0
     assert llm.counts.retried == llm.counts.forms == 4
     assert llm.counts.absent == 1 + 3 + 2 * 2
@@ -135,7 +135,7 @@ async def test_the_whole_graph_over_a_plain_chat_model(
         assert best["score"] == 1 + 1 + 0.5
         assert other["score"] == 1 + 0.5 + 0.5
     else:
-        assert best["isrel"] == pytest.approx(0.9)
+        assert best["critique"]["ISREL"] == pytest.approx(0.9)
         assert best["score"] == pytest.approx(0.25 + 0.9 + 0.75 + 0.5 * 0.375)
         assert result["retrieval"]["probability"] == pytest.approx(0.75)
     # The decision, ISREL of all, two answers, their critiques: far below a call a passage.
@@ -155,8 +155,8 @@ def test_thresholds_and_weights_work_unchanged() -> None:
     assert not result["retrieval"]["retrieve"]
     assert (result["answer"], result["citations"]) == ("Nobody knows..", [])
     (candidate,) = result["candidates"]
-    assert (candidate["isrel"], candidate["issup"]) == (None, None)
-    assert candidate["isuse"] == pytest.approx(0.375)
+    assert (candidate["critique"]["ISREL"], candidate["critique"]["ISSUP"]) == (None, None)
+    assert candidate["critique"]["ISUSE"] == pytest.approx(0.375)
     strict = {"hard_constraints": ("[Fully supported]",), "mode": "always"}
     result = graph.invoke({"question": QUESTION}, context=strict)
     assert result["answer"] == "Austen."

@@ -71,7 +71,7 @@ def test_hard_labels_are_marked(kind: type[Provider]) -> None:
     llm = PromptedReflectionLLM(kind(answer=hard(reader), **REFUSES))
     (segment,) = generate(llm, NOVEL)
     assert {r["prompted"] for r in segment["reflections"]} == {"hard"}
-    assert critique(segment["reflections"]) == {"isrel": 1.0, "issup": 1.0, "isuse": 1.0}
+    assert critique(segment["reflections"]) == {"ISREL": 1.0, "ISSUP": 1.0, "ISUSE": 1.0}
     assert sorted(segment["reflections"][0]["logprobs"].values()) == [ABSENT, 0.0]
     assert segment["logprob"] is None, "no probability was given, and none is made up"
 
@@ -207,9 +207,9 @@ def test_sentences_and_how_they_go_on() -> None:
     result = create_self_rag(llm, lambda query: [NOVEL]).invoke({"question": QUESTION})
     assert result["answer"] == "She wrote it. In 1815."
     assert [c["step"] for c in result["candidates"]] == ["retrieve", "continue"]
-    assert [c["isuse"] is None for c in result["candidates"]] == [True, False]
+    assert [c["critique"]["ISUSE"] is None for c in result["candidates"]] == [True, False]
     last = result["candidates"][-1]
-    assert (last["isrel"], last["finish_reason"]) == (None, "end")
+    assert (last["critique"]["ISREL"], last["finish_reason"]) == (None, "end")
 
 
 # Text that would be more than text

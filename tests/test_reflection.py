@@ -1,6 +1,7 @@
 """Every score against values worked by hand (Eq. 3-4, A.3)."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
@@ -32,19 +33,27 @@ def approx(value: float) -> object:
     return pytest.approx(value, abs=1e-9)
 
 
+def critique_of(isrel: Any, issup: Any, isuse: Any) -> dict[str, float | None]:
+    return {"ISREL": isrel, "ISSUP": issup, "ISUSE": isuse}
+
+
+def weights_of(isrel: float, issup: float, isuse: float, sequence: float) -> Weights:
+    return Weights(sequence, {"ISREL": isrel, "ISSUP": issup, "ISUSE": isuse})
+
+
 def score(group: str, **given: float) -> float | None:
     named = {token: given.get(key, 0.0) for token, key in KEYS[group].items()}
-    return critique([reflection({t: p for t, p in named.items() if p})])[group]  # type: ignore[literal-required]
+    return critique([reflection({t: p for t, p in named.items() if p})])[group]
 
 
 KEYS = {
-    "isrel": {"[Relevant]": "relevant", "[Irrelevant]": "irrelevant"},
-    "issup": {
+    "ISREL": {"[Relevant]": "relevant", "[Irrelevant]": "irrelevant"},
+    "ISSUP": {
         "[Fully supported]": "full",
         "[Partially supported]": "part",
         "[No support / Contradictory]": "no",
     },
-    "isuse": {f"[Utility:{i}]": f"u{i}" for i in range(1, 6)},
+    "ISUSE": {f"[Utility:{i}]": f"u{i}" for i in range(1, 6)},
 }
 
 
@@ -74,35 +83,35 @@ def test_continue_takes_no_part_in_the_retrieval_ratio() -> None:
 
 
 def test_isrel_issup_isuse_by_hand() -> None:
-    assert score("isrel", relevant=0.6, irrelevant=0.2) == approx(0.75)
-    assert score("issup", full=0.5, part=0.2, no=0.1) == approx((0.5 + 0.1) / 0.8)
-    assert score("issup", no=0.7) == approx(0.0)
-    assert score("isuse", u1=0.1, u2=0.1, u3=0.2, u4=0.2, u5=0.4) == approx(
+    assert score("ISREL", relevant=0.6, irrelevant=0.2) == approx(0.75)
+    assert score("ISSUP", full=0.5, part=0.2, no=0.1) == approx((0.5 + 0.1) / 0.8)
+    assert score("ISSUP", no=0.7) == approx(0.0)
+    assert score("ISUSE", u1=0.1, u2=0.1, u3=0.2, u4=0.2, u5=0.4) == approx(
         -0.1 - 0.05 + 0.0 + 0.1 + 0.4
     )
-    assert score("isuse", u1=1.0) == approx(-1.0)
-    assert score("isuse", u5=1.0) == approx(1.0)
+    assert score("ISUSE", u1=1.0) == approx(-1.0)
+    assert score("ISUSE", u5=1.0) == approx(1.0)
 
 
 def test_a_judgement_not_given_is_none_and_no_number() -> None:
-    assert critique([]) == Critique(isrel=None, issup=None, isuse=None)
+    assert critique([]) == critique_of(isrel=None, issup=None, isuse=None)
     only = critique([reflection({"[No support / Contradictory]": 1.0})])
-    assert only == Critique(isrel=None, issup=approx(0.0), isuse=None)  # type: ignore[typeddict-item]
+    assert only == critique_of(isrel=None, issup=approx(0.0), isuse=None)
 
 
 def test_the_first_judgement_of_a_group_counts() -> None:
     twice = [reflection({"[Relevant]": 1.0}), reflection({"[Irrelevant]": 1.0})]
-    assert critique(twice)["isrel"] == approx(1.0)
+    assert critique(twice)["ISREL"] == approx(1.0)
 
 
 def test_segment_score_by_hand() -> None:
-    scores = Critique(isrel=0.8, issup=0.6, isuse=-0.5)
+    scores = critique_of(isrel=0.8, issup=0.6, isuse=-0.5)
     assert segment_score(scores, 0.4, Weights()) == approx(0.4 + 0.8 + 0.6 - 0.25)
-    assert segment_score(scores, 0.4, Weights(2, 3, 4, 5)) == approx(2.0 + 1.6 + 1.8 - 2.0)
+    assert segment_score(scores, 0.4, weights_of(2, 3, 4, 5)) == approx(2.0 + 1.6 + 1.8 - 2.0)
 
 
 def test_absence_adds_nothing() -> None:
-    nothing = Critique(isrel=None, issup=None, isuse=None)
+    nothing = critique_of(isrel=None, issup=None, isuse=None)
     assert segment_score(nothing, 0.4, Weights()) == approx(0.4)
     assert segment_score(nothing, None, Weights()) == 0
 
@@ -135,26 +144,26 @@ def test_a_token_without_a_probability_has_none_and_all_without_is_an_error() ->
 
 unit = st.floats(0, 1)
 full_critiques = st.builds(
-    lambda r, s, u: Critique(isrel=r, issup=s, isuse=u), unit, unit, st.floats(-1, 1)
+    lambda r, s, u: critique_of(isrel=r, issup=s, isuse=u), unit, unit, st.floats(-1, 1)
 )
 candidates = st.lists(st.tuples(full_critiques, unit), min_size=2, max_size=6)
-TERMS = ("isrel", "issup", "isuse")
+TERMS = ("ISREL", "ISSUP", "ISUSE")
 
 
 @given(candidates, st.sampled_from(TERMS), st.floats(0, 5), st.floats(0.01, 5))
 @example(
-    [(Critique(isrel=0.5, issup=s, isuse=0.5), 0.0) for s in (0.0, 1e-9)],
-    "isrel",
+    [(critique_of(isrel=0.5, issup=s, isuse=0.5), 0.0) for s in (0.0, 1e-9)],
+    "ISREL",
     0.0,
     0.5,
 )
 def test_raising_a_weight_takes_from_every_lead_over_the_candidate_that_is_best_in_it(
     given_candidates: list[tuple[Critique, float]], term: str, weight: float, more: float
 ) -> None:
-    best = max(given_candidates, key=lambda c: c[0][term])  # type: ignore[literal-required]
+    best = max(given_candidates, key=lambda c: c[0][term] or 0.0)
 
     def leads(value: float) -> list[float]:
-        weights = Weights(**{term: value})
+        weights = Weights(groups={term: value})
         mine = segment_score(*best, weights)
         return [segment_score(*other, weights) - mine for other in given_candidates]
 
@@ -175,7 +184,7 @@ def test_a_reflection_with_a_value_that_is_no_log_probability_says_nothing(
             logprobs={**dict.fromkeys(TOKENS[group], -1.0), token: value},
         )
         assert not is_readable(given)
-        assert critique([given]) == Critique(isrel=None, issup=None, isuse=None)
+        assert critique([given]) == critique_of(isrel=None, issup=None, isuse=None)
 
 
 def test_readable_takes_one_finite_log_probability() -> None:
@@ -207,24 +216,24 @@ def test_a_sequence_probability_stays_in_its_range(
 
 def path(*scores: tuple[float | None, float | None, float | None, float]) -> list[ScoredSegment]:
     """Segments with ISREL, ISSUP, ISUSE and p, each of a passage retrieved for it."""
-    return [ScoredSegment(Critique(isrel=r, issup=s, isuse=u), p, True) for r, s, u, p in scores]
+    return [ScoredSegment(critique_of(isrel=r, issup=s, isuse=u), p, True) for r, s, u, p in scores]
 
 
 def without(sequence: float) -> ScoredSegment:
     """A segment of no passage of its own."""
-    return ScoredSegment(Critique(isrel=None, issup=None, isuse=None), sequence, False)
+    return ScoredSegment(critique_of(isrel=None, issup=None, isuse=None), sequence, False)
 
 
 given_or_not = st.none() | unit
 any_critique = st.builds(
-    lambda r, s, u: Critique(isrel=r, issup=s, isuse=u),
+    lambda r, s, u: critique_of(isrel=r, issup=s, isuse=u),
     given_or_not,
     given_or_not,
     st.none() | st.floats(-1, 1),
 )
 any_segment = st.builds(ScoredSegment, any_critique, given_or_not, st.booleans())
 retrieved_segment = st.builds(ScoredSegment, any_critique, given_or_not, st.just(True))
-any_weights = st.builds(Weights, *[st.floats(0, 5)] * 4)
+any_weights = st.builds(weights_of, *[st.floats(0, 5)] * 4)
 
 
 @given(any_segment)
@@ -259,7 +268,7 @@ def test_siblings_are_ordered_as_eq_3_4_orders_them(
 @given(
     st.lists(any_segment, max_size=4),
     retrieved_segment,
-    st.sampled_from(("isrel", "issup")),
+    st.sampled_from(("ISREL", "ISSUP")),
     unit,
     st.sampled_from(("mean", "sum")),
 )
@@ -267,8 +276,7 @@ def test_silence_about_a_retrieved_passage_is_no_better_than_any_judgement(
     parent: list[ScoredSegment], segment: ScoredSegment, term: str, judged: float, rule: str
 ) -> None:
     silent, told = (
-        segment._replace(critique={**segment.critique, term: value})  # type: ignore[typeddict-item]
-        for value in (None, judged)
+        segment._replace(critique={**segment.critique, term: value}) for value in (None, judged)
     )
     assert path_score([*parent, silent], Weights(), rule) <= (
         path_score([*parent, told], Weights(), rule) + 1e-9
@@ -276,8 +284,8 @@ def test_silence_about_a_retrieved_passage_is_no_better_than_any_judgement(
 
 
 @given(
-    st.lists(any_segment.filter(lambda s: s.critique["isuse"] is None), min_size=1, max_size=4),
-    st.lists(any_segment.filter(lambda s: s.critique["isuse"] is None), max_size=3),
+    st.lists(any_segment.filter(lambda s: s.critique["ISUSE"] is None), min_size=1, max_size=4),
+    st.lists(any_segment.filter(lambda s: s.critique["ISUSE"] is None), max_size=3),
     any_segment,
     any_weights,
     st.sampled_from(PATH_RULES),
@@ -296,10 +304,10 @@ def test_no_path_ends_above_the_best_that_it_can_become(
     assert path_score([*begun, *more, last], weights, rule) <= best + 1e-6 * max(1.0, abs(best))
 
 
-@pytest.mark.parametrize("absent", ["isrel", "issup"])
+@pytest.mark.parametrize("absent", ["ISREL", "ISSUP"])
 def test_a_judgement_that_a_later_retrieved_segment_lacks_is_the_worst(absent: str) -> None:
     segments = path((1.0, 1.0, None, 0.5), (1.0, 1.0, None, 0.5))
-    segments[1].critique[absent] = None  # type: ignore[literal-required]
+    segments[1].critique[absent] = None
     assert path_score(segments, Weights(), "mean") == approx((2.5 + 1.5) / 2)
     kept = [segments[0], segments[1]._replace(retrieved=False)]
     assert path_score(kept, Weights(), "mean") == approx(2.5)
@@ -315,7 +323,7 @@ def test_the_best_that_a_path_can_become_by_hand() -> None:
     assert best_path_score(begun, 2, Weights(), "product") == approx(1.5 * 3 * 3.5)
     assert best_path_score(begun, 3, Weights(), "product") == approx(1.5 * 3 * 3 * 3.5)
     assert best_path_score(path((0, 0, None, 0)), 2, Weights(), "product") == 0
-    low = Weights(0.1, 0.1, 0.1, 0.1)
+    low = weights_of(0.1, 0.1, 0.1, 0.1)
     assert best_path_score(begun, 2, low, "product") == approx(0.15)
     assert best_path_score(path((0, 0, -1.0, 0.1)), 2, Weights(), "product") == math.inf
 
@@ -338,7 +346,7 @@ def test_a_segment_of_no_passage_takes_the_means_so_far() -> None:
 
 
 def test_a_judgement_that_is_given_without_a_passage_of_its_own_counts() -> None:
-    going_on = ScoredSegment(Critique(isrel=None, issup=0.1, isuse=1.0), 0.5, False)
+    going_on = ScoredSegment(critique_of(isrel=None, issup=0.1, isuse=1.0), 0.5, False)
     assert path_score([*path((0.8, 0.9, None, 0.5)), going_on], Weights(), "mean") == approx(
         (2.2 + 0.5 + 0.8 + 0.1 + 0.5) / 2
     )

@@ -119,7 +119,7 @@ def test_where_the_model_does_not_begin_with_isrel_there_is_none() -> None:
     with talkative() as llm:
         candidates = answered(llm, QUESTIONS[0])
     assert {c["pieces"][0]["text"] for c in candidates} == {"[No support / Contradictory]"}
-    assert [c["isrel"] for c in candidates] == [None] * len(PASSAGES)
+    assert [c["critique"]["ISREL"] for c in candidates] == [None] * len(PASSAGES)
 
 
 def test_an_answer_is_written_past_retrieval_tokens_and_ends_there() -> None:
@@ -149,9 +149,9 @@ def test_a_later_isrel_is_of_a_passage_that_the_model_made_up() -> None:
     graph = create_self_rag(llm, lambda _: [document("A")])
     short = graph.invoke({"question": "Who?"}, context={"form": "short"})  # type: ignore[arg-type]
     (candidate,) = short["candidates"]
-    assert candidate["isrel"] is None
+    assert candidate["critique"]["ISREL"] is None
     assert "ISREL" not in candidate["judgements"]
-    assert candidate["issup"] == pytest.approx(1.0)
+    assert candidate["critique"]["ISSUP"] == pytest.approx(1.0)
     constrained: Any = {"form": "short", "hard_constraints": ["[Relevant]"]}
     kept = graph.invoke({"question": "Who?"}, context=constrained)
     assert kept["candidates"][0]["dropped"] is None
@@ -168,6 +168,6 @@ def test_a_chat_model_criticises_its_whole_answers() -> None:
         context={"form": "short", "mode": "always"},  # type: ignore[arg-type]
     )
     (candidate,) = result["candidates"]
-    assert candidate["isrel"] is not None
-    assert candidate["issup"] is not None
+    assert candidate["critique"]["ISREL"] is not None
+    assert candidate["critique"]["ISSUP"] is not None
     assert candidate["next"] is None

@@ -132,7 +132,7 @@ def isrel_llm(**options: Any) -> TransformersReflectionLLM:
 def test_pruning_stops_the_irrelevant_and_never_the_best() -> None:
     llm = isrel_llm()
     free = llm.generate_segments(prompts(), max_tokens=20)
-    scores = [critique(s["reflections"])["isrel"] for s in free]
+    scores = [critique(s["reflections"])["ISREL"] for s in free]
     assert len(set(scores)) == 4
     best = max(range(4), key=lambda i: scores[i])
     kept = llm.generate_segments(prompts(), max_tokens=20, prune_below=1.0)
@@ -142,7 +142,7 @@ def test_pruning_stops_the_irrelevant_and_never_the_best() -> None:
         else:
             assert segment["finish_reason"] == "pruned"
             assert segment["tokens"] == 1
-            assert critique(segment["reflections"])["isrel"] == pytest.approx(scores[i], abs=1e-4)
+            assert critique(segment["reflections"])["ISREL"] == pytest.approx(scores[i], abs=1e-4)
     middle = sum(sorted(scores)[1:3]) / 2
     some = llm.generate_segments(prompts(), max_tokens=20, prune_below=middle)
     assert sum(s["finish_reason"] == "pruned" for s in some) == 2

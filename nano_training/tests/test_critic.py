@@ -81,7 +81,7 @@ def test_self_rag_runs_on_it_with_soft_scores(
     graph = create_self_rag(llm, lambda query: documents)
     context: Any = {"depth": 1, "segment_tokens": 60, "mode": "always"}
     result = graph.invoke({"question": case.question}, context=context)
-    isrel = {c["passage"]: c["isrel"] for c in result["candidates"]}
+    isrel = {c["passage"]: c["critique"]["ISREL"] for c in result["candidates"]}
     assert not any(c.get("hard") for c in result["candidates"])
     assert 0 < isrel[1] < isrel[0] < 1
     assert result["answer"].strip()

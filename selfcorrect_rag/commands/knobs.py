@@ -48,7 +48,9 @@ def settings_from(
     for name, fields in _fields(settings).items():
         if hasattr(args, name):
             refuse_unless(graph in fields, _option(name), fields)
-            given[name] = getattr(args, name)
+            value = getattr(args, name)
+            is_mapping = all(isinstance(field.default, dict) for field in fields.values())
+            given[name] = dict(value) if is_mapping else value
     try:
         return settings[graph](**given)
     except BadSettings as error:

@@ -98,7 +98,8 @@ def show_candidates(console: "Console", candidates: Sequence[Candidate], letter:
     several = any(candidate["depth"] for candidate in candidates)
     table = Table(box=None, padding=(0, 1), pad_edge=True)
     score = "path" if several else "score"
-    for name in ("", letter, "ISREL", "ISSUP", "ISUSE", "p(y)", score):
+    groups = list(candidates[0]["critique"]) if candidates else []
+    for name in ("", letter, *groups, "p(y)", score):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     table.add_column("candidate", overflow="fold")
     last = 0
@@ -110,7 +111,7 @@ def show_candidates(console: "Console", candidates: Sequence[Candidate], letter:
         table.add_row(
             "*" if candidate["chosen"] else " ",
             "-" if candidate["passage"] is None else str(candidate["passage"] + 1),
-            *(_critique(candidate, group) for group in ("ISREL", "ISSUP", "ISUSE")),
+            *(_critique(candidate, group) for group in groups),
             _number(candidate["sequence_probability"]),
             _number(candidate["path_score" if several else "score"]),
             Text(inert(candidate["text"] + dropped)),
@@ -213,7 +214,7 @@ def _show_strips(console: "Console", letter: str, result: Mapping[str, Any], key
 
 def _critique(candidate: Candidate, group: str) -> str:
     mark = " h" if group in candidate["hard"] else ""
-    return _number(candidate[group.lower()]) + mark  # type: ignore[literal-required]
+    return _number(candidate["critique"].get(group)) + mark
 
 
 def _number(value: float | None, digits: int = 2) -> str:

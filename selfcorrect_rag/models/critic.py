@@ -14,7 +14,7 @@ from selfcorrect_rag.models.local.checkpoints import (
     taken,
     unreadable,
 )
-from selfcorrect_rag.reflection import TOKENS, Group
+from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.state.intake import valid
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     """An aspect's instructions."""
     input: str
     """What is judged, in the fields of the critic's data."""
-    group: Group
+    group: str
     tokens: tuple[str, ...] = ()
     """Those of the group that may be answered; all where none are named."""
 

@@ -1,8 +1,9 @@
 """The interface between the graphs and a model that reflects."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Any
 
 from langchain_core.callbacks import (
@@ -18,7 +19,7 @@ from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.models.identity import described
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
-from selfcorrect_rag.reflection import Group
+from selfcorrect_rag.reflection import PAPER_GROUPS
 from selfcorrect_rag.state.self_rag import Segment
 
 
@@ -45,6 +46,15 @@ class ReflectionLLM(BaseLLM):
         """
         return described(self)
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the reflection groups that it gives; the paper's four by default.
+
+        A backend that gives registered ones too
+        (:func:`~selfcorrect_rag.reflection.register_group`) names them as well.
+        """
+        return PAPER_GROUPS
+
     @abstractmethod
     def _segments(
         self,
@@ -64,8 +74,7 @@ class ReflectionLLM(BaseLLM):
             prompts: what to continue.
             max_tokens: most tokens of each continuation.
             stop: strings before which a continuation ends.
-            choose: a :class:`~selfcorrect_rag.reflection.Group`; the continuation is then one
-                token of it.
+            choose: name of one of :attr:`groups`; the continuation is then one token of it.
             stop_at_retrieval: end a continuation at the next token of the Retrieve group.
             prune_below: end a continuation whose first token is of the ISREL group with a score
                 below this; the best continuation of a batch always goes on.
@@ -131,26 +140,33 @@ class ReflectionLLM(BaseLLM):
             return self._read(given, len(prompts))
 
     def choose(
-        self, prompts: Sequence[Prompt], group: Group, *, callbacks: Callbacks = None
+        self, prompts: Sequence[Prompt], group: str, *, callbacks: Callbacks = None
     ) -> list[Segment]:
         """Which token of ``group`` comes next: segments of one token and one reflection each.
 
         Raises:
+            ValueError: ``group`` is none of :attr:`groups`.
             ModelFailed: the model raised, or gave what are no segments, one for each prompt.
         """
-        options = _choice_options(group)
+        options = self._choice_options(group)
         with self._named():
             given = self.generate_prompt(list(prompts), callbacks=callbacks, **options)
             return self._read(given, len(prompts))
 
     async def achoose(
-        self, prompts: Sequence[Prompt], group: Group, *, callbacks: Callbacks = None
+        self, prompts: Sequence[Prompt], group: str, *, callbacks: Callbacks = None
     ) -> list[Segment]:
         """The async twin of :meth:`choose`."""
-        options = _choice_options(group)
+        options = self._choice_options(group)
         with self._named():
             given = await self.agenerate(await _strings(prompts), callbacks=callbacks, **options)
             return self._read(given, len(prompts))
+
+    def _choice_options(self, group: str) -> dict[str, Any]:
+        if group not in self.groups:
+            raise ValueError(f"the model has no reflection group {group}: {list(self.groups)}")
+        # A choice is no part of the answer: keep it out of token streams.
+        return {"choose": str(group), "max_tokens": 1, "tags": ["nostream"]}
 
     def _named(self) -> AbstractContextManager[None]:
         return wrap_errors(ModelFailed, f"the model ({type(self).__name__})")
@@ -159,12 +175,21 @@ class ReflectionLLM(BaseLLM):
         given = [generations[0].generation_info or {} for generations in result.generations]
         missing = [key for info in given for key in Segment.__required_keys__ - info.keys()]
         if len(given) == prompts and not missing:
+            self._check_groups(given)
             return [Segment(**info) for info in given]  # type: ignore[typeddict-item]
         wrong = f"a segment without {min(missing)}" if missing else f"{len(given)} segments"
         raise ModelFailed(
             f"the model ({type(self).__name__}) gave {wrong}: a whole one is expected for each of "
             f"{prompts} prompts"
         )
+
+    def _check_groups(self, given: Sequence[Mapping[str, Any]]) -> None:
+        every = chain.from_iterable((*info["reflections"], info["next"]) for info in given)
+        if unknown := {r["group"] for r in every if r} - set(self.groups):
+            raise ModelFailed(
+                f"the model ({type(self).__name__}) gave a reflection of group {min(unknown)}, "
+                f"which is none of its groups ({', '.join(self.groups)})"
+            )
 
     def _generate(
         self,
@@ -202,11 +227,6 @@ def _segment_options(
     if prune_below is not None:
         options["prune_below"] = prune_below
     return options
-
-
-def _choice_options(group: Group) -> dict[str, Any]:
-    # A choice is no part of the answer: keep it out of token streams.
-    return {"choose": group.value, "max_tokens": 1, "tags": ["nostream"]}
 
 
 def _result(segments: Sequence[Segment]) -> LLMResult:

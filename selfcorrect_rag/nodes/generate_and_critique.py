@@ -16,7 +16,6 @@ from selfcorrect_rag.nodes.base.usage import attempted, counter, used
 from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.prompts.parts import Prompt, question_text, segment_prompt
 from selfcorrect_rag.reflection import (
-    Critique,
     Group,
     Reflection,
     ScoredSegment,
@@ -81,7 +80,7 @@ def generate_and_critique(
             callbacks=callbacks(),
             within=attempted(),
         )
-        return _update(state, chosen, batch, segments)
+        return _update(state, chosen, batch, segments, llm.groups)
 
     return Node("generate_and_critique", run, settings, _failed)
 
@@ -130,10 +129,11 @@ def _update(
     settings: SelfRAGSettings,
     batch: _Batch,
     segments: Sequence[Segment],
+    groups: Sequence[str],
 ) -> Update:
     candidates = []
     for ask, segment in zip(batch.asks, segments, strict=True):
-        candidate = _candidate(state, settings, ask, segment)
+        candidate = _candidate(state, settings, ask, segment, groups)
         candidates.append(candidate)
         emit(
             CandidateScored(
@@ -142,9 +142,7 @@ def _update(
                 beam=candidate["beam"],
                 passage=candidate["passage"],
                 text=candidate["text"],
-                isrel=candidate["isrel"],
-                issup=candidate["issup"],
-                isuse=candidate["isuse"],
+                critique=candidate["critique"],
                 score=candidate["score"],
             )
         )
@@ -176,10 +174,14 @@ def _failed(state: SelfRAGState, fault: Fault) -> Update:
 
 
 def _candidate(
-    state: SelfRAGState, settings: SelfRAGSettings, ask: _Ask, segment: Segment
+    state: SelfRAGState,
+    settings: SelfRAGSettings,
+    ask: _Ask,
+    segment: Segment,
+    groups: Sequence[str],
 ) -> Candidate:
     reflections = _of_passage(segment) if settings.short else segment["reflections"]
-    scores = critique(reflections)
+    scores = critique(reflections, groups)
     sequence = sequence_probability(segment["logprob"], segment["tokens"])
     written = state["beams"][ask.beam]["segments"]
     path = [*scored(written), ScoredSegment(scores, sequence, ask.step == "retrieve")]
@@ -195,7 +197,7 @@ def _candidate(
         text=segment["text"],
         pieces=segment["pieces"],
         judgements=_judgements(reflections),
-        **scores,
+        critique=scores,
         sequence_probability=sequence,
         hard=[r["group"] for r in segment["reflections"] if r.get("prompted") == "hard"],
         score=segment_score(scores, sequence, settings.weights),
@@ -210,11 +212,7 @@ def _candidate(
 def scored(path: Sequence[Candidate]) -> list[ScoredSegment]:
     """The segments of a path as path scores see them."""
     return [
-        ScoredSegment(
-            Critique(isrel=c["isrel"], issup=c["issup"], isuse=c["isuse"]),
-            c["sequence_probability"],
-            c["step"] == "retrieve",
-        )
+        ScoredSegment(c["critique"], c["sequence_probability"], c["step"] == "retrieve")
         for c in path
     ]
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from selfcorrect_rag.prompts.labels import Labels
 from selfcorrect_rag.prompts.quoting import quoted
-from selfcorrect_rag.reflection import Group
 
 
 class Instance(NamedTuple):
@@ -72,7 +71,8 @@ class Judgement(NamedTuple):
 class Aspect:
     """One of the paper's tables: what is asked about an instance, and what may be answered."""
 
-    group: Group
+    group: str
+    """Name of the reflection group."""
     instructions: str
     fields: tuple[str, ...]
     """Of an :class:`Instance`, in the order of the demonstrations."""
@@ -121,7 +121,7 @@ class Aspect:
     @cached_property
     def labels(self) -> Labels:
         """The labels of :attr:`choices`, as an answer gives them."""
-        return Labels(tuple(self.choices), _VERDICTS)
+        return Labels(tuple(self.choices), (*_VERDICTS, self.verdict.rstrip(":?").lower()))
 
     def _asked(self, instance: Instance) -> str:
         return f"{fields_text(instance, self.fields)}\n{self.verdict}"

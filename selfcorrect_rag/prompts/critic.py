@@ -6,6 +6,7 @@ ask a model that has no reflection tokens.
 """
 
 from collections.abc import Mapping
+from functools import cache
 
 from selfcorrect_rag.prompts.aspect import Aspect, Demonstration, Instance
 from selfcorrect_rag.reflection import (
@@ -14,11 +15,14 @@ from selfcorrect_rag.reflection import (
     IRRELEVANT,
     NO_RETRIEVAL,
     NO_SUPPORT,
+    PAPER_GROUPS,
     PARTIALLY_SUPPORTED,
     RELEVANT,
     RETRIEVAL,
     UTILITY,
     Group,
+    ReflectionGroup,
+    registered_groups,
 )
 
 RETRIEVE = Aspect(
@@ -290,3 +294,33 @@ ASPECTS: Mapping[str, Aspect] = {
     "utility": ISUSE,
 }
 """By the names that the official data gives them."""
+
+_OF_GROUP = {Group.RETRIEVE: RETRIEVE, Group.ISREL: ISREL, Group.ISSUP: ISSUP, Group.ISUSE: ISUSE}
+_FIELDS = {
+    "passage": ("instruction", "preceding_sentences", "evidence", "segment"),
+    "segment": ("instruction", "preceding_sentences", "segment"),
+    "answer": ("instruction", "output"),
+}
+
+
+def group_prompt(group: ReflectionGroup) -> Aspect | None:
+    """The prompt that asks for a group's token; None where a registered one has no instruction.
+
+    That of Retrieve is table 8, which asks before anything is written.
+    """
+    if group.name in PAPER_GROUPS:
+        return _OF_GROUP[Group(group.name)]
+    return _registered(group) if group.instruction else None
+
+
+@cache
+def _registered(group: ReflectionGroup) -> Aspect:
+    labels = {token: token for token in group.tokens}
+    fields = _FIELDS[group.judges]
+    return Aspect(group.name, group.instruction, fields, f"{group.name}:", labels, ())
+
+
+def registered_prompts() -> list[tuple[ReflectionGroup, Aspect]]:
+    """The registered groups that a chat model is asked for, with their prompts."""
+    prompts = ((group, group_prompt(group)) for group in registered_groups())
+    return [(group, prompt) for group, prompt in prompts if prompt]

@@ -6,6 +6,7 @@ A question, a passage or a web page may contain the characters ``[Fully supporte
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from langchain_core.documents import Document
@@ -15,11 +16,11 @@ from langchain_core.prompt_values import PromptValue
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,
-    CONTROL_TOKENS,
     END_PARAGRAPH,
     NO_RETRIEVAL,
     PARAGRAPH,
     RETRIEVAL,
+    control_tokens,
 )
 from selfcorrect_rag.state.intake import valid
 from selfcorrect_rag.state.self_rag import Candidate
@@ -85,16 +86,18 @@ def prompt_of(text: str) -> Prompt:
     return Prompt(parts=(Part(text, "untrusted", shorten=1),))
 
 
-_LOOK_ALIKE = re.compile(
-    "|".join(f"{re.escape(t[0])}(?=\u200b*{re.escape(t[1:])})" for t in CONTROL_TOKENS)
-)
+@cache
+def _look_alike(tokens: Sequence[str]) -> re.Pattern[str]:
+    patterns = (f"{re.escape(t[0])}(?=\u200b*{re.escape(t[1:])})" for t in tokens)
+    return re.compile("|".join(patterns))
 
 
 def _visible(part: Part) -> str:
     # Unlike quoted text, texts that differ still do.
     if part.kind == "control":
         return part.text
-    return _LOOK_ALIKE.sub(lambda match: match.group() + "\u200b", part.text)
+    look_alike = _look_alike(control_tokens())
+    return look_alike.sub(lambda match: match.group() + "\u200b", part.text)
 
 
 def question_text(question: str, instruction: str | None = None) -> str:

@@ -8,9 +8,10 @@ as the last step. Pure Python, in time linear in the text.
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 
-from selfcorrect_rag.reflection import CONTROL_TOKENS
+from selfcorrect_rag.reflection import control_tokens
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Llama 2": ("<s>", "</s>", "<unk>", "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>"),
@@ -297,7 +298,8 @@ def _is_mark(found: re.Match[str]) -> bool:
     if found.lastgroup is None:
         return True
     name = _SPACE.sub(" ", _NUMBER.sub("0", found[0] + found[found.lastgroup]))
-    return name in _TEMPLATES or name.replace(" ", "") in _OWN or bool(_BARS.fullmatch(name))
+    is_own = name.replace(" ", "") in _own(control_tokens())
+    return is_own or name in _TEMPLATES or bool(_BARS.fullmatch(name))
 
 
 def _folded(text: str) -> str:
@@ -328,4 +330,8 @@ _fold = _Folds().__getitem__
 _TEMPLATES = frozenset(
     _NUMBER.sub("0", _folded(token)) for tokens in FAMILIES.values() for token in tokens
 )
-_OWN = frozenset(_SPACE.sub("", _NUMBER.sub("0", token.lower())) for token in CONTROL_TOKENS)
+
+
+@cache
+def _own(tokens: Sequence[str]) -> frozenset[str]:
+    return frozenset(_SPACE.sub("", _NUMBER.sub("0", _folded(token))) for token in tokens)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from selfcorrect_rag.reflection import GROUPS
 from selfcorrect_rag.render.charts import bar, closed_set, tree, written
 from selfcorrect_rag.render.evidence import LETTERS, pointer
 from selfcorrect_rag.render.markup import LINES, Html, element, excerpt, folded, joined, prose
@@ -156,9 +157,7 @@ def _card(
         prose(candidate.get("text") or "no text"),
         element(
             "div",
-            bar("ISREL", number(candidate.get("isrel"))),
-            bar("ISSUP", number(candidate.get("issup"))),
-            bar("ISUSE", number(candidate.get("isuse")), -1),
+            *(_score(name, number(value)) for name, value in record(candidate, "critique").items()),
             bar("p(y)", number(candidate.get("sequence_probability"))),
             class_="bars",
         ),
@@ -166,6 +165,13 @@ def _card(
         id=f"candidate-{at + 1}",
         class_=f"card {state}".strip(),
     )
+
+
+def _score(group: str, score: float | None) -> Html:
+    """A critique score on the scale of its group."""
+    known = GROUPS.get(group)
+    low, high = (min(0.0, *known.values), max(1.0, *known.values)) if known else (-1.0, 1.0)
+    return bar(excerpt(group, 40), score, low, high)
 
 
 def _judgements(judgements: Mapping[str, Any]) -> Html | None:

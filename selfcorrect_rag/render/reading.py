@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.nodes.base.citations import RELEVANT
 from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state.sources import shown_source, title_line
 from selfcorrect_rag.thresholds import Action
 
@@ -54,7 +55,8 @@ def why_uncited(result: Result) -> str:
         judged, otherwise = bool(rows(result, "useful_documents")), "the rationale uses no document"
     elif kind in ("self_rag", "self_crag"):
         chosen = [c for c in records(result, "candidates") if c.get("chosen")]
-        judged = any((number(c.get("isrel")) or 0.0) >= RELEVANT for c in chosen)
+        isrel = [number(record(c, "critique").get(Group.ISREL)) for c in chosen]
+        judged = any((score or 0.0) >= RELEVANT for score in isrel)
         otherwise = otherwise if kind == "self_crag" else "no passage was judged relevant"
     if judged and is_refusal(said):
         return "the answer declines to answer"

@@ -88,7 +88,7 @@ def shown_default(field: FieldInfo) -> str:
     """The default of a field in words."""
     if shown := extra(field, "shown"):
         return shown
-    return "none" if field.default is None or field.default == () else str(field.default).lower()
+    return "none" if field.default in (None, (), {}) else str(field.default).lower()
 
 
 def arguments(field: FieldInfo) -> dict[str, Any]:
@@ -104,6 +104,8 @@ def arguments(field: FieldInfo) -> dict[str, Any]:
         return {"choices": list(get_args(annotation))}
     if get_origin(annotation) is tuple:  # a field with a metavar is repeated, a setting is a list
         return {"action": "append", "metavar": metavar} if metavar else {"nargs": "+"} | _TEXT
+    if get_origin(annotation) is dict:
+        return {"nargs": "+", "type": _named_number, "metavar": "NAME=NUMBER"}
     if metavar:
         return {"type": annotation, "metavar": metavar}
     read = _or_none(annotation) if optional else annotation
@@ -111,6 +113,11 @@ def arguments(field: FieldInfo) -> dict[str, Any]:
 
 
 _TEXT = {"metavar": "TEXT"}
+
+
+def _named_number(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    return name, float(number)
 
 
 def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -60,9 +60,9 @@ class Candidate(TypedDict):
     pieces: list[Piece]
     judgements: dict[str, dict[str, float]]
     """Group to token to probability, normalised over the group."""
-    isrel: float | None
-    issup: float | None
-    isuse: float | None
+    critique: dict[str, float | None]
+    """Score by reflection group, of every group that the model has: ISREL and ISSUP in [0, 1],
+    ISUSE in [-1, 1]; None where the model gave no such token."""
     sequence_probability: float | None
     """None where a provider gives no log-probabilities."""
     hard: list[str]

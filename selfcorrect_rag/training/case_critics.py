@@ -77,7 +77,7 @@ class _Asking:
     def __init__(self, cases: Sequence[Case], kept: Path, done: Done) -> None:
         self._journal, self._done = Journal(kept), done
         all_asked = [critic_asked(ASPECTS[case.aspect], case.instance) for case in cases]
-        self._keys = [Request(critic_prompt(asked), asked.group.value).key for asked in all_asked]
+        self._keys = [Request(critic_prompt(asked), asked.group).key for asked in all_asked]
         missing: dict[str, Asked] = {
             key: asked
             for key, asked in zip(self._keys, all_asked, strict=True)
@@ -120,7 +120,7 @@ class _LanguageModel(CaseCritic):
         requests = [
             Request(
                 ASPECTS[case.aspect].prompt(case.instance),
-                ASPECTS[case.aspect].group.value,
+                ASPECTS[case.aspect].group,
                 {"aspect": case.aspect},
             )
             for case in cases

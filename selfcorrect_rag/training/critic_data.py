@@ -126,7 +126,7 @@ def read_critic_rows(path: Path) -> list[CriticRow]:
 
 def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
     """How often each token was given, by group."""
-    counts = {group.value: dict.fromkeys(tokens, 0) for group, tokens in TOKENS.items()}
+    counts = {group: dict.fromkeys(tokens, 0) for group, tokens in TOKENS.items()}
     for row in labelled:
         counts[row.asked.group][row.token] += 1
     return counts
@@ -151,7 +151,7 @@ def _request(name: str, instance: Instance) -> Request:
         "instruction": asked.instruction,
         "input": asked.input,
     }
-    return Request(ASPECTS[name].prompt(instance), asked.group.value, fields)
+    return Request(ASPECTS[name].prompt(instance), asked.group, fields)
 
 
 def _sampled(requests: Mapping[str, Request], sample: int | None) -> list[Request]:

@@ -102,7 +102,7 @@ def train_generator(
     trainer, train, test = tune_answering(
         model, rows, encode, out, settings, running, run=run, tokens=ids.values()
     )
-    groups = [[ids[token] for token in tokens] for tokens in TOKENS.values()]
+    groups = [[ids[token] for token in TOKENS[group]] for group in controlled.groups]
     read = read_tokens(trainer, test.examples, groups)
     report = {
         "rows": row_counts(train, test),
@@ -124,14 +124,12 @@ def held_out_report(read: Sequence[Read], tokenizer: ControlledTokenizer) -> dic
         :func:`~selfcorrect_rag.training.confusion.agreement_of`.
     """
     name = {token_id: token for token, token_id in tokenizer.control_ids.items()}
-    kinds = {
-        token_id: GROUP_OF[token].value for token_id, token in name.items() if token in GROUP_OF
-    }
+    kinds = {token_id: GROUP_OF[token] for token_id, token in name.items() if token in GROUP_OF}
     kinds |= {tokenizer.control_ids[PARAGRAPH]: "paragraph"}
     if tokenizer.eos_id is not None:
         kinds[tokenizer.eos_id] = "end"
     losses: dict[str, list[float]] = {
-        kind: [] for kind in ("text", *(group.value for group in TOKENS), "paragraph", "end")
+        kind: [] for kind in ("text", *tokenizer.groups, "paragraph", "end")
     }
     for token in read:
         losses[kinds.get(token.token_id, "text")].append(token.loss)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from selfcorrect_rag.errors import BadTrainingData, PromptTooLong
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts.parts import Part, Prompt, instruction_parts
-from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, PARAGRAPH, REFLECTION_TOKENS
+from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, GROUP_OF, PARAGRAPH
 from selfcorrect_rag.training.batches import Examples, example
 from selfcorrect_rag.training.generator_rows import GeneratorRow
 
@@ -43,7 +43,7 @@ def output_stretches(output: str) -> list[_Stretch]:
         for text in filter(None, _TOKEN.split(stretch)):
             if text in (PARAGRAPH, END_PARAGRAPH):
                 raise BadTrainingData(f"the output has a {text} that is half of a pair")
-            is_token = text in REFLECTION_TOKENS
+            is_token = text in GROUP_OF
             part = Part(text, "control" if is_token else "untrusted")
             stretches.append(_Stretch(part, learned=True))
     if not stretches:
@@ -64,7 +64,7 @@ def refuse_unlearnable(rows: Sequence[GeneratorRow]) -> None:
             stretches = output_stretches(row.output)
         except BadTrainingData as error:
             raise BadTrainingData(f"row {number}: {error}") from error
-        criticised = criticised or any(part.text in REFLECTION_TOKENS for part, _ in stretches)
+        criticised = criticised or any(part.text in GROUP_OF for part, _ in stretches)
     if rows and not criticised:
         raise BadTrainingData("no output has a reflection token: train generator-data adds them")
 

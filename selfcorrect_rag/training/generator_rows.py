@@ -115,7 +115,7 @@ _SIGNS: dict[str, str] = {
     RELEVANT: "R",
     IRRELEVANT: "I",
 } | {
-    token: "S" if group is Group.ISSUP else "U"
+    token: "S" if group == Group.ISSUP else "U"
     for token, group in GROUP_OF.items()
     if group in (Group.ISSUP, Group.ISUSE)
 }

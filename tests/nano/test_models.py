@@ -101,9 +101,9 @@ def test_a_segment_carries_every_group_of_critique() -> None:
     question, title, _, text = REAL[0]
     (segment,) = answers(title, text, [question])
     scores = critique(segment["reflections"])
-    assert scores["isrel"] > 0.5
-    assert scores["issup"] > 0.5
-    assert scores["isuse"] > 0
+    assert scores["ISREL"] > 0.5
+    assert scores["ISSUP"] > 0.5
+    assert scores["ISUSE"] > 0
     assert {r["group"] for r in segment["reflections"]} == {Group.ISREL, Group.ISSUP, Group.ISUSE}
 
 

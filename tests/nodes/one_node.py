@@ -78,9 +78,7 @@ def candidate(text: str, **fields: Any) -> Candidate:
         "text": text,
         "pieces": [{"kind": "text", "text": text}],
         "judgements": {},
-        "isrel": 1.0,
-        "issup": 1.0,
-        "isuse": None,
+        "critique": {"ISREL": 1.0, "ISSUP": 1.0, "ISUSE": None},
         "sequence_probability": 1.0,
         "hard": [],
         "score": 3.0,
@@ -90,6 +88,7 @@ def candidate(text: str, **fields: Any) -> Candidate:
         "dropped": None,
         "chosen": False,
     }
+    given["critique"] |= {k: fields.pop(k) for k in given["critique"].keys() & fields.keys()}
     assert fields.keys() <= given.keys()
     return {**given, **fields}  # type: ignore[return-value]
 

@@ -41,7 +41,7 @@ def test_citations_are_numbered_as_they_appear_and_hold_all_their_segments() -> 
         candidate("I do not know.", depth=0, passage=0),
         candidate("From 2.", depth=1, passage=2),
         candidate("From memory.", depth=2, passage=None, step="none"),
-        candidate("From 0, doubtful.", depth=3, passage=0, isrel=0.25),
+        candidate("From 0, doubtful.", depth=3, passage=0, ISREL=0.25),
         candidate("From 1, excluded.", depth=4, passage=1),
         candidate("From 0.", depth=5, passage=0),
         candidate("From 2 again.", depth=6, passage=2),
@@ -58,7 +58,7 @@ def test_citations_are_numbered_as_they_appear_and_hold_all_their_segments() -> 
     ("isrel", "is_cited"), [(0.5, True), (0.499, False), (1.0, True), (0.0, False), (None, False)]
 )
 def test_a_passage_is_evidence_from_an_isrel_of_a_half(isrel: Any, is_cited: bool) -> None:
-    assert bool(citations_of([candidate("Said.", isrel=isrel)], PASSAGES)) is is_cited
+    assert bool(citations_of([candidate("Said.", ISREL=isrel)], PASSAGES)) is is_cited
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_segment_that_continues_has_the_isrel_of_its_passage(
     steps: list[tuple[Any, Any]], depths: list[int]
 ) -> None:
     path = [
-        candidate("Said.", depth=depth, step=step, isrel=isrel)
+        candidate("Said.", depth=depth, step=step, ISREL=isrel)
         for depth, (step, isrel) in enumerate(steps)
     ]
     assert citations_of(path, PASSAGES) == [cited(1, 0, *depths)]

@@ -243,9 +243,7 @@ def test_a_whole_candidate_and_its_event() -> None:
                 "[Utility:5]": 0.5,
             },
         },
-        "isrel": 0.75,
-        "issup": 0.625,
-        "isuse": 0.75,
+        "critique": {"ISREL": 0.75, "ISSUP": 0.625, "ISUSE": 0.75},
         "sequence_probability": 0.5,
         "hard": [],
         "score": 8 * 0.5 + 2 * 0.75 + 4 * 0.625 + 0.75,
@@ -262,9 +260,7 @@ def test_a_whole_candidate_and_its_event() -> None:
         "beam": 1,
         "passage": 3,
         "text": "Said.",
-        "isrel": 0.75,
-        "issup": 0.625,
-        "isuse": 0.75,
+        "critique": {"ISREL": 0.75, "ISSUP": 0.625, "ISUSE": 0.75},
         "score": 8.75,
     }
     assert nearly(ran.events, [event])
@@ -301,12 +297,12 @@ def test_only_a_passage_of_its_own_is_asked_for_judgements(step: str, mean: floa
 
 def test_a_path_is_scored_by_its_critiques_and_by_what_was_retrieved() -> None:
     path = [
-        candidate("One.", isrel=0.1, issup=0.2, isuse=0.3, sequence_probability=0.4),
-        candidate("Two.", isrel=None, issup=None, step="continue", sequence_probability=None),
+        candidate("One.", ISREL=0.1, ISSUP=0.2, ISUSE=0.3, sequence_probability=0.4),
+        candidate("Two.", ISREL=None, ISSUP=None, step="continue", sequence_probability=None),
     ]
     assert scored(path) == [
-        ScoredSegment({"isrel": 0.1, "issup": 0.2, "isuse": 0.3}, 0.4, True),
-        ScoredSegment({"isrel": None, "issup": None, "isuse": None}, None, False),
+        ScoredSegment({"ISREL": 0.1, "ISSUP": 0.2, "ISUSE": 0.3}, 0.4, True),
+        ScoredSegment({"ISREL": None, "ISSUP": None, "ISUSE": None}, None, False),
     ]
 
 
@@ -328,7 +324,7 @@ def test_judgements_are_the_first_of_their_group_that_can_be_read() -> None:
     broken = {"[Relevant]": NAN, "[Irrelevant]": NAN}
     made = one(segment(".", broken, {"[Relevant]": 0.25, "[Irrelevant]": 0.75}, RELEVANT))
     assert nearly(made["judgements"], {"ISREL": {"[Irrelevant]": 0.75, "[Relevant]": 0.25}})
-    assert made["isrel"] == pytest.approx(0.25)
+    assert made["critique"]["ISREL"] == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(
@@ -343,8 +339,8 @@ def test_in_short_form_isrel_is_the_one_before_the_first_word(
     form: str, reflections: Any, isrel: float | None, groups: list[str]
 ) -> None:
     made = one(segment(".", *reflections), form=form)
-    assert made["isrel"] == (None if isrel is None else pytest.approx(isrel))
-    assert made["issup"] == pytest.approx(1.0)
+    assert made["critique"]["ISREL"] == (None if isrel is None else pytest.approx(isrel))
+    assert made["critique"]["ISSUP"] == pytest.approx(1.0)
     assert list(made["judgements"]) == groups
 
 

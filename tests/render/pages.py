@@ -79,9 +79,7 @@ def result_of(text: str, source: str) -> dict[str, Any]:
     candidate = {
         "step": "retrieve",
         "text": text,
-        "isrel": 0.4,
-        "issup": None,
-        "isuse": -0.4,
+        "critique": {"ISREL": 0.4, "ISSUP": None, "ISUSE": -0.4, text: 0.1},
         "sequence_probability": 0.5,
         "score": 1.0,
         "path_score": 1.0,

@@ -64,7 +64,7 @@ def test_scores_of_candidates_are_text_and_bars(runs: dict[str, Run]) -> None:
         for group in ("ISREL", "ISSUP", "ISUSE"):
             shown = re.search(rf'{group}</span>(.*?)<span class="value">([^<]*)<', card, re.DOTALL)
             assert shown
-            value = candidate[group.lower()]
+            value = candidate["critique"][group]
             if value is None:
                 assert (shown[2], "fill" in shown[1]) == ("\u2013", False)
             else:
@@ -74,7 +74,8 @@ def test_scores_of_candidates_are_text_and_bars(runs: dict[str, Run]) -> None:
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    given = {"isrel": 0.25, "issup": 1.0, "isuse": -0.5, "depth": 0, "beam": 0}
+    scores = {"ISREL": 0.25, "ISSUP": 1.0, "ISUSE": -0.5}
+    given = {"critique": scores, "depth": 0, "beam": 0}
     page = Page(render_run({"candidates": [given]}))
     fills = [(f["class"], f["x"], f["width"]) for f in page.of("rect", "fill")]
     assert fills == [

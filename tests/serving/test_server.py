@@ -111,7 +111,7 @@ def test_streams_show_each_step(server: Server, graph: str) -> None:
     assert events[-1] == "answered"
     if graph.startswith("self"):
         candidate = updates["generate_and_critique"]["candidates"][0]
-        assert {"isrel", "issup", "isuse", "score"} <= set(candidate)
+        assert {"ISREL", "ISSUP", "ISUSE"} == set(candidate["critique"])
         assert "candidate_scored" in events
 
 

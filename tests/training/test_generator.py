@@ -86,7 +86,7 @@ def test_it_learns_reports_and_answers(tmp_path: Path) -> None:
     result = graph.invoke({"question": "Who 4?"})
     assert result["retrieval"]["retrieve"]
     assert "yes" in result["answer"]
-    assert all(candidate["isrel"] is not None for candidate in result["candidates"])
+    assert all(candidate["critique"]["ISREL"] is not None for candidate in result["candidates"])
     assert not graph.invoke({"question": "Do 9?"})["retrieval"]["retrieve"]
 
 

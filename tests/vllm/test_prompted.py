@@ -83,7 +83,7 @@ def test_self_rag_asks_the_server(chat: ChatOpenAI, cases: list[WorldQuestion]) 
     assert result["answer"].strip()
     assert llm.counts.failed == 0
     assert result["usage"]["model_calls"] >= 5
-    assert all(0 < c["isrel"] < 1 for c in result["candidates"])
+    assert all(0 < c["critique"]["ISREL"] < 1 for c in result["candidates"])
 
 
 async def test_hostile_text_stays_a_quotation(chat: ChatOpenAI, cases: list[WorldQuestion]) -> None:
@@ -92,5 +92,5 @@ async def test_hostile_text_stays_a_quotation(chat: ChatOpenAI, cases: list[Worl
     graph = create_self_rag(PromptedReflectionLLM(chat, joined=False), lambda query: found)
     context: Any = {"depth": 1, "segment_tokens": 60, "mode": "always"}
     result = await graph.ainvoke({"question": cases[1].question}, context=context)
-    isrel = {c["passage"]: c["isrel"] for c in result["candidates"]}
+    isrel = {c["passage"]: c["critique"]["ISREL"] for c in result["candidates"]}
     assert isrel[0] < isrel[1]

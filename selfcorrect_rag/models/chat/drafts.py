@@ -7,7 +7,7 @@ from selfcorrect_rag.models.chat.rounds import Cost
 from selfcorrect_rag.models.chat.writing import Written
 from selfcorrect_rag.prompts.aspect import Aspect, Instance
 from selfcorrect_rag.prompts.chat import Asked, joined_prompt, together_prompt, verdict
-from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE_MORE
+from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE_MORE, registered_prompts
 from selfcorrect_rag.reflection import TOKENS, Group, Reflection, critique_score
 from selfcorrect_rag.state.self_rag import Piece, Segment
 
@@ -44,7 +44,9 @@ class Draft:
         """What is asked about it once it is written."""
         support = [ISSUP] if self.has_evidence else []
         is_open = self._written is not None and self._written.is_open
-        return [*support, RETRIEVE_MORE if is_open else ISUSE]
+        asks = {"passage": self.has_evidence, "segment": True, "answer": not is_open}
+        own = [prompt for group, prompt in registered_prompts() if asks[group.judges]]
+        return [*support, RETRIEVE_MORE if is_open else ISUSE, *own]
 
     @property
     def all_of_it(self) -> Instance:
@@ -115,7 +117,7 @@ def relevance(instances: Sequence[Instance]) -> Form:
 def _reflection(aspect: Aspect, choice: Choice, position: int) -> Reflection:
     given = {aspect.choices[label]: value for label, value in choice.logprobs.items()}
     return Reflection(
-        group=aspect.group.value,
+        group=aspect.group,
         position=position,
         token=aspect.choices[choice.label],
         logprobs={token: given.get(token, ABSENT) for token in TOKENS[aspect.group]},

@@ -16,14 +16,13 @@ from selfcorrect_rag.models.chat.writing import Writer
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.aspect import Aspect
 from selfcorrect_rag.prompts.chat import asked
-from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE
+from selfcorrect_rag.prompts.critic import ISREL, group_prompt, registered_prompts
 from selfcorrect_rag.prompts.parts import Prompt
-from selfcorrect_rag.reflection import Group
+from selfcorrect_rag.reflection import GROUPS, PAPER_GROUPS
 from selfcorrect_rag.state.self_rag import Segment
 
 TOGETHER = 10
 """Most passages whose ISREL is asked for in one call."""
-_CHOSEN = {Group.RETRIEVE: RETRIEVE, Group.ISREL: ISREL, Group.ISSUP: ISSUP, Group.ISUSE: ISUSE}
 
 
 class PromptedReflectionLLM(ReflectionLLM):
@@ -93,6 +92,11 @@ class PromptedReflectionLLM(ReflectionLLM):
         return {"model": name(self.model), "critic": name(self.critic or self.model)}
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """The paper's reflection groups, and registered ones that have an instruction."""
+        return (*PAPER_GROUPS, *(group.name for group, _ in registered_prompts()))
+
+    @property
     def counts(self) -> ChoiceCounts:
         """What of its critiques was malformed or failed, of all runs together."""
         return self._chooser.counts
@@ -108,8 +112,9 @@ class PromptedReflectionLLM(ReflectionLLM):
         written = prompts if self.sentences else min(prompts, self.candidates)
         if not critique:
             return prompts
+        critiques = 2 + len(registered_prompts())
         relevance_calls = -(-prompts // TOGETHER) if self.joined else prompts
-        return 2 * relevance_calls + written * (1 + 2 * (1 if self.joined else 2))
+        return 2 * relevance_calls + written * (1 + 2 * (1 if self.joined else critiques))
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         return run(self._rounds(prompts, **options), self.max_concurrency)
@@ -131,7 +136,9 @@ class PromptedReflectionLLM(ReflectionLLM):
     ) -> Rounds[list[Segment]]:
         drafts = [Draft(asked(prompt)) for prompt in prompts]
         if choose is not None:
-            yield from self._choose(drafts, _CHOSEN[Group(choose)])
+            prompt = group_prompt(GROUPS[choose])
+            assert prompt is not None, "it is one of the groups"
+            yield from self._choose(drafts, prompt)
             return [draft.segment() for draft in drafts]
         if critique:
             yield from self._judge_passages(drafts)

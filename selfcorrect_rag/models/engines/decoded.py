@@ -22,7 +22,8 @@ class Rules:
     max_tokens: int
     eos_ids: frozenset[int]
     stop_at_retrieval: bool = False
-    choose: Group | None = None
+    choose: str | None = None
+    """Name of the reflection group that the one token is of."""
     prune_below: float | None = None
     stopped: Callable[[list[int]], bool] | None = None
     """Says whether the text of these ids contains a stop string."""
@@ -88,12 +89,12 @@ class ReflectionIds:
     """Where the reflection tokens stand in a vocabulary."""
 
     def __init__(self, control_ids: Mapping[str, int]) -> None:
-        self.all = [control_ids[token] for token in GROUP_OF]
+        self._id = {token: control_ids[token] for token in GROUP_OF if token in control_ids}
+        self.all = list(self._id.values())
         """Ids of every reflection token; their log-probabilities are read at each step."""
-        self._id = {token: control_ids[token] for token in GROUP_OF}
         self._token = {token_id: token for token, token_id in self._id.items()}
 
-    def of(self, group: Group) -> list[int]:
+    def of(self, group: str) -> list[int]:
         """Ids of one group's tokens."""
         return [self._id[token] for token in TOKENS[group]]
 
@@ -106,7 +107,7 @@ class ReflectionIds:
             return None
         group = GROUP_OF[token]
         return Reflection(
-            group=group.value,
+            group=group,
             position=position,
             token=token,
             logprobs={name: logprobs[self._id[name]] for name in TOKENS[group]},

@@ -75,6 +75,11 @@ class EngineReflectionLLM(ReflectionLLM):
         """The text that continues one prompt, without special tokens, as it comes."""
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the reflection groups that the checkpoint's vocabulary has."""
+        return self._tokenizer.groups
+
+    @property
     def context_tokens(self) -> int | None:
         """The model's context length in tokens."""
         return self._context
@@ -189,13 +194,12 @@ class _Job:
         max_tokens, limit = room(llm.context_tokens, max_tokens)
         self.tokenizer, self.reflection_ids = llm._tokenizer, llm._reflection_ids
         self.encoded: list[Encoded] = self.tokenizer.encode(prompts, limit)
-        group = Group(choose) if choose else None
         eos_id = self.tokenizer.eos_id
         self.rules = Rules(
             max_tokens=max_tokens,
             eos_ids=frozenset([] if eos_id is None else [eos_id]),
             stop_at_retrieval=stop_at_retrieval,
-            choose=group,
+            choose=choose,
             prune_below=prune_below,
         )
         self.request = Request(
@@ -203,7 +207,7 @@ class _Job:
             logprob_ids=self.reflection_ids.all,
             stop_ids=self.reflection_ids.of(Group.RETRIEVE) if stop_at_retrieval else (),
             stop=tuple(stop),
-            allowed_ids=self.reflection_ids.of(group) if group else None,
+            allowed_ids=self.reflection_ids.of(choose) if choose else None,
             sampling={"temperature": 0.0, **sampling},
         )
         self.pruned: set[int] = set()

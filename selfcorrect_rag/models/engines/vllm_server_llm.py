@@ -13,7 +13,6 @@ from selfcorrect_rag.models.engines.engine_llm import Completion, EngineReflecti
 from selfcorrect_rag.models.engines.patience import Patience, Unavailable
 from selfcorrect_rag.models.engines.places import Places
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 if TYPE_CHECKING:
     import httpx
@@ -139,9 +138,8 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
         top-k ``logprobs``, which ours would spoil, is in no version (see docs/vllm.md).
         """
         ids = list(self._tokenizer.control_ids.values())
-        answer = await self._ask(
-            "POST", "/tokenize", {"prompt": "".join(CONTROL_TOKENS), "add_special_tokens": False}
-        )
+        body = {"prompt": "".join(self._tokenizer.control_ids), "add_special_tokens": False}
+        answer = await self._ask("POST", "/tokenize", body)
         tokens = answer.get("tokens") if isinstance(answer, dict) else None
         if not isinstance(tokens, list) or [i for i in tokens if i in ids] != ids:
             raise NotAReflectionModel(

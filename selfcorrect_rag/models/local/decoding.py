@@ -10,7 +10,6 @@ from selfcorrect_rag.models.local.calls import Row
 from selfcorrect_rag.models.local.packed_prefill import read, shares_prefixes
 from selfcorrect_rag.models.local.prefix_cache import Node, PrefixCache
 from selfcorrect_rag.models.local.row_states import PaddedRows, Rows, SharedRows
-from selfcorrect_rag.reflection import Group
 
 
 class Decoder:
@@ -125,7 +124,7 @@ class Decoder:
         """The likeliest ids, or drawn ones, of the group that a row is to choose from."""
         temperature = rows[0].call.rules.temperature  # what samples is alone
         chosen = _best(logprobs, temperature, generator)
-        by_group: dict[Group, list[int]] = {}
+        by_group: dict[str, list[int]] = {}
         for i, row in enumerate(rows):
             if row.call.rules.choose:
                 by_group.setdefault(row.call.rules.choose, []).append(i)

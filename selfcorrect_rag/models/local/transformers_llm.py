@@ -16,7 +16,6 @@ from selfcorrect_rag.models.local.calls import Call, Decode, Worker
 from selfcorrect_rag.models.local.checkpoints import best_device, unreadable
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
-from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state.self_rag import Segment
 
 if TYPE_CHECKING:
@@ -120,6 +119,11 @@ class TransformersReflectionLLM(ReflectionLLM):
         return llm
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the reflection groups that the checkpoint's vocabulary has."""
+        return self._tokenizer.groups
+
+    @property
     def context_tokens(self) -> int | None:
         """The model's context length in tokens, where its configuration names one."""
         length: int | None = getattr(self._model.config, "max_position_embeddings", None)
@@ -186,7 +190,7 @@ class TransformersReflectionLLM(ReflectionLLM):
             max_tokens=max_tokens,
             eos_ids=self._eos_ids(),
             stop_at_retrieval=stop_at_retrieval,
-            choose=Group(choose) if choose else None,
+            choose=choose,
             prune_below=prune_below,
             stopped=partial(_contains, self._tokenizer, stop) if stop else None,
             temperature=temperature,

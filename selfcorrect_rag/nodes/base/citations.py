@@ -7,6 +7,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.prompts.marks import without_marks
 from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state.common import Citation
 from selfcorrect_rag.state.self_rag import Beam, Candidate, Source
 from selfcorrect_rag.state.sources import source_of, title_of
@@ -64,8 +65,9 @@ def _evidence(segments: Sequence[Candidate]) -> Iterator[tuple[Candidate, int]]:
     """The segments that were written from a relevant passage, and that passage."""
     judged: float | None = None
     for segment in segments:
-        if segment["step"] != "continue" or segment["isrel"] is not None:
-            judged = segment["isrel"]
+        isrel = segment["critique"].get(Group.ISREL)
+        if segment["step"] != "continue" or isrel is not None:
+            judged = isrel
         passage = segment["passage"]
         if passage is not None and judged is not None and judged >= RELEVANT:
             yield segment, passage
