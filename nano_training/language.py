@@ -3,9 +3,9 @@
 Template syntax: `{slot}` is a value, `<a|b|>` one of several texts, `{a=b}` one value shared by two
 relations, `{v}` the value of the relation at hand. A slot that names a relation of the subject (or
 one of its extra `values`) always gives the same value; any other slot draws a fresh one.
-A relation is asked for in its own wordings and in those that many relations share (`questions.toml`).
-One wording in five is held out of training and used in the evaluation; a shared construction that
-is held out for one relation is trained with others.
+A relation is asked for in its own wordings and in those that many share (`questions.toml`). One in
+five is held out of training and used in the evaluation; a shared construction that is held out for
+one relation is trained with others.
 """
 
 import re

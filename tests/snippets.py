@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "snippets"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-GIVEN = '''
+GIVEN = """
 from collections.abc import AsyncIterator
 
 from langchain_core.language_models import BaseChatModel
@@ -38,7 +38,7 @@ web: WebSearch
 web_search: WebSearch
 
 def search(query: str) -> AsyncIterator[dict[str, object]]: ...
-'''
+"""
 """What a reader has by then."""
 CHECKERS = (
     ["mypy", "--strict", "--no-warn-unused-ignores"],

@@ -66,7 +66,7 @@ from selfcorrect_rag.prompts.rationale.mentions import marked
 from selfcorrect_rag.prompts.refusals import is_refusal, refuses
 from selfcorrect_rag.prompts.sentences import sentences
 from selfcorrect_rag.render import render_route, render_run
-from selfcorrect_rag.search.bm25_scores import tokenize
+from selfcorrect_rag.search.bm25 import tokenize
 from selfcorrect_rag.search.chunking import chunk
 from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.state.intake import admit, admit_question, fit

@@ -12,9 +12,9 @@ from pathlib import Path
 from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.search import (
+    IndexProgress,
     IndexReport,
     Problem,
-    Progress,
     index_paths,
     open_or_make_index,
 )
@@ -158,7 +158,7 @@ def _in_words(report: IndexReport, folder: Path, pruned: bool) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
+def _progress() -> Iterator[Callable[[IndexProgress], None]]:
     """A bar on a terminal, else a line every few seconds; both on standard error."""
     if not sys.stderr.isatty():
         yield _lines()
@@ -178,10 +178,10 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
         )
 
 
-def _lines() -> Callable[[Progress], None]:
+def _lines() -> Callable[[IndexProgress], None]:
     shown = time.monotonic()
 
-    def show(progress: Progress) -> None:
+    def show(progress: IndexProgress) -> None:
         nonlocal shown
         if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
             shown = time.monotonic()
@@ -190,5 +190,5 @@ def _lines() -> Callable[[Progress], None]:
     return show
 
 
-def _state(progress: Progress) -> str:
+def _state(progress: IndexProgress) -> str:
     return f"{progress.passages:,} passages, {progress.added:,} new  {Path(progress.source).name}"

@@ -24,7 +24,7 @@ from selfcorrect_rag.models.by_name import find_language_model
 from selfcorrect_rag.models.critic import Critic, TransformersCritic
 from selfcorrect_rag.models.engines.vllm_critic import VLLMCritic
 from selfcorrect_rag.search.index import Index
-from selfcorrect_rag.search.opening import find_embeddings, open_index
+from selfcorrect_rag.search.open_index import find_embeddings, open_index
 from selfcorrect_rag.serving.config import BadOption
 from selfcorrect_rag.serving.options import HARDWARE_OPTIONS, add_options, config_from
 from selfcorrect_rag.serving.parts import quiet_vllm

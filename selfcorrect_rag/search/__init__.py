@@ -4,10 +4,10 @@ from selfcorrect_rag.search.bm25 import BM25Index
 from selfcorrect_rag.search.chroma import ChromaIndex
 from selfcorrect_rag.search.files import Problem
 from selfcorrect_rag.search.index import Index, IndexRetriever
-from selfcorrect_rag.search.indexing import IndexReport, Progress, index_paths
+from selfcorrect_rag.search.indexing import IndexProgress, IndexReport, index_paths
 from selfcorrect_rag.search.loading import load
 from selfcorrect_rag.search.minilm import MiniLM
-from selfcorrect_rag.search.opening import open_index, open_or_make_index, open_retriever
+from selfcorrect_rag.search.open_index import open_index, open_or_make_index, open_retriever
 from selfcorrect_rag.search.tavily import TavilyWebSearch
 from selfcorrect_rag.search.web_search import RetrieverWebSearch, WebSearch
 
@@ -15,11 +15,11 @@ __all__ = [
     "BM25Index",
     "ChromaIndex",
     "Index",
+    "IndexProgress",
     "IndexReport",
     "IndexRetriever",
     "MiniLM",
     "Problem",
-    "Progress",
     "RetrieverWebSearch",
     "TavilyWebSearch",
     "WebSearch",

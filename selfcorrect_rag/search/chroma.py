@@ -13,8 +13,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import ModelFailed, SelfCorrectError, require
-from selfcorrect_rag.search.index import Index, indexed_text
-from selfcorrect_rag.search.index_faults import UnreadableIndex, named_faults
+from selfcorrect_rag.search.index import Index, UnreadableIndex, index_errors, indexed_text
 from selfcorrect_rag.search.minilm import MiniLM
 from selfcorrect_rag.state.intake import valid
 
@@ -42,7 +41,7 @@ class ChromaIndex(Index):
 
     Raises:
         EmbedderMismatch: the collection holds vectors of other embeddings.
-        UnreadableIndex, IndexBusy, DiskFull, ReadOnlyIndex: at any call; see `index_faults`.
+        UnreadableIndex, IndexBusy, DiskFull, ReadOnlyIndex: at any call; see `index_errors`.
         ModelFailed: at any call that embeds.
         MissingExtra: chromadb is not installed.
     """
@@ -55,7 +54,7 @@ class ChromaIndex(Index):
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
         chromadb = require("chromadb", "chroma")
-        with self._named_faults():
+        with self._errors():
             self._client = _client(chromadb, self.path)
             try:
                 self._collection = self._client.get_or_create_collection(
@@ -76,21 +75,21 @@ class ChromaIndex(Index):
             )
 
     def search(self, query: str, k: int = 5) -> list[Document]:
-        with _named_embedding():
+        with _embedding_errors():
             vector = self.embeddings.embed_query(valid(query))
         return self._nearest(vector, k)
 
     async def asearch(self, query: str, k: int = 5) -> list[Document]:
-        with _named_embedding():
+        with _embedding_errors():
             vector = await self.embeddings.aembed_query(valid(query))
         return await asyncio.to_thread(self._nearest, vector, k)
 
     def ids(self) -> set[str]:
-        with self._named_faults():
+        with self._errors():
             return set(self._collection.get(include=[])["ids"])
 
     def __len__(self) -> int:
-        with self._named_faults():
+        with self._errors():
             return int(self._collection.count())
 
     def close(self) -> None:
@@ -99,7 +98,7 @@ class ChromaIndex(Index):
     def _nearest(self, vector: Sequence[float], k: int) -> list[Document]:
         if not len(self):
             return []
-        with self._named_faults():
+        with self._errors():
             found = self._collection.query(query_embeddings=[vector], n_results=k)
         rows = zip(
             found["ids"][0],
@@ -114,7 +113,7 @@ class ChromaIndex(Index):
         ]
 
     def _write(self, passages: dict[str, Document]) -> int:
-        with self._named_faults():
+        with self._errors():
             stored = self._collection.get(ids=list(passages), include=["metadatas"])
         known: dict[str, Any] = dict(zip(stored["ids"], stored["metadatas"], strict=True))
         # An update merges; None takes a key away.
@@ -124,12 +123,12 @@ class ChromaIndex(Index):
             if (old or {}) != passages[id_].metadata
         }
         if renewed:
-            with self._named_faults():
+            with self._errors():
                 self._collection.update(ids=list(renewed), metadatas=list(renewed.values()))
         new = [id_ for id_ in passages if id_ not in known]
         if new:
             vectors = self._embedded([indexed_text(passages[id_]) for id_ in new])
-            with self._named_faults():
+            with self._errors():
                 self._collection.add(
                     ids=new,
                     embeddings=vectors,
@@ -139,11 +138,11 @@ class ChromaIndex(Index):
         return len(new)
 
     def _remove(self, ids: Sequence[str]) -> None:
-        with self._named_faults():
+        with self._errors():
             self._collection.delete(ids=list(ids))
 
     def _embedded(self, texts: list[str]) -> list[list[float]]:
-        with _named_embedding():
+        with _embedding_errors():
             vectors = self.embeddings.embed_documents(texts)
             if len(vectors) != len(texts):
                 raise ValueError(f"{len(vectors)} vectors for {len(texts)} passages")
@@ -152,9 +151,9 @@ class ChromaIndex(Index):
         return vectors
 
     @contextmanager
-    def _named_faults(self) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         try:
-            with named_faults(self.path):
+            with index_errors(self.path):
                 yield
         except UnreadableIndex as error:
             if dimensions := _DIMENSIONS.search(str(error)):
@@ -180,7 +179,7 @@ def _client(chromadb: Any, path: Path) -> Any:
 
 
 @contextmanager
-def _named_embedding() -> Iterator[None]:
+def _embedding_errors() -> Iterator[None]:
     try:
         yield
     except SelfCorrectError:

@@ -1,10 +1,15 @@
-"""What every index does: hold each passage once, and find passages for a question."""
+"""The interface of an index: each passage held once, found for a query; and what can go wrong with
+its folder, each cause with its remedy.
+"""
 
+import errno
 import hashlib
 import json
 import math
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +23,73 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field
 
-from selfcorrect_rag.search.index_faults import named_faults
+from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.errors.disk import disk_full, error_codes
 from selfcorrect_rag.state.intake import valid
+
+# SQLite's primary result codes.
+_READ_ONLY, _BUSY, _CANNOT_OPEN = {3, 8, 23}, {5, 6}, 14
+
+
+class UnreadableIndex(SelfCorrectError, OSError):
+    """A folder that is damaged, may not be read, or otherwise does not open as an index."""
+
+
+class ReadOnlyIndex(SelfCorrectError, OSError):
+    """An index that may not be written to."""
+
+
+class IndexBusy(SelfCorrectError, RuntimeError):
+    """Another process is writing to the index."""
+
+
+@contextmanager
+def index_errors(folder: Path, kind: type[BaseException] = BaseException) -> Iterator[None]:
+    """Raise errors of this ``kind`` as what they say about the index in ``folder``."""
+    try:
+        yield
+    except SelfCorrectError:
+        raise
+    except kind as error:
+        # What Chroma's Rust panics with is no Exception, and cannot be imported.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise disk_full(folder, error) or _named(folder, error) from error
+        raise
+
+
+def _named(folder: Path, error: BaseException) -> SelfCorrectError:
+    code, number = error_codes(error)
+    said = " ".join(str(error).split())
+    denied = code in _READ_ONLY or number in (errno.EROFS, errno.EACCES, errno.EPERM)
+    if (denied or code == _CANNOT_OPEN) and (unreadable := _unreadable(folder)):
+        return UnreadableIndex(
+            f"{folder} cannot be opened ({said}): you have no permission to read {unreadable}"
+        )
+    if denied or (code == _CANNOT_OPEN and not os.access(folder, os.W_OK)):
+        return ReadOnlyIndex(
+            f"{folder} cannot be written to ({said}): make it writable, or index into a new folder"
+        )
+    if code in _BUSY:
+        return IndexBusy(f"{folder} is being written to ({said}): try again later")
+    return UnreadableIndex(
+        f"{folder} does not open as an index ({said}): it is damaged or something else; "
+        "index into a new folder"
+    )
+
+
+def _unreadable(folder: Path) -> Path | None:
+    """The first of what leads to an index, and is in it, that this user may not read."""
+    folder = folder.absolute()
+    wanted = {
+        **dict.fromkeys(reversed(folder.parents), os.X_OK),
+        folder: os.R_OK | os.X_OK,
+        **dict.fromkeys(folder.glob("*.sqlite3"), os.R_OK),
+    }
+    for path, mode in wanted.items():
+        if os.path.exists(path) and not os.access(path, mode):
+            return path
+    return None
+
 
 CHROMA_FILE = "chroma.sqlite3"
 BM25_FILE = "bm25.sqlite3"
@@ -38,7 +108,7 @@ def holds(folder: Path, file: str) -> bool:
     Raises:
         UnreadableIndex: the folder may not be read.
     """
-    with named_faults(folder, OSError):
+    with index_errors(folder, OSError):
         return (folder / file).exists()
 
 

@@ -8,10 +8,12 @@ keeps its passages until a run prunes.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from langchain_core.documents import Document
 
@@ -23,10 +25,108 @@ from selfcorrect_rag.search.files import (
     find_files,
     source_name,
 )
-from selfcorrect_rag.search.index import BATCH_SIZE, Index, passage_id, storable
-from selfcorrect_rag.search.index_faults import named_faults
-from selfcorrect_rag.search.ledger import Ledger
+from selfcorrect_rag.search.index import BATCH_SIZE, Index, index_errors, passage_id, storable
 from selfcorrect_rag.search.loading import MAX_BYTES, open_file
+
+FILE = "files.sqlite3"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS files (
+    source TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, fault TEXT
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS holds (
+    source TEXT NOT NULL, id TEXT NOT NULL, fingerprint TEXT NOT NULL, PRIMARY KEY (source, id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS holders ON holds (id);
+"""
+
+
+class FileRecords:
+    """The sources of an index's passages, for one writer at a time.
+
+    A source is a file's absolute path; its fingerprint tells its content and how it was cut. A
+    source is finished when all its passages are in the index. What it held under an earlier
+    fingerprint is stale from then on, unless another source holds it too.
+
+    Raises:
+        IndexBusy: another process holds the records; the lock ends with that process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        with index_errors(folder):
+            self._database = sqlite3.connect(folder / FILE, timeout=0)
+            try:
+                self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+                self._database.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
+            except sqlite3.Error:
+                self._database.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._database.close()
+
+    def finished(self, source: str, fingerprint: str) -> bool:
+        """Whether all passages of this version of ``source`` are in the index."""
+        query = "SELECT 1 FROM files WHERE source = ? AND fingerprint = ?"
+        return self._database.execute(query, (source, fingerprint)).fetchone() is not None
+
+    def fault(self, source: str) -> str | None:
+        """What could not be read in a finished source."""
+        query = "SELECT fault FROM files WHERE source = ?"
+        fault: str | None = self._database.execute(query, (source,)).fetchone()[0]
+        return fault
+
+    def sources(self) -> list[str]:
+        """All sources that hold passages, finished or not."""
+        query = "SELECT source FROM holds UNION SELECT source FROM files ORDER BY source"
+        return [source for (source,) in self._database.execute(query)]
+
+    def hold(self, rows: Iterable[tuple[str, str, str]]) -> None:
+        """Note (source, passage id, fingerprint), before the passages go into the index."""
+        rows = list(rows)
+        begun = {(source, fingerprint) for source, _, fingerprint in rows}
+        with self._database:
+            self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?, ?)", rows)
+            # From here on no earlier version is whole, should the file go back to it.
+            self._database.executemany(
+                "DELETE FROM files WHERE source = ? AND fingerprint <> ?", begun
+            )
+
+    def stale(self, source: str, fingerprint: str | None = None) -> list[str]:
+        """The passages that only ``source`` holds, and not with this ``fingerprint``."""
+        query = """
+            SELECT id FROM holds AS mine WHERE source = ? AND fingerprint IS NOT ? AND NOT EXISTS
+            (SELECT 1 FROM holds AS others WHERE others.id = mine.id AND others.source <> ?)
+        """
+        return [id_ for (id_,) in self._database.execute(query, (source, fingerprint, source))]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """`finish` and `forget` inside hold together, or, if it ends in an error, not at all."""
+        with self._database:
+            yield
+
+    def finish(self, source: str, fingerprint: str, fault: str | None) -> None:
+        """Note that ``source`` is in the index whole, and forget its earlier versions."""
+        self._database.execute(
+            "DELETE FROM holds WHERE source = ? AND fingerprint <> ?", (source, fingerprint)
+        )
+        self._database.execute(
+            "INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (source, fingerprint, fault)
+        )
+
+    def forget(self, source: str) -> None:
+        """Note that ``source`` holds nothing."""
+        self._database.execute("DELETE FROM holds WHERE source = ?", (source,))
+        self._database.execute("DELETE FROM files WHERE source = ?", (source,))
 
 
 @dataclass(frozen=True)
@@ -50,7 +150,7 @@ class IndexReport:
 
 
 @dataclass(frozen=True)
-class Progress:
+class IndexProgress:
     """Where a run stands."""
 
     done: float
@@ -87,7 +187,7 @@ def index_paths(
     max_bytes: int = MAX_BYTES,
     prune: bool = False,
     follow_links: bool = False,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[IndexProgress], None] = lambda progress: None,
 ) -> IndexReport:
     """Put files, and the files in folders, into ``index``.
 
@@ -107,21 +207,21 @@ def index_paths(
 
     Raises:
         IndexBusy: another process is indexing into the same folder.
-        DiskFull, ReadOnlyIndex, UnreadableIndex: the folder is at fault; see `index_faults`.
+        DiskFull, ReadOnlyIndex, UnreadableIndex: the folder is at fault; see `index_errors`.
         ModelFailed: the index's embeddings raised, or gave no usable vectors.
         ValueError: not 0 <= chunk_overlap < chunk_words.
     """
     next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything is read
     paths = list(paths)
-    with named_faults(index.path, sqlite3.Error), Ledger(index.path) as ledger:
+    with index_errors(index.path, sqlite3.Error), FileRecords(index.path) as records:
         found = list(find_files(paths, follow_links=follow_links))
         files = [file for file in found if isinstance(file, FoundFile)]
-        run = _Run(index, ledger, batch_size, sum(file.size() for file in files), on_progress)
+        run = _Run(index, records, batch_size, sum(file.size() for file in files), on_progress)
         run.problems += [problem for problem in found if isinstance(problem, Problem)]
         for file in files:
             run.index_file(file, chunk_words, chunk_overlap, max_bytes)
         run.flush()
-        vanished = _vanished(ledger, paths, {file.name for file in files})
+        vanished = _vanished(records, paths, {file.name for file in files})
         if prune:
             for source in vanished:
                 run.remove(source)
@@ -142,13 +242,13 @@ class _Run:
     def __init__(
         self,
         index: Index,
-        ledger: Ledger,
+        records: FileRecords,
         batch_size: int,
         size: int,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[IndexProgress], None],
     ) -> None:
         self.index = index
-        self.ledger = ledger
+        self.records = records
         self.batch_size = batch_size
         self.size = size
         self.on_progress = on_progress
@@ -165,9 +265,9 @@ class _Run:
         try:
             with open_file(found, max_bytes) as file:
                 source = _Source(found.name, f"{file.digest}:{words}:{overlap}")
-                if self.ledger.finished(*source):
+                if self.records.finished(*source):
                     self.unchanged += 1
-                    self._note(source.name, self.ledger.fault(source.name))
+                    self._note(source.name, self.records.fault(source.name))
                     self._advance(size, source.name)
                     return
                 for document in file.documents():
@@ -193,7 +293,7 @@ class _Run:
     def flush(self) -> None:
         """Write what waits, then settle the files that end with it."""
         # Noted first: a run killed in between leaves nothing in the index that no file owns.
-        self.ledger.hold(
+        self.records.hold(
             (waiting.source.name, passage_id(waiting.passage), waiting.source.fingerprint)
             for waiting in self._waiting
         )
@@ -201,11 +301,11 @@ class _Run:
         self.added += self.index.add(passages, batch_size=self.batch_size)
         self.passages += len(passages)
         # One transaction for many files: each costs a wait for the disk.
-        with self.ledger.settling():
+        with self.records.transaction():
             stale: list[str] = []
             for source, fault in self._ending:
-                stale += self.ledger.stale(*source)
-                self.ledger.finish(*source, fault)
+                stale += self.records.stale(*source)
+                self.records.finish(*source, fault)
             self.index.delete(stale)
         self.removed += len(stale)
         if self._waiting:
@@ -216,27 +316,27 @@ class _Run:
 
     def remove(self, source: str) -> None:
         """Take out what only ``source`` holds."""
-        with self.ledger.settling():
-            stale = self.ledger.stale(source)
-            self.ledger.forget(source)
+        with self.records.transaction():
+            stale = self.records.stale(source)
+            self.records.forget(source)
             self.index.delete(stale)
         self.removed += len(stale)
 
     def _advance(self, size: float, source: str) -> None:
         self._done += size
         done = min(1.0, self._done / max(1, self.size))
-        self.on_progress(Progress(done, source, self.passages, self.added))
+        self.on_progress(IndexProgress(done, source, self.passages, self.added))
 
     def _note(self, source: str, fault: str | None) -> None:
         if fault:
             self.problems.append(Problem(source, fault, partly=True))
 
 
-def _vanished(ledger: Ledger, paths: Iterable[str | Path], present: set[str]) -> list[str]:
+def _vanished(records: FileRecords, paths: Iterable[str | Path], present: set[str]) -> list[str]:
     roots = [source_name(Path(path)) for path in paths]
     return [
         source
-        for source in ledger.sources()
+        for source in records.sources()
         if source not in present
         and any(Path(source).is_relative_to(root) for root in roots)
         and _is_gone(source)

@@ -35,7 +35,7 @@ from selfcorrect_rag.nano import (
     rationale_model_path,
 )
 from selfcorrect_rag.search import RetrieverWebSearch, TavilyWebSearch, WebSearch, open_retriever
-from selfcorrect_rag.search.opening import NoIndex, find_embeddings, open_index
+from selfcorrect_rag.search.open_index import NoIndex, find_embeddings, open_index
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.serving.config import API_KEY, DEFAULT_INDEX, BadOption, ServingConfig

@@ -22,7 +22,7 @@ import pypdf
 import pytest
 
 from selfcorrect_rag.search import BM25Index, ChromaIndex, Index, IndexReport, index_paths, loading
-from selfcorrect_rag.search.bm25_scores import load_scores
+from selfcorrect_rag.search.bm25 import load_scores
 from tests.faults.cases import Seen, fault
 from tests.search.stand_ins import OtherWordHash, WordHash, pdf
 
@@ -410,7 +410,7 @@ def _two(kind: str, tmp_path: Path) -> Seen:
     with opened(kind, folder) as index:
         index_paths([docs], index)
         assert len(index) == len(index.ids()) == 400
-    assert all("index_faults.IndexBusy" in errors for errors in failed), failed
+    assert all("index.IndexBusy" in errors for errors in failed), failed
     assert len(failed) < 2
     with opened(kind, folder) as one, opened(kind, folder) as other:
         raised: list[BaseException] = []

@@ -16,7 +16,7 @@ from langchain_core.documents import Document
 from pydantic import ValidationError
 
 from selfcorrect_rag.search import BM25Index, ChromaIndex, Index, bm25
-from selfcorrect_rag.search.bm25_scores import write_scores
+from selfcorrect_rag.search.bm25 import write_scores
 from selfcorrect_rag.search.chroma import EmbedderMismatch, embedder_name
 
 from .conftest import MakeIndex

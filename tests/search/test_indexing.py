@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.search import ChromaIndex, Index, Progress, index_paths
+from selfcorrect_rag.search import ChromaIndex, Index, IndexProgress, index_paths
 
 from .conftest import MakeIndex
 from .stand_ins import WordHash, pdf
@@ -158,7 +158,7 @@ def test_an_index_among_the_documents_is_not_indexed(make_index: MakeIndex, tmp_
 def test_progress_rises_to_the_end(index: Index, docs: Path) -> None:
     write_rows(docs / "a.jsonl", [f"passage {i}" for i in range(20)])
     (docs / "b.txt").write_text("passage")
-    steps: list[Progress] = []
+    steps: list[IndexProgress] = []
     index_paths([docs], index, batch_size=5, on_progress=steps.append)
     assert [step.done for step in steps] == sorted(step.done for step in steps)
     assert [step.passages for step in steps] == [5, 10, 15, 20, 21]
@@ -201,7 +201,7 @@ def test_an_error_in_the_middle_loses_nothing(
 
 
 def test_a_file_that_goes_back_after_a_broken_run_goes_back_whole(index: Index, docs: Path) -> None:
-    def fail(progress: Progress) -> None:
+    def fail(progress: IndexProgress) -> None:
         raise RuntimeError("stopped")
 
     write_rows(docs / "a.jsonl", ["passage 0", "passage 1"])

@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.search import BM25Index, ChromaIndex, open_index, open_retriever
 from selfcorrect_rag.search.chroma import EmbedderMismatch
-from selfcorrect_rag.search.opening import NoEmbeddings, NoIndex, open_or_make_index
+from selfcorrect_rag.search.open_index import NoEmbeddings, NoIndex, open_or_make_index
 
 from .stand_ins import WordHash
 

@@ -7,8 +7,8 @@ import bm25s
 import numpy
 import pytest
 
-from selfcorrect_rag.search import bm25_scores
-from selfcorrect_rag.search.bm25_scores import load_scores, tokenize, write_scores
+from selfcorrect_rag.search import bm25
+from selfcorrect_rag.search.bm25 import load_scores, tokenize, write_scores
 
 
 def corpus(size: int) -> list[str]:
@@ -22,8 +22,8 @@ def corpus(size: int) -> list[str]:
 def test_scores_are_those_of_bm25s(
     tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bm25_scores, "_BLOCK", block)
-    monkeypatch.setattr(bm25_scores, "_TEXTS", 10)
+    monkeypatch.setattr(bm25, "_BLOCK", block)
+    monkeypatch.setattr(bm25, "_TEXTS", 10)
     texts = corpus(60)
     write_scores(tmp_path, ((f"{n:032}", text) for n, text in enumerate(texts)))
     ours, theirs = load_scores(tmp_path), bm25s.BM25()
