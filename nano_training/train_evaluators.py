@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file, save_file
 from transformers import T5ForSequenceClassification
 
 from nano_training import evaluator_data
@@ -52,7 +54,7 @@ def train_cross_encoder(data: Path, out: Path) -> None:
     corpus += [passage for row in evaluator_data.nq_open(data) for passage in row.positives]
     rows = _one_row_a_question(rows, out / "evaluator_data.jsonl")
     train_evaluator(rows, out, CROSS_ENCODER, corpus=corpus, base=cross_encoder_base())
-    _halve(out / "adapter" / "adapter_model.safetensors")
+    _shrink(out / "adapter" / "adapter_model.safetensors")
     shutil.copy(out / "evaluator" / "config.json", out / "adapter")
 
 
@@ -88,10 +90,12 @@ def _one_row_a_question(rows: Iterable[Graded], file: Path) -> list[Graded]:
     return read_graded(file)
 
 
-def _halve(weights: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    tensors = {name: tensor.half() for name, tensor in load_file(weights).items()}
+def _shrink(weights: Path) -> None:
+    """Store matrices as 8-bit floats and the rest in half precision; peft loads them as float32."""
+    tensors = {
+        name: tensor.to(torch.float8_e4m3fn if tensor.ndim == 2 else torch.float16)
+        for name, tensor in load_file(weights).items()
+    }
     save_file(tensors, weights, {"format": "pt"})
 
 

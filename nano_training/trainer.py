@@ -230,10 +230,31 @@ def refuse_another(place: Path, saved: Mapping[str, Any], run: Mapping[str, Any]
         raise SystemExit(f"{place} holds a checkpoint of another {', '.join(others)}")
 
 
-def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write a model as it ships: half-precision weights and its tokenizer."""
-    model.half().save_pretrained(folder)  # type: ignore[no-untyped-call]
+def export(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    mantissa: int | None = None,
+) -> None:
+    """Write a model in half precision, and its tokenizer.
+
+    ``mantissa``: bits (of 10) that are kept in matrices. The rest is 0, which a wheel compresses.
+    """
+    model.half()  # type: ignore[no-untyped-call]
+    if mantissa is not None:
+        with torch.no_grad():
+            for weights in model.parameters():
+                if weights.ndim == 2:
+                    weights.copy_(rounded(weights, mantissa))
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def rounded(values: torch.Tensor, mantissa: int) -> torch.Tensor:
+    """The nearest numbers with so many bits of mantissa after the leading one."""
+    fraction, exponent = torch.frexp(values.float())
+    steps = 2.0 ** (mantissa + 1)
+    return torch.ldexp(torch.round(fraction * steps) / steps, exponent).to(values.dtype)
 
 
 def train_aloud(trainer: Trainer, name: str = "") -> None:

@@ -74,7 +74,7 @@ def cross_encoder() -> T5Evaluator:
 
 
 @pytest.mark.parametrize(
-    ("folder", "most"), [(generator_path(), 9), (rationale_model_path(), 5), (CROSS_ENCODER, 3)]
+    ("folder", "most"), [(generator_path(), 9), (rationale_model_path(), 9), (CROSS_ENCODER, 2)]
 )
 def test_they_ship_small_and_with_their_cards(folder: Path, most: float) -> None:
     """Bounds in MB."""
