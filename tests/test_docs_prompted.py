@@ -12,6 +12,7 @@ from selfcorrect_rag.cli import main
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.models.chat import choices
 from selfcorrect_rag.search import RetrieverWebSearch
+from selfcorrect_rag.serving.parts import Parts
 from tests.prompted_runs import NOVEL, SEQUEL, TOWN, generate, opinion, reader
 from tests.providers import LOGPROBS, VLLM, Provider
 from tests.test_docs import BLOCK, ROOT
@@ -37,10 +38,9 @@ def test_the_commands_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = RunnableLambda(lambda query: [Document("It is by George Eliot.")])
-    commands_of = "selfcorrect_rag.commands"
-    monkeypatch.setattr(f"{commands_of}.ask.opened_retriever", lambda *args: (found, "a list"))
+    monkeypatch.setattr(Parts, "retriever", found)
     web = RetrieverWebSearch(found, "a list")
-    monkeypatch.setattr(f"{commands_of}.correction.demo_web", lambda: web)
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_web", lambda: web)
     row = {"question": "Who?", "positives": ["He did."], "negatives": ["Nobody."]}
     Path("graded.jsonl").write_text(json.dumps(row))
     commands = [shlex.split(line) for line in "".join(SHELL.findall(PAGE)).splitlines()]

@@ -1,4 +1,4 @@
-"""What a run answered: the answer with citations that lead to their documents, the rationale."""
+"""The answer of a run, with citations that lead to their documents; its rationale and notes."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,11 @@ from selfcorrect_rag.render.markup import (
 )
 from selfcorrect_rag.render.reading import (
     Result,
-    counted,
+    cost,
     graph_of,
     index,
     knowledge_of,
     number,
-    record,
     records,
     rows,
     why_uncited,
@@ -35,7 +34,7 @@ from selfcorrect_rag.state.sources import shown_source, title_line
 LONG = 3_000
 """Characters of an answer or a rationale that are seen at once."""
 NAMED = re.compile(r"\bdocuments?\s+\[?(\d{1,3})\b\]?|\[(\d{1,3})\]", re.IGNORECASE)
-"""How a rationale names a document."""
+"""A document as a rationale names it."""
 
 
 def answer(result: Result) -> Html:
@@ -55,7 +54,7 @@ def answer(result: Result) -> Html:
                 yield mark.start, mark.end, element("sup", pointer(name, at, mark.text))
 
     given = str(result.get("cited_answer") or result.get("answer") or "").strip()
-    score = number(result.get("score"))
+    score, uncited = number(result.get("score")), why_uncited(result)
     return joined(
         [
             prose(given, LONG, kind="answer", inline=lambda part: marked(part, links(part)))
@@ -68,18 +67,10 @@ def answer(result: Result) -> Html:
             if score is not None
             else None,
             _references(citations, name, places, is_numbered=graph_of(result) == "instruct_rag"),
-            _uncited(result),
+            element("p", f"{uncited.capitalize()}: nothing is cited.", class_="aside")
+            if uncited
+            else None,
         ]
-    )
-
-
-def _uncited(result: Result) -> Html | None:
-    """Why an answer that read something cites nothing."""
-    reason = why_uncited(result)
-    return (
-        element("p", f"{reason.capitalize()}: nothing is cited.", class_="aside")
-        if reason
-        else None
     )
 
 
@@ -113,7 +104,7 @@ def _references(
 
 
 def rationale(result: Result) -> Html | None:
-    """What the model wrote, with links from the documents it names."""
+    """InstructRAG's rationale, with links from the documents it names."""
     given = str(result.get("rationale") or "").strip()
     if not given:
         return None
@@ -150,10 +141,10 @@ def demonstrations(result: Result) -> Html | None:
 def notes(result: Result) -> Html | None:
     """Fallbacks taken, limits met, and what a paused run waits for."""
     waiting = [_paused(interrupt) for interrupt in rows(result, "__interrupt__")]
-    said = [element("li", excerpt(note, LINES), dir="auto") for note in rows(result, "notes")]
-    if not (waiting or said):
+    items = [element("li", excerpt(note, LINES), dir="auto") for note in rows(result, "notes")]
+    if not (waiting or items):
         return None
-    return joined([*waiting, element("ul", *said, class_="notes") if said else None])
+    return joined([*waiting, element("ul", *items, class_="notes") if items else None])
 
 
 def _paused(interrupt: object) -> Html:
@@ -161,30 +152,13 @@ def _paused(interrupt: object) -> Html:
     value = interrupt.get("value") if isinstance(interrupt, Mapping) else None
     value = getattr(interrupt, "value", value)
     parts = value if isinstance(value, Mapping) else {"": value}
-    said = ", ".join(f"{key}: {part}" if key else f"{part}" for key, part in parts.items())
-    return element("p", element("strong", "Paused"), " ", excerpt(said, LINES), class_="notice")
+    asks = ", ".join(f"{key}: {part}" if key else f"{part}" for key, part in parts.items())
+    return element("p", element("strong", "Paused"), " ", excerpt(asks, LINES), class_="notice")
 
 
-def cost(result: Result) -> Html | None:
-    """What the run took, as far as the result says."""
-    usage = record(result, "usage")
-    seconds, mode = number(result.get("seconds")), result.get("mode")
-    parts = [f"{seconds:.2f} s"] if seconds is not None else []
-    if mode and graph_of(result) == "instruct_rag":
-        parts.append(f"mode {excerpt(mode, 40)}")
-    for key, noun in _USAGE.items():
-        amount = index(usage.get(key))
-        if amount or (amount == 0 and key == "model_calls"):
-            parts.append(counted(amount, noun))
+def footer(result: Result) -> Html | None:
+    """The cost of the run, and InstructRAG's mode."""
+    parts = cost(result)
+    if result.get("mode") and graph_of(result) == "instruct_rag":
+        parts.append(f"mode {excerpt(result['mode'], 40)}")
     return element("p", " \u00b7 ".join(parts)) if parts else None
-
-
-_USAGE = {
-    "model_calls": "model call",
-    "prompts": "prompt",
-    "prompt_tokens": "prompt token",
-    "generated_tokens": "generated token",
-    "retrievals": "retrieval",
-    "pruned": "pruned passage",
-    "tokens_saved": "saved token",
-}

@@ -1,4 +1,4 @@
-"""The candidates of a run: by segment and beam, each with its critique."""
+"""The retrieval decision of a run and its candidates, by segment and beam, with critiques."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -12,6 +12,7 @@ from selfcorrect_rag.render.reading import (
     Result,
     Shown,
     counted,
+    decision,
     index,
     knowledge_of,
     number,
@@ -20,29 +21,24 @@ from selfcorrect_rag.render.reading import (
 )
 
 OPEN = 12
-"""Most candidates of a run whose losers are shown unasked."""
+"""Most candidates of a run that are all shown at once; of more, losers are folded."""
 
 Row = tuple[int, Mapping[str, Any]]
 """A candidate and its index."""
 
 
-def decision(result: Result) -> Html | None:
+def retrieval(result: Result) -> Html | None:
     """Whether evidence was wanted, and why."""
-    decided = record(result, "retrieval")
-    if not decided:
+    decided = decision(result)
+    if decided is None:
         return None
-    verb = "Retrieve" if decided.get("retrieve") else "No retrieval"
-    probability, threshold = number(decided.get("probability")), number(decided.get("threshold"))
-    if probability is None:
-        said = f": mode {excerpt(decided.get('mode', ''), 40)}"
-    elif threshold is None:
-        said = ": the model\u2019s own choice"
-    else:
-        compared = "above" if decided.get("retrieve") else "not above"
-        said = f": {compared} the threshold of {threshold:g}"
+    verb, why = decided
+    given = record(result, "retrieval")
+    probability, threshold = number(given.get("probability")), number(given.get("threshold"))
     ticks = [] if threshold is None else [threshold]
-    shown = None if probability is None else bar("P(retrieve)", probability, ticks=ticks)
-    return joined([element("p", element("strong", verb), said), shown])
+    chart = None if probability is None else bar("P(retrieve)", probability, ticks=ticks)
+    words = element("p", element("strong", verb.capitalize()), f": {excerpt(why, 80)}")
+    return joined([words, chart])
 
 
 def candidates(result: Result) -> Html | None:

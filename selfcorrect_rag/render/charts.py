@@ -7,7 +7,7 @@ from selfcorrect_rag.render.markup import Html, element, excerpt, joined
 from selfcorrect_rag.render.reading import counted, index, number
 
 COLUMN, ROW, DOT = 84, 20, 5
-"""Of the tree, in pixels."""
+"""Measures of the tree in pixels."""
 
 
 def written(value: float | None, digits: int = 2) -> str:
@@ -77,7 +77,7 @@ def tree(candidates: Sequence[Mapping[str, Any]]) -> Html:
     }
     root = (2 * DOT, height / 2)
     order = sorted(places, key=lambda i: bool(candidates[i].get("chosen")))  # chosen on top
-    ways, dots = [], [element("circle", class_="root", cx=root[0], cy=f"{root[1]:g}", r=DOT)]
+    edges, dots = [], [element("circle", class_="root", cx=root[0], cy=f"{root[1]:g}", r=DOT)]
     for i in order:
         candidate, (cx, cy) = candidates[i], places[i]
         chosen, parent = bool(candidate.get("chosen")), index(candidate.get("parent"))
@@ -85,20 +85,22 @@ def tree(candidates: Sequence[Mapping[str, Any]]) -> Html:
         if parent in places or not depths[i]:
             x, y = places.get(parent, root) if parent is not None else root
             bend = (x + cx) / 2
-            way = f"M{x:g} {y:g}C{bend:g} {y:g} {bend:g} {cy:g} {cx:g} {cy:g}"
-            ways.append(element("path", class_=kind, d=way))
+            line = f"M{x:g} {y:g}C{bend:g} {y:g} {bend:g} {cy:g} {cx:g} {cy:g}"
+            edges.append(element("path", class_=kind, d=line))
         dots.append(element("circle", class_=kind, cx=f"{cx:g}", cy=f"{cy:g}", r=DOT))
-    said = f"Tree of {counted(len(candidates), 'candidate')} for {counted(len(columns), 'segment')}"
+    label = (
+        f"Tree of {counted(len(candidates), 'candidate')} for {counted(len(columns), 'segment')}"
+    )
     return element(
         "svg",
-        joined(ways),
+        joined(edges),
         joined(dots),
         class_="tree",
         viewBox=f"0 0 {width} {height}",
         width=width,
         height=height,
         role="img",
-        aria_label=f"{said}; the chosen path is in the list below",
+        aria_label=f"{label}; the chosen path is in the list below",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run read: documents with their scores, strips kept and dropped, the web, knowledge."""
+"""The texts that a run read: documents with scores, strips kept and dropped, web, knowledge."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,17 +8,18 @@ from selfcorrect_rag.render.markup import LINES, Html, address, element, excerpt
 from selfcorrect_rag.render.reading import (
     Result,
     Shown,
-    counted,
+    action,
     documents,
     graph_of,
     index,
     knowledge_of,
     number,
-    record,
     records,
     rows,
+    strips_kept,
+    thresholds,
+    verdict,
 )
-from selfcorrect_rag.render.route import ACTIONS
 
 LETTERS = {"passage": "P", "web": "W", "knowledge": "K"}
 
@@ -28,36 +29,28 @@ def pointer(kind: str, at: int, label: object = None) -> Html:
     return element("a", label or f"{LETTERS[kind]}{at + 1}", href=f"#{kind}-{at + 1}")
 
 
-def action(result: Result) -> Html | None:
-    """CRAG's action, and the scores that triggered it."""
-    taken = result.get("action")
-    if taken not in ACTIONS:
+def correction(result: Result) -> Html | None:
+    """CRAG's action, and the scores that led to it."""
+    taken = action(result)
+    if taken is None:
         return None
-    thresholds = record(result, "thresholds")
-    upper, lower = number(thresholds.get("upper")), number(thresholds.get("lower"))
-    scores = [number(grade.get("score")) for grade in records(result, "grades")]
-    best = max((score for score in scores if score is not None), default=None)
-    said = "nothing was retrieved" if best is None else f"best score {written(best, 3)}"
-    if upper is not None and lower is not None:
-        said += f"; Correct above {written(upper, 3)}, Incorrect below {written(lower, 3)}"
-        said += " (marked on the bars)" if scores else ""
+    name, why = taken
+    marked = None not in thresholds(result) and records(result, "grades")
     return element(
         "p",
-        element("strong", str(taken).capitalize(), class_=f"action {taken}"),
-        element("span", f": {said}", class_="aside"),
+        element("strong", name.capitalize(), class_=f"action {name}"),
+        element("span", f": {why}{' (marked on the bars)' if marked else ''}", class_="aside"),
     )
 
 
 def passages(result: Result) -> Html | None:
-    """What was retrieved or given: with grades and strips, or with the rationale's verdicts."""
+    """The documents retrieved or given, with grades and strips, or the rationale's verdicts."""
     found = documents(result, "passages")
     if not found:
         return None
     if graph_of(result) == "instruct_rag":
         return _numbered(result, found)
-    thresholds = record(result, "thresholds")
-    cuts = [number(thresholds.get(key)) for key in ("lower", "upper")]
-    ticks = [cut for cut in cuts if cut is not None]
+    ticks = sorted(cut for cut in thresholds(result) if cut is not None)
     grades = {grade.get("document"): grade for grade in records(result, "grades")}
     return element(
         "ol",
@@ -80,11 +73,10 @@ def passages(result: Result) -> Html | None:
 def _numbered(result: Result, found: Sequence[Shown]) -> Html:
     """InstructRAG's documents as the prompt numbered them; those that did not fit come last."""
     numbering = [i for i in rows(result, "numbering") if index(i, found) is not None]
-    useful, dismissed = rows(result, "useful_documents"), rows(result, "dismissed_documents")
     cards = []
     for number_, i in enumerate(numbering, start=1):
-        said = "useful" if i in useful else "dismissed" if i in dismissed else "not named"
-        badge = element("span", said, class_=f"badge {said.replace(' ', '-')}")
+        judged = verdict(result, i)
+        badge = element("span", judged, class_=f"badge {judged.replace(' ', '-')}")
         cards.append(_card("passage", i, found[i], badge, label=f"Document [{number_}]"))
     for i in range(len(found)):
         if i not in numbering:
@@ -94,17 +86,17 @@ def _numbered(result: Result, found: Sequence[Shown]) -> Html:
 
 
 def web(result: Result) -> Html | None:
-    """The search beyond the documents, and what was kept of its pages."""
+    """The web search, and what was kept of its pages."""
     query, failure = result.get("web_query"), result.get("web_failure")
     if not (query or failure):
         return None
     source = result.get("web_source")
-    asked: list[object] = ["Not searched yet: "]
+    lead: list[object] = ["Not searched yet: "]
     if source:
-        asked = ["Searched ", element("bdi", excerpt(source)), " for "]
+        lead = ["Searched ", element("bdi", excerpt(source)), " for "]
     return joined(
         [
-            element("p", *asked, element("q", excerpt(query, LINES))),
+            element("p", *lead, element("q", excerpt(query, LINES))),
             element("p", excerpt(failure, LINES), class_="notice") if failure else None,
             element(
                 "ol",
@@ -119,7 +111,7 @@ def web(result: Result) -> Html | None:
 
 
 def knowledge(result: Result) -> Html | None:
-    """What the answer was written from, each piece with where it is from."""
+    """CRAG's knowledge, each piece with the document that it is from."""
     name, found = knowledge_of(result)
     if name != "knowledge" or not found:
         return None
@@ -141,7 +133,7 @@ def knowledge(result: Result) -> Html | None:
 
 
 def _kept(result: Result, key: str, document: int) -> str:
-    """What knowledge a document became: the chunks of a file are told apart by it alone."""
+    """The kept strips of a document, which tell the chunks of a file apart."""
     return " ".join(str(s.get("text")) for s in _of(result, key, document) if s.get("kept"))
 
 
@@ -153,26 +145,26 @@ def _card(
     kind: str,
     at: int,
     shown: Shown,
-    said: Html | None,
+    aside: Html | None,
     *,
     label: str = "",
     strips: Sequence[Mapping[str, Any]] = (),
 ) -> Html:
-    """A document: its number, title and source, what is said of it, and its text or strips."""
+    """A document: its number, title and source, a badge or bar, and its text or strips."""
     source = address(shown.source)
-    aside = [source] if shown.source and shown.source != shown.title else []
+    origin = [source] if shown.source and shown.source != shown.title else []
     if shown.score is not None:
-        aside.append(f"retriever\u2019s score {written(shown.score, 3)}")
+        origin.append(f"retriever\u2019s score {written(shown.score, 3)}")
     return element(
         "li",
         element(
             "div",
             element("span", label or f"{LETTERS[kind]}{at + 1}", class_="number"),
             element("h3", excerpt(shown.title or "Untitled"), dir="auto"),
-            said,
+            aside,
             class_="head",
         ),
-        element("p", *_separated(aside), class_="aside") if aside else None,
+        element("p", *_separated(origin), class_="aside") if origin else None,
         _strips(strips) if strips else None,
         None if _whole(strips, shown.text) else prose(shown.text),
         id=f"{kind}-{at + 1}",
@@ -193,10 +185,9 @@ def _whole(strips: Sequence[Mapping[str, Any]], document: str) -> bool:
 
 
 def _strips(strips: Sequence[Mapping[str, Any]]) -> Html:
-    kept = sum(bool(strip.get("kept")) for strip in strips)
     return joined(
         [
-            element("p", f"{kept} of {counted(len(strips), 'strip')} kept", class_="aside"),
+            element("p", strips_kept({"strips": strips}, "strips"), class_="aside"),
             element(
                 "ul",
                 *(

@@ -1,7 +1,9 @@
-"""The page: everything a result holds, in the order in which a reader asks."""
+"""A run as one HTML page, in a file or in a notebook: the answer first, then what led to it."""
 
 import base64
 import hashlib
+import html
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
@@ -15,9 +17,8 @@ def render_run(result: Result, *, title: str | None = None) -> str:
     """A run as one self-contained HTML page, with no script and no request to anywhere.
 
     Args:
-        result: what any of the graphs gave, or the JSON of ``ask --json``. Any key may be missing,
-            as in a run that was interrupted. ``thresholds`` (upper, lower) and ``seconds``, which
-            ``ask`` adds, are shown where they are there.
+        result: the result of any of the graphs, or the JSON of ``ask --json``, which adds
+            ``seconds``. Any key may be missing, as in a run that was interrupted.
         title: put above the question; the graph's name where None.
 
     Returns:
@@ -25,11 +26,33 @@ def render_run(result: Result, *, title: str | None = None) -> str:
         by their code points; only http and https addresses become links; texts longer than 20,000
         characters are cut, and say so.
     """
-    return run_page(result, title=title)
+    return _page(result, title, base=None)
 
 
-def run_page(result: Result, *, title: str | None = None, base: str | None = None) -> str:
-    """The same, with the ``base`` address that a page inside another one needs."""
+@dataclass(frozen=True)
+class RunPage:
+    """A page that a notebook shows in a frame of its own: neither's style reaches the other."""
+
+    html: str = field(repr=False)
+    height: int
+    """Height of the frame in CSS pixels."""
+
+    def _repr_html_(self) -> str:
+        """The frame, in which no script runs."""
+        return (
+            f'<iframe title="A run" srcdoc="{html.escape(self.html)}" '
+            'sandbox="allow-popups allow-popups-to-escape-sandbox" '
+            f'style="width:100%;height:{int(self.height)}px;border:0;resize:vertical"></iframe>'
+        )
+
+
+def show_run(result: Result, *, title: str | None = None, height: int = 640) -> RunPage:
+    """The page of :func:`render_run` for a notebook: make it the last value of a cell."""
+    # A frame of this kind has its notebook's base address, to which "#passage-1" would lead.
+    return RunPage(_page(result, title, base="about:srcdoc"), height)
+
+
+def _page(result: Result, title: str | None, base: str | None) -> str:
     style = _style()
     kicker = title or f"A run of {GRAPHS.get(graph_of(result), 'a graph')}"
     question = str(result.get("question") or "No question")
@@ -56,7 +79,7 @@ def run_page(result: Result, *, title: str | None = None, base: str | None = Non
             _contents(sections),
         ),
         element("main", *(_section(name, *shown) for name, shown in sections.items())),
-        element("footer", answer.cost(result)),
+        element("footer", answer.footer(result)),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
@@ -76,15 +99,15 @@ def _policy(style: str) -> str:
 
 
 def _sections(result: Result) -> dict[str, tuple[str, Html]]:
-    """Those that have something to show: an id to a heading and its content."""
+    """The sections that have something to show: id to heading and content."""
     pages = "Documents" if graph_of(result) == "instruct_rag" else "Passages"
     every = {
         "answer": ("Answer", answer.answer(result)),
         "notes": ("Notes", answer.notes(result)),
         "rationale": ("Rationale", answer.rationale(result)),
         "route": ("Route", _route(result)),
-        "decision": ("Retrieval decision", candidates.decision(result)),
-        "action": ("Action", evidence.action(result)),
+        "decision": ("Retrieval decision", candidates.retrieval(result)),
+        "action": ("Action", evidence.correction(result)),
         "candidates": ("Candidates", candidates.candidates(result)),
         "knowledge": ("Knowledge", evidence.knowledge(result)),
         "passages": (pages, evidence.passages(result)),
@@ -119,9 +142,9 @@ def _route(result: Result) -> Html | None:
     items = []
     for i, step in enumerate(steps):
         beside = [s.node for j, s in enumerate(steps) if j != i and s.after == step.after]
-        said = [step.said] if step.said else []
-        said += [f"beside {node}" for node in beside]
-        aside = element("span", ", ".join(said), class_="aside") if said else None
+        words = [step.outcome] if step.outcome else []
+        words += [f"beside {node}" for node in beside]
+        aside = element("span", ", ".join(words), class_="aside") if words else None
         items.append(element("li", element("code", step.node), aside))
     paused = element("li", element("strong", "paused")) if rows(result, "__interrupt__") else None
     return element("ol", *items, paused, class_="route")

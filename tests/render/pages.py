@@ -87,7 +87,9 @@ def result_of(text: str, source: str) -> dict[str, Any]:
         "judgements": {text: {text: 0.5}},
     }
     places = [(0, 0, None), (0, 0, None), (1, 0, 0), (1, 0, 0), (1, 1, 1), (1, 1, 1)]
+    steps = ["read_question", "retrieve", "grade_documents", "rewrite_query", "web_search"]
     return {
+        "route": [{"step": step, "failed": text} for step in steps],
         "question": text,
         "answer": text,
         "cited_answer": f"{text} [1]",
@@ -125,7 +127,7 @@ def result_of(text: str, source: str) -> dict[str, Any]:
 def rationale_of(text: str, source: str) -> dict[str, Any]:
     """The same for InstructRAG."""
     whole = result_of(text, source)
-    kept = ("question", "answer", "citations", "passages", "notes")
+    kept = ("route", "question", "answer", "citations", "passages", "notes")
     return {
         **{key: whole[key] for key in kept},
         "rationale": f"{text} Document [1] and document 2 and [7].",

@@ -94,7 +94,9 @@ def test_thresholds_are_on_the_bars() -> None:
     }
     page = Page(render_run(given))
     assert [tick["x"] for tick in page.of("rect", "tick")] == ["49.6", "74.6"]
-    assert "best score 0.200; Correct above 0.500" in page.text
+    assert (
+        "best score 0.200; Correct above 0.5, Incorrect below 0 (marked on the bars)" in page.text
+    )
     without = Page(render_run({k: v for k, v in given.items() if k != "thresholds"}))
     assert not without.of("rect", "tick")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
@@ -83,7 +84,26 @@ LATE = [name for name, run in RUNS.items() if run.fails_late]
 @pytest.mark.parametrize("name", LATE)
 def test_what_fails_late(name: str, tmp_path: Path) -> None:
     graph = built(RUNS[name], Calls(tmp_path / "calls"), None)
-    same(streamed(graph, QUESTION, context=RUNS[name].context))
+    run = streamed(graph, QUESTION, context=RUNS[name].context)
+    same(run)
+    assert [step.outcome for step in route_of(run[0])].count("failed") == 1
+
+
+def test_each_turn_of_a_thread_has_a_route_of_its_own_also_from_a_cache() -> None:
+    graph = create_self_rag(
+        ScriptedReflectionLLM(write=two_segments),
+        lambda query: [A, B],
+        checkpointer=InMemorySaver(),
+        cache=InMemoryCache(),
+    )
+    config: Any = {"configurable": {"thread_id": "1"}}
+    turns = [streamed(graph, QUESTION, config=config) for _ in range(2)]
+    for turn in turns:
+        same(turn)
+    assert turns[0][0]["route"] == turns[1][0]["route"]
+    point = next(s for s in graph.get_state_history(config) if s.next == ("write_answer",))
+    forked = graph.invoke(None, point.config)
+    assert forked["route"] == turns[1][0]["route"]
 
 
 @pytest.mark.parametrize("texts", [CORRECT, AMBIGUOUS, INCORRECT, []])
@@ -200,3 +220,7 @@ def test_mermaid_holds_no_text_of_the_run(make: Any) -> None:
     route = render_route(make(HOSTILE, "x"))
     assert route == render_route(make("y", "x"))
     assert re.fullmatch(r'[\w\s\["<>/|,\]-]+', route)
+    forged = render_route({"route": [{"step": HOSTILE}, {"step": 'a"] --> b'}]})
+    assert re.fullmatch(
+        r'flowchart TD\n    (\w+)\["\1"\]\n    a_b\["a_b"\]\n    \1 --> a_b\n', forged
+    )
