@@ -28,12 +28,12 @@ from selfcorrect_rag.training.pairs import Graded, read_graded
 
 CROSS_ENCODER = EvaluatorSettings(
     model="all-MiniLM-L6-v2",
-    epochs=1.5,
-    rate=5e-4,
-    batch=16,
+    num_train_epochs=1.5,
+    learning_rate=5e-4,
+    batch_size=16,
     hard_negatives=2,
-    longest=192,
-    lora=32,
+    max_length=192,
+    lora_rank=32,
     precision=precision(),
 )
 
@@ -60,11 +60,11 @@ def train_cross_encoder(data: Path, out: Path) -> None:
 
 T5 = EvaluatorSettings(
     model="nano T5",
-    epochs=1.0,
-    rate=3e-4,
-    batch=32,
+    num_train_epochs=1.0,
+    learning_rate=3e-4,
+    batch_size=32,
     hard_negatives=0,
-    longest=256,
+    max_length=256,
     precision=precision(),
 )
 

@@ -21,7 +21,7 @@ from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.search.index import passage_id
 from selfcorrect_rag.training.digests import digest_of_ids, digest_of_weights
-from selfcorrect_rag.training.fine_tuning import Running
+from selfcorrect_rag.training.fine_tuning import RunOptions
 from selfcorrect_rag.training.generator import PRESETS, train_generator
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_rows import read_generator_rows
@@ -31,7 +31,9 @@ ROWS = 8000
 PASSAGES = 2
 """Found for a query: the page itself, and one that misleads."""
 SEED = 1
-GENERATOR = replace(PRESETS["nano"], rate=1e-3, epochs=2.0, batch=32, precision=precision())
+GENERATOR = replace(
+    PRESETS["nano"], learning_rate=1e-3, num_train_epochs=2.0, batch_size=32, precision=precision()
+)
 
 
 def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = None) -> Path:
@@ -51,7 +53,7 @@ def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = Non
     pages = {page.page_content: page for one in made for page in one.pages}
     world = digest_of_ids(map(passage_id, pages.values()))
     settings = GeneratorDataSettings(
-        digest_of_weights(critic), f"the made-up world ({world})", passages=PASSAGES
+        digest_of_weights(critic), f"the made-up world ({world})", top_k=PASSAGES
     )
     file = out / "generator-data.jsonl"
     keep_settings(run_folder(file), asdict(settings))  # before other pages get into the index
@@ -87,7 +89,7 @@ def main() -> None:
     data = read_generator_rows(make_data(args.critic, args.out, args.rows, args.data))
     if not args.rows_alone:
         settings = replace(GENERATOR, model=str(args.critic))
-        report = train_generator(data, args.out, settings, Running(save_steps=100))
+        report = train_generator(data, args.out, settings, RunOptions(save_steps=100))
         print(json.dumps(report, indent=2))
 
 

@@ -208,7 +208,12 @@ def test_a_trained_checkpoint_has_the_ids_of_its_training(tmp_path: Path, base: 
     rows = [GeneratorRow(t["instruction"], t["output"]) for t in TEXTS if "output" in t]
     rows = [row for row in rows if row.instruction.strip() and row.output.strip()]
     settings = GeneratorSettings(
-        model=str(folder), epochs=0.1, batch=4, rate=1e-4, longest=1000, lora=4
+        model=str(folder),
+        num_train_epochs=0.1,
+        batch_size=4,
+        learning_rate=1e-4,
+        max_length=1000,
+        lora_rank=4,
     )
     train_generator(rows, tmp_path / "out", settings)
     trained = ControlledTokenizer(_grown(folder))

@@ -18,7 +18,18 @@ from tests.training.toy_generator import toy
 
 PAGE = (ROOT / "docs" / "generator.md").read_text(encoding="utf-8")
 SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
-SMALL = ["--model", "base", "--epochs", "0.1", "--batch", "4", "--together", "4", "--held-out", "0"]
+SMALL = [
+    "--model",
+    "base",
+    "--num-train-epochs",
+    "0.1",
+    "--batch-size",
+    "4",
+    "--per-device-batch-size",
+    "4",
+    "--held-out-ratio",
+    "0",
+]
 
 
 def test_the_page_runs(
@@ -39,11 +50,11 @@ def test_the_page_runs(
             printed.append(capsys.readouterr().out)
     generator, instruct = printed
     settings = json.loads(generator.splitlines()[0])
-    assert (settings["model"], settings["rate"]) == ("base", PRESETS["7b"].rate)
+    assert (settings["model"], settings["learning_rate"]) == ("base", PRESETS["7b"].learning_rate)
     assert settings["report_to"] == []
     assert "Jane Austen" not in generator, "rows are not printed"
     assert "the generator is in runs/generator/generator" in generator
-    assert json.loads(instruct.splitlines()[0])["schedule"] == "cosine"
+    assert json.loads(instruct.splitlines()[0])["lr_scheduler_type"] == "cosine"
     assert "the model is in runs/instruct/model" in instruct
     (block,) = BLOCK.findall(PAGE)
     names: dict[str, object] = {"retriever": lambda query: [Document("Emma is by Jane Austen.")]}
@@ -62,8 +73,11 @@ def test_the_table_of_presets() -> None:
     for name, (model, epochs, rate, longest) in table.items():
         preset = PRESETS[name]
         assert name == "nano" or model == preset.model
-        assert (float(epochs), int(longest)) == (preset.epochs, preset.longest)
-        assert (float(rate.split(",")[0]), rate.split(", ")[1]) == (preset.rate, preset.schedule)
+        assert (float(epochs), int(longest)) == (preset.num_train_epochs, preset.max_length)
+        assert (float(rate.split(",")[0]), rate.split(", ")[1]) == (
+            preset.learning_rate,
+            preset.lr_scheduler_type,
+        )
 
 
 def test_bad_rows_and_presets_are_one_line(
@@ -74,6 +88,6 @@ def test_bad_rows_and_presets_are_one_line(
     for kind in ("generator", "instruct"):
         assert main(["train", kind, *files]) == 2
         assert "rows.jsonl:1: not {" in capsys.readouterr().err
-    for wrong in (["--preset", "70b"], ["--schedule", "never"], ["--longest", "0"]):
+    for wrong in (["--preset", "70b"], ["--lr-scheduler-type", "never"], ["--max-length", "0"]):
         with pytest.raises(SystemExit):
             main(["train", "generator", *files, *wrong])

@@ -42,9 +42,9 @@ def add_parser(subparsers: Any) -> None:
         "--ambiguous-worth",
         type=float,
         default=0.75,
-        metavar="X",
-        help="what an ambiguous action counts, next to 1 for a right one and 0 for a wrong one. "
-        "Default: %(default)s.",
+        metavar="SHARE",
+        help="what an ambiguous action counts, from 0 (as a wrong one) to 1 (as a right one); "
+        "default: %(default)s",
     )
     parser.add_argument(
         "--write",

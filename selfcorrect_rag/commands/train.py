@@ -14,9 +14,9 @@ from selfcorrect_rag.commands import (
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_files,
-    add_running,
+    add_run_options,
     add_settings,
-    running_from,
+    run_options_from,
     settings_from,
 )
 from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
@@ -43,10 +43,10 @@ def add_parser(subparsers: Any) -> None:
         "--corpus",
         type=Path,
         metavar="FILE",
-        help='JSONL rows {"text": ...} to look for hard negatives in; all positives by default',
+        help='JSONL rows {"text": ...} to mine hard negatives in; default: all positives',
     )
-    add_settings(evaluator, EvaluatorSettings, counts=("batch", "longest"))
-    add_running(evaluator)
+    add_settings(evaluator, EvaluatorSettings)
+    add_run_options(evaluator)
     evaluator.set_defaults(run=run_evaluator)
     train_critic.add_parsers(kinds)
     train_generator.add_parsers(kinds)
@@ -58,8 +58,8 @@ def run_evaluator(args: argparse.Namespace) -> int:
     settings = settings_from(args, EvaluatorSettings)
     tell(as_json(dataclasses.asdict(settings)))
     corpus = read_corpus(args.corpus) if args.corpus else ()
-    rows, running = read_graded(args.data), running_from(args)
-    report = train_evaluator(rows, args.out, settings, running, corpus=corpus)
+    rows, run_options = read_graded(args.data), run_options_from(args)
+    report = train_evaluator(rows, args.out, settings, run_options, corpus=corpus)
     tell(as_json(report, indent=2))
     tell(f"the evaluator is in {args.out / 'evaluator'}")
     return 0

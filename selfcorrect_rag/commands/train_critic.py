@@ -9,10 +9,10 @@ from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
     add_files,
-    add_running,
+    add_run_options,
     add_settings,
     count,
-    running_from,
+    run_options_from,
     settings_from,
 )
 from selfcorrect_rag.errors import require
@@ -43,7 +43,7 @@ def add_parsers(kinds: Any) -> None:
         data,
         'JSONL rows {"instruction": ..., "output": ...}, and where there are: input, evidence, '
         "preceding_sentences, target_output",
-        out="labels, in JSONL",
+        out="labels to be written, in JSONL",
     )
     data.add_argument(
         "--model",
@@ -57,12 +57,15 @@ def add_parsers(kinds: Any) -> None:
         choices=list(ASPECTS),
         default=list(ASPECTS),
         metavar="ASPECT",
-        help="what to ask about: %(choices)s; all by default",
+        help="tables of the paper to ask: %(choices)s; default: all",
     )
     data.add_argument(
-        "--sample", type=count, metavar="N", help="most requests an aspect; all by default"
+        "--max-samples",
+        type=count,
+        metavar="REQUESTS",
+        help="most requests of each aspect; default: all",
     )
-    add_settings(data, CriticDataSettings, counts=("max_tokens", "attempts"))
+    add_settings(data, CriticDataSettings)
     add_calls(data)
     data.set_defaults(run=run_critic_data)
     critic = kinds.add_parser(
@@ -72,8 +75,8 @@ def add_parsers(kinds: Any) -> None:
         "command goes on after a kill.",
     )
     add_files(critic, "what critic-data wrote", folder=True)
-    add_settings(critic, CriticSettings, counts=("batch", "longest"))
-    add_running(critic)
+    add_settings(critic, CriticSettings)
+    add_run_options(critic)
     critic.set_defaults(run=run_critic)
 
 
@@ -83,7 +86,7 @@ def run_critic_data(args: argparse.Namespace) -> int:
     tell(as_json(dataclasses.asdict(settings)))
     instances = read_instances(args.data)
     labelling = critic_labelling(
-        instances, args.out, settings, aspects=args.aspects, sample=args.sample
+        instances, args.out, settings, aspects=args.aspects, max_samples=args.max_samples
     )
     calls, tokens = labelling.cost()
     tell(
@@ -97,7 +100,7 @@ def run_critic_data(args: argparse.Namespace) -> int:
     )
     bar = require("tqdm", "train").tqdm(total=calls, desc="labels", unit="", file=sys.stderr)
     with bar:
-        report = labelling.run(model, max_concurrency=args.concurrency, on_done=bar.update)
+        report = labelling.run(model, max_concurrency=args.max_concurrency, on_done=bar.update)
     counts = token_counts(read_critic_rows(args.out))
     tell(as_json({**dataclasses.asdict(report), "tokens": counts}, indent=2))
     tell(f"the labels are in {args.out}, what failed in {labelling.failures.path}")
@@ -109,7 +112,7 @@ def run_critic(args: argparse.Namespace) -> int:
     settings = settings_from(args, CriticSettings)
     if is_first():
         tell(as_json(dataclasses.asdict(settings)))
-    report = train_critic(read_critic_rows(args.data), args.out, settings, running_from(args))
+    report = train_critic(read_critic_rows(args.data), args.out, settings, run_options_from(args))
     if is_first():
         tell(as_json({"rows": report["rows"], "shortened": report["shortened"]}))
         tell("\n".join(_in_words(report["test"])))

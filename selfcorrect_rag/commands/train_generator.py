@@ -9,15 +9,22 @@ from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_files,
     add_presets,
-    add_running,
+    add_run_options,
     preset_from,
-    running_from,
+    run_options_from,
 )
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.training import generator, instruct
 from selfcorrect_rag.training.confusion import agreement_in_words
 from selfcorrect_rag.training.fine_tuning import is_first
 from selfcorrect_rag.training.generator_rows import read_generator_rows
 from selfcorrect_rag.training.instruct_rows import read_instruct_rows
+
+PRESETS = {
+    **generator.PRESETS,
+    "nano": dataclasses.replace(generator.PRESETS["nano"], model=str(generator_path())),
+}
+"""The presets, where ``nano`` begins from the generator of this package."""
 
 
 def add_parsers(kinds: Any) -> None:
@@ -33,8 +40,8 @@ def add_parsers(kinds: Any) -> None:
         'JSONL or JSON rows {"instruction": ..., "output": ...}, and where there is: input',
         folder=True,
     )
-    add_presets(made, generator.PRESETS, counts=("batch", "longest"))
-    add_running(made)
+    add_presets(made, PRESETS)
+    add_run_options(made)
     made.set_defaults(run=run_generator)
     taught = kinds.add_parser(
         "instruct",
@@ -43,16 +50,18 @@ def add_parsers(kinds: Any) -> None:
         "goes on after a kill.",
     )
     add_files(taught, "what rationales wrote", folder=True)
-    add_presets(taught, instruct.PRESETS, counts=("batch", "longest"))
-    add_running(taught)
+    add_presets(taught, instruct.PRESETS)
+    add_run_options(taught)
     taught.set_defaults(run=run_instruct)
 
 
 def run_generator(args: argparse.Namespace) -> int:
     """Fine-tune a generator and print what it makes of rows held out."""
-    settings, running = preset_from(args, generator.PRESETS), running_from(args)
-    _show(settings, running)
-    report = generator.train_generator(read_generator_rows(args.data), args.out, settings, running)
+    settings, run_options = preset_from(args, PRESETS), run_options_from(args)
+    _show(settings, run_options)
+    report = generator.train_generator(
+        read_generator_rows(args.data), args.out, settings, run_options
+    )
     if is_first():
         held_out = report["held_out"]
         tell(as_json({name: report[name] for name in ("rows", "tokens")}))
@@ -68,18 +77,18 @@ def run_generator(args: argparse.Namespace) -> int:
 
 def run_instruct(args: argparse.Namespace) -> int:
     """Fine-tune a model on rationales and print its loss on rows held out."""
-    settings, running = preset_from(args, instruct.PRESETS), running_from(args)
-    _show(settings, running)
-    report = instruct.train_instruct(read_instruct_rows(args.data), args.out, settings, running)
+    settings, run_options = preset_from(args, instruct.PRESETS), run_options_from(args)
+    _show(settings, run_options)
+    report = instruct.train_instruct(read_instruct_rows(args.data), args.out, settings, run_options)
     if is_first():
         tell(as_json(report))
         tell(f"the model is in {args.out / 'model'}, its report in {_report(args)}")
     return 0
 
 
-def _show(settings: Any, running: Any) -> None:
+def _show(settings: Any, run_options: Any) -> None:
     if is_first():
-        tell(as_json(dataclasses.asdict(settings) | dataclasses.asdict(running)))
+        tell(as_json(dataclasses.asdict(settings) | dataclasses.asdict(run_options)))
 
 
 def _report(args: argparse.Namespace) -> Path:

@@ -30,8 +30,8 @@ from selfcorrect_rag.serving.options import HARDWARE_OPTIONS, add_options, confi
 from selfcorrect_rag.serving.parts import quiet_vllm
 from selfcorrect_rag.training.digests import digest_of_ids, digest_of_weights
 from selfcorrect_rag.training.generator_data import (
+    CHUNK_SIZE,
     DECISIONS,
-    TOGETHER,
     GeneratorDataSettings,
     generator_data_cost,
     make_generator_data,
@@ -52,7 +52,7 @@ def add_parser(kinds: Any) -> None:
     add_files(
         parser,
         'JSONL rows {"instruction": ..., "output": ...}, with or without input, id, dataset_name',
-        out="the same, JSONL",
+        out="the same rows, augmented, in JSONL",
     )
     parser.add_argument(
         "--critic",
@@ -69,19 +69,19 @@ def add_parser(kinds: Any) -> None:
         metavar="minilm|MODULE:ATTRIBUTE",
         help="what a Chroma index was made with; minilm by default",
     )
-    add_settings(parser, GeneratorDataSettings, counts=("passages", "max_tokens", "attempts"))
+    add_settings(parser, GeneratorDataSettings)
     parser.add_argument(
-        "--together",
+        "--chunk-size",
         type=count,
-        default=TOGETHER,
-        metavar="N",
-        help="rows that are decided in step, in common batches; default: %(default)s",
+        default=CHUNK_SIZE,
+        metavar="ROWS",
+        help="rows augmented in lockstep, in common batches; default: %(default)s",
     )
     parser.add_argument(
-        "--batch",
+        "--batch-size",
         type=count,
-        metavar="N",
-        help="cases that a critic is given at a time; default: 8, with vllm 256",
+        metavar="PROMPTS",
+        help="prompts of a critic's forward pass; default: 8, with vllm 256",
     )
     parser.add_argument(
         "--engine",
@@ -124,12 +124,12 @@ def run(args: argparse.Namespace) -> int:
 
         report = make_generator_data(
             critic,
-            index.as_retriever(settings.passages),
+            index.as_retriever(settings.top_k),
             rows,
             args.out,
             settings,
-            together=args.together,
-            max_concurrency=args.concurrency,
+            chunk_size=args.chunk_size,
+            max_concurrency=args.max_concurrency,
             on_rows=bar.update,
             on_labels=show,
         )
@@ -161,7 +161,7 @@ def _settings(args: argparse.Namespace, index: Index) -> GeneratorDataSettings:
 @contextmanager
 def _opened_critic(args: argparse.Namespace) -> Iterator[Critic | Runnable[Any, Any]]:
     config = config_from(args)
-    batch = {"batch": args.batch} if args.batch else {}
+    batch = {"batch": args.batch_size} if args.batch_size else {}
     if _is_language_model(args.critic):
         yield find_language_model(
             args.critic, temperature=args.temperature, max_tokens=args.max_tokens

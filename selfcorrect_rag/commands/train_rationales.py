@@ -4,19 +4,19 @@ import argparse
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
     add_files,
-    count,
+    add_settings,
     refuse_own_data,
     settings_from,
 )
 from selfcorrect_rag.models.by_name import find_language_model
 from selfcorrect_rag.training.journal import FAILURES, run_folder
-from selfcorrect_rag.training.rationale_prompts import DATASETS, Order, RationaleSettings
+from selfcorrect_rag.training.rationale_prompts import RationaleSettings
 from selfcorrect_rag.training.rationale_rows import RationaleReport, write_template_rationales
 from selfcorrect_rag.training.rationales import estimate_usage, synthesize_rationales
 from selfcorrect_rag.training.samples import read_samples
@@ -35,13 +35,14 @@ def add_parser(kinds: Any) -> None:
         parser,
         'JSON or JSONL rows {"question": ..., "answers": [...], "documents": [...]}, documents '
         "best first; the official files too",
-        out="JSONL",
+        out="JSONL rows with rationales, to be written",
     )
     by = parser.add_mutually_exclusive_group(required=True)
     by.add_argument(
         "--model",
         metavar="MODULE:ATTRIBUTE|PROVIDER:MODEL",
-        help="a LangChain LLM or chat model of your own, or one that langchain knows by name",
+        help="a LangChain LLM or chat model of your own, or one that langchain knows by name; "
+        "required without --template",
     )
     by.add_argument(
         "--template",
@@ -50,44 +51,7 @@ def add_parser(kinds: Any) -> None:
         const="",
         help="no model: the paper's template (Table 6)",
     )
-    _add_settings(parser)
-    parser.add_argument(
-        "--temperature",
-        type=float,
-        default=RationaleSettings().temperature,
-        metavar="X",
-        help="of a PROVIDER:MODEL; default: %(default)s, greedy, as in the paper",
-    )
-    parser.add_argument(
-        "--consistent-only",
-        action="store_true",
-        help="leave out rows whose rationale does not contain the answer",
-    )
-    add_calls(parser)
-    parser.set_defaults(run=run)
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    settings = RationaleSettings()
-    parser.add_argument(
-        "--dataset",
-        choices=DATASETS,
-        default=settings.dataset,
-        help="whose task-specific instruction and number of documents; default: %(default)s",
-    )
-    parser.add_argument("--instruction", metavar="TEXT", help="one of your own instead")
-    parser.add_argument(
-        "--documents",
-        type=count,
-        metavar="N",
-        help="most documents of a question; default: 5, and 10 for 2wikimultihopqa",
-    )
-    parser.add_argument(
-        "--order",
-        choices=get_args(Order),
-        default=settings.order,
-        help="of the documents; default: %(default)s",
-    )
+    add_settings(parser, RationaleSettings)
     for name, ablation in (("answers", "ground-truth answers"), ("documents", "documents")):
         parser.add_argument(
             f"--without-{name}",
@@ -95,6 +59,13 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
             action="store_false",
             help=f"the paper's ablation: the model sees no {ablation}",
         )
+    parser.add_argument(
+        "--consistent-only",
+        action="store_true",
+        help="leave out rows whose rationale does not contain the answer",
+    )
+    add_calls(parser)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         args.out,
         settings,
         consistent_only=args.consistent_only,
-        max_concurrency=args.concurrency,
+        max_concurrency=args.max_concurrency,
         progress=True,
     )
     return _reported(report, args.out)

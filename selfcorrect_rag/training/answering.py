@@ -9,12 +9,13 @@ from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.critic import load_language_model
 from selfcorrect_rag.training.batches import Examples, packed, padded
 from selfcorrect_rag.training.fine_tuning import (
-    FineTuning,
-    Running,
+    RunOptions,
+    TrainingSettings,
     adapted,
     attend_fast,
     fine_tune,
     loading_dtype,
+    option,
 )
 from selfcorrect_rag.training.generator_rows import GeneratorRow
 from selfcorrect_rag.training.held_out import is_held_out
@@ -25,28 +26,33 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AnsweringSettings(FineTuning):
+class CausalLMSettings(TrainingSettings):
     """What decides a model that answers questions; defaults are Self-RAG's (B.1)."""
 
-    packing: bool = True
-    """Rows of a forward pass stand in one sequence without padding, and see nothing of each other.
-    The steps are the same; off for models that take no positions."""
-    held_out: float = 0.02
-    """Share of the questions that the report is on, and that are not trained on; in [0, 1)."""
+    packing: bool = option(
+        True,
+        "rows of a forward pass in one sequence without padding, masked from each other; off for "
+        "models that take no positions",
+    )
+    held_out_ratio: float = option(
+        0.02, "share of the questions held out from training, for the report; in [0, 1)", "SHARE"
+    )
 
 
 Row = TypeVar("Row", GeneratorRow, InstructRow)
 
 
 def load_decoder(
-    settings: AnsweringSettings, base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None"
+    settings: CausalLMSettings, base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None"
 ) -> tuple[Any, "PreTrainedTokenizerBase"]:
     """``base``, or else ``settings.model`` with its tokenizer.
 
     Raises:
         ModelNotFound: the model cannot be loaded.
-        BadTrainingData: it has an encoder.
+        BadTrainingData: it has an encoder, or is not named.
     """
+    if not (base or settings.model):
+        raise BadTrainingData("settings.model names no model: give a folder or a hub name")
     model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
     if model.config.is_encoder_decoder:
         raise BadTrainingData(f"{settings.model} has an encoder: what answers is a decoder alone")
@@ -58,8 +64,8 @@ def tune_answering(
     rows: Sequence[Row],
     encode: Callable[[Sequence[Row]], Examples],
     out: Path,
-    settings: AnsweringSettings,
-    running: Running,
+    settings: CausalLMSettings,
+    run_options: RunOptions,
     *,
     run: Mapping[str, Any],
     tokens: Collection[int] = (),
@@ -75,12 +81,12 @@ def tune_answering(
     Raises:
         BadTrainingData: there is no row to train on.
     """
-    train = encode([row for row in rows if not is_held_out(row.question, settings.held_out)])
-    held_out = encode([row for row in rows if is_held_out(row.question, settings.held_out)])
+    train = encode([row for row in rows if not is_held_out(row.question, settings.held_out_ratio)])
+    held_out = encode([row for row in rows if is_held_out(row.question, settings.held_out_ratio)])
     if not train.examples:
         raise BadTrainingData(f"no row of the {len(rows)} is left to train on")
     is_flash = attend_fast(model, settings)
     collate = packed(flash_attention=is_flash) if settings.packing else padded
     model = adapted(model, settings, "CAUSAL_LM", tokens=tokens)
-    trainer = fine_tune(model, train.examples, collate, out, settings, running, run=run)
+    trainer = fine_tune(model, train.examples, collate, out, settings, run_options, run=run)
     return trainer, train, held_out

@@ -15,12 +15,13 @@ from selfcorrect_rag.models.critic import (
 from selfcorrect_rag.training.confusion import agreement_of
 from selfcorrect_rag.training.critic_data import CriticRow
 from selfcorrect_rag.training.fine_tuning import (
-    FineTuning,
-    Running,
+    RunOptions,
+    TrainingSettings,
     adapted,
     export,
     fine_tune,
     loading_dtype,
+    option,
     prepare,
     write_report,
 )
@@ -30,19 +31,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CriticSettings(FineTuning):
+class CriticSettings(TrainingSettings):
     """What decides the result; defaults are the paper's (B.1)."""
 
-    model: str = "meta-llama/Llama-2-7b-hf"
-    """A folder or hub name of a causal language model, or of a T5."""
-    longest: int = MAX_TOKENS
+    model: str = option(
+        "meta-llama/Llama-2-7b-hf",
+        "folder or hub name of the base model: a causal language model, or a T5",
+        "NAME",
+    )
+    max_length: int = MAX_TOKENS
 
 
 def train_critic(
     rows: Sequence[CriticRow],
     out: Path,
     settings: CriticSettings | None = None,
-    running: Running | None = None,
+    run_options: RunOptions | None = None,
     *,
     base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
 ) -> dict[str, Any]:
@@ -56,7 +60,7 @@ def train_critic(
         out: folder of checkpoints, the result (``critic``, where an adapter was trained with it
             merged, and the adapter alone as ``adapter``) and ``report.json``.
         settings: see :class:`CriticSettings`.
-        running: see :class:`~selfcorrect_rag.training.fine_tuning.Running`.
+        run_options: see :class:`~selfcorrect_rag.training.fine_tuning.RunOptions`.
         base: a model and its tokenizer to begin from, in place of ``settings.model``.
 
     Returns:
@@ -71,7 +75,7 @@ def train_critic(
         BadTrainingData: there is no row to train or to test on, or ``out`` holds a run with other
             settings; see also :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
     """
-    settings, running = settings or CriticSettings(), running or Running()
+    settings, run_options = settings or CriticSettings(), run_options or RunOptions()
     parts = {
         name: [row for row in rows if row.part == name] for name in ("train", "development", "test")
     }
@@ -83,7 +87,7 @@ def train_critic(
 
     model: Any
     model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
-    critic = TransformersCritic(model, tokenizer, max_tokens=settings.longest)
+    critic = TransformersCritic(model, tokenizer, max_tokens=settings.max_length)
     task = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
     trainer = fine_tune(
         adapted(model, settings, task),
@@ -91,7 +95,7 @@ def train_critic(
         DataCollatorForSeq2Seq(critic.tokenizer),
         out,
         settings,
-        running,
+        run_options,
         run=run,
     )
     critic.model = export(trainer, tokenizer, out / "critic")

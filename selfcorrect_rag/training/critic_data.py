@@ -12,6 +12,7 @@ from selfcorrect_rag.prompts.aspect import Aspect, Instance, fields_text
 from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.prompts.parts import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
+from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.labelling import Labelling, Request
 from selfcorrect_rag.training.pairs import Part, lines, part_of, read_text
 
@@ -26,12 +27,15 @@ class CriticDataSettings:
 
     model: str
     """Which model labels; a file is of one model."""
-    temperature: float = 1.0
-    """Of sampling, for a model that is opened by its provider's name; so too ``max_tokens``."""
-    max_tokens: int = 200
-    """Longest answer, label and explanation."""
-    attempts: int = 2
-    """Most answers to one request, while they are malformed."""
+    temperature: float = option(
+        1.0, "sampling temperature of a PROVIDER:MODEL, from 0 (greedy)", "TEMPERATURE"
+    )
+    max_tokens: int = option(
+        200, "longest answer (label and explanation) of a PROVIDER:MODEL", "TOKENS", minimum=1
+    )
+    max_attempts: int = option(
+        2, "most answers to one request, while they are malformed", "ANSWERS", minimum=1
+    )
 
 
 class CriticRow(NamedTuple):
@@ -71,7 +75,7 @@ def critic_labelling(
     settings: CriticDataSettings,
     *,
     aspects: Sequence[str] = tuple(ASPECTS),
-    sample: int | None = None,
+    max_samples: int | None = None,
 ) -> Labelling:
     """What to ask of a model about ``instances``; ``run`` or ``arun`` of the result asks it.
 
@@ -84,8 +88,8 @@ def critic_labelling(
         out: the file, JSONL.
         settings: see :class:`CriticDataSettings`.
         aspects: names in :data:`~selfcorrect_rag.prompts.critic.ASPECTS`.
-        sample: most requests an aspect, chosen by their text: always the same, and with more
-            among them when more are asked for. The paper collects 4k to 20k.
+        max_samples: most requests of each aspect, chosen by their text: always the same, and a
+            larger number contains the smaller. The paper collects 4k to 20k.
 
     Raises:
         BadTrainingData: there is nothing to ask; see also
@@ -95,10 +99,10 @@ def critic_labelling(
     requests: list[Request] = []
     for name in aspects:
         judged = [i for i in instances if not ASPECTS[name].lacks(i)]
-        requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, sample)
+        requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, max_samples)
     if not requests:
         raise BadTrainingData(f"no row has what is needed to judge {', '.join(aspects)}")
-    return Labelling(requests, _read, out, asdict(settings), attempts=settings.attempts)
+    return Labelling(requests, _read, out, asdict(settings), attempts=settings.max_attempts)
 
 
 def read_critic_rows(path: Path) -> list[CriticRow]:

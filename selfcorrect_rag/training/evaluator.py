@@ -15,10 +15,11 @@ from selfcorrect_rag.models.local.checkpoints import taken, unreadable
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training.fine_tuning import (
-    FineTuning,
-    Running,
+    RunOptions,
+    TrainingSettings,
     adapted,
     fine_tune,
+    option,
     prepare,
     processes,
     write_report,
@@ -33,28 +34,30 @@ _HEADS = ("classifier", "classification_head", "score", "pooler")
 
 
 @dataclass(frozen=True)
-class EvaluatorSettings(FineTuning):
+class EvaluatorSettings(TrainingSettings):
     """What decides the result; defaults are the official code's."""
 
-    model: str = "google-t5/t5-large"
-    """A folder or hub name of a T5, or of any model that classifies sequences."""
-    epochs: float = 8.0
-    rate: float = 1e-4
-    warmup: float = 0.0
-    batch: int = 12
-    """Pairs a step."""
-    together: int = 0
-    longest: int = MAX_TOKENS
-    """Tokens of a pair."""
-    hard_negatives: int = 3
-    """For each question, from the corpus."""
+    model: str = option(
+        "google-t5/t5-large",
+        "folder or hub name of the base model: a T5, or any that classifies sequences",
+        "NAME",
+    )
+    num_train_epochs: float = 8.0
+    learning_rate: float = 1e-4
+    warmup_ratio: float = 0.0
+    batch_size: int = 12
+    per_device_batch_size: int = 0
+    max_length: int = MAX_TOKENS
+    hard_negatives: int = option(
+        3, "hard negatives that BM25 finds in the corpus for each question, 0 or more", "PASSAGES"
+    )
 
 
 def train_evaluator(
     rows: Sequence[Graded],
     out: Path,
     settings: EvaluatorSettings | None = None,
-    running: Running | None = None,
+    run_options: RunOptions | None = None,
     *,
     corpus: Sequence[str] = (),
     base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
@@ -70,7 +73,7 @@ def train_evaluator(
         out: folder of checkpoints, the result (``evaluator``; where an adapter was trained, with
             it merged, and alone as ``adapter``) and ``report.json``.
         settings: see :class:`EvaluatorSettings`.
-        running: see :class:`~selfcorrect_rag.training.fine_tuning.Running`.
+        run_options: see :class:`~selfcorrect_rag.training.fine_tuning.RunOptions`.
         corpus: where hard negatives are looked for; the positives of all rows by default.
         base: a model and its tokenizer to begin from, in place of ``settings.model``.
 
@@ -81,7 +84,7 @@ def train_evaluator(
             labels of one kind only; see also
             :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
     """
-    settings, running = settings or EvaluatorSettings(), running or Running()
+    settings, run_options = settings or EvaluatorSettings(), run_options or RunOptions()
     if processes() > 1:
         raise BadTrainingData("an evaluator is trained by one process: launch it without others")
     run = prepare(out, settings, [*rows, *corpus])
@@ -101,13 +104,13 @@ def train_evaluator(
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     model.config.pad_token_id = tokenizer.pad_token_id
     model = adapted(model, settings, "SEQ_CLS", whole=_HEADS)
-    labelled = _examples(tokenizer, parts["train"], settings, taken(model, settings.longest))
+    labelled = _examples(tokenizer, parts["train"], settings, taken(model, settings.max_length))
     collate = DataCollatorWithPadding(tokenizer)
-    fine_tune(model, labelled, collate, out, settings, running, run=run, in_order=True)
-    if settings.lora:
+    fine_tune(model, labelled, collate, out, settings, run_options, run=run, in_order=True)
+    if settings.lora_rank:
         model.save_pretrained(out / "adapter")
         model = model.merge_and_unload()
-    evaluator = T5Evaluator(model, tokenizer, max_tokens=settings.longest)
+    evaluator = T5Evaluator(model, tokenizer, max_tokens=settings.max_length)
     calibration = calibrate(judged(evaluator, parts["development"]))
     evaluator.thresholds = calibration.thresholds
     model.config.crag_thresholds = [calibration.thresholds.upper, calibration.thresholds.lower]
@@ -206,7 +209,7 @@ def _examples(
     examples = [
         {**ids, "labels": label} for ids, (_, _, label) in zip(encoded, labelled, strict=True)
     ]
-    return _like_lengths_together(examples, settings.batch, settings.seed)
+    return _like_lengths_together(examples, settings.batch_size, settings.seed)
 
 
 def _pretrained(
@@ -227,7 +230,7 @@ def _pretrained(
 
 
 def _like_lengths_together(
-    examples: list[dict[str, Any]], batch: int, seed: int
+    examples: list[dict[str, Any]], batch_size: int, seed: int
 ) -> list[dict[str, Any]]:
     """The examples in random order, but such that a batch pads little.
 
@@ -237,10 +240,12 @@ def _like_lengths_together(
     chance = random.Random(seed)
     examples = chance.sample(examples, len(examples))
     ordered: list[dict[str, Any]] = []
-    for start in range(0, len(examples), 50 * batch):
-        near = sorted(examples[start : start + 50 * batch], key=lambda e: len(e["input_ids"]))
-        batches = [near[i : i + batch] for i in range(0, len(near), batch)]
-        last = [batches.pop()] if len(batches[-1]) < batch else []  # or it would shift the others
+    for start in range(0, len(examples), 50 * batch_size):
+        near = sorted(examples[start : start + 50 * batch_size], key=lambda e: len(e["input_ids"]))
+        batches = [near[i : i + batch_size] for i in range(0, len(near), batch_size)]
+        last = (
+            [batches.pop()] if len(batches[-1]) < batch_size else []
+        )  # or it would shift the others
         for each in chance.sample(batches, len(batches)) + last:
             ordered += each
     return ordered

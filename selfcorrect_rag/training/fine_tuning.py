@@ -27,51 +27,85 @@ DROPPED = -100
 """The label of a token without loss."""
 
 
-@dataclass(frozen=True)
-class FineTuning:
-    """What decides the result of a fine-tuning; defaults are Self-RAG's (B.1)."""
+def option(default: Any, help: str, unit: str = "", *, minimum: int | None = None) -> Any:
+    """A field of a settings class, with what the command line says of it.
 
-    model: str
-    """A folder or hub name of the model to begin from."""
-    epochs: float = 3.0
-    rate: float = 2e-5
-    """Peak learning rate of AdamW."""
-    schedule: Schedule = "linear"
-    """How the rate falls after its peak, to 0."""
-    warmup: float = 0.03
-    """Share of the steps before the peak, in [0, 1)."""
-    batch: int = 128
-    """Rows a step, over all processes."""
-    together: int = 1
-    """Rows of a step in one forward pass of one process; 0 takes as many as there are."""
-    longest: int = 2048
-    """Tokens of a row; fewer where the model can take no more."""
-    lora: int = 0
-    """Rank of an adapter of all linear layers that is trained in place of them; 0 trains all."""
-    precision: Precision = "auto"
-    """Of the arithmetic; auto is bfloat16 on a GPU that has it, and float32 elsewhere."""
-    seed: int = 0
+    Args:
+        default: value of the field; ``dataclasses.MISSING`` where it must be given.
+        help: its meaning.
+        unit: of a number or text, in capitals: the option's placeholder.
+        minimum: of a whole number that the command line takes.
+    """
+    about = {"help": help, "unit": unit, "minimum": minimum}
+    return dataclasses.field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
-class Running:
+class TrainingSettings:
+    """Hyperparameters of a fine-tuning, named as in transformers' ``TrainingArguments`` where it
+    has them; defaults are Self-RAG's (B.1)."""
+
+    model: str = option(dataclasses.MISSING, "folder or hub name of the base model", "NAME")
+    num_train_epochs: float = option(3.0, "passes over the training rows, above 0", "EPOCHS")
+    learning_rate: float = option(
+        2e-5, "peak learning rate of AdamW, a factor of each update, above 0", "FACTOR"
+    )
+    lr_scheduler_type: Schedule = option(
+        "linear", "curve by which the learning rate falls from its peak to 0"
+    )
+    warmup_ratio: float = option(
+        0.03, "share of the optimizer steps before the peak learning rate, in [0, 1)", "SHARE"
+    )
+    batch_size: int = option(
+        128,
+        "rows of an optimizer step, over all processes and accumulated passes",
+        "ROWS",
+        minimum=1,
+    )
+    per_device_batch_size: int = option(
+        1, "rows of one forward pass of a process; 0: the whole batch, no accumulation", "ROWS"
+    )
+    max_length: int = option(
+        2048,
+        "tokens at which a row is shortened; fewer where the model takes fewer",
+        "TOKENS",
+        minimum=1,
+    )
+    lora_rank: int = option(
+        0, "rank of a LoRA adapter of all linear layers; 0: train all weights", "RANK"
+    )
+    precision: Precision = option(
+        "auto", "number format of the arithmetic; auto: bfloat16 on a GPU that has it, else float32"
+    )
+    seed: int = option(0, "seed of every random choice, from 0 to 2^32 - 1", "SEED")
+
+
+@dataclass(frozen=True)
+class RunOptions:
     """How a fine-tuning is carried out and watched; the result does not depend on it."""
 
-    report_to: tuple[str, ...] = ()
-    """Trackers, as the Trainer names them: tensorboard, wandb, ... They get settings and losses;
-    what else they collect is theirs to say."""
-    save_steps: int = 200
-    """Steps between checkpoints, of which the last two are kept."""
-    checkpointing: bool = False
-    """Keep fewer activations and compute them again: less memory, about a third more time."""
+    report_to: tuple[str, ...] = option(
+        (),
+        "trackers of settings and losses, as the Trainer names them: tensorboard, wandb, ...",
+        "TRACKER",
+    )
+    save_steps: int = option(
+        200,
+        "optimizer steps between checkpoints, of which the last two are kept",
+        "STEPS",
+        minimum=1,
+    )
+    gradient_checkpointing: bool = option(
+        False, "recompute activations in the backward pass: less memory, about a third more time"
+    )
 
 
-def prepare(out: Path, settings: FineTuning, data: Iterable[Any]) -> Mapping[str, Any]:
+def prepare(out: Path, settings: TrainingSettings, data: Iterable[Any]) -> Mapping[str, Any]:
     """Before anything is loaded: refuse what cannot be trained, and seed every generator.
 
     Args:
         out: folder of the run.
-        settings: see :class:`FineTuning`.
+        settings: see :class:`TrainingSettings`.
         data: all that it learns from, in order; each with a ``repr`` of its own.
 
     Returns:
@@ -79,7 +113,7 @@ def prepare(out: Path, settings: FineTuning, data: Iterable[Any]) -> Mapping[str
 
     Raises:
         MissingExtra: torch, transformers, accelerate or peft is not installed.
-        BadTrainingData: a setting is out of its range, ``batch`` cannot be divided as asked, an
+        BadTrainingData: a setting is out of its range, ``batch_size`` is no multiple, an
             adapter was asked for where weights are sharded, or ``out`` is a file or holds
             checkpoints of a run with other settings or data.
     """
@@ -89,7 +123,7 @@ def prepare(out: Path, settings: FineTuning, data: Iterable[Any]) -> Mapping[str
     require("accelerate", "train")
     _refuse_out_of_range(settings)
     _accumulation(settings)
-    if settings.lora and _is_sharded():
+    if settings.lora_rank and _is_sharded():
         raise BadTrainingData("an adapter trains on whole weights: launch without FSDP, DeepSpeed")
     digest = hashlib.sha256()
     for row in data:
@@ -100,13 +134,13 @@ def prepare(out: Path, settings: FineTuning, data: Iterable[Any]) -> Mapping[str
     return run
 
 
-def _refuse_out_of_range(settings: FineTuning) -> None:
+def _refuse_out_of_range(settings: TrainingSettings) -> None:
     for name, is_good, expected in (
-        ("epochs", settings.epochs > 0, "above 0"),
-        ("rate", settings.rate > 0, "above 0"),
-        ("warmup", 0 <= settings.warmup < 1, "a share of the steps, from 0 to below 1"),
-        ("longest", settings.longest > 0, "above 0"),
-        ("lora", settings.lora >= 0, "0 or a rank"),
+        ("num_train_epochs", settings.num_train_epochs > 0, "above 0"),
+        ("learning_rate", settings.learning_rate > 0, "above 0"),
+        ("warmup_ratio", 0 <= settings.warmup_ratio < 1, "a share of the steps, from 0 to below 1"),
+        ("max_length", settings.max_length > 0, "above 0"),
+        ("lora_rank", settings.lora_rank >= 0, "0 or a rank"),
         ("seed", 0 <= settings.seed < 2**32, "from 0 to 2^32 - 1"),
     ):
         if not is_good:
@@ -128,7 +162,7 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def uses_bfloat16(settings: FineTuning) -> bool:
+def uses_bfloat16(settings: TrainingSettings) -> bool:
     """Whether the arithmetic is in bfloat16 here."""
     import torch
 
@@ -136,12 +170,12 @@ def uses_bfloat16(settings: FineTuning) -> bool:
     return settings.precision == "bfloat16" or (settings.precision == "auto" and has_it)
 
 
-def loading_dtype(settings: FineTuning) -> Literal["float32", "bfloat16"]:
+def loading_dtype(settings: TrainingSettings) -> Literal["float32", "bfloat16"]:
     """What weights to begin from are held in: bfloat16 only where they stay as they are."""
-    return "bfloat16" if settings.lora and uses_bfloat16(settings) else "float32"
+    return "bfloat16" if settings.lora_rank and uses_bfloat16(settings) else "float32"
 
 
-def attend_fast(model: Any, settings: FineTuning) -> bool:
+def attend_fast(model: Any, settings: TrainingSettings) -> bool:
     """Let ``model`` compute its attention by flash attention where that is there; say whether."""
     import torch
     from transformers.utils.import_utils import is_flash_attn_2_available
@@ -157,8 +191,8 @@ def fine_tune(
     examples: Sequence[Any],
     collate: Callable[[list[Any]], Any],
     out: Path,
-    settings: FineTuning,
-    running: Running,
+    settings: TrainingSettings,
+    run_options: RunOptions,
     *,
     run: Mapping[str, Any],
     in_order: bool = False,
@@ -170,8 +204,8 @@ def fine_tune(
         examples: what ``collate`` makes batches of.
         collate: for one forward pass.
         out: gets the folder ``checkpoints``, and in ``settings.json`` the ``run``.
-        settings: see :class:`FineTuning`.
-        running: see :class:`Running`.
+        settings: see :class:`TrainingSettings`.
+        run_options: see :class:`RunOptions`.
         run: as :func:`prepare` gave it.
         in_order: show the examples in their order, rather than in one that the seed decides.
 
@@ -182,17 +216,17 @@ def fine_tune(
     from transformers import Trainer, TrainingArguments
 
     cuda = torch.cuda.is_available()
-    together, accumulation = _accumulation(settings)
+    per_device, accumulation = _accumulation(settings)
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
-        num_train_epochs=settings.epochs,
-        learning_rate=settings.rate,
-        lr_scheduler_type=settings.schedule,
-        warmup_steps=settings.warmup,
-        per_device_train_batch_size=together,
-        per_device_eval_batch_size=together,
+        num_train_epochs=settings.num_train_epochs,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type=settings.lr_scheduler_type,
+        warmup_steps=settings.warmup_ratio,
+        per_device_train_batch_size=per_device,
+        per_device_eval_batch_size=per_device,
         gradient_accumulation_steps=accumulation,
-        gradient_checkpointing=running.checkpointing or None,
+        gradient_checkpointing=run_options.gradient_checkpointing or None,
         # So a resumed run sees the rows that the killed one had still to see.
         train_sampling_strategy="sequential" if in_order else "random",
         data_seed=settings.seed,
@@ -200,11 +234,11 @@ def fine_tune(
         use_cpu=not cuda and not torch.backends.mps.is_available(),
         bf16=uses_bfloat16(settings),
         seed=settings.seed,
-        logging_steps=min(50, running.save_steps),
+        logging_steps=min(50, run_options.save_steps),
         save_strategy="steps",
-        save_steps=running.save_steps,
+        save_steps=run_options.save_steps,
         save_total_limit=2,
-        report_to=list(running.report_to),
+        report_to=list(run_options.report_to),
     )
     trainer = Trainer(model=model, args=arguments, train_dataset=examples, data_collator=collate)
     with only_run(out) if is_first() else nullcontext():
@@ -217,22 +251,22 @@ def fine_tune(
 
 def adapted(
     model: Any,
-    settings: FineTuning,
+    settings: TrainingSettings,
     task: str,
     *,
     tokens: Collection[int] = (),
     whole: Collection[str] = (),
 ) -> Any:
-    """The model with an adapter of rank ``settings.lora``, or as it is where that is 0.
+    """The model with an adapter of rank ``settings.lora_rank``, or as it is where that is 0.
 
     Args:
         model: a transformers model.
-        settings: see :class:`FineTuning`.
+        settings: see :class:`TrainingSettings`.
         task: one of PEFT's task types.
         tokens: ids whose rows of embedding and head are trained and saved too.
         whole: names of modules that are trained and saved whole.
     """
-    if not settings.lora:
+    if not settings.lora_rank:
         return model
     peft = require("peft", "train")
     names = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
@@ -240,8 +274,8 @@ def adapted(
     rows = [name for name, module in names.items() if any(module is end for end in ends)]
     config = peft.LoraConfig(
         task_type=task,
-        r=settings.lora,
-        lora_alpha=2 * settings.lora,
+        r=settings.lora_rank,
+        lora_alpha=2 * settings.lora_rank,
         target_modules="all-linear",
         exclude_modules=rf".*({'|'.join(whole)}).*" if whole else None,
         modules_to_save=[name for name in whole if name in names] or None,
@@ -286,16 +320,16 @@ def write_report(out: Path, report: dict[str, Any]) -> None:
         (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
-def _accumulation(settings: FineTuning) -> tuple[int, int]:
-    """Rows of a forward pass, and how many such passes make a step."""
-    share, left = divmod(settings.batch, processes())
-    together = settings.together or share
-    if left or together < 1 or share % together:
+def _accumulation(settings: TrainingSettings) -> tuple[int, int]:
+    """Per-device batch size and gradient accumulation steps."""
+    share, left = divmod(settings.batch_size, processes())
+    per_device = settings.per_device_batch_size or share
+    if left or per_device < 1 or share % per_device:
         raise BadTrainingData(
-            f"batch {settings.batch} is no multiple of {together}"
+            f"batch_size {settings.batch_size} is no multiple of {per_device}"
             + (f" in each of {processes()} processes" if processes() > 1 else "")
         )
-    return together, share // together
+    return per_device, share // per_device
 
 
 def _is_sharded() -> bool:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.local.checkpoints import taken
-from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import GROUP_OF, PARAGRAPH, TOKENS
-from selfcorrect_rag.training.answering import AnsweringSettings, load_decoder, tune_answering
+from selfcorrect_rag.training.answering import CausalLMSettings, load_decoder, tune_answering
 from selfcorrect_rag.training.batches import Examples, row_counts
 from selfcorrect_rag.training.confusion import agreement_of
 from selfcorrect_rag.training.fine_tuning import (
-    Running,
+    RunOptions,
     export,
     prepare,
     write_report,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GeneratorSettings(AnsweringSettings):
+class GeneratorSettings(CausalLMSettings):
     """What decides the generator; defaults are the paper's 7B (B.1)."""
 
     model: str = "meta-llama/Llama-2-7b-hf"
@@ -37,27 +36,27 @@ class GeneratorSettings(AnsweringSettings):
 
 PRESETS: Mapping[str, GeneratorSettings] = {
     "7b": GeneratorSettings(),
-    "13b": GeneratorSettings(model="meta-llama/Llama-2-13b-hf", longest=1524),
+    "13b": GeneratorSettings(model="meta-llama/Llama-2-13b-hf", max_length=1524),
     "8b": GeneratorSettings(
         model="meta-llama/Meta-Llama-3-8B-Instruct",
-        epochs=1.0,
-        rate=1e-5,
-        schedule="cosine",
-        longest=4096,
+        num_train_epochs=1.0,
+        learning_rate=1e-5,
+        lr_scheduler_type="cosine",
+        max_length=4096,
     ),
     "nano": GeneratorSettings(
-        model=str(generator_path()), rate=3e-4, batch=16, together=4, longest=640
+        model="", learning_rate=3e-4, batch_size=16, per_device_batch_size=4, max_length=640
     ),
 }
 """``7b`` and ``13b`` are Self-RAG's (B.1); ``8b`` is its re-implementation by InstructRAG (appendix
-B, training details); ``nano`` is for the generator of this package, and ours."""
+B, training details); ``nano`` is ours, for a small generator: it names no model."""
 
 
 def train_generator(
     rows: Sequence[GeneratorRow],
     out: Path,
     settings: GeneratorSettings | None = None,
-    running: Running | None = None,
+    run_options: RunOptions | None = None,
     *,
     base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
 ) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def train_generator(
         out: folder of checkpoints, the result (``generator``, where an adapter was trained with it
             merged, and the adapter alone as ``adapter``) and ``report.json``.
         settings: see :class:`GeneratorSettings`.
-        running: see :class:`~selfcorrect_rag.training.fine_tuning.Running`.
+        run_options: see :class:`~selfcorrect_rag.training.fine_tuning.RunOptions`.
         base: a model and its tokenizer to begin from, in place of ``settings.model``; changed.
 
     Returns:
@@ -88,7 +87,7 @@ def train_generator(
             settings or rows; see also
             :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
     """
-    settings, running = settings or GeneratorSettings(), running or Running()
+    settings, run_options = settings or GeneratorSettings(), run_options or RunOptions()
     refuse_unlearnable(rows)
     run = prepare(out, settings, rows)
     model, tokenizer = load_decoder(settings, base)
@@ -97,10 +96,10 @@ def train_generator(
     ids = controlled.control_ids
 
     def encode(some: Sequence[GeneratorRow]) -> Examples:
-        return generator_examples(some, controlled, taken(model, settings.longest))
+        return generator_examples(some, controlled, taken(model, settings.max_length))
 
     trainer, train, test = tune_answering(
-        model, rows, encode, out, settings, running, run=run, tokens=ids.values()
+        model, rows, encode, out, settings, run_options, run=run, tokens=ids.values()
     )
     groups = [[ids[token] for token in TOKENS[group]] for group in controlled.groups]
     read = read_tokens(trainer, test.examples, groups)

@@ -17,6 +17,7 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.training.augmentation import Decisions, Find, Judge, augment
 from selfcorrect_rag.training.case_critics import case_critic
+from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.found_passages import Search
 from selfcorrect_rag.training.generator_report import GeneratorDataReport, report
 from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
@@ -35,8 +36,8 @@ DECISIONS = "decisions.jsonl"
 """In the run's folder."""
 PARTS = "parts"
 """Beside it: the answers of rows that are not decided yet, some rows a folder."""
-TOGETHER = 64
-"""Rows that go through Algorithm 3 in step."""
+CHUNK_SIZE = 64
+"""Rows that go through Algorithm 3 in lockstep."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,25 @@ class GeneratorDataSettings:
     """A name for the critic, so that rows of two never mix in one file."""
     index: str
     """A name for what is searched."""
-    passages: int = 10
-    """Most passages of a query (section 4, "up to ten documents")."""
-    language: str = "en"
-    """Of the outputs, as ISO 639-1; decides where sentences end."""
-    seed: int = 0
-    """Of the choice where no passage supports a sentence."""
-    temperature: float = 0.0
-    """Of a language model that is opened by its provider's name; so too ``max_tokens``."""
-    max_tokens: int = 200
-    """Of its longest answer, label and explanation."""
-    attempts: int = 2
-    """Most answers of a language model to one case, while they are malformed."""
+    top_k: int = option(
+        10, "most passages retrieved for a query (section 4)", "PASSAGES", minimum=1
+    )
+    language: str = option(
+        "en", "language of the outputs, by which sentences are split, in ISO 639-1", "CODE"
+    )
+    seed: int = option(0, "seed of the choice where no passage supports a sentence", "SEED")
+    temperature: float = option(
+        0.0, "sampling temperature of a PROVIDER:MODEL, from 0 (greedy)", "TEMPERATURE"
+    )
+    max_tokens: int = option(
+        200, "longest answer (label and explanation) of a PROVIDER:MODEL", "TOKENS", minimum=1
+    )
+    max_attempts: int = option(
+        2,
+        "most answers of a language model to one request, while they are malformed",
+        "ANSWERS",
+        minimum=1,
+    )
 
 
 class GeneratorDataCost(NamedTuple):
@@ -85,7 +93,7 @@ def generator_data_cost(
     pending = {row.digest: row for row in rows if row.digest not in done}.values()
     sentences = sum(len(segments(row.output, settings.language)) for row in pending)
     fewest = 2 * len(pending)
-    return GeneratorDataCost(len(pending), fewest, fewest + sentences * (1 + 2 * settings.passages))
+    return GeneratorDataCost(len(pending), fewest, fewest + sentences * (1 + 2 * settings.top_k))
 
 
 def make_generator_data(
@@ -95,7 +103,7 @@ def make_generator_data(
     out: Path,
     settings: GeneratorDataSettings,
     *,
-    together: int = TOGETHER,
+    chunk_size: int = CHUNK_SIZE,
     max_concurrency: int = 8,
     on_rows: Callable[[int], object] = lambda _: None,
     on_labels: Callable[[int], object] = lambda _: None,
@@ -110,11 +118,11 @@ def make_generator_data(
     Args:
         critic: a fine-tuned critic, or any LangChain model, which is asked in the paper's words.
         retriever: finds passages for a query, best first, such as
-            :func:`~selfcorrect_rag.search.open_retriever` of ``settings.passages``.
+            :func:`~selfcorrect_rag.search.open_retriever` of ``settings.top_k``.
         rows: see :func:`~.generator_rows.read_generator_rows`.
         out: the JSONL file to write, with the official keys.
         settings: what decides the rows; a run with others is refused.
-        together: rows whose cases go to the critic in common batches; memory grows with it.
+        chunk_size: rows whose cases go to the critic in common batches; memory grows with it.
         max_concurrency: most calls at a time of a LangChain model or the retriever.
         on_rows: called with how many rows are finished since the last time.
         on_labels: the same for labels.
@@ -130,7 +138,7 @@ def make_generator_data(
     refuse_foreign(out, DECISIONS)
     with only_run(run_folder(out)):
         run = _Run(critic, retriever, rows, out, settings, max_concurrency)
-        for part in run.parts(together):
+        for part in run.parts(chunk_size):
             answers: list[Any] | None = None
             while wanted := part.next(answers):
                 if isinstance(wanted, Judge):
@@ -149,7 +157,7 @@ async def amake_generator_data(
     out: Path,
     settings: GeneratorDataSettings,
     *,
-    together: int = TOGETHER,
+    chunk_size: int = CHUNK_SIZE,
     max_concurrency: int = 8,
     on_rows: Callable[[int], object] = lambda _: None,
     on_labels: Callable[[int], object] = lambda _: None,
@@ -158,7 +166,7 @@ async def amake_generator_data(
     refuse_foreign(out, DECISIONS)
     with only_run(run_folder(out)):
         run = _Run(critic, retriever, rows, out, settings, max_concurrency)
-        for part in run.parts(together):
+        for part in run.parts(chunk_size):
             answers: list[Any] | None = None
             while wanted := part.next(answers):
                 if isinstance(wanted, Judge):
@@ -182,7 +190,7 @@ class _Part:
         self.decisions: list[Decisions] = []
         self._steps = augment(
             rows,
-            passages=settings.passages,
+            passages=settings.top_k,
             language=settings.language,
             seed=settings.seed,
         )
@@ -209,7 +217,7 @@ class _Run:
         max_concurrency: int,
     ) -> None:
         self.critic = case_critic(
-            critic, attempts=settings.attempts, max_concurrency=max_concurrency
+            critic, attempts=settings.max_attempts, max_concurrency=max_concurrency
         )
         self.search = Search(retriever, max_concurrency)
         self._rows, self._out, self._settings = rows, out, settings
@@ -219,10 +227,12 @@ class _Run:
         self._decided = Journal(self._folder / DECISIONS)
         self._failed = Journal(self._folder / FAILURES)
 
-    def parts(self, together: int) -> Iterator[_Part]:
+    def parts(self, chunk_size: int) -> Iterator[_Part]:
         digests = list(self._once)
-        for start in range(0, len(digests), together):
-            pending = [d for d in digests[start : start + together] if d not in self._decided.rows]
+        for start in range(0, len(digests), chunk_size):
+            pending = [
+                d for d in digests[start : start + chunk_size] if d not in self._decided.rows
+            ]
             if pending:
                 folder = self._folder / PARTS / str(start)
                 yield _Part([self._once[digest] for digest in pending], folder, self._settings)

@@ -7,12 +7,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.models.local.checkpoints import taken
-from selfcorrect_rag.training.answering import AnsweringSettings, load_decoder, tune_answering
+from selfcorrect_rag.training.answering import CausalLMSettings, load_decoder, tune_answering
 from selfcorrect_rag.training.batches import Examples, row_counts
 from selfcorrect_rag.training.fine_tuning import (
-    Running,
+    RunOptions,
     Schedule,
     export,
+    option,
     prepare,
     write_report,
 )
@@ -29,16 +30,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class InstructSettings(AnsweringSettings):
+class InstructSettings(CausalLMSettings):
     """What decides the model; defaults are InstructRAG's (appendix B, training details)."""
 
     model: str = "meta-llama/Meta-Llama-3-8B-Instruct"
-    epochs: float = 2.0
-    rate: float = 2.5e-5
-    schedule: Schedule = "cosine"
-    longest: int = 4096
-    order: Order = "best_last"
-    """Where the best document of each row stands, as its rationale was written."""
+    num_train_epochs: float = 2.0
+    learning_rate: float = 2.5e-5
+    lr_scheduler_type: Schedule = "cosine"
+    max_length: int = 4096
+    order: Order = option(
+        "best_last", "order of each row's documents, in which its rationale was written"
+    )
 
 
 PRESETS: Mapping[str, InstructSettings] = {"8b": InstructSettings()}
@@ -49,7 +51,7 @@ def train_instruct(
     rows: Sequence[InstructRow],
     out: Path,
     settings: InstructSettings | None = None,
-    running: Running | None = None,
+    run_options: RunOptions | None = None,
     *,
     base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
 ) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def train_instruct(
         out: folder of checkpoints, the result (``model``, where an adapter was trained with it
             merged, and the adapter alone as ``adapter``) and ``report.json``.
         settings: see :class:`InstructSettings`.
-        running: see :class:`~selfcorrect_rag.training.fine_tuning.Running`.
+        run_options: see :class:`~selfcorrect_rag.training.fine_tuning.RunOptions`.
         base: a model and its tokenizer to begin from, in place of ``settings.model``; changed.
 
     Returns:
@@ -77,15 +79,15 @@ def train_instruct(
             token, or ``out`` holds a run with other settings; see also
             :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
     """
-    settings, running = settings or InstructSettings(), running or Running()
+    settings, run_options = settings or InstructSettings(), run_options or RunOptions()
     run = prepare(out, settings, rows)
     model, tokenizer = load_decoder(settings, base)
     words = InstructTokenizer(tokenizer)
 
     def encode(some: Sequence[InstructRow]) -> Examples:
-        return instruct_examples(some, words, taken(model, settings.longest), settings.order)
+        return instruct_examples(some, words, taken(model, settings.max_length), settings.order)
 
-    trainer, train, test = tune_answering(model, rows, encode, out, settings, running, run=run)
+    trainer, train, test = tune_answering(model, rows, encode, out, settings, run_options, run=run)
     read = read_tokens(trainer, test.examples, groups=[])
     report = {
         "rows": row_counts(train, test),

@@ -13,6 +13,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS, inference_prompt
 from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.samples import Sample, title
 
 Dataset = Literal["asqa", "popqa", "triviaqa", "nq", "2wikimultihopqa"]
@@ -29,16 +30,27 @@ class RationaleSettings:
 
     model: str = ""
     """A name for the model, so that rationales of two models never mix in one file."""
-    temperature: float = 0.0
-    """Of a model that is opened by its provider's name: greedy, as in the paper (appendix B)."""
-    dataset: Dataset = "nq"
-    """Gives the task-specific instruction and the number of documents."""
-    instruction: str | None = None
-    """A task-specific instruction of your own."""
-    documents: int | None = None
-    """Most documents of a question, the best ones; the dataset's number where None."""
-    order: Order = "best_last"
-    """Next to the question stands the best document, as in the official code, or the worst."""
+    temperature: float = option(
+        0.0,
+        "sampling temperature of a PROVIDER:MODEL, from 0: greedy, as in the paper (appendix B)",
+        "TEMPERATURE",
+    )
+    dataset: Dataset = option(
+        "nq", "benchmark whose task-specific instruction and number of documents are used"
+    )
+    instruction: str | None = option(
+        None, "task-specific instruction of your own; by default the dataset's", "TEXT"
+    )
+    top_k: int | None = option(
+        None,
+        "most documents of a question; by default 5, and 10 for 2wikimultihopqa",
+        "DOCUMENTS",
+        minimum=1,
+    )
+    order: Order = option(
+        "best_last",
+        "where the best document stands: next to the question, as in the official code, or first",
+    )
     with_answers: bool = True
     """The paper's ablation without ground-truth answer, where False."""
     with_documents: bool = True
@@ -46,7 +58,7 @@ class RationaleSettings:
 
     def shown(self, sample: Sample) -> tuple[Document, ...]:
         """The documents that a model reads, in the order of their numbers."""
-        best = sample.documents[: TOP_K[self.dataset] if self.documents is None else self.documents]
+        best = sample.documents[: TOP_K[self.dataset] if self.top_k is None else self.top_k]
         return best[::-1] if self.order == "best_last" else best
 
 

@@ -68,7 +68,9 @@ def test_what_a_user_can_mend_is_one_line(
     assert_said_in_one_line(capsys, message)
 
 
-@pytest.mark.parametrize("option", ["--sample", "--concurrency", "--attempts", "--max-tokens"])
+@pytest.mark.parametrize(
+    "option", ["--max-samples", "--max-concurrency", "--max-attempts", "--max-tokens"]
+)
 def test_numbers_are_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:

@@ -42,14 +42,14 @@ def lines(path: str) -> list[dict[str, Any]]:
 
 
 def test_from_files_to_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command("--passages", "2", "--estimate")) == 0
+    assert main(command("--top-k", "2", "--estimate")) == 0
     settings, cost = capsys.readouterr().out.splitlines()
-    assert json.loads(settings)["passages"] == 2
+    assert json.loads(settings)["top_k"] == 2
     assert cost == (
         "23 rows to make: from 46 labels, if none needs retrieval, to 391, if each sentence does"
     )
     assert not Path("out.jsonl.run").exists()
-    assert main(command("--passages", "2")) == 0
+    assert main(command("--top-k", "2")) == 0
     _, _, *report, where = capsys.readouterr().out.splitlines()
     printed = json.loads("\n".join(report))
     assert printed["written"] == 23
@@ -60,7 +60,7 @@ def test_from_files_to_rows(capsys: pytest.CaptureFixture[str]) -> None:
     rows = read_generator_rows(Path("out.jsonl"))
     assert [row.id for row in rows] == [row.id for row in ROWS]
     assert not any(order_faults(row.output) for row in rows)
-    assert main(command("--passages", "2", "--estimate")) == 0
+    assert main(command("--top-k", "2", "--estimate")) == 0
     assert "0 rows to make: from 0 labels" in capsys.readouterr().out
 
 
@@ -70,7 +70,7 @@ def test_a_checkpoint_and_a_chroma_index(capsys: pytest.CaptureFixture[str]) -> 
     critic.tokenizer.save_pretrained("critic")
     with ChromaIndex("chroma", WordHash()) as index:
         index.add(list(demo_passages())[:60])
-    options = ["--critic", "critic", "--index", "chroma", "--passages", "2", "--device", "cpu"]
+    options = ["--critic", "critic", "--index", "chroma", "--top-k", "2", "--device", "cpu"]
     assert main(command(*options, "--embeddings", "tests.search.stand_ins:WordHash")) == 0
     printed = json.loads("\n".join(capsys.readouterr().out.splitlines()[2:-1]))
     assert printed["written"] == 23
@@ -85,7 +85,7 @@ def test_a_critic_that_was_trained_again_is_another(capsys: pytest.CaptureFixtur
     critic.tokenizer.save_pretrained("critic")
     critic.model.save_pretrained("critic", max_shard_size="100KB")
     assert not Path("critic/model.safetensors").exists(), "it is in shards"
-    options = ["--critic", "critic", "--passages", "2", "--device", "cpu"]
+    options = ["--critic", "critic", "--top-k", "2", "--device", "cpu"]
     assert main(command(*options)) == 0
     made = Path("out.jsonl").read_bytes()
     for _ in range(2):
@@ -99,13 +99,13 @@ def test_a_critic_that_was_trained_again_is_another(capsys: pytest.CaptureFixtur
 
 
 def test_an_index_with_other_passages_is_another(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command("--passages", "2")) == 0
-    assert main(command("--passages", "2")) == 0
+    assert main(command("--top-k", "2")) == 0
+    assert main(command("--top-k", "2")) == 0
     with BM25Index("index") as index:
         gone = min(index.ids())
         index.delete([gone])
         index.add([Document("As many as before, and another.")])
-    assert main(command("--passages", "2")) == 2
+    assert main(command("--top-k", "2")) == 2
     assert "other settings (index)" in capsys.readouterr().err
 
 

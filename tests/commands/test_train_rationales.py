@@ -54,7 +54,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(out: str, *more: str) -> list[str]:
-    model = ["--model", "slow_model:llm", "--concurrency", "3"]
+    model = ["--model", "slow_model:llm", "--max-concurrency", "3"]
     return ["train", "rationales", "--data", "rows.jsonl", "--out", out, *model, *more]
 
 

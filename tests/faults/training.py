@@ -22,7 +22,7 @@ from selfcorrect_rag.cli import main
 from selfcorrect_rag.nano.embedded import demo_passages
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.training.evaluator import train_evaluator
-from selfcorrect_rag.training.fine_tuning import Running
+from selfcorrect_rag.training.fine_tuning import RunOptions
 from selfcorrect_rag.training.journal import Journal, newest_checkpoint, only_run
 from selfcorrect_rag.training.pairs import read_graded
 from tests.faults.cases import Seen, fault
@@ -102,21 +102,48 @@ def _fine_tuning(
 @fault("Training", "kill -9, train evaluator")
 def _(tmp_path: Path) -> Seen:
     rows = [dataclasses.asdict(row) for row in test_evaluator.ROWS]
-    options = ["--batch", "8", "--epochs", "3", "--hard-negatives", "0", "--longest", "48"]
+    options = [
+        "--batch-size",
+        "8",
+        "--num-train-epochs",
+        "3",
+        "--hard-negatives",
+        "0",
+        "--max-length",
+        "48",
+    ]
     return _fine_tuning(tmp_path, "evaluator", test_evaluator.toy(), rows, options)
 
 
 @fault("Training", "kill -9, train critic")
 def _(tmp_path: Path) -> Seen:
     rows = [{"key": str(i), **row._asdict()} for i, row in enumerate(test_critic.ROWS)]
-    options = ["--batch", "8", "--together", "8", "--epochs", "2", "--longest", "160"]
+    options = [
+        "--batch-size",
+        "8",
+        "--per-device-batch-size",
+        "8",
+        "--num-train-epochs",
+        "2",
+        "--max-length",
+        "160",
+    ]
     return _fine_tuning(tmp_path, "critic", test_critic.causal(), rows, options)
 
 
 @fault("Training", "kill -9, train generator")
 def _(tmp_path: Path) -> Seen:
     rows = [row._asdict() for row in toy_generator.rows(60)]
-    options = ["--batch", "8", "--together", "4", "--epochs", "5", "--longest", "160"]
+    options = [
+        "--batch-size",
+        "8",
+        "--per-device-batch-size",
+        "4",
+        "--num-train-epochs",
+        "5",
+        "--max-length",
+        "160",
+    ]
     return _fine_tuning(tmp_path, "generator", toy_generator.toy(), rows, options)
 
 
@@ -162,7 +189,7 @@ def _making(
 @fault("Training", "kill -9, train critic-data")
 def _(tmp_path: Path) -> Seen:
     critic_runs.data(tmp_path / "rows.jsonl", 30)
-    options = ["--model", "tests.training.teacher:slow", "--concurrency", "4"]
+    options = ["--model", "tests.training.teacher:slow", "--max-concurrency", "4"]
 
     def command(out: str) -> list[str]:
         return ["train", "critic-data", "--data", "rows.jsonl", "--out", out, *options]
@@ -177,7 +204,7 @@ def _(tmp_path: Path) -> Seen:
         index.add(demo_passages())
         index.search("the scores are computed")
     model = ["--critic", "tests.training.teacher:slow_and_steady", "--index", "index"]
-    options = [*model, "--together", "4", "--concurrency", "4", "--passages", "2"]
+    options = [*model, "--chunk-size", "4", "--max-concurrency", "4", "--top-k", "2"]
 
     def command(out: str) -> list[str]:
         return ["train", "generator-data", "--data", "rows.jsonl", "--out", out, *options]
@@ -217,7 +244,7 @@ def _(tmp_path: Path) -> Seen:
         for i, found in enumerate(documents)
     ]
     write(tmp_path / "rows.jsonl", rows)
-    options = ["--model", "slow_model:llm", "--concurrency", "3"]
+    options = ["--model", "slow_model:llm", "--max-concurrency", "3"]
 
     def command(out: str) -> list[str]:
         return ["train", "rationales", "--data", "rows.jsonl", "--out", out, *options]
@@ -230,7 +257,7 @@ def _(tmp_path: Path) -> Seen:
 
 @fault("Training", "disk full in a fine-tuning")
 def _(tmp_path: Path) -> Seen:
-    often = Running(save_steps=4)
+    often = RunOptions(save_steps=4)
 
     def run(out: Path) -> object:
         return train_evaluator(
@@ -280,8 +307,8 @@ def _(tmp_path: Path) -> Seen:
 @fault("Training", "folder of a run with other settings")
 def _(tmp_path: Path) -> Seen:
     def run(seed: int) -> object:
-        settings = dataclasses.replace(test_evaluator.TOY, epochs=0.2, seed=seed)
-        rows, often = test_evaluator.ROWS, Running(save_steps=1)
+        settings = dataclasses.replace(test_evaluator.TOY, num_train_epochs=0.2, seed=seed)
+        rows, often = test_evaluator.ROWS, RunOptions(save_steps=1)
         return train_evaluator(rows, tmp_path, settings, often, base=test_evaluator.toy())
 
     run(1)
@@ -300,8 +327,8 @@ def _(tmp_path: Path) -> Seen:
 @fault("Training", "checkpoint that is half written")
 def _(tmp_path: Path) -> Seen:
     def run(out: str) -> object:
-        rows, often = test_evaluator.ROWS, Running(save_steps=10)
-        settings = dataclasses.replace(test_evaluator.TOY, epochs=2)
+        rows, often = test_evaluator.ROWS, RunOptions(save_steps=10)
+        settings = dataclasses.replace(test_evaluator.TOY, num_train_epochs=2)
         return train_evaluator(rows, tmp_path / out, settings, often, base=test_evaluator.toy())
 
     whole = run("whole")

@@ -13,7 +13,7 @@ from selfcorrect_rag.training.generator_report import GeneratorDataReport
 from selfcorrect_rag.training.generator_rows import GeneratorRow
 from tests.conftest import byte_level_tokenizer, random_model
 
-SETTINGS = GeneratorDataSettings("critic", "index", passages=3)
+SETTINGS = GeneratorDataSettings("critic", "index", top_k=3)
 ROWS = [
     GeneratorRow(
         question["question"],

@@ -29,7 +29,15 @@ from tests.tiny_evaluators import t5_config, t5_tokenizer
 from tests.training.critic_runs import instances
 from tests.training.teacher import quick
 
-TOY = CriticSettings(model="toy", epochs=4, rate=3e-3, batch=8, together=8, longest=160, seed=1)
+TOY = CriticSettings(
+    model="toy",
+    num_train_epochs=4,
+    learning_rate=3e-3,
+    batch_size=8,
+    per_device_batch_size=8,
+    max_length=160,
+    seed=1,
+)
 
 
 def toy_rows(number: int) -> list[CriticRow]:
@@ -128,7 +136,7 @@ def made(kind: str, **options: Any) -> Critic:
 def test_it_learns_reports_and_loads(tmp_path: Path, kind: str) -> None:
     base, epochs, groups = BASES[kind]
     rows = [row for row in ROWS if row.asked.group in groups]
-    settings = dataclasses.replace(TOY, epochs=epochs)
+    settings = dataclasses.replace(TOY, num_train_epochs=epochs)
     report = train_critic(rows, tmp_path, settings, base=base())
     test = report["test"]
     assert list(test["accuracy"]) == ["Retrieve", "ISSUP", "ISREL", "ISUSE"]
@@ -141,7 +149,7 @@ def test_it_learns_reports_and_loads(tmp_path: Path, kind: str) -> None:
     assert report["shortened"] == 0
     assert json.loads((tmp_path / "report.json").read_text()) == report
     critic = TransformersCritic.from_pretrained(
-        tmp_path / "critic", max_tokens=settings.longest, device="cpu"
+        tmp_path / "critic", max_tokens=settings.max_length, device="cpu"
     )
     assert agreement(critic, [row for row in rows if row.part == "test"]) == test
 
@@ -150,10 +158,10 @@ def test_it_learns_reports_and_loads(tmp_path: Path, kind: str) -> None:
 def test_an_adapter_is_trained_and_merged(tmp_path: Path, kind: str) -> None:
     base, _, groups = BASES[kind]
     rows = [row for row in ROWS if row.asked.group in groups]
-    settings = dataclasses.replace(TOY, epochs=1, lora=4)
+    settings = dataclasses.replace(TOY, num_train_epochs=1, lora_rank=4)
     report = train_critic(rows, tmp_path, settings, base=base())
     critic = TransformersCritic.from_pretrained(
-        tmp_path / "critic", max_tokens=settings.longest, device="cpu"
+        tmp_path / "critic", max_tokens=settings.max_length, device="cpu"
     )
     assert agreement(critic, [row for row in rows if row.part == "test"]) == report["test"]
     beside = PeftModel.from_pretrained(base()[0], tmp_path / "adapter").merge_and_unload()
@@ -171,13 +179,15 @@ def test_data_and_settings_that_cannot_be(tmp_path: Path) -> None:
         train_critic(train, tmp_path, TOY, base=causal())
     with pytest.raises(BadTrainingData, match="is in the train part"):
         train_critic([], tmp_path, TOY, base=causal())
-    with pytest.raises(BadTrainingData, match="batch 8 is no multiple of 3"):
-        train_critic(ROWS, tmp_path, dataclasses.replace(TOY, together=3), base=causal())
+    with pytest.raises(BadTrainingData, match="batch_size 8 is no multiple of 3"):
+        train_critic(
+            ROWS, tmp_path, dataclasses.replace(TOY, per_device_batch_size=3), base=causal()
+        )
     missing = dataclasses.replace(TOY, model=str(tmp_path / "missing"))
     with pytest.raises(ModelNotFound, match="missing"):
         train_critic(ROWS, tmp_path, missing)
     assert list(tmp_path.iterdir()) == [], "a mended command is not refused"
-    short = dataclasses.replace(TOY, epochs=0.1)
+    short = dataclasses.replace(TOY, num_train_epochs=0.1)
     train_critic(ROWS, tmp_path, short, base=causal())
     with pytest.raises(BadTrainingData, match=r"other settings \(seed\)"):
         train_critic(ROWS, tmp_path, dataclasses.replace(short, seed=7), base=causal())
@@ -320,10 +330,24 @@ def test_from_labels_to_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
     labels.run(quick)
     command = ["train", "critic", "--data", str(labels.out), "--out", str(tmp_path / "run")]
-    options = ["--model", str(tmp_path / "base"), "--epochs", "1", "--batch", "16"]
-    assert main([*command, *options, "--together", "8", "--rate", "0.001", "--longest", "64"]) == 0
+    options = ["--model", str(tmp_path / "base"), "--num-train-epochs", "1", "--batch-size", "16"]
+    assert (
+        main(
+            [
+                *command,
+                *options,
+                "--per-device-batch-size",
+                "8",
+                "--learning-rate",
+                "0.001",
+                "--max-length",
+                "64",
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr().out.splitlines()
-    assert json.loads(printed[0])["warmup"] == 0.03
+    assert json.loads(printed[0])["warmup_ratio"] == 0.03
     heading = next(i for i, line in enumerate(printed) if line.endswith("ISREL     ISUSE"))
     assert json.loads(printed[heading - 1])["shortened"] > 0
     assert printed[heading].split() == ["Retrieve", "ISSUP", "ISREL", "ISUSE"]

@@ -99,7 +99,7 @@ def test_sentences_of_one_output_share_what_is_the_same(tmp_path: Path) -> None:
 def test_a_sample_is_the_same_each_time_and_grows(tmp_path: Path) -> None:
     def sampled(number: int) -> list[str]:
         labelling = critic_labelling(
-            instances(40), tmp_path / "out.jsonl", SETTINGS, aspects=["utility"], sample=number
+            instances(40), tmp_path / "out.jsonl", SETTINGS, aspects=["utility"], max_samples=number
         )
         return [request.key for request in labelling.pending]
 

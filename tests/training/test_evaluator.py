@@ -29,7 +29,13 @@ from selfcorrect_rag.training.pairs import Graded
 from tests.conftest import byte_level_tokenizer
 
 TOY = EvaluatorSettings(
-    model="toy", epochs=6, rate=3e-3, batch=8, hard_negatives=0, longest=48, seed=1
+    model="toy",
+    num_train_epochs=6,
+    learning_rate=3e-3,
+    batch_size=8,
+    hard_negatives=0,
+    max_length=48,
+    seed=1,
 )
 ROWS = [
     Graded(f"Question {i}?", (f"the the the {i % 7}",), (f"or or or {i % 5}",)) for i in range(80)
@@ -70,7 +76,7 @@ def test_it_learns_reports_and_loads(tmp_path: Path) -> None:
 
 def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
     base: Any = toy()
-    short = dataclasses.replace(TOY, epochs=0.1)
+    short = dataclasses.replace(TOY, num_train_epochs=0.1)
     train_evaluator(ROWS, tmp_path, short, base=base)
     with pytest.raises(BadTrainingData, match=r"other settings \(seed\)"):
         train_evaluator(ROWS, tmp_path, dataclasses.replace(short, seed=7), base=base)
@@ -116,7 +122,7 @@ def test_auc_and_best_accuracy_by_hand() -> None:
 
 
 def test_an_adapter_is_trained_and_merged(tmp_path: Path) -> None:
-    settings = dataclasses.replace(TOY, lora=8, rate=1e-2)
+    settings = dataclasses.replace(TOY, lora_rank=8, learning_rate=1e-2)
     report = train_evaluator(ROWS, tmp_path, settings, base=toy())  # type: ignore[arg-type]
     assert report["test"]["auc"] > 0.95
     asked = "Question 99?", ["the the the 3", "or or or 3"]
@@ -132,10 +138,10 @@ def test_an_adapter_is_trained_and_merged(tmp_path: Path) -> None:
 
 def test_like_lengths_stand_together_and_nothing_is_lost() -> None:
     examples = [{"input_ids": [0] * (1 + i * 17 % 37), "number": i} for i in range(203)]
-    ordered = _like_lengths_together(examples, batch=8, seed=3)
+    ordered = _like_lengths_together(examples, batch_size=8, seed=3)
     assert sorted(e["number"] for e in ordered) == list(range(203))
-    assert ordered == _like_lengths_together(examples, batch=8, seed=3)
-    assert ordered != _like_lengths_together(examples, batch=8, seed=4)
+    assert ordered == _like_lengths_together(examples, batch_size=8, seed=3)
+    assert ordered != _like_lengths_together(examples, batch_size=8, seed=4)
 
     def padded(rows: list[dict]) -> int:
         batches = [rows[i : i + 8] for i in range(0, len(rows), 8)]
@@ -153,7 +159,9 @@ def test_a_decoder_with_few_positions_and_no_padding_token(tmp_path: Path) -> No
     config = GPT2Config(vocab_size=len(words), **sizes, **ends)
     model = GPT2ForSequenceClassification(config)
     rows = [dataclasses.replace(row, question=row.question + " Why?" * 20) for row in ROWS]
-    train_evaluator(rows, tmp_path, dataclasses.replace(TOY, epochs=1), base=(model, words))
+    train_evaluator(
+        rows, tmp_path, dataclasses.replace(TOY, num_train_epochs=1), base=(model, words)
+    )
     evaluator = T5Evaluator.from_pretrained(tmp_path / "evaluator")
     passages = ["the the the 3", "or or or 3 " * 9]
     together = evaluator.score("Question 9?", passages)
@@ -166,7 +174,7 @@ def test_the_head_beside_an_adapter_is_in_full_precision(tmp_path: Path) -> None
     model.save_pretrained(tmp_path / "base")
     words.save_pretrained(tmp_path / "base")  # type: ignore[attr-defined]
     settings = dataclasses.replace(
-        TOY, model=str(tmp_path / "base"), epochs=0.5, lora=4, precision="bfloat16"
+        TOY, model=str(tmp_path / "base"), num_train_epochs=0.5, lora_rank=4, precision="bfloat16"
     )
     train_evaluator(ROWS, tmp_path, settings)
     for folder in ("adapter/adapter_model", "evaluator/model"):

@@ -28,7 +28,7 @@ from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import CONTROL_TOKENS
-from selfcorrect_rag.training.fine_tuning import Running
+from selfcorrect_rag.training.fine_tuning import RunOptions
 from selfcorrect_rag.training.generator import (
     PRESETS,
     GeneratorSettings,
@@ -46,7 +46,14 @@ from tests.training.test_generator_examples import REAL, real
 from tests.training.toy_generator import rows, toy
 
 TOY = GeneratorSettings(
-    model="toy", epochs=12, rate=1e-2, batch=8, together=4, longest=160, held_out=0.2, seed=1
+    model="toy",
+    num_train_epochs=12,
+    learning_rate=1e-2,
+    batch_size=8,
+    per_device_batch_size=4,
+    max_length=160,
+    held_out_ratio=0.2,
+    seed=1,
 )
 ROWS = rows(60)
 
@@ -93,7 +100,7 @@ def test_it_learns_reports_and_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_an_adapter_keeps_the_new_tokens(tmp_path: Path, tied: bool) -> None:
     """Official defect: with LoRA, the new tokens are neither trained nor saved."""
-    report = trained(tmp_path, toy(tied=tied), lora=8, rate=4e-2, epochs=6)
+    report = trained(tmp_path, toy(tied=tied), lora_rank=8, learning_rate=4e-2, num_train_epochs=6)
     losses = report["held_out"]["loss"]
     assert max(losses[kind] for kind in ("Retrieve", "ISREL", "ISUSE")) < 2.5 < log(15)
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "generator")
@@ -113,7 +120,13 @@ def test_an_adapter_keeps_the_new_tokens(tmp_path: Path, tied: bool) -> None:
 
 
 def test_the_base_of_a_generator_may_be_one(tmp_path: Path) -> None:
-    settings = dataclasses.replace(PRESETS["nano"], epochs=1, held_out=0.2, precision="float32")
+    settings = dataclasses.replace(
+        PRESETS["nano"],
+        model=str(generator_path()),
+        num_train_epochs=1,
+        held_out_ratio=0.2,
+        precision="float32",
+    )
     begun = AutoModelForCausalLM.from_pretrained(generator_path(), dtype="float32")
     report = train_generator(ROWS, tmp_path, settings)
     assert report["tokens"]["added"] == 0
@@ -123,7 +136,7 @@ def test_the_base_of_a_generator_may_be_one(tmp_path: Path) -> None:
 
 
 def test_in_bfloat16_the_result_says_so(tmp_path: Path) -> None:
-    trained(tmp_path, toy(), precision="bfloat16", epochs=0.5)
+    trained(tmp_path, toy(), precision="bfloat16", num_train_epochs=0.5)
     config = json.loads((tmp_path / "generator" / "config.json").read_text())
     assert config["dtype"] == "bfloat16"
     assert config["use_cache"] is True
@@ -136,8 +149,8 @@ def test_packing_and_memory_do_not_change_the_result(tmp_path: Path) -> None:
         ("b", False, False),
         ("c", True, True),
     ):
-        settings = dataclasses.replace(TOY, packing=packing, epochs=1)
-        running = Running(checkpointing=checkpointing)
+        settings = dataclasses.replace(TOY, packing=packing, num_train_epochs=1)
+        running = RunOptions(gradient_checkpointing=checkpointing)
         train_generator(ROWS, tmp_path / name, settings, running, base=toy())
     a, b, c = (weights(tmp_path / name / "generator") for name in "abc")
     assert same(a, b, atol=1e-3)
@@ -150,7 +163,16 @@ def test_packing_and_memory_do_not_change_the_result(tmp_path: Path) -> None:
 def command(folder: Path, out: str, *options: str) -> list[str]:
     """Train on what `files` wrote, by the command line."""
     files = ["--data", str(folder / "rows.jsonl"), "--model", str(folder / "base")]
-    shape = ["--batch", "8", "--together", "4", "--longest", "160", "--rate", "0.01"]
+    shape = [
+        "--batch-size",
+        "8",
+        "--per-device-batch-size",
+        "4",
+        "--max-length",
+        "160",
+        "--learning-rate",
+        "0.01",
+    ]
     told = ["train", "generator", *files, "--out", str(folder / out), *shape, *options]
     return ["-m", "selfcorrect_rag.cli", *told]
 
@@ -167,7 +189,10 @@ def files(folder: Path) -> dict[str, str]:
 def test_a_killed_adapter_goes_on_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings, often = dataclasses.replace(TOY, lora=4, epochs=2), Running(save_steps=4)
+    settings, often = (
+        dataclasses.replace(TOY, lora_rank=4, num_train_epochs=2),
+        RunOptions(save_steps=4),
+    )
     train_generator(ROWS, tmp_path / "whole", settings, often, base=toy())
     step, taken = Trainer.training_step, []
 
@@ -189,7 +214,7 @@ def test_two_processes_take_the_same_steps_as_one(tmp_path: Path) -> None:
     environment = files(tmp_path)
     launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
     machines = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    options = ("--epochs", "0.5", "--held-out", "0.2")
+    options = ("--num-train-epochs", "0.5", "--held-out-ratio", "0.2")
     run = subprocess.run(
         [sys.executable, *launch, *machines, *command(tmp_path, "two", *options)],
         env=environment,
@@ -200,7 +225,7 @@ def test_two_processes_take_the_same_steps_as_one(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("the generator is in") == 1
-    settings = dataclasses.replace(TOY, model=str(tmp_path / "base"), epochs=0.5, seed=0)
+    settings = dataclasses.replace(TOY, model=str(tmp_path / "base"), num_train_epochs=0.5, seed=0)
     report = train_generator(
         read_generator_rows(tmp_path / "rows.jsonl"), tmp_path / "one", settings
     )
@@ -218,7 +243,7 @@ def test_rows_fit_a_model_of_few_positions(tmp_path: Path) -> None:
     sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 48, **ends}
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=len(words), **sizes))
-    report = trained(tmp_path, (model, words), epochs=0.5)
+    report = trained(tmp_path, (model, words), num_train_epochs=0.5)
     assert report["rows"]["shortened"] + report["rows"]["left_out"]
 
 
@@ -227,24 +252,26 @@ def test_rows_fit_a_model_of_few_positions(tmp_path: Path) -> None:
 
 def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for changes, reason in (
-        ({"epochs": 0}, "epochs 0: it must be above 0"),
-        ({"rate": -1e-3}, "rate -0.001: it must be above 0"),
-        ({"warmup": 3}, "warmup 3: it must be a share of the steps"),
-        ({"longest": 0}, "longest 0: it must be above 0"),
-        ({"lora": -4}, "lora -4: it must be 0 or a rank"),
+        ({"num_train_epochs": 0}, "num_train_epochs 0: it must be above 0"),
+        ({"learning_rate": -1e-3}, "learning_rate -0.001: it must be above 0"),
+        ({"warmup_ratio": 3}, "warmup_ratio 3: it must be a share of the steps"),
+        ({"max_length": 0}, "max_length 0: it must be above 0"),
+        ({"lora_rank": -4}, "lora_rank -4: it must be 0 or a rank"),
         ({"seed": -1}, "seed -1: it must be from 0"),
-        ({"together": 3}, "batch 8 is no multiple of 3"),
-        ({"longest": 20}, "no row of the 60 is left"),
+        ({"per_device_batch_size": 3}, "batch_size 8 is no multiple of 3"),
+        ({"max_length": 20}, "no row of the 60 is left"),
     ):
         with pytest.raises(BadTrainingData, match=reason):
             trained(tmp_path, toy(), **changes)
     with pytest.raises(BadTrainingData, match="has an encoder"):
         trained(tmp_path, (t5(), t5_tokenizer()))
+    with pytest.raises(BadTrainingData, match="names no model"):
+        train_generator(ROWS, tmp_path, PRESETS["nano"])
     with pytest.raises(ModelNotFound, match="missing"):
         train_generator(ROWS, tmp_path, dataclasses.replace(TOY, model=str(tmp_path / "missing")))
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(BadTrainingData, match="launch without FSDP"):
-        trained(tmp_path, toy(), lora=4)
+        trained(tmp_path, toy(), lora_rank=4)
     monkeypatch.undo()
     (tmp_path / "file").touch()
     with pytest.raises(BadTrainingData, match="is a file"):
@@ -256,8 +283,8 @@ def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_run_goes_on_with_its_own_settings_and_rows_alone(tmp_path: Path) -> None:
     with pytest.raises(BadTrainingData, match="no row of the 60 is left"):
-        trained(tmp_path, toy(), longest=20)
-    short = dataclasses.replace(TOY, epochs=0.2)
+        trained(tmp_path, toy(), max_length=20)
+    short = dataclasses.replace(TOY, num_train_epochs=0.2)
     train_generator(ROWS, tmp_path, short, base=toy())  # a mended command is not refused
     with pytest.raises(BadTrainingData, match=r"other settings \(seed\)"):
         train_generator(ROWS, tmp_path, dataclasses.replace(short, seed=7), base=toy())
@@ -279,11 +306,16 @@ def test_the_batch_is_over_all_processes(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_presets_are_the_papers() -> None:
     seven, thirteen, eight = (PRESETS[name] for name in ("7b", "13b", "8b"))
     for preset in (seven, thirteen):
-        assert (preset.epochs, preset.batch, preset.rate) == (3, 128, 2e-5)
-        assert (preset.warmup, preset.schedule) == (0.03, "linear")
-    assert (seven.longest, thirteen.longest) == (2048, 1524)
-    assert (eight.epochs, eight.batch, eight.rate, eight.longest) == (1, 128, 1e-5, 4096)
-    assert (eight.warmup, eight.schedule) == (0.03, "cosine")
+        assert (preset.num_train_epochs, preset.batch_size, preset.learning_rate) == (3, 128, 2e-5)
+        assert (preset.warmup_ratio, preset.lr_scheduler_type) == (0.03, "linear")
+    assert (seven.max_length, thirteen.max_length) == (2048, 1524)
+    assert (eight.num_train_epochs, eight.batch_size, eight.learning_rate, eight.max_length) == (
+        1,
+        128,
+        1e-5,
+        4096,
+    )
+    assert (eight.warmup_ratio, eight.lr_scheduler_type) == (0.03, "cosine")
 
 
 def test_the_report_by_hand() -> None:
@@ -321,14 +353,14 @@ def test_trackers_get_settings_and_losses_and_no_environment(
 
     monkeypatch.setenv("MY_API_KEY", "sesame-4711")
     monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "recorder", Recorder)
-    settings = dataclasses.replace(TOY, epochs=0.5)
-    train_generator(ROWS, tmp_path, settings, Running(report_to=("recorder",)), base=toy())
+    settings = dataclasses.replace(TOY, num_train_epochs=0.5)
+    train_generator(ROWS, tmp_path, settings, RunOptions(report_to=("recorder",)), base=toy())
     assert "learning_rate" in told[0]
     assert any("loss" in line for line in told[1:])
     assert not any("sesame" in line for line in told)
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(b"sesame" in content for content in written)
-    assert Running().report_to == ()
+    assert RunOptions().report_to == ()
 
 
 @real
@@ -340,9 +372,16 @@ def test_loss_falls_on_the_real_rows(tmp_path: Path) -> None:
     assert (len(found.examples), found.shortened, found.left_out) == (50, 0, 0)
     short = sorted(read, key=lambda row: len(row.instruction + row.output))[:16]
     settings = dataclasses.replace(
-        PRESETS["nano"], epochs=4, batch=8, together=8, longest=200, held_out=0.0, packing=False
+        PRESETS["nano"],
+        model=str(generator_path()),
+        num_train_epochs=4,
+        batch_size=8,
+        per_device_batch_size=8,
+        max_length=200,
+        held_out_ratio=0.0,
+        packing=False,
     )
-    train_generator(short, tmp_path, settings, Running(save_steps=2))
+    train_generator(short, tmp_path, settings, RunOptions(save_steps=2))
     (state,) = (tmp_path / "checkpoints").glob("checkpoint-8/trainer_state.json")
     logged = json.loads(state.read_text())["log_history"]
     losses = [log["loss"] for log in logged if "loss" in log]

@@ -43,7 +43,7 @@ def test_from_the_demo_corpus_with_a_real_critic(
 ) -> None:
     out = tmp_path / "out.jsonl"
     finished: list[int] = []
-    report = make(out, critic, index.as_retriever(3), together=9, on_rows=finished.append)
+    report = make(out, critic, index.as_retriever(3), chunk_size=9, on_rows=finished.append)
     rows = read_generator_rows(out)
     assert finished == [9, 9, 5], "official defect: what is left over is lost"
     assert [row._replace(output="") for row in rows] == [r._replace(output="") for r in ROWS]
@@ -99,7 +99,7 @@ def test_the_twins_are_alike(tmp_path: Path, critic: Critic, index: ChromaIndex)
 
 def test_rows_do_not_depend_on_what_is_decided_beside_them(tmp_path: Path, critic: Critic) -> None:
     for together in (1, 5, 64):
-        make(tmp_path / str(together), critic, Shelf().runnable, together=together)
+        make(tmp_path / str(together), critic, Shelf().runnable, chunk_size=together)
     assert len({(tmp_path / str(together)).read_bytes() for together in (1, 5, 64)}) == 1
 
 

@@ -29,16 +29,16 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_interrupted_goes_on_with_nothing_twice(tmp_path: Path) -> None:
     whole, shelf = Model(), Shelf()
-    report = make(tmp_path / "whole", whole.runnable, shelf.runnable, together=7)
+    report = make(tmp_path / "whole", whole.runnable, shelf.runnable, chunk_size=7)
     for share in (0.02, 0.4, 0.7, 0.95):
         model, searched = Model(), Shelf()
         model.limit = int(share * len(whole.asked))
         out = tmp_path / f"cut at {share}"
         with pytest.raises(KeyboardInterrupt):
-            make(out, model.runnable, searched.runnable, together=7, max_concurrency=1)
+            make(out, model.runnable, searched.runnable, chunk_size=7, max_concurrency=1)
         assert not out.exists()
         rest, searched_again = Model(), Shelf()
-        again = make(out, rest.runnable, searched_again.runnable, together=7)
+        again = make(out, rest.runnable, searched_again.runnable, chunk_size=7)
         assert out.read_bytes() == (tmp_path / "whole").read_bytes()
         assert Counter(model.asked + rest.asked) == Counter(whole.asked)
         assert Counter(searched.asked + searched_again.asked) == Counter(shelf.asked)
@@ -103,7 +103,7 @@ def test_rows_with_malformed_labels_are_discarded_and_settled(tmp_path: Path) ->
     model = Model(essay)
     report = make(tmp_path / "out", model.runnable, Shelf().runnable)
     assert (report.written, report.failed, report.malformed) == (22, 0, 1)
-    assert sum(essay(prompt) == "It depends." for prompt in model.asked) == SETTINGS.attempts
+    assert sum(essay(prompt) == "It depends." for prompt in model.asked) == SETTINGS.max_attempts
     asked = len(model.asked)
     assert make(tmp_path / "out", model.runnable, Shelf().runnable).malformed == 1
     assert len(model.asked) == asked
@@ -139,7 +139,7 @@ def test_a_retriever_that_fails_ends_the_run_and_keeps_what_came_before(tmp_path
 def test_a_file_is_of_one_run_with_one_setting(tmp_path: Path) -> None:
     out = tmp_path / "out"
     make(out, Model().runnable, Shelf().runnable, ROWS[:2])
-    others = GeneratorDataSettings("another", "index", passages=3)
+    others = GeneratorDataSettings("another", "index", top_k=3)
     for refused in (
         lambda: generator_data_cost(ROWS, out, others),
         lambda: make_generator_data(Model().runnable, Shelf().runnable, ROWS, out, others),

@@ -36,7 +36,13 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
 TOY = InstructSettings(
-    model="toy", epochs=4, rate=1e-2, batch=8, together=4, longest=400, held_out=0.2
+    model="toy",
+    num_train_epochs=4,
+    learning_rate=1e-2,
+    batch_size=8,
+    per_device_batch_size=4,
+    max_length=400,
+    held_out_ratio=0.2,
 )
 DOCUMENTS = tuple(
     Document(f"Text {n}.", metadata={"title": f"Title {n}"} if n != 2 else {}) for n in (1, 2, 3)
@@ -150,7 +156,7 @@ def test_it_learns_what_rationales_wrote(tmp_path: Path) -> None:
     assert report["held_out"]["loss"] < 2
     words = AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
     assert len(words) == len(plain_tokenizer()), "its vocabulary is as it was"
-    lora = dataclasses.replace(TOY, lora=4, epochs=0.5)
+    lora = dataclasses.replace(TOY, lora_rank=4, num_train_epochs=0.5)
     train_instruct(rows(40), tmp_path / "adapted", lora, base=toy())
     assert (tmp_path / "adapted" / "adapter" / "adapter_model.safetensors").exists()
     assert not same(weights(tmp_path / "adapted" / "model"), weights(tmp_path / "run" / "model"))
@@ -180,7 +186,7 @@ def test_what_cannot_be_trained(tmp_path: Path) -> None:
     words.eos_token = None
     with pytest.raises(BadTrainingData, match="end token"):
         train_instruct(rows(4), tmp_path / "run", TOY, base=(model, words))
-    settings = dataclasses.replace(TOY, longest=10)
+    settings = dataclasses.replace(TOY, max_length=10)
     with pytest.raises(BadTrainingData, match="no row of the 4 is left"):
         train_instruct(rows(4), tmp_path / "run", settings, base=toy())
 
@@ -192,5 +198,10 @@ def test_a_model_with_an_encoder_is_refused(tmp_path: Path) -> None:
 
 def test_the_preset_is_the_papers() -> None:
     preset = PRESETS["8b"]
-    assert (preset.epochs, preset.rate, preset.batch, preset.longest) == (2, 2.5e-5, 128, 4096)
-    assert (preset.schedule, preset.warmup) == ("cosine", 0.03)
+    assert (
+        preset.num_train_epochs,
+        preset.learning_rate,
+        preset.batch_size,
+        preset.max_length,
+    ) == (2, 2.5e-5, 128, 4096)
+    assert (preset.lr_scheduler_type, preset.warmup_ratio) == ("cosine", 0.03)

@@ -117,7 +117,7 @@ def test_the_command_makes_the_same_data_as_on_transformers(
     index.add([document for case in cases[:4] for document in documents(case)])
     rows = [{"instruction": case.question, "output": case.answer} for case in cases[:4]]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    options = ["--data", "rows.jsonl", "--out", "out.jsonl", "--index", "index", "--passages", "2"]
+    options = ["--data", "rows.jsonl", "--out", "out.jsonl", "--index", "index", "--top-k", "2"]
     command = [str(Path(sys.executable).with_name("selfcorrect-rag")), "train", "generator-data"]
     done = subprocess.run(
         [*command, *options, "--critic", str(critic_path()), "--engine", "vllm"],
@@ -133,7 +133,7 @@ def test_the_command_makes_the_same_data_as_on_transformers(
         index.as_retriever(2),
         read_generator_rows(tmp_path / "rows.jsonl"),
         tmp_path / "reference.jsonl",
-        GeneratorDataSettings("nano", "cases", passages=2),
+        GeneratorDataSettings("nano", "cases", top_k=2),
     )
     made = (tmp_path / "out.jsonl").read_text(encoding="utf-8")
     assert made == (tmp_path / "reference.jsonl").read_text(encoding="utf-8")
