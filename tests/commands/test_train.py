@@ -81,9 +81,9 @@ def test_every_option_says_its_meaning_its_unit_and_its_default() -> None:
         takes_value = action.nargs != 0
         if takes_value and not action.choices:
             unit = str(action.metavar)
-            assert re.fullmatch(r"[A-Za-z:|=]{3,}", unit) or f"over {unit} GPUs" in action.help
+            assert re.fullmatch(r"[A-Za-z:|=]{3,}", unit) or "GPUs" in action.help
         if takes_value and not action.required:
-            assert re.search(r"default|required|transformers:|vllm:", action.help), where
+            assert re.search(r"[Dd]efault|required", action.help), where
     assert len(seen) == 8, seen
 
 
