@@ -108,10 +108,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--graph", default="self_rag", help="one of the server's")
-    parser.add_argument("--port", type=int, default=3000, help="of the interface")
-    parser.add_argument("--server-port", type=int, default=2024, help="of the LangGraph server")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "chat_ui")
+    for name, default, text in (
+        ("graph", "self_rag", "The server's graph that the chat talks to."),
+        ("port", 3000, "Port of the interface."),
+        ("server-port", 2024, "Port of the LangGraph server."),
+        ("folder", ROOT / "build" / "chat_ui", "Where the interface is built."),
+    ):
+        kind, text = type(default), f"{text} Default: %(default)s."
+        parser.add_argument(f"--{name}", type=kind, default=default, help=text)
     args, further = parser.parse_known_args()
     # A job of a shell has no Ctrl-C: whatever ends it should end its servers too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

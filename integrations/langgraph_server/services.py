@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 USERS = ("postgres", "nobody")
-"""Who runs PostgreSQL where root may not."""
+"""The users to run PostgreSQL as where root may not."""
 
 
 class NotInstalled(RuntimeError):

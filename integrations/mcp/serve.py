@@ -103,24 +103,24 @@ def server(runnables: dict[str, Any], **options: Any) -> FastMCP:
 
 
 def _tool(made: FastMCP, name: str, runnable: Any, knobs: tuple[str, ...]) -> Any:
-    """The function of a tool: its parameters are the question and ``knobs``."""
+    """The function of a tool: its parameters are the question and the settings ``knobs``."""
 
-    async def answered(question: str, **given: Any) -> CallToolResult:
+    async def run(question: str, **settings: Any) -> CallToolResult:
         context, step, result = made.get_context(), 0, {}
-        given = {knob: value for knob, value in given.items() if value is not None}
+        settings = {name: value for name, value in settings.items() if value is not None}
         thread = RunnableConfig(configurable={"thread_id": str(uuid4())})
-        asked: Any = {"question": question}
+        turn: Any = {"question": question}
         try:
-            while asked is not None:
+            while turn is not None:
                 async for mode, part in runnable.astream(
-                    asked, thread, context=given, stream_mode=["custom", "values"]
+                    turn, thread, context=settings, stream_mode=["custom", "values"]
                 ):
                     if mode == "values":
                         result = part
                         continue
                     step += 1
                     await context.report_progress(step, message=_line(part))
-                asked = await _resumed(context, runnable, thread)
+                turn = await _approval(context, runnable, thread)
         finally:
             if runnable.checkpointer:
                 runnable.checkpointer.delete_thread(thread["configurable"]["thread_id"])
@@ -134,16 +134,16 @@ def _tool(made: FastMCP, name: str, runnable: Any, knobs: tuple[str, ...]) -> An
         bounded = Annotated[(field.annotation, *field.metadata)]  # type: ignore[valid-type]
         parameters[knob] = _parameter(knob, Annotated[bounded | None, meaning], None)
     # The SDK reads a tool's inputs off its signature.
-    answered.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         list(parameters.values()), return_annotation=Annotated[CallToolResult, Answer]
     )
-    return answered
+    return run
 
 
-async def _resumed(context: Any, runnable: Any, thread: RunnableConfig) -> Command[Any] | None:
-    """How a run goes on that paused before a web search; None where it did not pause.
+async def _approval(context: Any, runnable: Any, thread: RunnableConfig) -> Command[Any] | None:
+    """Ask the client's user about the web search that a run paused before; None where it did not.
 
-    A client that cannot ask its user has said no.
+    Where a client cannot ask its user, the search is not approved.
     """
     paused = (await runnable.aget_state(thread)).interrupts if runnable.checkpointer else ()
     if not paused:
@@ -151,11 +151,11 @@ async def _resumed(context: Any, runnable: Any, thread: RunnableConfig) -> Comma
     (pause,) = paused
     message = f"Search {pause.value['source']} for: {pause.value['query']}"
     try:
-        said = await context.elicit(message, Approval)
+        reply = await context.elicit(message, Approval)
     except McpError:
         return Command(resume=False)
-    agreed = isinstance(said, AcceptedElicitation)
-    return Command(resume=said.data.model_dump() if agreed else False)
+    accepted = isinstance(reply, AcceptedElicitation)
+    return Command(resume=reply.data.model_dump() if accepted else False)
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
@@ -165,15 +165,15 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
 
 def _line(event: dict[str, Any]) -> str:
     """An event as a line of progress: what happened, and the most telling of its data."""
-    said = event["event"].replace("_", " ")
+    name: str = event["event"].replace("_", " ")
     for key in ("query", "action", "reason", "text", "answer"):
         if event.get(key):
-            return f"{said}: {one_line(event[key])}"
-    return str(said)
+            return f"{name}: {one_line(event[key])}"
+    return name
 
 
 def _source(citation: dict[str, Any]) -> Source:
-    """A citation, of whatever made the result, fit to be shown."""
+    """A citation with its title on one line and an address that may be shown."""
     title, source = title_line(citation["title"]), shown_source(citation["source"])
     return Source(number=citation["number"], title=title, source=source, text=citation["text"])
 

@@ -73,8 +73,8 @@ def check(url: str) -> str:
     """Connect as the library does and ask for one decision; a line that says what came."""
     key = environ.get("VLLM_API_KEY")
     with VLLMServerReflectionLLM(base_url=url, api_key=SecretStr(key) if key else None) as llm:
-        (asked,) = llm.choose([decision_prompt("Who wrote Middlemarch?")], Group.RETRIEVE)
-        probability = retrieval_probability(asked["reflections"][0])
+        (decision,) = llm.choose([decision_prompt("Who wrote Middlemarch?")], Group.RETRIEVE)
+        probability = retrieval_probability(decision["reflections"][0])
         return (
             f"ready: {llm.model} at {url}, context {llm.context_tokens} tokens; "
             f"P(retrieve | Who wrote Middlemarch?) = {probability:.3f}"
@@ -85,9 +85,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("model", nargs="?", default=str(generator_path()))
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--wait", type=float, default=900, metavar="SECONDS")
+    parser.add_argument(
+        "model", nargs="?", default=str(generator_path()), help="Default: the nano generator."
+    )
+    parser.add_argument(
+        "--port", type=int, default=8000, metavar="N", help="Its port. Default: %(default)s."
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=900,
+        metavar="SECONDS",
+        help="Seconds that it may take to answer. Default: %(default)s.",
+    )
     args, further = parser.parse_known_args()
     if find_spec("vllm") is None:
         raise SystemExit('vLLM is not installed: pip install "selfcorrect-rag[vllm]"')

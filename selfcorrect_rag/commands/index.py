@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
 from selfcorrect_rag.errors import require
@@ -25,6 +26,7 @@ from selfcorrect_rag.search.loading import MAX_BYTES
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption
 
 SECONDS_BETWEEN_LINES = 10
+_COUNT: dict[str, Any] = {"type": int, "metavar": "N"}
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -41,52 +43,38 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         ),
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or a folder")
-    parser.add_argument(
-        "--index",
-        type=Path,
-        default=DEFAULT_INDEX,
-        metavar="DIR",
-        help="where the index is or will be (default: %(default)s)",
-    )
+    for name, default, options, text in (
+        (
+            "index",
+            DEFAULT_INDEX,
+            {"type": Path, "metavar": "DIR"},
+            "Where the index is or will be.",
+        ),
+        ("chunk-words", CHUNK_WORDS, _COUNT, "Most words of a passage."),
+        ("chunk-overlap", CHUNK_OVERLAP, _COUNT, "Words that a passage repeats of the one before."),
+        (
+            "max-mib",
+            MAX_BYTES // 2**20,
+            _COUNT,
+            "Largest file in MiB, uncompressed; a quarter of it for .json and .pdf, which are read "
+            "whole.",
+        ),
+    ):
+        parser.add_argument(
+            f"--{name}", default=default, help=f"{text} Default: %(default)s.", **options
+        )
     parser.add_argument(
         "--embeddings",
         metavar="minilm|bm25|MODULE:ATTRIBUTE",
-        help="how passages are found: all-MiniLM-L6-v2, their words, or LangChain embeddings of "
-        "your own (default: what the index holds, minilm for a new one)",
+        help="How passages are found: by all-MiniLM-L6-v2, by their words, or by LangChain "
+        "embeddings of your own. Default: those of the index, minilm for a new one.",
     )
-    parser.add_argument(
-        "--chunk-words",
-        type=int,
-        default=CHUNK_WORDS,
-        metavar="N",
-        help="longest passage, in words (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--chunk-overlap",
-        type=int,
-        default=CHUNK_OVERLAP,
-        metavar="N",
-        help="words that a passage may repeat of the one before (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-mib",
-        type=int,
-        default=MAX_BYTES // 2**20,
-        metavar="N",
-        help="largest file, uncompressed; a quarter of it for .json and .pdf, which are read whole "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--prune",
-        action="store_true",
-        help="drop the passages of files under PATH that no longer exist",
-    )
-    parser.add_argument(
-        "--follow-links",
-        action="store_true",
-        help="read what links lead to outside PATH too; without it such links are named at the end",
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    for name, text in (
+        ("prune", "Drop the passages of files under PATH that no longer exist."),
+        ("follow-links", "Read links that lead outside PATH too; else they are named at the end."),
+        ("json", "Print the report as JSON."),
+    ):
+        parser.add_argument(f"--{name}", action="store_true", help=f"{text} Default: off.")
     parser.set_defaults(check=_check_numbers, run=run)
 
 

@@ -1,4 +1,4 @@
-"""What commands write: nothing in it controls a terminal, whoever wrote the text.
+"""The output of commands: nothing in it controls a terminal, whoever wrote the text.
 
 Escape sequences, C1 controls and marks of direction in titles, passages, answers, file names and
 messages of errors are shown by their codes. That holds for pipes and files too: what is piped

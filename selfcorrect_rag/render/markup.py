@@ -21,7 +21,7 @@ _UNSEEN = re.compile(
     "([\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f])\\1*"
 )
-"""What controls a display, reorders text or cannot be seen, in runs of one character. Joiners and
+"""Characters that control a display, reorder text or cannot be seen, in runs of one. Joiners and
 soft hyphens, which scripts and emoji need, stay."""
 
 
@@ -117,7 +117,7 @@ def marked(written: str, links: Iterable[tuple[int, int, object]]) -> Html:
 
 
 def folded(summary: object, *children: object, is_open: bool = False) -> Html:
-    """What is read on demand, without a script."""
+    """A disclosure that the reader opens, without a script."""
     return element("details", element("summary", summary), *children, open=is_open)
 
 

@@ -1,4 +1,4 @@
-"""What a page or a terminal shows of a result: its graph, decisions, documents and numbers.
+"""A result as pages and terminals read it: its graph, decisions, documents and numbers.
 
 Results come from ``invoke``, from a state, from a server or from the JSON of ``ask``; any key may
 be missing.
@@ -39,7 +39,7 @@ def graph_of(result: Result) -> str:
 
 
 def knowledge_of(result: Result) -> tuple[str, list["Shown"]]:
-    """What candidates and citations point into: the name of the list, and its documents."""
+    """The list that candidates and citations point into: its name, and its documents."""
     name = "knowledge" if graph_of(result) in ("crag", "self_crag") else "passage"
     return name, documents(result, "knowledge" if name == "knowledge" else "passages")
 
@@ -115,7 +115,7 @@ def strips_kept(result: Result, key: str) -> str:
 
 
 def cost(result: Result) -> list[str]:
-    """What the run took: seconds, calls, prompts and tokens, as far as the result says."""
+    """The cost of the run: seconds, calls, prompts and tokens, as far as the result says."""
     seconds, usage = number(result.get("seconds")), record(result, "usage")
     parts = [] if seconds is None else [f"{seconds:.2f} s"]
     for key, noun in _USAGE.items():
@@ -144,7 +144,7 @@ class Shown(NamedTuple):
     text: str
     id: str
     score: float | None
-    """What the retriever said of it, on a scale of its own."""
+    """The retriever's score, on a scale of its own."""
 
 
 def documents(result: Result, key: str) -> list[Shown]:

@@ -78,7 +78,7 @@ BRANCHES = {
     "web_search": ("rewrite_query", "web_search"),
     "select_web_strips": ("web_search",),
 }
-"""Of steps that may run side by side, those that they follow: the last of them that ran."""
+"""Steps that may run side by side, and those that they follow: the last of these that ran."""
 
 
 def _after(names: Sequence[str], i: int) -> tuple[int, ...]:

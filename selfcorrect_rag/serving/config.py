@@ -1,4 +1,4 @@
-"""What the graphs run on: one configuration for the command line, the LangGraph server and MCP.
+"""The configuration of served graphs: one for the command line, the LangGraph server and MCP.
 
 Each field is an option of the command line (:mod:`selfcorrect_rag.serving.options`) and a variable
 of the environment: ``base_url`` is ``--base-url`` and ``SELFCORRECT_BASE_URL``.
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from selfcorrect_rag.errors import SelfCorrectError
 
 DEFAULT_INDEX = Path(".selfcorrect/index")
-"""Where ``selfcorrect-rag index`` puts documents."""
+"""The folder that ``selfcorrect-rag index`` puts documents into."""
 PREFIX = "SELFCORRECT_"
 """The beginning of the variables of the environment."""
 API_KEY = "VLLM_API_KEY"
@@ -170,7 +170,7 @@ class ServingConfig(BaseModel):
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """What the variables give; an empty one gives nothing.
+        """The configuration that the variables give; an empty one gives nothing.
 
         Raises:
             BadOption: a variable's value does not do.

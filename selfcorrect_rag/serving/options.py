@@ -39,7 +39,7 @@ def add_options(
 
 
 def extra(field: FieldInfo, name: str) -> str:
-    """What a field of the configuration says beside its type; empty where it does not."""
+    """The ``group``, ``shown`` or ``metavar`` of a field; empty where it has none."""
     given = field.json_schema_extra
     return str(given.get(name) or "") if isinstance(given, dict) else ""
 

@@ -61,7 +61,7 @@ GRAPHS: dict[str, type[Settings]] = {
 
 
 class Parts:
-    """What graphs are made of, each opened at its first use and then kept; a context manager.
+    """The parts of graphs, each opened at its first use and then kept; a context manager.
 
     Args:
         config: what to open.

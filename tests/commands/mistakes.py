@@ -1,4 +1,4 @@
-"""What a command says of a mistake that its user can mend."""
+"""The message of a command for a mistake that its user can mend."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a person is shown of CRAG and Self-CRAG, and what hostile text cannot do to a terminal."""
+"""CRAG and Self-CRAG in a terminal, and the hostile text that can do nothing to it."""
 
 import io
 from collections.abc import Mapping

@@ -227,7 +227,7 @@ async def test_a_search_waits_for_the_clients_user(tool: str, said: Any, sent: s
         return said
 
     async with create_connected_server_and_client_session(
-        serve.server({tool.replace("_", "-"): graph}), elicitation_callback=hear if said else None
+        serve.server({tool: graph}), elicitation_callback=hear if said else None
     ) as session:
         result = await session.call_tool(tool, {"question": "Who wrote Emma?"})
     assert not result.isError, result.content

@@ -6,7 +6,7 @@ import pytest
 
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.serving.config import BadOption, ServingConfig, option_name
-from selfcorrect_rag.serving.options import add_host_options, add_options, config_from
+from selfcorrect_rag.serving.options import add_options, config_from
 from selfcorrect_rag.serving.parts import Parts
 from tests.training.teacher import quick
 
@@ -46,22 +46,6 @@ def test_options_and_environment_say_the_same() -> None:
 def test_a_variable_that_will_not_do(name: str, value: str, said: str) -> None:
     with pytest.raises(BadOption, match=said):
         ServingConfig.from_environment({name: value})
-
-
-def test_every_option_says_its_meaning_and_its_default() -> None:
-    made = parser()
-    add_host_options(made, port=8900)
-    for action in made._actions[1:]:
-        shown = made._get_formatter()._expand_help(action)
-        assert shown[0].isupper() or shown.split(":")[0].split(" and ")[0] in (
-            "transformers",
-            "vllm",
-            "server",
-        ), shown
-        assert " Default: " in shown
-        assert shown.endswith(".")
-        assert action.metavar != "X"
-        assert action.metavar or action.choices
 
 
 def test_the_engines_own_options_pass_through() -> None:

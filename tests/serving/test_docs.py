@@ -1,4 +1,4 @@
-"""What docs/studio.md shows works as written, and names every variable and event."""
+"""docs/studio.md works as written, and names every variable and event."""
 
 import re
 from pathlib import Path
