@@ -29,7 +29,7 @@ from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
-from selfcorrect_rag.nano.embedded import load_generator
+from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.state.self_rag import SelfRAGOutput

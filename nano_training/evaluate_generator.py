@@ -23,7 +23,7 @@ from nano_training.questions import WorldQuestion, document, new_question
 from nano_training.rows import task
 from nano_training.world import World
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts.parts import Part, Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import (
     RELEVANT,

@@ -20,7 +20,7 @@ from nano_training.rationale_data import BRIEFLY, new_document_set
 from nano_training.world import World
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import ReflectionLLM, TransformersReflectionLLM
-from selfcorrect_rag.nano.embedded import demo_index, demo_questions, rationale_model_path
+from selfcorrect_rag.nano import demo_index, demo_questions, rationale_model_path
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state.instruct_rag import InstructRAGInput

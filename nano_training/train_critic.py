@@ -31,7 +31,7 @@ from nano_training.trainer import Trainer, TrainingSettings, export, train_aloud
 from nano_training.world import World
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.critic import critic_prompt
-from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts.chat import writing_prompt
 from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.reflection import CONTROL_TOKENS

@@ -18,7 +18,7 @@ from nano_training.completions import BranchedBatches, encode
 from nano_training.rationale_data import ABOUT_OFFSET, completions, new_document_set
 from nano_training.trainer import Trainer, TrainingSettings, export, train_aloud
 from nano_training.world import World
-from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.nano import generator_path
 
 FIRST = TrainingSettings(
     steps=1700, hint_weight=0.3, easy_share=0.3, learning_rate=2e-3, decay_start=0.3, threads=1
@@ -29,7 +29,7 @@ STAGES = (
     replace(FIRST, steps=500, easy_share=0.0, learning_rate=1e-3, decay_start=0.12, seed=2),
 )
 MANTISSA = 4
-"""Bits kept in the matrices of the result: as good in its evaluation, and 5 MB of a wheel, not 8."""
+"""Bits kept in the matrices of the result: as good when evaluated, and 5 MB in a wheel, not 8."""
 
 
 class DocumentTagger(torch.nn.Module):

@@ -12,7 +12,7 @@ from selfcorrect_rag.errors import PromptTooLong
 from selfcorrect_rag.models.chat.choices import Chooser
 from selfcorrect_rag.models.chat.forms import Form, Slot
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
-from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts.labels import Labels
 
 

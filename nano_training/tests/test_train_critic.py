@@ -18,7 +18,7 @@ from nano_training.train_critic import (
 )
 from nano_training.world import World
 from selfcorrect_rag.models.critic import critic_prompt
-from selfcorrect_rag.nano.embedded import generator_path
+from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts.critic import ASPECTS
 from selfcorrect_rag.training.critic_data import critic_asked
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from selfcorrect_rag.commands.show import console, show_run
 from selfcorrect_rag.nano import demo_index, demo_web, load_rationale_model
-from selfcorrect_rag.nano.embedded import DEMO_INDEX
+from selfcorrect_rag.nano.loaders import DEMO_INDEX
 from selfcorrect_rag.serving.options import GENERATOR_OPTIONS, add_options, config_from
 from selfcorrect_rag.serving.parts import GRAPHS, Parts
 

@@ -1,4 +1,4 @@
-"""A chat model for demonstrations of agents, where there is no language model at hand."""
+"""A rule as a chat model, for demonstrations of agents without a language model."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ class RuleChatModel(BaseChatModel):
     """A rule in the place of a chat model: it understands nothing and writes nothing of its own.
 
     It hands the user's last question, word for word, to the first tool that is bound, and then
-    repeats what the tool said, after words that say so. That is enough to show the wiring of an
+    repeats the tool's answer, after words that say so. That is enough to show the wiring of an
     agent offline: tool calls, streams, threads, approval. For anything else take a real model.
     """
 
@@ -53,18 +53,19 @@ class RuleChatModel(BaseChatModel):
 
 
 def _reply(messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> AIMessage:
-    asked = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
-    if not asked:
+    questions = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
+    if not questions:
         return AIMessage(NO_QUESTION)
-    said = [message for message in messages[asked[-1] :] if isinstance(message, ToolMessage)]
-    if said:
-        return AIMessage("\n\n".join(_repeated(message) for message in said))
+    last = questions[-1]
+    results = [message for message in messages[last:] if isinstance(message, ToolMessage)]
+    if results:
+        return AIMessage("\n\n".join(_repeated(message) for message in results))
     if not tools:
         return AIMessage(NO_TOOL)
     function = tools[0]["function"]
     call = ToolCall(
         name=function["name"],
-        args={_argument(function["parameters"]): as_text(messages[asked[-1]].content)},
+        args={_argument(function["parameters"]): as_text(messages[last].content)},
         id=f"call_{uuid4().hex}",
     )
     return AIMessage("", tool_calls=[call])

@@ -37,25 +37,25 @@ _BLOCK = 2**20
 
 
 class Scores(NamedTuple):
-    """What a search needs; its arrays stay on the disk."""
+    """The BM25 scores of all passages; the arrays stay on the disk."""
 
     ids: Any
-    """As bytes, in the order of the scores."""
+    """Passage ids as bytes, in the order of the scores."""
     bm25: Any
-    """None where there are no words to score."""
+    """``bm25s.BM25``; None where there are no words to score."""
 
 
-class _Counts(NamedTuple):
-    """How often each passage has each of its words, in a file of pairs (word, count)."""
+class _TermCounts(NamedTuple):
+    """How often each passage has each of its terms, in a file of pairs (term, count)."""
 
     path: Path
     vocabulary: dict[str, int]
-    holders: "array[int]"
-    """Passages that have a word, by word."""
-    words: "array[int]"
-    """All words of a passage, by passage."""
-    different: "array[int]"
-    """Different words of a passage, by passage."""
+    document_frequency: "array[int]"
+    """By term: how many passages have it."""
+    lengths: "array[int]"
+    """By passage: its words."""
+    unique: "array[int]"
+    """By passage: its different words."""
 
 
 def tokenize(texts: list[str]) -> list[list[str]]:
@@ -67,7 +67,7 @@ def tokenize(texts: list[str]) -> list[list[str]]:
 
 
 def load_scores(folder: Path) -> Scores:
-    """What `write_scores` wrote.
+    """The scores that `write_scores` wrote.
 
     Raises:
         OSError, ValueError: it is not there, or not whole.
@@ -90,64 +90,56 @@ def write_scores(folder: Path, passages: Iterable[tuple[str, str]]) -> None:
     numpy = require("numpy", "bm25")
     bm25 = require("bm25s", "bm25").BM25()
     counts = _count(folder, passages)
-    size = sum(counts.holders)
+    size = sum(counts.document_frequency)
     if not size:
-        _write_parameters(folder, 0)
+        (folder / _PARAMETERS).write_text(json.dumps({"num_docs": 0}))
         return
-    holders, words = numpy.array(counts.holders), numpy.array(counts.words)
-    rarity = numpy.log(1 + (len(words) - holders + 0.5) / (holders + 0.5))
-    damping = bm25.k1 * (1 - bm25.b + bm25.b * words / words.mean())
-    ends = numpy.cumsum(counts.different)
-    starts = numpy.concatenate([[0], numpy.cumsum(holders)])
+    frequency, lengths = numpy.array(counts.document_frequency), numpy.array(counts.lengths)
+    idf = numpy.log(1 + (len(lengths) - frequency + 0.5) / (frequency + 0.5))
+    length_norm = bm25.k1 * (1 - bm25.b + bm25.b * lengths / lengths.mean())
+    ends = numpy.cumsum(counts.unique)
+    starts = numpy.concatenate([[0], numpy.cumsum(frequency)])
     numpy.save(folder / _STARTS, starts)
     for name, kind in ((_DATA, "float32"), (_INDICES, "int32")):
         numpy.lib.format.open_memmap(folder / name, "w+", kind, (size,))
-    free = starts[:-1].copy()  # where the next score of a word goes
+    free = starts[:-1].copy()  # where the next score of a term goes
     with counts.path.open("rb") as file:
         for begin in range(0, size, _BLOCK):
             pairs = numpy.fromfile(file, "int32", 2 * _BLOCK).reshape(-1, 2)
-            holder = numpy.searchsorted(ends, numpy.arange(begin, begin + len(pairs)), "right")
+            passage = numpy.searchsorted(ends, numpy.arange(begin, begin + len(pairs)), "right")
             order = numpy.argsort(pairs[:, 0], kind="stable")
-            (word, count), holder = pairs[order].T, holder[order]
-            found, first, times = numpy.unique(word, return_index=True, return_counts=True)
-            places = free[word] + numpy.arange(len(word)) - numpy.repeat(first, times)
-            free[found] += times
-            # Opened for each block: what is mapped counts as memory until it is closed.
-            numpy.load(folder / _INDICES, "r+")[places] = holder
-            scores = rarity[word] * count / (count + damping[holder])
-            numpy.load(folder / _DATA, "r+")[places] = scores
+            (term, count), passage = pairs[order].T, passage[order]
+            terms, first, times = numpy.unique(term, return_index=True, return_counts=True)
+            positions = free[term] + numpy.arange(len(term)) - numpy.repeat(first, times)
+            free[terms] += times
+            # Opened for each block: a mapped file counts as memory until it is closed.
+            numpy.load(folder / _INDICES, "r+")[positions] = passage
+            scores = idf[term] * count / (count + length_norm[passage])
+            numpy.load(folder / _DATA, "r+")[positions] = scores
     counts.path.unlink()
     (folder / _VOCABULARY).write_text(json.dumps(counts.vocabulary))
-    _write_parameters(folder, len(words))
+    (folder / _PARAMETERS).write_text(json.dumps({"num_docs": len(lengths)}))
 
 
-def _write_parameters(folder: Path, passages: int) -> None:
-    (folder / _PARAMETERS).write_text(json.dumps({"num_docs": passages}))
-
-
-def _count(folder: Path, passages: Iterable[tuple[str, str]]) -> _Counts:
-    counts = _Counts(folder / "counts", {}, array("q"), array("q"), array("q"))
-    with (folder / _IDS).open("wb") as ids, counts.path.open("wb") as file:
-        for id_, tokens in _tokenized(passages):
-            pairs = array("i")
-            for token, times in Counter(tokens).items():
-                word = counts.vocabulary.setdefault(token, len(counts.vocabulary))
-                if word == len(counts.holders):
-                    counts.holders.append(0)
-                counts.holders[word] += 1
-                pairs.extend((word, times))
-            file.write(pairs.tobytes())
-            counts.words.append(len(tokens))
-            counts.different.append(len(pairs) // 2)
-            ids.write(id_.encode().ljust(_ID_LENGTH, b"\0"))
-    return counts
-
-
-def _tokenized(passages: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+def _count(folder: Path, passages: Iterable[tuple[str, str]]) -> _TermCounts:
+    counts = _TermCounts(folder / "counts", {}, array("q"), array("q"), array("q"))
     rest = iter(passages)
-    while batch := list(islice(rest, _TEXTS)):
-        ids, texts = zip(*batch, strict=True)
-        yield from zip(ids, tokenize(list(texts)), strict=True)
+    with (folder / _IDS).open("wb") as id_file, counts.path.open("wb") as file:
+        while batch := list(islice(rest, _TEXTS)):
+            ids, texts = zip(*batch, strict=True)
+            id_file.writelines(id_.encode().ljust(_ID_LENGTH, b"\0") for id_ in ids)
+            for tokens in tokenize(list(texts)):
+                pairs = array("i")
+                for token, times in Counter(tokens).items():
+                    term = counts.vocabulary.setdefault(token, len(counts.vocabulary))
+                    if term == len(counts.document_frequency):
+                        counts.document_frequency.append(0)
+                    counts.document_frequency[term] += 1
+                    pairs.extend((term, times))
+                file.write(pairs.tobytes())
+                counts.lengths.append(len(tokens))
+                counts.unique.append(len(pairs) // 2)
+    return counts
 
 
 _SCHEMA = """
@@ -156,13 +148,8 @@ CREATE TABLE IF NOT EXISTS passages (
 ) WITHOUT ROWID
 """
 
-_A_DAY = 24 * 60 * 60
-"""Seconds, longer than scores take."""
-
-
-class _Scorer(NamedTuple):
-    version: int
-    scores: Scores
+_LEFT_AFTER = 24 * 60 * 60
+"""Seconds after which files of an unfinished computation were left by a killed process."""
 
 
 class BM25Index(Index):
@@ -187,12 +174,12 @@ class BM25Index(Index):
         with index_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
-        self._scorer: _Scorer | None = None
+        self._scores: tuple[int, Scores] | None = None  # and their version
         with self._database() as database:
             database.execute(_SCHEMA)
 
     def search(self, query: str, k: int = 5) -> list[Document]:
-        scores, tokens = self._current_scorer().scores, tokenize([query])
+        scores, tokens = self._current_scores(), tokenize([query])
         if scores.bm25 is None or not tokens[0]:
             return []
         positions, found = scores.bm25.retrieve(
@@ -205,7 +192,7 @@ class BM25Index(Index):
         }
         with self._database() as database:
             rows = database.execute(
-                f"SELECT id, text, metadata FROM passages WHERE id IN ({_marks(scored)})",
+                f"SELECT id, text, metadata FROM passages WHERE id IN ({_placeholders(scored)})",
                 list(scored),
             )
             documents = [
@@ -233,7 +220,8 @@ class BM25Index(Index):
         with self._database() as database:
             # Counting all passages would read them all, for each batch.
             known = database.execute(
-                f"SELECT count(*) FROM passages WHERE id IN ({_marks(passages)})", list(passages)
+                f"SELECT count(*) FROM passages WHERE id IN ({_placeholders(passages)})",
+                list(passages),
             ).fetchone()[0]
             database.executemany("INSERT OR REPLACE INTO passages VALUES (?, ?, ?)", rows)
             if known < len(passages):
@@ -242,7 +230,7 @@ class BM25Index(Index):
 
     def _remove(self, ids: Sequence[str]) -> None:
         with self._database() as database:
-            database.execute(f"DELETE FROM passages WHERE id IN ({_marks(ids)})", list(ids))
+            database.execute(f"DELETE FROM passages WHERE id IN ({_placeholders(ids)})", list(ids))
             _next_version(database)
 
     @contextmanager
@@ -256,14 +244,14 @@ class BM25Index(Index):
             finally:
                 database.close()
 
-    def _current_scorer(self) -> _Scorer:
+    def _current_scores(self) -> Scores:
         with self._lock:
             # Read first: what is added meanwhile makes a new version, and the next search new
             # scores. A transaction for all of it would keep writers out for minutes.
             version = self._version()
-            if self._scorer is None or self._scorer.version != version:
-                self._scorer = self._kept_scorer(version) or self._new_scorer(version)
-            return self._scorer
+            if self._scores is None or self._scores[0] != version:
+                self._scores = version, self._stored_scores(version) or self._new_scores(version)
+            return self._scores[1]
 
     def _version(self) -> int:
         with self._database() as database:
@@ -282,23 +270,26 @@ class BM25Index(Index):
                 yield id_, indexed_text(Document(text, metadata=json.loads(metadata)))
             last = rows[-1][0]
 
-    def _kept_scorer(self, version: int) -> _Scorer | None:
+    def _stored_scores(self, version: int) -> Scores | None:
         try:
-            return _Scorer(version, load_scores(self._scorer_folder(version)))
+            return load_scores(self._scores_folder(version))
         except MissingExtra:
             raise
-        except Exception:  # whatever is wrong with scores, there are the passages
+        except Exception:  # broken scores are computed again from the passages
             return None
 
-    def _new_scorer(self, version: int) -> _Scorer:
-        self._sweep()
+    def _new_scores(self, version: int) -> Scores:
+        for left in self.path.glob("new-*"):
+            with suppress(OSError):
+                if time.time() - left.stat().st_mtime > _LEFT_AFTER:
+                    shutil.rmtree(left, ignore_errors=True)
         with self._scratch() as name, index_errors(self.path, OSError):
             write_scores(Path(name), self._passages())
-            # Loaded before other processes see the folder and may drop it; what is mapped into
+            # Loaded before other processes see the folder and may drop it: what is mapped into
             # memory outlives its name.
             scores = load_scores(Path(name))
-            self._keep(Path(name), version)
-        return _Scorer(version, scores)
+            self._store(Path(name), version)
+        return scores
 
     def _scratch(self) -> "tempfile.TemporaryDirectory[str]":
         try:
@@ -308,35 +299,26 @@ class BM25Index(Index):
         except OSError:  # an index that may not be written to can be searched all the same
             return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
-    def _keep(self, folder: Path, version: int) -> None:
-        """Make ``folder`` the scores of ``version``, unless passages changed meanwhile.
-
-        So all scores of a version are the same, whichever process computed them.
-        """
+    def _store(self, folder: Path, version: int) -> None:
+        """Make ``folder`` the scores of ``version``, unless passages changed meanwhile: all scores
+        of a version are the same, whichever process computed them."""
         listed = list(self.path.glob("scores-*"))  # before the version is read: none is newer
         if self._version() != version:
             return
-        kept = self._scorer_folder(version)
-        if kept in listed and self._kept_scorer(version) is None:
-            shutil.rmtree(kept, ignore_errors=True)
+        stored = self._scores_folder(version)
+        if stored in listed and self._stored_scores(version) is None:
+            shutil.rmtree(stored, ignore_errors=True)
         with suppress(OSError):  # another process was first
-            os.rename(folder, kept)
+            os.rename(folder, stored)
         for earlier in listed:
-            if earlier != kept:
+            if earlier != stored:
                 shutil.rmtree(earlier, ignore_errors=True)
 
-    def _sweep(self) -> None:
-        """Drop what a process that was killed while it computed scores has left."""
-        for left in self.path.glob("new-*"):
-            with suppress(OSError):
-                if time.time() - left.stat().st_mtime > _A_DAY:
-                    shutil.rmtree(left, ignore_errors=True)
-
-    def _scorer_folder(self, version: int) -> Path:
+    def _scores_folder(self, version: int) -> Path:
         return self.path / f"scores-{version}"
 
 
-def _marks(values: Any) -> str:
+def _placeholders(values: Any) -> str:
     return ", ".join("?" * len(values))
 
 

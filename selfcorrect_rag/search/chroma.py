@@ -172,7 +172,7 @@ def _client(chromadb: Any, path: Path) -> Any:
             folder, settings=chromadb.Settings(anonymized_telemetry=False)
         )
     except BaseException:
-        # It keeps one that did not start, too, and would give it to whoever opens the folder next.
+        # Chroma keeps one that did not start, too, and would give it to whoever opens it next.
         shared = require("chromadb.api.shared_system_client", "chroma").SharedSystemClient
         shared._identifier_to_system.pop(folder, None)
         raise
@@ -185,12 +185,12 @@ def _embedding_errors() -> Iterator[None]:
     except SelfCorrectError:
         raise
     except Exception as error:  # embeddings are anybody's
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ModelFailed(f"the embeddings failed ({said})", "mend them and run again") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ModelFailed(f"the embeddings failed ({reason})", "mend them and run again") from error
 
 
 def embedder_name(embeddings: Embeddings) -> str:
-    """What tells one embedder from another: its own ``name``, or its class and model."""
+    """The name under which an index records its embeddings: their ``name``, or class and model."""
     name, model, model_name = (
         value if isinstance(value := getattr(embeddings, key, None), str) else None
         for key in ("name", "model", "model_name")

@@ -1,9 +1,8 @@
-"""Which files there are, and opening them without being led elsewhere.
+"""Finds files under paths, and opens them without following links out of those paths.
 
-A folder may come from a stranger. A link in it that leads out of what was given is not followed
-unless asked for, and is named. What is opened is checked as it is opened, folder by folder, so that
-a folder or file that turns into a link meanwhile leads nowhere either. Hard links cannot be told
-from files: they are read.
+A folder may come from a stranger. A link in it that leads out of the given paths is reported, and
+followed only where asked for. Files are opened folder by folder, so that one which is replaced by a
+link meanwhile leads nowhere either. Hard links cannot be told from files: they are read.
 """
 
 import os
@@ -17,7 +16,7 @@ from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.search.index import is_index
 
 KINDS = (".txt", ".md", ".jsonl", ".json", ".pdf")
-"""Endings of what is read, without .gz."""
+"""Suffixes that are read, each also with .gz."""
 
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINKS
@@ -44,9 +43,9 @@ class FoundFile:
     """A file of a kind that is read."""
 
     path: Path
-    """As it was found, links in it included."""
+    """The path as found, with its links."""
     roots: tuple[Path, ...] | None
-    """Where it may lie, without links; None is anywhere."""
+    """Resolved folders that it must lie in; None allows any."""
 
     @property
     def name(self) -> str:
@@ -79,7 +78,7 @@ class FoundFile:
         if self.roots is None:
             return os.open(self.path, _FILE & ~_NO_LINKS)
         real = Path(os.path.realpath(self.path, strict=True))
-        root = _around(real, self.roots)
+        root = _root_of(real, self.roots)
         if root is None:
             raise UnreadableFile(_leads_out(real))
         return _open_beneath(root, real)
@@ -92,18 +91,18 @@ def find_files(
 
     Folders are searched to the bottom, without hidden files and without indexes of this package.
     A link is followed where it leads to something under ``paths``; one that leads elsewhere is a
-    `Problem`, once. Paths that are named themselves may be links. Files of other kinds are a
-    `Problem` only where named themselves.
+    `Problem`, once. Paths that are given themselves may be links. Files of other kinds are a
+    `Problem` only where given themselves.
 
     Args:
         follow_links: Follow links wherever they lead.
     """
     seen: set[tuple[int, int]] = set()
-    named = [Path(os.path.abspath(path)) for path in paths]
-    roots = None if follow_links else tuple(Path(os.path.realpath(path)) for path in named)
-    waiting = named[::-1]
-    while waiting:
-        path = waiting.pop()
+    given = [Path(os.path.abspath(path)) for path in paths]
+    roots = None if follow_links else tuple(Path(os.path.realpath(path)) for path in given)
+    stack = given[::-1]
+    while stack:
+        path = stack.pop()
         try:
             status = path.stat()
             identity = status.st_dev, status.st_ino
@@ -111,13 +110,13 @@ def find_files(
                 continue
             is_folder = stat.S_ISDIR(status.st_mode)
             if not is_folder and kind_of(path.name) not in KINDS:
-                if path in named:
+                if path in given:
                     kinds = ", ".join(KINDS)
                     yield Problem(source_name(path), f"not one of {kinds} (or .gz of them)")
                 continue
             if roots is not None and path.is_symlink():
                 real = Path(os.path.realpath(path))
-                if _around(real, roots) is None:
+                if _root_of(real, roots) is None:
                     yield Problem(source_name(path), _leads_out(real))
                     continue
             seen.add(identity)
@@ -125,9 +124,9 @@ def find_files(
                 yield FoundFile(path, roots)
             elif not is_index(path):
                 entries = sorted(os.listdir(path), reverse=True)
-                waiting += [path / entry for entry in entries if not entry.startswith(".")]
+                stack += [path / entry for entry in entries if not entry.startswith(".")]
         except OSError as error:
-            if path in named or kind_of(path.name) in ("", *KINDS):
+            if path in given or kind_of(path.name) in ("", *KINDS):
                 yield Problem(source_name(path), error.strerror or str(error))
 
 
@@ -141,7 +140,7 @@ def kind_of(name: str) -> str:
     return Path(name.lower().removesuffix(".gz")).suffix
 
 
-def _around(real: Path, roots: Iterable[Path]) -> Path | None:
+def _root_of(real: Path, roots: Iterable[Path]) -> Path | None:
     return next((root for root in roots if real.is_relative_to(root)), None)
 
 

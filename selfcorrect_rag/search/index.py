@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from langchain_core.callbacks import (
@@ -45,47 +44,52 @@ class IndexBusy(SelfCorrectError, RuntimeError):
 
 @contextmanager
 def index_errors(folder: Path, kind: type[BaseException] = BaseException) -> Iterator[None]:
-    """Raise errors of this ``kind`` as what they say about the index in ``folder``."""
+    """Raise errors of this ``kind`` as those of this package, by their cause.
+
+    Raises:
+        UnreadableIndex, ReadOnlyIndex, IndexBusy, DiskFull
+    """
     try:
         yield
     except SelfCorrectError:
         raise
     except kind as error:
-        # What Chroma's Rust panics with is no Exception, and cannot be imported.
+        # A panic of Chroma's Rust is no Exception, and its class cannot be imported.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise disk_full(folder, error) or _named(folder, error) from error
+            raise disk_full(folder, error) or _index_error(folder, error) from error
         raise
 
 
-def _named(folder: Path, error: BaseException) -> SelfCorrectError:
+def _index_error(folder: Path, error: BaseException) -> SelfCorrectError:
     code, number = error_codes(error)
-    said = " ".join(str(error).split())
+    reason = " ".join(str(error).split())
     denied = code in _READ_ONLY or number in (errno.EROFS, errno.EACCES, errno.EPERM)
     if (denied or code == _CANNOT_OPEN) and (unreadable := _unreadable(folder)):
         return UnreadableIndex(
-            f"{folder} cannot be opened ({said}): you have no permission to read {unreadable}"
+            f"{folder} cannot be opened ({reason}): you have no permission to read {unreadable}"
         )
     if denied or (code == _CANNOT_OPEN and not os.access(folder, os.W_OK)):
         return ReadOnlyIndex(
-            f"{folder} cannot be written to ({said}): make it writable, or index into a new folder"
+            f"{folder} cannot be written to ({reason}): make it writable, "
+            "or index into a new folder"
         )
     if code in _BUSY:
-        return IndexBusy(f"{folder} is being written to ({said}): try again later")
+        return IndexBusy(f"{folder} is being written to ({reason}): try again later")
     return UnreadableIndex(
-        f"{folder} does not open as an index ({said}): it is damaged or something else; "
+        f"{folder} does not open as an index ({reason}): it is damaged or something else; "
         "index into a new folder"
     )
 
 
 def _unreadable(folder: Path) -> Path | None:
-    """The first of what leads to an index, and is in it, that this user may not read."""
+    """The first folder or file on the way into an index that this user may not read."""
     folder = folder.absolute()
-    wanted = {
+    needed = {
         **dict.fromkeys(reversed(folder.parents), os.X_OK),
         folder: os.R_OK | os.X_OK,
         **dict.fromkeys(folder.glob("*.sqlite3"), os.R_OK),
     }
-    for path, mode in wanted.items():
+    for path, mode in needed.items():
         if os.path.exists(path) and not os.access(path, mode):
             return path
     return None
@@ -94,7 +98,7 @@ def _unreadable(folder: Path) -> Path | None:
 CHROMA_FILE = "chroma.sqlite3"
 BM25_FILE = "bm25.sqlite3"
 BATCH_SIZE = 128
-"""Passages embedded and written at once; what a killed run can lose."""
+"""Passages embedded and written at once; a killed run loses at most so many."""
 
 
 def is_index(path: Path) -> bool:
@@ -120,9 +124,8 @@ class Index(ABC):
     """
 
     path: Path
-    """The folder."""
     embedder: str
-    """What the passages were embedded with, as recorded in the folder."""
+    """Name of the embeddings, as recorded in the folder."""
 
     def add(
         self,
@@ -175,17 +178,12 @@ class Index(ABC):
         """The number of passages."""
 
     def close(self) -> None:  # noqa: B027 - most indexes hold nothing open
-        """Let go of files and connections."""
+        """Close files and connections."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @abstractmethod
@@ -219,7 +217,7 @@ class IndexRetriever(BaseRetriever):
 
 
 def indexed_text(document: Document) -> str:
-    """What is embedded: the title, which often holds the only mention of the subject, and text."""
+    """The text that is embedded or scored: title, which may alone name the subject, and text."""
     return f"{document.metadata.get('title', '')}\n{document.page_content}".strip()
 
 

@@ -8,12 +8,11 @@ keeps its passages until a run prunes.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from langchain_core.documents import Document
 
@@ -42,11 +41,11 @@ CREATE INDEX IF NOT EXISTS holders ON holds (id);
 
 
 class FileRecords:
-    """The sources of an index's passages, for one writer at a time.
+    """Which file put which passages into an index, for one writer at a time.
 
-    A source is a file's absolute path; its fingerprint tells its content and how it was cut. A
-    source is finished when all its passages are in the index. What it held under an earlier
-    fingerprint is stale from then on, unless another source holds it too.
+    A source is a file's absolute path; its fingerprint follows from its content and how it was cut.
+    A source is finished when all its passages are in the index. Passages of an earlier fingerprint
+    are stale from then on, unless another source holds them too.
 
     Raises:
         IndexBusy: another process holds the records; the lock ends with that process.
@@ -62,15 +61,8 @@ class FileRecords:
                 self._database.close()
                 raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Give up the lock."""
         self._database.close()
 
     def finished(self, source: str, fingerprint: str) -> bool:
@@ -79,7 +71,7 @@ class FileRecords:
         return self._database.execute(query, (source, fingerprint)).fetchone() is not None
 
     def fault(self, source: str) -> str | None:
-        """What could not be read in a finished source."""
+        """Why parts of a finished source could not be read."""
         query = "SELECT fault FROM files WHERE source = ?"
         fault: str | None = self._database.execute(query, (source,)).fetchone()[0]
         return fault
@@ -89,8 +81,8 @@ class FileRecords:
         query = "SELECT source FROM holds UNION SELECT source FROM files ORDER BY source"
         return [source for (source,) in self._database.execute(query)]
 
-    def hold(self, rows: Iterable[tuple[str, str, str]]) -> None:
-        """Note (source, passage id, fingerprint), before the passages go into the index."""
+    def record(self, rows: Iterable[tuple[str, str, str]]) -> None:
+        """Record (source, passage id, fingerprint), before the passages go into the index."""
         rows = list(rows)
         begun = {(source, fingerprint) for source, _, fingerprint in rows}
         with self._database:
@@ -108,14 +100,12 @@ class FileRecords:
         """
         return [id_ for (id_,) in self._database.execute(query, (source, fingerprint, source))]
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """`finish` and `forget` inside hold together, or, if it ends in an error, not at all."""
-        with self._database:
-            yield
+    def transaction(self) -> sqlite3.Connection:
+        """A context in which `finish` and `forget` count all together, or none where it raises."""
+        return self._database
 
     def finish(self, source: str, fingerprint: str, fault: str | None) -> None:
-        """Note that ``source`` is in the index whole, and forget its earlier versions."""
+        """Record that all of ``source`` is in the index, and forget its earlier versions."""
         self._database.execute(
             "DELETE FROM holds WHERE source = ? AND fingerprint <> ?", (source, fingerprint)
         )
@@ -124,14 +114,14 @@ class FileRecords:
         )
 
     def forget(self, source: str) -> None:
-        """Note that ``source`` holds nothing."""
+        """Record that ``source`` holds nothing."""
         self._database.execute("DELETE FROM holds WHERE source = ?", (source,))
         self._database.execute("DELETE FROM files WHERE source = ?", (source,))
 
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What one run did."""
+    """The counts and problems of one run of indexing."""
 
     files: int
     """Files read, in whole or in part."""
@@ -144,20 +134,20 @@ class IndexReport:
     passages: int
     """In the index now."""
     problems: tuple[Problem, ...]
-    """What could not be read."""
+    """Files and folders that could not be read, or only in part."""
     vanished: tuple[str, ...]
     """Indexed files under the given paths that no longer exist; gone from the index if pruned."""
 
 
 @dataclass(frozen=True)
 class IndexProgress:
-    """Where a run stands."""
+    """How far a run of indexing is."""
 
     done: float
     """Fraction of the bytes of all files, in [0, 1]."""
     source: str
     passages: int
-    """Passages gone through in this run, new or not."""
+    """Passages handled in this run, new or not."""
     added: int
 
 
@@ -168,13 +158,13 @@ class _Source(NamedTuple):
     fingerprint: str
 
 
-class _Waiting(NamedTuple):
-    """A passage that is not yet written."""
+class _PendingPassage(NamedTuple):
+    """A passage that is not written yet."""
 
     source: _Source
     passage: Document
     bytes: float
-    """What it stands for in its file."""
+    """Its share of the file, for the progress."""
 
 
 def index_paths(
@@ -213,10 +203,12 @@ def index_paths(
     """
     next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything is read
     paths = list(paths)
-    with index_errors(index.path, sqlite3.Error), FileRecords(index.path) as records:
+    with index_errors(index.path, sqlite3.Error), closing(FileRecords(index.path)) as records:
         found = list(find_files(paths, follow_links=follow_links))
         files = [file for file in found if isinstance(file, FoundFile)]
-        run = _Run(index, records, batch_size, sum(file.size() for file in files), on_progress)
+        run = _IndexingRun(
+            index, records, batch_size, sum(file.size() for file in files), on_progress
+        )
         run.problems += [problem for problem in found if isinstance(problem, Problem)]
         for file in files:
             run.index_file(file, chunk_words, chunk_overlap, max_bytes)
@@ -236,8 +228,8 @@ def index_paths(
         )
 
 
-class _Run:
-    """The state of one run: passages that wait to be written, and what was counted."""
+class _IndexingRun:
+    """One run: passages that wait to be written, and counts."""
 
     def __init__(
         self,
@@ -256,18 +248,18 @@ class _Run:
         self.files = self.unchanged = self.passages = self.added = self.removed = 0
         self._done = 0.0  # bytes
         # Small files share a batch: a file is finished only once the batch is written.
-        self._waiting: list[_Waiting] = []
-        self._ending: list[tuple[_Source, str | None]] = []
+        self._pending: list[_PendingPassage] = []
+        self._read_files: list[tuple[_Source, str | None]] = []
 
     def index_file(self, found: FoundFile, words: int, overlap: int, max_bytes: int) -> None:
-        """Take one file in; what does not fill a batch waits for the next file or `flush`."""
+        """Add one file; passages that do not fill a batch wait for the next file or `flush`."""
         size, taken, number = found.size(), 0.0, 0
         try:
             with open_file(found, max_bytes) as file:
                 source = _Source(found.name, f"{file.digest}:{words}:{overlap}")
                 if self.records.finished(*source):
                     self.unchanged += 1
-                    self._note(source.name, self.records.fault(source.name))
+                    self._report(source.name, self.records.fault(source.name))
                     self._advance(size, source.name)
                     return
                 for document in file.documents():
@@ -277,45 +269,45 @@ class _Run:
                     for text in texts:
                         metadata = {**document.metadata, "source": source.name, "chunk": number}
                         passage = storable(Document(text, metadata=metadata))
-                        self._waiting.append(_Waiting(source, passage, share))
+                        self._pending.append(_PendingPassage(source, passage, share))
                         number += 1
-                        if len(self._waiting) == self.batch_size:
+                        if len(self._pending) == self.batch_size:
                             self.flush()
         except UnreadableFile as error:
             self.problems.append(Problem(found.name, str(error)))
             self._advance(size - taken, found.name)
             return
         fault = "; ".join(file.faults) or None
-        self._ending.append((source, fault))
+        self._read_files.append((source, fault))
         self.files += 1
-        self._note(source.name, fault)
+        self._report(source.name, fault)
 
     def flush(self) -> None:
-        """Write what waits, then settle the files that end with it."""
-        # Noted first: a run killed in between leaves nothing in the index that no file owns.
-        self.records.hold(
+        """Write the waiting passages, then finish the files that end with them."""
+        # Recorded first: a run killed in between leaves nothing in the index that no file owns.
+        self.records.record(
             (waiting.source.name, passage_id(waiting.passage), waiting.source.fingerprint)
-            for waiting in self._waiting
+            for waiting in self._pending
         )
-        passages = [waiting.passage for waiting in self._waiting]
+        passages = [waiting.passage for waiting in self._pending]
         self.added += self.index.add(passages, batch_size=self.batch_size)
         self.passages += len(passages)
         # One transaction for many files: each costs a wait for the disk.
         with self.records.transaction():
             stale: list[str] = []
-            for source, fault in self._ending:
+            for source, fault in self._read_files:
                 stale += self.records.stale(*source)
                 self.records.finish(*source, fault)
             self.index.delete(stale)
         self.removed += len(stale)
-        if self._waiting:
-            done = sum(waiting.bytes for waiting in self._waiting)
-            self._advance(done, self._waiting[-1].source.name)
-        self._waiting.clear()
-        self._ending.clear()
+        if self._pending:
+            done = sum(waiting.bytes for waiting in self._pending)
+            self._advance(done, self._pending[-1].source.name)
+        self._pending.clear()
+        self._read_files.clear()
 
     def remove(self, source: str) -> None:
-        """Take out what only ``source`` holds."""
+        """Remove the passages that only ``source`` holds."""
         with self.records.transaction():
             stale = self.records.stale(source)
             self.records.forget(source)
@@ -327,7 +319,7 @@ class _Run:
         done = min(1.0, self._done / max(1, self.size))
         self.on_progress(IndexProgress(done, source, self.passages, self.added))
 
-    def _note(self, source: str, fault: str | None) -> None:
+    def _report(self, source: str, fault: str | None) -> None:
         if fault:
             self.problems.append(Problem(source, fault, partly=True))
 

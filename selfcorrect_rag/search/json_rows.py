@@ -23,7 +23,7 @@ TEXT_KEYS = (
     "body",
     "context",
 )
-"""Where a row keeps its text: a string, or sentences that are joined."""
+"""Fields with a row's text: a string, or sentences that are joined."""
 PASSAGE_KEYS = (
     "ctxs",
     "contexts",
@@ -35,9 +35,9 @@ PASSAGE_KEYS = (
     "data",
     "demos",
 )
-"""Where a row keeps passages, each of its own."""
-LONGEST_FIELD = 200
-"""Characters; a longer field of a row is content and not metadata."""
+"""Fields with a row's passages."""
+MAX_FIELD = 200
+"""Characters; a longer field of a row is content, not metadata."""
 
 
 def passages(value: Any) -> Iterator[Document]:
@@ -97,5 +97,5 @@ def _short_fields(row: dict[str, Any]) -> dict[str, str | int | float | bool]:
     return {
         key: item
         for key, item in row.items()
-        if isinstance(item, int | float) or (isinstance(item, str) and len(item) <= LONGEST_FIELD)
+        if isinstance(item, int | float) or (isinstance(item, str) and len(item) <= MAX_FIELD)
     }

@@ -1,4 +1,4 @@
-"""Files to documents: what can be read is read, what cannot is named.
+"""Reads files into documents; what cannot be read is reported.
 
 Files are hostile until read: sizes are bounded also inside gzip, memory does not grow with them,
 and one broken line, page or file never costs the others.
@@ -26,17 +26,17 @@ from selfcorrect_rag.state.intake import valid
 
 MAX_BYTES = 256 * 2**20
 """Default for the largest file, in bytes after gzip."""
-WHOLE_SHARE = 4
-"""What is read whole (a .json or .pdf file, a line of .jsonl) may have this part of it."""
+WHOLE_FRACTION = 4
+"""A .json or .pdf file and a line of .jsonl, which are read whole, may have 1/4 of that."""
 PIECE = 2**20
-"""Characters; a longer text is cut into passages piece by piece."""
-LONGEST_TITLE = 200
+"""Characters of one document; a longer text comes in several."""
+MAX_TITLE = 200
 """Characters; titles are embedded with each passage and must leave it room."""
 
-_UNFIT = "what is no text in it was replaced"
-_BLOCK = 2**18
+_REPLACED = "what is no text in it was replaced"
+_BLOCK_BYTES = 2**18
 # Most specific first: UTF-32's mark begins with UTF-16's.
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -76,7 +76,7 @@ def load(
 
 @contextmanager
 def open_file(found: FoundFile, max_bytes: int = MAX_BYTES) -> Iterator["OpenFile"]:
-    """A file, looked through once.
+    """A file, scanned once for its digest and encoding.
 
     Raises:
         UnreadableFile: it cannot be opened, is too large, or is not what its name says.
@@ -90,13 +90,13 @@ def open_file(found: FoundFile, max_bytes: int = MAX_BYTES) -> Iterator["OpenFil
 
 
 class OpenFile:
-    """A file that is read in pieces; what it is as a whole is known beforehand.
+    """A file that is read in pieces, after its digest and encoding are known.
 
     Args:
         path: Its ending says how it is read, its name is the title where it holds none.
-        file: As it lies on the disk.
-        content: The same, or what it holds uncompressed.
-        max_bytes: Largest ``content``.
+        file: The file on the disk.
+        content: The same, or its uncompressed content.
+        max_bytes: Largest ``content``, in bytes.
 
     Raises:
         UnreadableFile: nothing in it can be read.
@@ -105,9 +105,9 @@ class OpenFile:
     digest: str
     """SHA-256 of the content."""
     faults: list[str]
-    """What could not be read in it, in words; complete when all documents are read."""
+    """What could not be read; complete when all documents are read."""
     done: float
-    """Fraction of the file that the documents read so far make, in [0, 1]."""
+    """Fraction of the file that is read, in [0, 1]."""
 
     def __init__(
         self, path: Path, file: BinaryIO, content: BinaryIO | gzip.GzipFile, max_bytes: int
@@ -115,19 +115,19 @@ class OpenFile:
         self.path = path
         self.faults = []
         self.done = 0.0
-        self.longest_line = max(1, max_bytes // WHOLE_SHARE)
+        self.max_line = max(1, max_bytes // WHOLE_FRACTION)
         self._file = file
         self._content = content
         self._stamp = _stamp(file)
         self._kind = kind_of(path.name)
         whole = self._kind in (".json", ".pdf")
-        encoding = self._look_through(max_bytes // WHOLE_SHARE if whole else max_bytes)
+        encoding = self._scan(max_bytes // WHOLE_FRACTION if whole else max_bytes)
         if encoding == "cp1252":
             self.faults.append("not UTF-8: read as Windows-1252")
         self._text = io.TextIOWrapper(content, encoding, "replace", newline="\n")
 
     def documents(self) -> Iterator[Document]:
-        """What the file holds, in order.
+        """The documents of the file, in order.
 
         ``title`` is in the metadata, ``page`` for PDF, and a JSON row's own short fields. A text
         of more than `PIECE` characters comes in several.
@@ -136,14 +136,14 @@ class OpenFile:
             UnreadableFile: nothing in it can be read, or it changes meanwhile.
         """
         empty = True
-        with _named():
+        with _reading_errors():
             for document in _READERS[self._kind](self):
                 unfit = valid(document.page_content) != document.page_content
                 document.page_content = tidy(document.page_content)
-                if unfit and _UNFIT not in self.faults:
-                    self.faults.append(_UNFIT)
+                if unfit and _REPLACED not in self.faults:
+                    self.faults.append(_REPLACED)
                 title = " ".join(tidy(document.metadata["title"]).split())
-                document.metadata["title"] = title[:LONGEST_TITLE]
+                document.metadata["title"] = title[:MAX_TITLE]
                 if document.page_content:
                     empty = False
                     yield document
@@ -164,16 +164,16 @@ class OpenFile:
         return self._text
 
     def position(self) -> float:
-        """How far it is read, as a fraction of what lies on the disk."""
+        """Fraction of the file on the disk that is read, in [0, 1]."""
         return min(1.0, self._file.tell() / max(1, self._stamp[0]))
 
-    def _look_through(self, limit: int) -> str:
-        """Make the digest, and return the encoding."""
+    def _scan(self, limit: int) -> str:
+        """Compute the digest, and return the encoding."""
         digest = hashlib.sha256()
         size = 0
         encoding = _Encoding()
-        with _named():
-            while block := self._content.read(_BLOCK):
+        with _reading_errors():
+            while block := self._content.read(_BLOCK_BYTES):
                 size += len(block)
                 if size > limit:
                     raise UnreadableFile(f"larger than {limit / 2**20:,.0f} MiB")
@@ -186,13 +186,13 @@ class OpenFile:
 
 
 class _Encoding:
-    """By its byte order mark, else UTF-8, else Windows-1252, which is then said."""
+    """The encoding of text: by its byte order mark, else UTF-8, else Windows-1252."""
 
     name = ""
 
     def feed(self, block: bytes, final: bool = False) -> None:
         if not self.name:
-            marked = (name for mark, name in _MARKS if block.startswith(mark))
+            marked = (name for mark, name in _BYTE_ORDER_MARKS if block.startswith(mark))
             self.name = next(marked, "utf-8")
             self._decoder = codecs.getincrementaldecoder(self.name)()
         if b"\0" in block and self.name in ("utf-8", "cp1252"):
@@ -207,14 +207,14 @@ class _Encoding:
 
 
 def tidy(text: str) -> str:
-    """``text`` without what no index can store, and without runs of white space."""
+    """``text`` as every index can store it, with runs of white space collapsed."""
     text = re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", valid(text)))
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 @contextmanager
-def _named() -> Iterator[None]:
-    """What reading a broken file raises, as one error."""
+def _reading_errors() -> Iterator[None]:
+    """Raise what reading a broken file raises as `UnreadableFile`."""
     try:
         yield
     except RecursionError as error:
@@ -234,7 +234,7 @@ def _stamp(file: BinaryIO) -> tuple[int, int]:
 
 def _read_text(file: OpenFile) -> Iterator[Document]:
     for piece in _pieces(file):
-        yield Document(piece, metadata={"title": _stem(file.path)})
+        yield Document(piece, metadata={"title": _title(file.path)})
 
 
 def _read_markdown(file: OpenFile) -> Iterator[Document]:
@@ -242,7 +242,7 @@ def _read_markdown(file: OpenFile) -> Iterator[Document]:
     for piece in _pieces(file):
         if title is None:
             heading = re.search(r"^# +(\S.*)$", piece, re.MULTILINE)
-            title = heading[1] if heading else _stem(file.path)
+            title = heading[1] if heading else _title(file.path)
         yield Document(piece, metadata={"title": title})
 
 
@@ -281,11 +281,11 @@ def _read_jsonl(file: OpenFile) -> Iterator[Document]:
 
 def _rows(file: OpenFile) -> Iterator[Document]:
     broken = 0
-    for number, line in enumerate(_lines(file.text(), file.longest_line), start=1):
+    for number, line in enumerate(_lines(file.text(), file.max_line), start=1):
         if not line.strip():
             continue
         fault = ""
-        if len(line) == file.longest_line:
+        if len(line) == file.max_line:
             fault = f"is too long ({len(line):,} characters or more)"
         else:
             try:
@@ -301,12 +301,12 @@ def _rows(file: OpenFile) -> Iterator[Document]:
         file.faults[-1] += f" and {broken - 1:,} more lines"
 
 
-def _lines(text: TextIO, longest: int) -> Iterator[str]:
-    """The lines, each cut to ``longest`` characters."""
-    while line := text.readline(longest):
+def _lines(text: TextIO, limit: int) -> Iterator[str]:
+    """The lines, each cut to ``limit`` characters."""
+    while line := text.readline(limit):
         yield line
-        while len(line) == longest and not line.endswith("\n"):
-            line = text.readline(longest)
+        while len(line) == limit and not line.endswith("\n"):
+            line = text.readline(limit)
 
 
 def _at_least_one(found: Iterator[Document], faults: Sequence[str] = ()) -> Iterator[Document]:
@@ -325,7 +325,7 @@ def _read_pdf(file: OpenFile) -> Iterator[Document]:
     try:
         reader = pypdf.PdfReader(io.BytesIO(file.binary().read()))
         pages = len(reader.pages)
-        title = (reader.metadata.title if reader.metadata else None) or _stem(file.path)
+        title = (reader.metadata.title if reader.metadata else None) or _title(file.path)
     except Exception as error:
         raise UnreadableFile(f"broken or encrypted PDF: {error}") from error
     empty = True
@@ -342,7 +342,7 @@ def _read_pdf(file: OpenFile) -> Iterator[Document]:
         raise UnreadableFile("; ".join(file.faults) or "no text in it; a scan needs OCR first")
 
 
-def _stem(path: Path) -> str:
+def _title(path: Path) -> str:
     return path.name.split(".")[0].replace("_", " ")
 
 

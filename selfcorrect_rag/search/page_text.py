@@ -6,20 +6,18 @@ from collections.abc import Mapping
 from selfcorrect_rag.errors import require
 
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
-"""What no parser takes: NUL, and halves of surrogate pairs."""
+"""Characters that no parser takes: NUL, and halves of surrogate pairs."""
 _CONTROL = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]")
-"""Control characters, and what is there to be unseen: zero widths, marks that turn direction."""
+"""Control characters, zero widths and marks of writing direction."""
 _UNREAD = frozenset({"script", "style"})
 """Elements whose content is no text."""
 _OPEN = """area base body br col colgroup dd dt embed head hr html img input li link meta optgroup
 option p rp rt source tbody td tfoot th thead tr track wbr"""
-STAY_OPEN = frozenset(_OPEN.split())
-"""Elements that HTML lets stand without an end tag."""
-_FRAMES = """article aside blockquote center div dl em figure font footer form h1 h2 h3 h4 h5 h6
+_CONTAINERS = """article aside blockquote center div dl em figure font footer form h1 h2 h3 h4 h5 h6
 header main nav ol section span strong table ul"""
-FRAMES = frozenset(_FRAMES.split())
-"""Elements of which a page that was cut short has lost end tags. All others, which may be what a
-text means by ``<a>`` or ``<script>``, have one."""
+_MAY_LACK_END_TAG = frozenset(f"{_OPEN} {_CONTAINERS}".split())
+"""Elements that HTML lets stand without an end tag, and those whose end tag a page loses when it is
+cut short. All others, which may be what a text means by ``<a>`` or ``<script>``, have one."""
 _BEGINS = re.compile(
     r"<(?:(?P<comment>!--)|(?P<name>[a-z][a-z0-9:-]{0,40})(?=[\s/>])|/[a-z]|!doctype\b|\?[a-z])?",
     re.IGNORECASE,
@@ -38,12 +36,12 @@ def page_text(page: str) -> str:
     """
     text = _NO_TEXT.sub(" ", page)
     if "<" in text or "&" in text:
-        text = _without_markup(_with_other_marks_as_text(text))
+        text = _without_markup(_stray_tags_as_text(text))
     lines = (_CONTROL.sub(" ", line) for line in text.splitlines())
     return "\n".join(kept for line in lines if (kept := " ".join(line.split())))
 
 
-def _with_other_marks_as_text(text: str) -> str:
+def _stray_tags_as_text(text: str) -> str:
     """HTML in which ``<`` stands only where markup begins that also ends.
 
     A parser takes whatever resembles a tag for one, and what follows an open comment or script for
@@ -59,15 +57,15 @@ def _with_other_marks_as_text(text: str) -> str:
         elif match[0] == "<":
             end = -1
         else:
-            needs_end = name and name not in STAY_OPEN | FRAMES
+            needs_end = name and name not in _MAY_LACK_END_TAG
             end = ends.get(name, -1) if needs_end else tags
         return match[0] if end > match.start() else f"&lt;{match[0][1:]}"
 
     return _BEGINS.sub(shown, text)
 
 
-class _Text:
-    """What a parser tells of, as text: a space for each mark."""
+class _TextTarget:
+    """The parser's target: collects text, with a space for each tag."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -94,8 +92,8 @@ class _Text:
 
 def _without_markup(html: str) -> str:
     etree = require("lxml.etree", "tavily")
-    # Told of marks as they come, it builds no tree, whose depth would cost time.
-    parser = etree.HTMLParser(target=_Text(), huge_tree=True)
+    # With a target the parser builds no tree, whose depth would cost time.
+    parser = etree.HTMLParser(target=_TextTarget(), huge_tree=True)
     parser.feed(html)
     text: str = parser.close()
     return text

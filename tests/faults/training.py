@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import Trainer
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.nano.embedded import demo_passages
+from selfcorrect_rag.nano import demo_passages
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.training.evaluator import train_evaluator
 from selfcorrect_rag.training.fine_tuning import RunOptions

@@ -16,6 +16,8 @@ from selfcorrect_rag.models import T5Evaluator, TransformersReflectionLLM
 from selfcorrect_rag.models.retrieval_evaluator import titled
 from selfcorrect_rag.nano import (
     demo_index,
+    demo_passages,
+    demo_questions,
     demo_web,
     generator_path,
     load_evaluator,
@@ -23,8 +25,7 @@ from selfcorrect_rag.nano import (
     load_rationale_model,
     rationale_model_path,
 )
-from selfcorrect_rag.nano.embedded import demo_passages, demo_questions
-from selfcorrect_rag.nano.evaluators import CROSS_ENCODER
+from selfcorrect_rag.nano.loaders import CROSS_ENCODER
 from selfcorrect_rag.prompts import segment_prompt
 from selfcorrect_rag.reflection import Group, critique
 from selfcorrect_rag.settings import InstructRAGSettings

@@ -12,12 +12,12 @@ from selfcorrect_rag import (
     create_self_rag,
 )
 from selfcorrect_rag.nano import (
+    demo_passages,
     demo_web,
     load_evaluator,
     load_generator,
     load_rationale_model,
 )
-from selfcorrect_rag.nano.embedded import demo_passages
 from selfcorrect_rag.search import BM25Index
 
 Run = tuple[dict[str, Any], list[str]]

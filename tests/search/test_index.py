@@ -242,7 +242,7 @@ def test_bm25_keeps_its_scores_for_the_next_process(
     BM25Index(tmp_path).add(ANIMALS)
     found = BM25Index(tmp_path).search("open fields")
     again = BM25Index(tmp_path)
-    monkeypatch.setattr(again, "_new_scorer", None)
+    monkeypatch.setattr(again, "_new_scores", None)
     assert again.search("open fields") == found
 
 
