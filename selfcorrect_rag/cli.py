@@ -19,7 +19,6 @@ def parser() -> argparse.ArgumentParser:
         "why, train what they need.",
     )
     root.add_argument("--version", action="version", version=version("selfcorrect-rag"))
-    root.set_defaults(check=lambda args: None)
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
     for command in (ask, index, demo, studio, train, calibrate):
         command.add_parser(subparsers)
@@ -33,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     args = parser().parse_args(arguments)
     try:
-        args.check(args)  # before anything is loaded
         status: int = args.run(args)
     except SelfCorrectError as error:
         tell(shown_line(f"selfcorrect-rag: {error}"), sys.stderr)

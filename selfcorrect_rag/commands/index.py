@@ -75,7 +75,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         ("json", "Print the report as JSON."),
     ):
         parser.add_argument(f"--{name}", action="store_true", help=f"{text} Default: off.")
-    parser.set_defaults(check=_check_numbers, run=run)
+    parser.set_defaults(run=run)
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -92,6 +92,7 @@ def _check_numbers(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Index, report, and return the exit code: 1 if no file could be read, 130 if stopped."""
+    _check_numbers(args)
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # the report names broken files
     try:
         report = _indexed(args)

@@ -91,11 +91,12 @@ def add_parser(kinds: Any) -> None:
     )
     add_options(parser, HARDWARE_OPTIONS, grouped=False)
     add_calls(parser, "calls of a language model or searches")
-    parser.set_defaults(run=run, check=_check)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Show what it costs, make the rows, and print a report."""
+    _check(args)
     refuse_own_data(args)
     rows = read_generator_rows(args.data)
     index = open_index(args.index, find_embeddings(args.embeddings) if args.embeddings else None)

@@ -38,18 +38,18 @@ NAMED = re.compile(r"\bdocuments?\s+\[?(\d{1,3})\b\]?|\[(\d{1,3})\]", re.IGNOREC
 
 
 def answer(result: Result) -> Html:
-    """The answer, what it cites, and what a reader should know about both."""
+    """The answer with its citations, its score, and whether it broke a constraint."""
     name, found = knowledge_of(result)
     citations = records(result, "citations")
-    places = {
+    targets = {
         str(citation.get("number")): index(citation.get("passage"), found) for citation in citations
     }
 
-    most = max((int(number) for number in places if number.isdecimal()), default=0)
+    most = max((int(number) for number in targets if number.isdecimal()), default=0)
 
     def links(part: str) -> Iterator[tuple[int, int, object]]:
         for mark in marks_in(part, most):
-            at = places.get(str(mark.numbers[0])) if len(mark.numbers) == 1 else None
+            at = targets.get(str(mark.numbers[0])) if len(mark.numbers) == 1 else None
             if at is not None:
                 yield mark.start, mark.end, element("sup", pointer(name, at, mark.text))
 
@@ -66,7 +66,7 @@ def answer(result: Result) -> Html:
             element("p", f"path score {written(score)}", class_="aside")
             if score is not None
             else None,
-            _references(citations, name, places, is_numbered=graph_of(result) == "instruct_rag"),
+            _references(citations, name, targets, is_numbered=graph_of(result) == "instruct_rag"),
             element("p", f"{uncited.capitalize()}: nothing is cited.", class_="aside")
             if uncited
             else None,
@@ -77,7 +77,7 @@ def answer(result: Result) -> Html:
 def _references(
     citations: list[Mapping[str, Any]],
     name: str,
-    places: Mapping[str, int | None],
+    targets: Mapping[str, int | None],
     *,
     is_numbered: bool,
 ) -> Html | None:
@@ -89,7 +89,7 @@ def _references(
         mark = f"[{citation.get('number')}]"
         title = excerpt(title_line(citation.get("title")) or "Untitled")
         source = shown_source(citation.get("source"))
-        at = places.get(str(citation.get("number")))
+        at = targets.get(str(citation.get("number")))
         link = title if at is None else pointer(name, at, title)
         items.append(
             element(

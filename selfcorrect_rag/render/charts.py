@@ -70,20 +70,20 @@ def tree(candidates: Sequence[Mapping[str, Any]]) -> Html:
         columns.setdefault(depth, []).append(i)
     height = ROW * max(map(len, columns.values())) + ROW
     width = COLUMN * (max(columns) + 1) + 4 * DOT
-    places = {
+    positions = {
         i: (2 * DOT + COLUMN * (depth + 1), height / 2 + ROW * (row - (len(column) - 1) / 2))
         for depth, column in columns.items()
         for row, i in enumerate(column)
     }
     root = (2 * DOT, height / 2)
-    order = sorted(places, key=lambda i: bool(candidates[i].get("chosen")))  # chosen on top
+    order = sorted(positions, key=lambda i: bool(candidates[i].get("chosen")))  # chosen on top
     edges, dots = [], [element("circle", class_="root", cx=root[0], cy=f"{root[1]:g}", r=DOT)]
     for i in order:
-        candidate, (cx, cy) = candidates[i], places[i]
+        candidate, (cx, cy) = candidates[i], positions[i]
         chosen, parent = bool(candidate.get("chosen")), index(candidate.get("parent"))
         kind = "chosen" if chosen else "dropped" if candidate.get("dropped") else None
-        if parent in places or not depths[i]:
-            x, y = places.get(parent, root) if parent is not None else root
+        if parent in positions or not depths[i]:
+            x, y = positions.get(parent, root) if parent is not None else root
             bend = (x + cx) / 2
             line = f"M{x:g} {y:g}C{bend:g} {y:g} {bend:g} {cy:g} {cx:g} {cy:g}"
             edges.append(element("path", class_=kind, d=line))

@@ -28,7 +28,7 @@ GRAPHS = {
 
 
 def graph_of(result: Result) -> str:
-    """The graph that a result is of, told by its keys; empty where they tell nothing."""
+    """The graph that a result is of, by its keys; empty where they do not tell."""
     if "numbering" in result or "rationale" in result:
         return "instruct_rag"
     reflects = "candidates" in result or "retrieval" in result
@@ -46,8 +46,8 @@ def knowledge_of(result: Result) -> tuple[str, list["Shown"]]:
 
 def why_uncited(result: Result) -> str:
     """Why an answer that read something cites nothing; empty where it cites, or read nothing."""
-    kind, said = graph_of(result), str(result.get("answer") or "")
-    if rows(result, "citations") or not said or not knowledge_of(result)[1]:
+    kind, answer = graph_of(result), str(result.get("answer") or "")
+    if rows(result, "citations") or not answer or not knowledge_of(result)[1]:
         return ""
     judged = any(found == "relevant" for found in rows(result, "judged"))
     otherwise = "no knowledge was judged relevant"
@@ -58,7 +58,7 @@ def why_uncited(result: Result) -> str:
         isrel = [number(record(c, "critique").get(Group.ISREL)) for c in chosen]
         judged = any((score or 0.0) >= RELEVANT for score in isrel)
         otherwise = otherwise if kind == "self_crag" else "no passage was judged relevant"
-    if judged and is_refusal(said):
+    if judged and is_refusal(answer):
         return "the answer declines to answer"
     if judged and kind == "crag":
         return "the answer points at nothing that was judged relevant"

@@ -169,7 +169,7 @@ class Parts:
         if isinstance(chosen, InstructRAGSettings):
             shown = self.demonstrations
             if chosen.mode is None and self.config.is_nano and not (shown or chat):
-                # The nano model is fine-tuned, and asked as in its training.
+                # The nano model is fine-tuned, and prompted as in its training.
                 chosen = chosen.model_copy(update={"mode": "ft"})
             return create_instruct_rag(
                 self.rationale_llm, retriever, shown, follow_up=chat, settings=chosen, **kept

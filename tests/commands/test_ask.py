@@ -20,7 +20,7 @@ QUESTION = "Who wrote Middlemarch?"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the commands run, so that the demo index is made once."""
-    return tmp_path_factory.mktemp("asked")
+    return tmp_path_factory.mktemp("ask")
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ PLACES = {"Tarnholm": "gold", "Vinter": "vague", "Grauhafen": "noise"}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an index of its own, and one that plays the web."""
-    root = tmp_path_factory.mktemp("asked")
+    root = tmp_path_factory.mktemp("ask")
     with BM25Index(root / "index") as index:
         index.add([document(f"{town} is a {word} town.", town) for town, word in PLACES.items()])
     with BM25Index(root / "pages") as pages:
@@ -117,9 +117,9 @@ def test_the_demo_corpus_has_a_web_of_its_own(
     web = PagesWebSearch()
     monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_web", lambda: web)
     monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_index", lambda: BM25Index("index"))
-    asked = ["ask", "What is Grauhafen?", "--graph", "crag", "--passages", "1"]
-    assert answered(capsys, *asked)["web_source"] == "pages"
-    assert answered(capsys, *asked, "--web", "none")["web_failure"]
+    question = ["ask", "What is Grauhafen?", "--graph", "crag", "--passages", "1"]
+    assert answered(capsys, *question)["web_source"] == "pages"
+    assert answered(capsys, *question, "--web", "none")["web_failure"]
     assert len(web.queries) == 1
 
 
@@ -129,7 +129,7 @@ def test_tavily_by_the_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--upper", "0.5"], "--upper is for --graph crag or self-crag"),
         (["--evaluator", "x"], "--evaluator is for --graph crag or self-crag"),
@@ -146,12 +146,12 @@ def test_tavily_by_the_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_mistakes_are_one_line_that_names_the_remedy(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ask", "What is Vinter?", "--index", "index", *options]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("selfcorrect-rag: ")
-    assert said in error
+    assert message in error
 
 
 @pytest.mark.parametrize("command", [["ask", "Who?"], ["demo"]])
@@ -231,14 +231,14 @@ def test_the_end_of_the_input_is_no(
 
 @pytest.mark.usefixtures("_terminal")
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [(["--json", "--web", "pages"], "not with --json"), (["--web", "none"], "no search to ask")],
 )
 def test_where_nobody_can_be_asked_it_is_refused(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(ask("Grauhafen", "--approve", *options)) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_real_terminal_and_an_evaluator_from_a_folder(folder: Path) -> None:

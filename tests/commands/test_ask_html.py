@@ -15,7 +15,7 @@ from tests.render.pages import Page
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("asked") / "index"
+    path = tmp_path_factory.mktemp("ask") / "index"
     with BM25Index(path) as made:
         made.add([Document("Tarnholm is a vague <b>town</b>.", metadata={"title": "Tarnholm"})])
     return path
@@ -31,8 +31,8 @@ def test_a_page_of_each_graph(
 ) -> None:
     monkeypatch.setattr("selfcorrect_rag.serving.parts.load_evaluator", WordEvaluator)
     file = tmp_path / "run.html"
-    asked = ["ask", "What is Tarnholm?", "--graph", graph, "--index", str(index)]
-    assert main([*asked, "--html", str(file), "--json"]) == 0
+    question = ["ask", "What is Tarnholm?", "--graph", graph, "--index", str(index)]
+    assert main([*question, "--html", str(file), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     page = Page(file.read_text(encoding="utf-8"))
     assert "What is Tarnholm?" in page.text

@@ -16,7 +16,7 @@ from selfcorrect_rag.search import BM25Index
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("asked") / "index"
+    path = tmp_path_factory.mktemp("ask") / "index"
     with BM25Index(path) as made:
         made.add(
             [

@@ -42,7 +42,7 @@ def test_each_graph_reads_its_own_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("graph", "options", "said"),
+    ("graph", "options", "message"),
     [
         ("near", ["--mode", "fly"], "--mode: Input should be 'walk' or 'ride'"),
         ("near", ["--steps", "0"], "--steps: Input should be greater than or equal to 1"),
@@ -50,11 +50,11 @@ def test_each_graph_reads_its_own_meaning() -> None:
     ],
 )
 def test_values_and_options_of_another_graph_are_refused(
-    graph: str, options: list[str], said: str
+    graph: str, options: list[str], message: str
 ) -> None:
     with pytest.raises(BadOption) as refused:
         read(graph, *options)
-    assert str(refused.value) == said
+    assert str(refused.value) == message
 
 
 def test_help_gives_each_meaning() -> None:

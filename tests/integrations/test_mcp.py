@@ -151,18 +151,18 @@ async def test_knobs_reach_the_run_and_calls_run_side_by_side(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "reason"),
     [
         ({"question": "  "}, "the question is empty"),
         ({"question": QUESTION, "passages": 0}, "greater than or equal to 1"),
         ({}, "Field required"),
     ],
 )
-async def test_errors_can_be_read(url: str, given: dict[str, Any], said: str) -> None:
+async def test_errors_can_be_read(url: str, given: dict[str, Any], reason: str) -> None:
     async with over_http(url) as session:
         result = await session.call_tool("self_rag", given)
     assert result.isError
-    assert said in result.content[0].text  # type: ignore[union-attr]
+    assert reason in result.content[0].text  # type: ignore[union-attr]
     assert "Traceback" not in result.content[0].text  # type: ignore[union-attr]
 
 
@@ -203,7 +203,7 @@ async def test_stdio_as_the_readme_says(folder: Path, url: str) -> None:
 
 @pytest.mark.parametrize("tool", ["crag", "self_crag"])
 @pytest.mark.parametrize(
-    ("said", "sent"),
+    ("reply", "sent"),
     [
         (ElicitResult(action="accept", content={"approve": True}), "wrote, Emma"),
         (ElicitResult(action="accept", content={"approve": True, "query": "Emma"}), "Emma"),
@@ -215,24 +215,24 @@ async def test_stdio_as_the_readme_says(folder: Path, url: str) -> None:
     ],
     ids=["yes", "another", "no", "declined", "cancelled", "failed", "not supported"],
 )
-async def test_a_search_waits_for_the_clients_user(tool: str, said: Any, sent: str | None) -> None:
+async def test_a_search_waits_for_the_clients_user(tool: str, reply: Any, sent: str | None) -> None:
     web, saver = PagesWebSearch(), InMemorySaver()
     build, kind = APPROVALS[tool]
     graph = build(web, settings=kind(approve_search=True), checkpointer=saver)
-    asked: list[str] = []
+    heard: list[str] = []
 
     async def hear(context: Any, params: Any) -> Any:
         assert not web.queries
-        asked.append(params.message)
-        return said
+        heard.append(params.message)
+        return reply
 
     async with create_connected_server_and_client_session(
-        serve.server({tool: graph}), elicitation_callback=hear if said else None
+        serve.server({tool: graph}), elicitation_callback=hear if reply else None
     ) as session:
         result = await session.call_tool(tool, {"question": "Who wrote Emma?"})
     assert not result.isError, result.content
     assert [query for query, _ in web.queries] == ([] if sent is None else [sent])
-    assert asked == (["Search pages for: wrote, Emma"] if said else [])
+    assert heard == (["Search pages for: wrote, Emma"] if reply else [])
     notes = result.structuredContent["notes"]  # type: ignore[index]
     assert any("the search was not approved" in note for note in notes) is (sent is None)
     assert not saver.storage, "nothing of a call is left behind"

@@ -52,8 +52,8 @@ def test_a_real_run(graph: str, runs: dict[str, Run]) -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_json_gives_the_same_page(graph: str, runs: dict[str, Run]) -> None:
     result, _ = runs[graph]
-    told = json.loads(result_as_json(result, 1.5))
-    assert render_run(told) == render_run({**result, "seconds": 1.5})
+    given = json.loads(result_as_json(result, 1.5))
+    assert render_run(given) == render_run({**result, "seconds": 1.5})
 
 
 def test_scores_of_candidates_are_text_and_bars(runs: dict[str, Run]) -> None:
@@ -249,8 +249,8 @@ def test_an_index_in_the_answer_is_no_link() -> None:
     ],
 )
 def test_what_is_no_mark_in_the_answer_is_no_link(more: str, links: int) -> None:
-    def count(said: str) -> int:
-        page = Page(render_run({**result_of("text", ""), "cited_answer": said}))
+    def count(answer: str) -> int:
+        page = Page(render_run({**result_of("text", ""), "cited_answer": answer}))
         return page.links.count("#knowledge-1")
 
     assert count("Austen wrote it [1]." + more) == count("Austen wrote it.") + 1 + links

@@ -34,7 +34,7 @@ def test_options_and_environment_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("SELFCORRECT_ENGINE", "abacus", "SELFCORRECT_ENGINE: Input should be 'transformers'"),
         ("SELFCORRECT_TENSOR_PARALLEL", "many", "SELFCORRECT_TENSOR_PARALLEL: Input should be"),
@@ -43,8 +43,8 @@ def test_options_and_environment_say_the_same() -> None:
         ("SELFCORRECT_ENGINE", "chat", "--engine chat takes a --model"),
     ],
 )
-def test_a_variable_that_will_not_do(name: str, value: str, said: str) -> None:
-    with pytest.raises(BadOption, match=said):
+def test_a_variable_that_will_not_do(name: str, value: str, message: str) -> None:
+    with pytest.raises(BadOption, match=message):
         ServingConfig.from_environment({name: value})
 
 
@@ -62,7 +62,7 @@ def test_the_engines_own_options_pass_through() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--engine", "vllm", "--engine-option", "eager"], "NAME=VALUE, not eager"),
         (["--tensor-parallel", "2"], "--tensor-parallel is for --engine vllm"),
@@ -73,8 +73,8 @@ def test_the_engines_own_options_pass_through() -> None:
         (["--engine", "chat", "--model", "a:b", "--device", "cpu"], "--device is for --engine tra"),
     ],
 )
-def test_options_that_do_not_fit_the_engine_are_named(options: list[str], said: str) -> None:
-    with pytest.raises(BadOption, match=said):
+def test_options_that_do_not_fit_the_engine_are_named(options: list[str], message: str) -> None:
+    with pytest.raises(BadOption, match=message):
         parsed(*options)
 
 

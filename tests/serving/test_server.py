@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 }
 GRAPHS = list(SETTINGS)
 QUESTION = "Who founded Tarnholm?"
-ASKED = {"messages": [{"role": "user", "content": QUESTION}]}
+TURN = {"messages": [{"role": "user", "content": QUESTION}]}
 SEARCHING = {"upper": 1.0, "lower": 1.0}
 """Thresholds under which every retrieval is incorrect, so that the web is searched."""
 
@@ -68,13 +68,13 @@ def test_schemas_show_every_knob(server: Server, graph: str) -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_chat_mode_keeps_a_thread(server: Server, graph: str) -> None:
     thread = new_thread(server)
-    first = server.client.runs.wait(thread, graph, input=ASKED)
+    first = server.client.runs.wait(thread, graph, input=TURN)
     again = {"messages": [{"role": "user", "content": "And who founded Vinter?"}]}
     second = server.client.runs.wait(thread, graph, input=again)
-    said = [message["type"] for message in second["messages"]]
-    assert said[0] == "human"
-    assert said[-1] == "ai"
-    assert said.count("human") == 2
+    kinds = [message["type"] for message in second["messages"]]
+    assert kinds[0] == "human"
+    assert kinds[-1] == "ai"
+    assert kinds.count("human") == 2
     assert second["messages"][: len(first["messages"])] == first["messages"]
     state = server.client.threads.get_state(thread)
     assert state["next"] == []
@@ -120,7 +120,7 @@ def test_a_chat_streams_the_reply_alone(server: Server, graph: str) -> None:
     seen = parts(server, new_thread(server), graph, "messages-tuple", {"question": QUESTION})
     plain = [data[0] for event, data in seen if event == "messages"]
     thread = new_thread(server)
-    seen = parts(server, thread, graph, "messages-tuple", ASKED)
+    seen = parts(server, thread, graph, "messages-tuple", TURN)
     chunks = [data[0] for event, data in seen if event == "messages"]
     reply = server.client.threads.get_state(thread)["values"]["messages"][-1]
     assert "".join(chunk["content"] for chunk in chunks) == reply["content"] != ""
@@ -131,13 +131,13 @@ def test_a_chat_streams_the_reply_alone(server: Server, graph: str) -> None:
 
 def test_the_agent_calls_its_tool_and_streams_its_own_words(server: Server) -> None:
     thread = new_thread(server)
-    seen = parts(server, thread, "chat_agent", "messages-tuple", ASKED)
+    seen = parts(server, thread, "chat_agent", "messages-tuple", TURN)
     nodes = {data[1]["langgraph_node"] for event, data in seen if event == "messages"}
     assert nodes == {"model", "tools"}
-    _, called, told, reply = server.client.threads.get_state(thread)["values"]["messages"]
+    _, called, answer, reply = server.client.threads.get_state(thread)["values"]["messages"]
     assert called["tool_calls"][0]["args"] == {"question": QUESTION}
-    assert told["artifact"]["action"] in ("correct", "incorrect", "ambiguous")
-    assert told["content"] in reply["content"]
+    assert answer["artifact"]["action"] in ("correct", "incorrect", "ambiguous")
+    assert answer["content"] in reply["content"]
     assert "Sources:" in reply["content"]
 
 
@@ -147,17 +147,17 @@ def test_an_assistants_settings_hold(server: Server) -> None:
     )
     result = server.client.runs.wait(None, made["assistant_id"], input={"question": QUESTION})
     assert len(result["passages"]) == 1
-    told = server.client.runs.wait(
-        None, "chat_agent", input=ASKED, context={**SEARCHING, "passages": 2}
+    answer = server.client.runs.wait(
+        None, "chat_agent", input=TURN, context={**SEARCHING, "passages": 2}
     )["messages"][2]
-    assert told["artifact"]["action"] == "incorrect"
-    assert len(told["artifact"]["passages"]) == 2
+    assert answer["artifact"]["action"] == "incorrect"
+    assert len(answer["artifact"]["passages"]) == 2
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_a_setting_out_of_bounds_is_told(server: Server, graph: str) -> None:
     with pytest.raises(Exception, match=r"BadSettings.*passages: Input should be"):
-        server.client.runs.wait(None, graph, input=ASKED, context={"passages": 0})
+        server.client.runs.wait(None, graph, input=TURN, context={"passages": 0})
 
 
 def test_the_server_drops_what_is_no_knob(server: Server) -> None:
@@ -228,7 +228,7 @@ def test_a_search_waits_for_approval(
     thread = new_thread(server)
     context = {**SEARCHING, "approve_search": True}
     context |= {"mode": "always"} if graph == "self_crag" else {}
-    paused = server.client.runs.wait(thread, graph, input=ASKED, context=context)
+    paused = server.client.runs.wait(thread, graph, input=TURN, context=context)
     value = paused["__interrupt__"][0]["value"]
     assert value["ask"] == "search the web?"
     assert set(value["choices"]) == {"yes", "no", "query"}
@@ -249,17 +249,17 @@ def test_a_turn_answers_its_own_question_after_one_that_was_left(
     thread = new_thread(server)
     context = {**SEARCHING, "approve_search": True}
     context |= {"mode": "always"} if graph == "self_crag" else {}
-    assert "__interrupt__" in server.client.runs.wait(thread, graph, input=ASKED, context=context)
+    assert "__interrupt__" in server.client.runs.wait(thread, graph, input=TURN, context=context)
     second = server.client.runs.wait(thread, graph, input={"question": "What is Vinter?"})
     assert second["original_question"] == "What is Vinter?"
-    third = server.client.runs.wait(thread, graph, input=ASKED)
+    third = server.client.runs.wait(thread, graph, input=TURN)
     assert third["original_question"] == QUESTION
     assert third["messages"][-1]["type"] == "ai"
 
 
 @pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "reason"),
     [
         ({}, "nothing is asked: give"),
         ({"question": 3}, "question is no text but int"),
@@ -268,11 +268,11 @@ def test_a_turn_answers_its_own_question_after_one_that_was_left(
     ids=str,
 )
 def test_an_input_that_asks_nothing_is_told(
-    server: Server, graph: str, given: Any, said: str
+    server: Server, graph: str, given: Any, reason: str
 ) -> None:
     thread = new_thread(server)
     server.client.runs.wait(thread, graph, input={"question": QUESTION})
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=reason):
         server.client.runs.wait(thread, graph, input=given)
 
 
@@ -303,7 +303,7 @@ def test_a_remote_graph_as_a_subgraph(server: Server) -> None:
     graph.add_node("answer", RemoteGraph("crag", url=server.url))
     graph.add_edge(START, "answer")
     graph.add_edge("answer", END)
-    result = graph.compile().invoke(ASKED)  # type: ignore[arg-type]
+    result = graph.compile().invoke(TURN)  # type: ignore[arg-type]
     assert [message.type for message in result["messages"]] == ["human", "ai"]
 
 
@@ -327,8 +327,8 @@ ORIGINS = {
 def test_pages_of_others_may_not_call(server: Server, origin: str, status: int) -> None:
     search = httpx.post(f"{server.url}/threads/search", json={}, headers={"Origin": origin})
     assert search.status_code == status
-    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-    assert httpx.options(f"{server.url}/threads", headers=asked).status_code == status
+    headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    assert httpx.options(f"{server.url}/threads", headers=headers).status_code == status
 
 
 @pytest.mark.parametrize(
