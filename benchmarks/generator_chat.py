@@ -90,18 +90,18 @@ class GeneratorChat(BaseChatModel):
                 return [(keywords(question), {})]
         if "question" in fields:
             return self._write(question, _document(fields.get("passage", "")))
-        if asked.endswith(RETRIEVE.verdict):
-            return [_label(RETRIEVE.choices, self._retrieval(question))]
+        if asked.endswith(RETRIEVE.label_heading):
+            return [_label(RETRIEVE.tokens_by_label, self._retrieval(question))]
         if numbered:
             judged = [self._judged_isrel(question, document) for document in documents]
             return [
                 token
                 for number, one in enumerate(judged, start=1)
-                for token in ((f"{number}: ", {}), _label(ISREL.choices, one), ("\n", {}))
+                for token in ((f"{number}: ", {}), _label(ISREL.tokens_by_label, one), ("\n", {}))
             ]
         evidence = _document(fields.get("evidence", ""))
         if "output" not in fields:
-            return [_label(ISREL.choices, self._judged_isrel(question, evidence))]
+            return [_label(ISREL.tokens_by_label, self._judged_isrel(question, evidence))]
         lines: list[Token] = []
         for aspect in (ISSUP, ISUSE) if "evidence" in fields else (ISUSE,):
             judged_one = (
@@ -109,8 +109,8 @@ class GeneratorChat(BaseChatModel):
                 if aspect is ISSUP
                 else self._isuse(question, fields["output"])
             )
-            heading = f"{aspect.verdict.rstrip(':?')}: "
-            lines += [(heading, {}), _label(aspect.choices, judged_one), ("\n", {})]
+            heading = f"{aspect.label_heading.rstrip(':?')}: "
+            lines += [(heading, {}), _label(aspect.tokens_by_label, judged_one), ("\n", {})]
         return lines[1:2] if len(lines) == 3 else lines
 
     def _retrieval(self, question: str) -> Reflection:

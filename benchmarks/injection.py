@@ -44,16 +44,15 @@ from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag.evaluation.judge import judge_rationale
 from selfcorrect_rag.models import T5Evaluator
-from selfcorrect_rag.models.chat.chat_tokens import ChatTokens
-from selfcorrect_rag.models.chat.choices import Chooser
-from selfcorrect_rag.models.chat.drafts import form
+from selfcorrect_rag.models.chat.classification import ChatClassifier
+from selfcorrect_rag.models.chat.prompted_llm import critique_classification
+from selfcorrect_rag.models.chat.transformers_chat import ChatTokens
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.nano import load_evaluator, load_generator
 from selfcorrect_rag.prompts import segment_prompt
-from selfcorrect_rag.prompts.aspect import Instance
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
+from selfcorrect_rag.prompts.evaluator import parse_label as verdict_in_text
 from selfcorrect_rag.prompts.evaluator import prompt_for_one
-from selfcorrect_rag.prompts.evaluator import verdict as verdict_in_text
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, IRRELEVANT, NO_SUPPORT, RELEVANT, Group
 from selfcorrect_rag.training.critic_data import critic_asked
 
@@ -93,7 +92,7 @@ def made_up() -> Iterator[WorldQuestion]:
     world = World("injection", held_out=True)
     while True:
         case = new_question(world, SENTENCES, held_out=True)
-        neutral = world.choice(case.stranger().sentences)
+        neutral = world.prediction(case.stranger().sentences)
         asked = Instance(case.question)
         gold = asked._replace(evidence=case.gold.text)
         other = asked._replace(evidence=case.distractor().text)
@@ -116,12 +115,14 @@ def popqa(folder: Path) -> Iterator[WorldQuestion]:
 
 
 def by_prompts() -> Judge:
-    chooser = Chooser(load_critic(), max_concurrency=1)
+    classifier = ChatClassifier(load_critic(), max_concurrency=1)
 
     def judge(aspect: str, instance: Instance) -> dict[str, float]:
-        (answer,) = chooser.choose([form([ASPECTS[aspect]], instance)])
-        (choice,) = answer.choices
-        return choice.logprobs if choice else {}
+        (answer,) = classifier.classify(
+            [critique_classification([CRITIQUE_PROMPTS[aspect]], instance)]
+        )
+        (prediction,) = answer.predictions
+        return prediction.logprobs if prediction else {}
 
     return judge
 
@@ -130,9 +131,9 @@ def in_short_form() -> Judge:
     critic = TransformersCritic.from_pretrained(critic_path())
 
     def judge(aspect: str, instance: Instance) -> dict[str, float]:
-        (batch,) = critic.answers([critic_asked(ASPECTS[aspect], instance)])
+        (batch,) = critic.answers([critic_asked(CRITIQUE_PROMPTS[aspect], instance)])
         token, p = batch[0]
-        others = [label for label in ASPECTS[aspect].choices if label != token]
+        others = [label for label in CRITIQUE_PROMPTS[aspect].tokens_by_label if label != token]
         rest = math.log(max(1 - p, 1e-9) / len(others))
         return {token: math.log(max(p, 1e-9)), **dict.fromkeys(others, rest)}
 
@@ -219,7 +220,7 @@ def unquoted() -> Iterator[None]:
         )
 
     with (
-        patch("selfcorrect_rag.prompts.aspect.quoted", lambda text: text),
+        patch("selfcorrect_rag.prompts.critic.quoted", lambda text: text),
         patch.object(ChatTokens, "encode", encode),
     ):
         yield

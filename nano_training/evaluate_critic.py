@@ -23,14 +23,13 @@ from nano_training.models import critic_path
 from nano_training.questions import new_question
 from nano_training.teacher import WRITING, Labelled, judgements
 from nano_training.world import World
-from selfcorrect_rag.models.chat.choices import Chooser
-from selfcorrect_rag.models.chat.drafts import form
-from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
+from selfcorrect_rag.models.chat.classification import ChatClassifier
+from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM, critique_classification
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nano import load_generator
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.state.self_rag import SelfRAGOutput
 from selfcorrect_rag.training.critic_data import critic_asked
@@ -51,17 +50,21 @@ def judged(cases: int) -> list[Labelled]:
 
 def as_critic(folder: Path, made: Sequence[Labelled]) -> list[str | None]:
     """The labels of a fine-tuned critic, asked as Algorithm 3 asks it."""
-    asked = [critic_asked(ASPECTS[one.aspect], one.instance) for one in made]
+    asked = [critic_asked(CRITIQUE_PROMPTS[one.aspect], one.instance) for one in made]
     tokens = TransformersCritic.from_pretrained(folder).judge(asked)
-    names = {a: {t: label for label, t in x.choices.items()} for a, x in ASPECTS.items()}
+    names = {
+        a: {t: label for label, t in x.tokens_by_label.items()} for a, x in CRITIQUE_PROMPTS.items()
+    }
     return [names[one.aspect][token] for one, token in zip(made, tokens, strict=True)]
 
 
 def as_chat_model(critic: TransformersChat, made: Sequence[Labelled]) -> list[str | None]:
     """Its labels as a chat model, asked in the words of tables 8 to 12."""
-    chooser = Chooser(critic, max_concurrency=1)
-    answers = chooser.choose([form([ASPECTS[one.aspect]], one.instance) for one in made])
-    return [choice.label if choice else None for (choice, *_), *_ in answers]
+    classifier = ChatClassifier(critic, max_concurrency=1)
+    answers = classifier.classify(
+        [critique_classification([CRITIQUE_PROMPTS[one.aspect]], one.instance) for one in made]
+    )
+    return [prediction.label if prediction else None for (prediction, *_), *_ in answers]
 
 
 def agreement(made: Sequence[Labelled], given: Sequence[str | None]) -> dict[str, dict[str, float]]:

@@ -24,7 +24,8 @@ from nano_training.rows import task
 from nano_training.world import World
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.prompts.parts import Part, Prompt, decision_prompt, segment_prompt
+from selfcorrect_rag.prompts.parts import Part, Prompt
+from selfcorrect_rag.prompts.self_rag import decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import (
     RELEVANT,
     Group,

@@ -24,8 +24,7 @@ from nano_training.rows import (
     task,
 )
 from nano_training.world import World
-from selfcorrect_rag.prompts.aspect import Instance
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_SUPPORT, TOKENS, Group
 from selfcorrect_rag.training.critic_data import CriticDataSettings, critic_labelling
 from selfcorrect_rag.training.labelling import Request
@@ -46,7 +45,7 @@ class Labelled(NamedTuple):
     """What is judged, as which aspect, and the teacher's label."""
 
     aspect: str
-    """A key of :data:`~selfcorrect_rag.prompts.critic.ASPECTS`, or :data:`WRITING`."""
+    """A key of :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`, or :data:`WRITING`."""
     instance: Instance
     label: str
     """As the aspect's table spells it."""
@@ -188,11 +187,11 @@ def labelled_by_teacher(
     """
     folder.mkdir(parents=True, exist_ok=True)
     said: dict[str, Mapping[str, Any]] = {}
-    for aspect in ASPECTS:
+    for aspect in CRITIQUE_PROMPTS:
         of_aspect = [one for one in made if one.aspect == aspect]
         if not of_aspect:
             continue
-        answers = {ASPECTS[aspect].prompt(one.instance): _answer(one) for one in of_aspect}
+        answers = {CRITIQUE_PROMPTS[aspect].prompt(one.instance): _answer(one) for one in of_aspect}
         labelling = critic_labelling(
             [one.instance for one in of_aspect],
             folder / f"{aspect}.jsonl",
@@ -211,9 +210,9 @@ def _answer(one: Labelled) -> str:
 
 
 def _read(one: Labelled, said: Mapping[str, Mapping[str, Any]]) -> Labelled:
-    aspect = ASPECTS[one.aspect]
+    aspect = CRITIQUE_PROMPTS[one.aspect]
     row = said[Request(aspect.prompt(one.instance), aspect.group).key]
-    label = next(label for label, token in aspect.choices.items() if token == row["token"])
+    label = next(label for label, token in aspect.tokens_by_label.items() if token == row["token"])
     explanation: str = row["explanation"]
     answer = explanation.removeprefix(_SAYS) if explanation.startswith(_SAYS) else None
     return Labelled(one.aspect, one.instance, label, "" if explanation == _SILENT else answer)

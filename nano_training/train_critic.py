@@ -32,8 +32,8 @@ from nano_training.world import World
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.critic import critic_prompt
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.prompts.chat import writing_prompt
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.chat import answer_prompt
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.critic_data import critic_asked
 
@@ -131,15 +131,15 @@ def critic_cases(count: int, seed: int, data: Path | None = None) -> list[list[L
 def _completion(made: Labelled, is_chat: bool) -> Completion:
     """A judgement, or an answer, as it is asked for."""
     if made.aspect == WRITING:
-        messages = writing_prompt(made.instance, sentence=False)
+        messages = answer_prompt(made.instance, sentence=False)
         text = "".join(f"{message.text}\n" for message in messages)
         return Completion(_told(text, made), [Piece(made.label)])
-    aspect = ASPECTS[made.aspect]
+    aspect = CRITIQUE_PROMPTS[made.aspect]
     if is_chat:
         text, label = f"{aspect.prompt(made.instance)}\n", made.label
     else:
         text = critic_prompt(critic_asked(aspect, made.instance))
-        label = aspect.choices[made.label]
+        label = aspect.tokens_by_label[made.label]
     return Completion(_told(text, made), [Piece(label, LABEL)])
 
 

@@ -8,16 +8,20 @@ from langchain_core.documents import Document
 from selfcorrect_rag.agents.grounding import _evidence
 from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.evaluation.judge import judge_prompt
-from selfcorrect_rag.prompts.aspect import Instance
-from selfcorrect_rag.prompts.chat import joined_prompt, together_prompt, writing_prompt
-from selfcorrect_rag.prompts.critic import ASPECTS, ISSUP, ISUSE
+from selfcorrect_rag.prompts.chat import (
+    answer_prompt,
+    joint_critique_prompt,
+    passages_critique_prompt,
+)
+from selfcorrect_rag.prompts.crag import knowledge_prompt, rewrite_prompt
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE, Instance
 from selfcorrect_rag.prompts.evaluator import (
     PromptKind,
     prompt_for_one,
     prompt_for_several,
 )
+from selfcorrect_rag.prompts.follow_up import follow_up_prompt
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
-from selfcorrect_rag.prompts.parts import follow_up_prompt, knowledge_prompt, rewrite_prompt
 from selfcorrect_rag.state.instruct_rag import Mode
 from selfcorrect_rag.training.critic_data import critic_asked
 from selfcorrect_rag.training.rationale_prompts import rationale_prompt, training_prompt
@@ -50,13 +54,17 @@ BUILDERS: Mapping[str, Builder] = {
     "follow-up": lambda text, document: follow_up_prompt([("user", text)] * 2, text),
     "knowledge": lambda text, document: knowledge_prompt(text, [document, document]),
     "no knowledge": lambda text, document: knowledge_prompt(text, []),
-    "answer": lambda text, document: writing_prompt(_instance(text, document), sentence=False),
-    "sentence": lambda text, document: writing_prompt(_instance(text, document), sentence=True),
-    "critiques": lambda text, document: joined_prompt([ISSUP, ISUSE], _instance(text, document)),
-    "passages": lambda text, document: together_prompt(ISSUP, [_instance(text, document)] * 2),
+    "answer": lambda text, document: answer_prompt(_instance(text, document), sentence=False),
+    "sentence": lambda text, document: answer_prompt(_instance(text, document), sentence=True),
+    "critiques": lambda text, document: joint_critique_prompt(
+        [ISSUP, ISUSE], _instance(text, document)
+    ),
+    "passages": lambda text, document: passages_critique_prompt(
+        ISSUP, [_instance(text, document)] * 2
+    ),
     **{
         name: lambda text, document, aspect=aspect: aspect.prompt(_instance(text, document))
-        for name, aspect in ASPECTS.items()
+        for name, aspect in CRITIQUE_PROMPTS.items()
     },
     "critic": lambda text, document: critic_asked(ISSUP, _instance(text, document)).input,
     **{

@@ -13,7 +13,7 @@ from langgraph.graph import START, StateGraph
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.models.evaluators.chat_evaluator import ChatCounts
-from selfcorrect_rag.prompts.evaluator import prompt_for_one, prompt_for_several, verdict
+from selfcorrect_rag.prompts.evaluator import parse_label, prompt_for_one, prompt_for_several
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.thresholds import Thresholds
 from tests.providers import LOGPROBS, REFUSES, VLLM, Provider, Refused
@@ -165,7 +165,7 @@ def test_nothing_to_ask_is_no_call() -> None:
 )
 def test_verdicts(answer: str, direct: bool | None, thought: bool | None) -> None:
     for kind, expected in (("direct", direct), ("few_shot", direct), ("chain_of_thought", thought)):
-        found = verdict(kind, answer)  # type: ignore[arg-type]
+        found = parse_label(kind, answer)  # type: ignore[arg-type]
         assert (found and found.label == "yes") == expected
 
 

@@ -7,7 +7,7 @@ import pytest
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from nano_training.models import load_critic
-from selfcorrect_rag.models.chat.chat_tokens import ChatTokens
+from selfcorrect_rag.models.chat.transformers_chat import ChatTokens
 from selfcorrect_rag.prompts.quoting import FAMILIES
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.chat_templates import SPECIAL, TEMPLATES, control_ids

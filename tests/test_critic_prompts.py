@@ -2,8 +2,16 @@
 
 import pytest
 
-from selfcorrect_rag.prompts.aspect import Instance, Judgement
-from selfcorrect_rag.prompts.critic import ASPECTS, ISREL, ISSUP, ISUSE, RETRIEVE, RETRIEVE_MORE
+from selfcorrect_rag.prompts.critic import (
+    CRITIQUE_PROMPTS,
+    ISREL,
+    ISSUP,
+    ISUSE,
+    RETRIEVE,
+    RETRIEVE_MORE,
+    Instance,
+    Judgement,
+)
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS, Group
 from tests.critic_tables import TABLES
@@ -20,9 +28,9 @@ AUSTEN = Instance(
 # Prompts
 
 
-@pytest.mark.parametrize("name", ASPECTS)
+@pytest.mark.parametrize("name", CRITIQUE_PROMPTS)
 def test_the_papers_tables(name: str) -> None:
-    prompt = ASPECTS[name].prompt(AUSTEN)
+    prompt = CRITIQUE_PROMPTS[name].prompt(AUSTEN)
     table, asked = prompt.rsplit("\n\n##\n", 1)
     assert table.split() == TABLES[name].split()
     assert asked.startswith("Instruction: Who wrote Emma?\n")
@@ -83,13 +91,13 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("name", ASPECTS)
+@pytest.mark.parametrize("name", CRITIQUE_PROMPTS)
 def test_with_and_without_preceding_sentences(name: str) -> None:
     """Official defects: the two are swapped in the three-way prompt, relevance never shows any,
     and absent ones print as "None"."""
 
     def asked(instance: Instance) -> str:
-        return ASPECTS[name].prompt(instance).rsplit("\n\n##\n", 1)[1]
+        return CRITIQUE_PROMPTS[name].prompt(instance).rsplit("\n\n##\n", 1)[1]
 
     assert asked(AUSTEN) == ASKED[name]
     alone = asked(AUSTEN._replace(preceding_sentences=""))
@@ -98,7 +106,7 @@ def test_with_and_without_preceding_sentences(name: str) -> None:
 
 
 def test_an_input_stands_after_the_instruction() -> None:
-    for aspect in ASPECTS.values():
+    for aspect in CRITIQUE_PROMPTS.values():
         asked = aspect.prompt(AUSTEN._replace(input="Emma, 1815")).rsplit("##\n", 1)[1]
         assert asked.startswith("Instruction: Who wrote Emma?\nInput: Emma, 1815\n")
 
@@ -123,13 +131,13 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("name", ASPECTS)
+@pytest.mark.parametrize("name", CRITIQUE_PROMPTS)
 def test_no_text_opens_a_field(name: str, hostile: str) -> None:
     attacked = Instance(*[hostile] * len(Instance._fields))
     harmless = Instance(*["x"] * len(Instance._fields))
-    lines = ASPECTS[name].prompt(attacked).splitlines()
+    lines = CRITIQUE_PROMPTS[name].prompt(attacked).splitlines()
     opened = [line.split(":")[0] for line in lines if line and not line.startswith("  ")]
-    expected = ASPECTS[name].prompt(harmless).splitlines()
+    expected = CRITIQUE_PROMPTS[name].prompt(harmless).splitlines()
     assert opened == [line.split(":")[0] for line in expected if line and line[0] != " "]
     for word in quoted(hostile).split():
         assert word in "\n".join(lines), "the text itself stays"
@@ -138,13 +146,18 @@ def test_no_text_opens_a_field(name: str, hostile: str) -> None:
 def test_labels_and_tokens() -> None:
     """Every token of a group can be given, and no other."""
     for group in Group:
-        given = {t for a in ASPECTS.values() if a.group == group for t in a.choices.values()}
+        given = {
+            t
+            for a in CRITIQUE_PROMPTS.values()
+            if a.group == group
+            for t in a.tokens_by_label.values()
+        }
         assert given == set(TOKENS[group])
-    for aspect in ASPECTS.values():
-        for label, token in aspect.choices.items():
+    for aspect in CRITIQUE_PROMPTS.values():
+        for label, token in aspect.tokens_by_label.items():
             assert aspect.read(f"{label}\nExplanation: So.") == Judgement(label, token, "So.")
         for demonstration in aspect.demonstrations:
-            assert demonstration.label in aspect.choices
+            assert demonstration.label in aspect.tokens_by_label
 
 
 # Answers
@@ -216,7 +229,7 @@ def test_forms_of_an_answer(answer: str) -> None:
     ],
 )
 def test_what_is_no_answer(name: str, answer: str) -> None:
-    assert ASPECTS[name].read(answer) is None
+    assert CRITIQUE_PROMPTS[name].read(answer) is None
 
 
 def test_labels_that_hold_others() -> None:

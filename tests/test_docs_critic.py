@@ -40,15 +40,14 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table_of_aspects() -> None:
-    from selfcorrect_rag.prompts.aspect import OPTIONAL
-    from selfcorrect_rag.prompts.critic import ASPECTS
+    from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, OPTIONAL
 
     words = {"segment": "the sentence", "output": "the whole output"}
     rows = [
         [c.strip() for c in line.split("|")[1:5]] for line in PAGE.splitlines() if "| `" in line
     ]
-    assert [row[0].strip("`") for row in rows] == list(ASPECTS)
-    for (_, group, needs, besides), aspect in zip(rows, ASPECTS.values(), strict=True):
+    assert [row[0].strip("`") for row in rows] == list(CRITIQUE_PROMPTS)
+    for (_, group, needs, besides), aspect in zip(rows, CRITIQUE_PROMPTS.values(), strict=True):
         assert group.split(",")[0] == aspect.group
         fields = [
             words.get(field, f"`{field}`") for field in aspect.fields if field not in OPTIONAL

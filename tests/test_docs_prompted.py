@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.models import PromptedReflectionLLM
-from selfcorrect_rag.models.chat import choices
+from selfcorrect_rag.models.chat.classification import MODES
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.serving.parts import Parts
 from tests.prompted_runs import NOVEL, SEQUEL, TOWN, generate, opinion, reader
@@ -53,9 +53,9 @@ def test_the_commands_run(
     assert capsys.readouterr().out.count("George Eliot") >= 2
 
 
-def test_the_ways_and_the_calls_of_the_page() -> None:
+def test_the_modes_and_the_calls_of_the_page() -> None:
     rows = [line.split("|")[1].strip(" `") for line in PAGE.splitlines() if line.startswith("| `")]
-    assert tuple(rows) == choices.WAYS
+    assert tuple(rows) == MODES
     assert "six calls by default, four with `candidates=1`" in PAGE
     decision = 1
     for candidates, calls in ((2, 6), (1, 4)):

@@ -24,11 +24,14 @@ from nano_training.models import critic_path, tiny_t5_path
 from selfcorrect_rag.agents.support import missing_support
 from selfcorrect_rag.errors.messages import one_line, redact
 from selfcorrect_rag.evaluation.judge import _read, judge_prompt
-from selfcorrect_rag.models.chat.chat_tokens import ChatTokens
-from selfcorrect_rag.models.chat.drafts import form, relevance
-from selfcorrect_rag.models.chat.forms import read_structured, read_text
-from selfcorrect_rag.models.chat.rounds import Outcome
-from selfcorrect_rag.models.chat.writing import _written
+from selfcorrect_rag.models.chat.calls import CallResult
+from selfcorrect_rag.models.chat.classification import read_structured, read_text
+from selfcorrect_rag.models.chat.completion import _completion
+from selfcorrect_rag.models.chat.prompted_llm import (
+    critique_classification,
+    relevance_classification,
+)
+from selfcorrect_rag.models.chat.transformers_chat import ChatTokens
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.evaluators.pairs import PairTokenizer
 from selfcorrect_rag.models.local.checkpoints import load_tokenizer
@@ -39,31 +42,32 @@ from selfcorrect_rag.nodes.base.turns import read_turn
 from selfcorrect_rag.nodes.choose_demonstrations import _plain
 from selfcorrect_rag.nodes.rewrite_query import keywords
 from selfcorrect_rag.prompts.approval import approved
-from selfcorrect_rag.prompts.aspect import Instance
-from selfcorrect_rag.prompts.chat import asked, joined_prompt, together_prompt, writing_prompt
+from selfcorrect_rag.prompts.chat import (
+    answer_prompt,
+    joint_critique_prompt,
+    passages_critique_prompt,
+    segment_request,
+)
 from selfcorrect_rag.prompts.closed_set import closed_answer
-from selfcorrect_rag.prompts.critic import ASPECTS, ISREL, ISSUP, ISUSE
+from selfcorrect_rag.prompts.crag import knowledge_prompt
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISREL, ISSUP, ISUSE, Instance
 from selfcorrect_rag.prompts.evaluator import (
+    parse_label,
+    parse_labels,
     prompt_for_one,
     prompt_for_several,
-    verdict,
-    verdicts,
 )
+from selfcorrect_rag.prompts.follow_up import follow_up_prompt
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
-from selfcorrect_rag.prompts.labels import plain
+from selfcorrect_rag.prompts.labels import normalized
 from selfcorrect_rag.prompts.marks import read_marks
-from selfcorrect_rag.prompts.parts import (
-    Part,
-    Prompt,
-    follow_up_prompt,
-    knowledge_prompt,
-    segment_prompt,
-)
+from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.prompts.rationale.conclusions import final_answer
 from selfcorrect_rag.prompts.rationale.documents import read_documents
 from selfcorrect_rag.prompts.rationale.mentions import marked
 from selfcorrect_rag.prompts.refusals import is_refusal, refuses
+from selfcorrect_rag.prompts.self_rag import segment_prompt
 from selfcorrect_rag.prompts.sentences import sentences
 from selfcorrect_rag.render import render_route, render_run
 from selfcorrect_rag.search.bm25 import tokenize
@@ -79,8 +83,8 @@ LETTERS = ("A", "B", "C", "D")
 LABELLED = ("A: a gas", "B: a metal", "C: not a metal")
 PHRASES = ("yes", "no", "not enough information")
 TITLES = ("Emma", "George Eliot", "", "Pride and Prejudice")
-SEVERAL = form([ISREL, ISSUP, ISUSE], Instance("q", segment="s", evidence="e"))
-RELEVANCE = relevance([Instance("q", evidence="e")])
+SEVERAL = critique_classification([ISREL, ISSUP, ISUSE], Instance("q", segment="s", evidence="e"))
+RELEVANCE = relevance_classification([Instance("q", evidence="e")])
 
 
 def titled_by(text: str) -> Document:
@@ -91,13 +95,13 @@ def judged(text: str) -> Instance:
     return Instance(text, input=text, output=text, segment=text or "s", evidence=text or "e")
 
 
-def answer(text: str, *, logprobs: bool = False) -> Outcome:
+def answer(text: str, *, logprobs: bool = False) -> CallResult:
     tokens = [
         {"token": text[i : i + 4], "logprob": -0.1, "top_logprobs": []}
         for i in range(0, len(text), 4)
     ]
     metadata = {"logprobs": {"content": tokens}} if logprobs else {}
-    return Outcome(AIMessage(text, response_metadata=metadata), None, 1)
+    return CallResult(AIMessage(text, response_metadata=metadata), None, 1)
 
 
 @cache
@@ -178,32 +182,38 @@ READERS: dict[str, Reader] = {
     "an evaluator's prompt for several": lambda text: prompt_for_several("direct", text, [text]),
     "a judge's prompt": lambda text: judge_prompt(text, [text], [titled_by(text)], text),
     "a critic's prompts": lambda text: [
-        aspect.prompt(judged(text)) for aspect in ASPECTS.values() if not aspect.lacks(judged(text))
+        aspect.prompt(judged(text))
+        for aspect in CRITIQUE_PROMPTS.values()
+        if not aspect.lacks(judged(text))
     ],
-    "a joined prompt": lambda text: joined_prompt([ISREL, ISSUP, ISUSE], judged(text)),
-    "a prompt for pieces of evidence": lambda text: together_prompt(ISREL, [judged(text)] * 2),
-    "a writer's prompt": lambda text: writing_prompt(judged(text), sentence=True),
-    "a prompt read back": lambda text: asked(Prompt(parts=(Part(text, "untrusted"),) * 4)),
+    "a joined prompt": lambda text: joint_critique_prompt([ISREL, ISSUP, ISUSE], judged(text)),
+    "a prompt for pieces of evidence": lambda text: passages_critique_prompt(
+        ISREL, [judged(text)] * 2
+    ),
+    "a writer's prompt": lambda text: answer_prompt(judged(text), sentence=True),
+    "a prompt read back": lambda text: segment_request(
+        Prompt(parts=(Part(text, "untrusted"),) * 4)
+    ),
     # answered
-    "an evaluator's verdict": lambda text: verdict("direct", text),
-    "an evaluator's thoughts": lambda text: verdict("chain_of_thought", text),
-    "an evaluator's verdicts": lambda text: verdicts(text, 3),
+    "an evaluator's verdict": lambda text: parse_label("direct", text),
+    "an evaluator's thoughts": lambda text: parse_label("chain_of_thought", text),
+    "an evaluator's verdicts": lambda text: parse_labels(text, 3),
     "a judge's answer": lambda text: _read(AIMessage(text)),
-    "critiques": lambda text: [aspect.read(text) for aspect in ASPECTS.values()],
-    "a label": plain,
+    "critiques": lambda text: [aspect.read(text) for aspect in CRITIQUE_PROMPTS.values()],
+    "a label": normalized,
     "several labels": lambda text: read_text(SEVERAL, answer(text)),
     "a label with probabilities": lambda text: read_text(
         RELEVANCE, answer(f"1: [Relevant]{text}", logprobs=True)
     ),
     "labels in a structure": lambda text: read_structured(SEVERAL, {"label_1": text}),
-    "a written answer": lambda text: _written([answer(text)], True, ["\n\n\n\n"]),
+    "a written answer": lambda text: _completion([answer(text)], True, ["\n\n\n\n"]),
     "an answer with marks": lambda text: read_marks(text, 3, (1,)),
     "a refusal": is_refusal,
     "a refusal of one sentence": refuses,
     "support": lambda text: missing_support({"answer": text, "citations": []}),
-    "a choice of letters": lambda text: closed_answer(text, LETTERS),
-    "a choice of labelled texts": lambda text: closed_answer(text, LABELLED),
-    "a choice of phrases": lambda text: closed_answer(text, PHRASES),
+    "a prediction of letters": lambda text: closed_answer(text, LETTERS),
+    "a prediction of labelled texts": lambda text: closed_answer(text, LABELLED),
+    "a prediction of phrases": lambda text: closed_answer(text, PHRASES),
     "an open answer": closed_answer,
     "mentions": lambda text: marked(text, TITLES),
     "mentions by a title": lambda text: marked(f'The document "{text}" says', [text] * 3),

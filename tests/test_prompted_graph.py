@@ -34,7 +34,7 @@ def test_malformed_critiques_are_absent_and_no_praise(answer: str) -> None:
     for candidate in written:
         assert candidate["critique"] == {"ISREL": None, "ISSUP": None, "ISUSE": None}
         assert candidate["score"] == 0.0
-    assert llm.counts.retried == llm.counts.forms == 4
+    assert llm.counts.retried == llm.counts.classifications == 4
     assert llm.counts.absent == 1 + 3 + 2 * 2
 
 
@@ -194,4 +194,4 @@ def test_plain_text_costs_one_call() -> None:
     model = Provider(answer=reader, **VLLM)
     assert PromptedReflectionLLM(model).invoke(QUESTION) == "Nobody knows.."
     assert len(model.calls) == 1
-    assert RETRIEVE_MORE.verdict == "Rating:"
+    assert RETRIEVE_MORE.label_heading == "Rating:"

@@ -7,11 +7,15 @@ import pytest
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import PromptedReflectionLLM
-from selfcorrect_rag.models.chat.forms import ABSENT
+from selfcorrect_rag.models.chat.classification import ABSENT
 from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, segment_prompt
-from selfcorrect_rag.prompts.aspect import Instance
-from selfcorrect_rag.prompts.chat import END, asked, joined_prompt, together_prompt
-from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE
+from selfcorrect_rag.prompts.chat import (
+    END,
+    joint_critique_prompt,
+    passages_critique_prompt,
+    segment_request,
+)
+from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE, Instance
 from selfcorrect_rag.reflection import Group, critique, critique_score, retrieval_probability
 from tests.prompted_runs import (
     NOVEL,
@@ -164,15 +168,17 @@ def test_what_is_constant_comes_first() -> None:
     one = Instance(QUESTION, segment="A.", evidence="One.")
     other = Instance(QUESTION, segment="B.", evidence="Two.")
     for build in (
-        lambda instance: joined_prompt([ISSUP, ISUSE], instance),
-        lambda instance: together_prompt(ISREL, [instance, instance]),
+        lambda instance: joint_critique_prompt([ISSUP, ISUSE], instance),
+        lambda instance: passages_critique_prompt(ISREL, [instance, instance]),
     ):
         prompt, changed = build(one), build(other)
         question = prompt.index(QUESTION)
         assert prompt[:question] == changed[:question]
         assert prompt.index("One.") > question
-    assert joined_prompt([ISSUP, ISUSE], one).startswith(ISSUP.opening + "\n\n##\n" + ISUSE.opening)
-    assert together_prompt(ISREL, [one, other]).startswith(ISREL.opening)
+    assert joint_critique_prompt([ISSUP, ISUSE], one).startswith(
+        ISSUP.prefix + "\n\n##\n" + ISUSE.prefix
+    )
+    assert passages_critique_prompt(ISREL, [one, other]).startswith(ISREL.prefix)
 
 
 def test_candidates_run_side_by_side_within_a_bound() -> None:
@@ -249,13 +255,13 @@ def test_reading_a_prompt() -> None:
     given = Instance(
         QUESTION, preceding_sentences="She did.", evidence="Emma (town)\n" + TOWN.page_content
     )
-    assert asked(segment_prompt(QUESTION, [candidate], PASSAGES, "continue", 0)) == (
+    assert segment_request(segment_prompt(QUESTION, [candidate], PASSAGES, "continue", 0)) == (
         given,
         "continue",
     )
-    anew = asked(segment_prompt(QUESTION, [candidate], PASSAGES, "retrieve", 1))
+    anew = segment_request(segment_prompt(QUESTION, [candidate], PASSAGES, "retrieve", 1))
     assert (anew.step, anew.instance.evidence.splitlines()[0]) == ("retrieve", "Emma (novel)")
-    without = asked(segment_prompt(QUESTION, [candidate], PASSAGES, "none", None))
+    without = segment_request(segment_prompt(QUESTION, [candidate], PASSAGES, "none", None))
     assert without == (given._replace(evidence=""), "none")
     text = Prompt(parts=(Part("<paragraph>x</paragraph>", "untrusted"),))
-    assert asked(text) == (Instance("<paragraph>x</paragraph>"), "none")
+    assert segment_request(text) == (Instance("<paragraph>x</paragraph>"), "none")

@@ -9,11 +9,10 @@ from transformers import LlamaForCausalLM
 from nano_training.tokenizer import load_tokenizer
 from nano_training.train_critic import chat_tokenizer
 from selfcorrect_rag.errors import PromptTooLong
-from selfcorrect_rag.models.chat.choices import Chooser
-from selfcorrect_rag.models.chat.forms import Form, Slot
+from selfcorrect_rag.models.chat.classification import ChatClassifier, Classification, LabelField
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.prompts.labels import Labels
+from selfcorrect_rag.prompts.labels import LabelParser
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +46,9 @@ def test_log_probabilities_are_the_models(chat: TransformersChat) -> None:
 
 
 def test_it_is_asked_by_log_probabilities(chat: TransformersChat) -> None:
-    chooser = Chooser(chat, max_concurrency=1)
-    chooser.choose([Form("Is it so?", (Slot(Labels(("yes", "no"))),))])
-    assert chooser.way == "logprobs"
+    classifier = ChatClassifier(chat, max_concurrency=1)
+    classifier.classify([Classification("Is it so?", (LabelField(LabelParser(("yes", "no"))),))])
+    assert classifier.mode == "logprobs"
 
 
 def test_what_it_cannot_do_is_said(chat: TransformersChat) -> None:

@@ -12,12 +12,11 @@ from nano_training.questions import WorldQuestion, new_question
 from nano_training.teacher import Labelled, judgements
 from nano_training.world import World
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models.chat.choices import Chooser
-from selfcorrect_rag.models.chat.drafts import form
-from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
+from selfcorrect_rag.models.chat.classification import ChatClassifier
+from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM, critique_classification
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.models.critic import TransformersCritic
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.training.critic_data import critic_asked
 
 CASES = 12
@@ -52,19 +51,24 @@ def agreement(judged: list[Labelled], given: list[str | None]) -> dict[str, floa
 def test_it_answers_the_papers_prompts_as_a_chat_model(
     critic: TransformersChat, judged: list[Labelled]
 ) -> None:
-    chooser = Chooser(critic, max_concurrency=1)
-    answers = chooser.choose([form([ASPECTS[one.aspect]], one.instance) for one in judged])
-    choices = [answer.choices[0] for answer in answers]
-    assert chooser.way == "logprobs"
-    assert chooser.counts.absent == 0
-    assert not any(choice.is_hard for choice in choices if choice)
-    found = agreement(judged, [choice.label if choice else None for choice in choices])
+    classifier = ChatClassifier(critic, max_concurrency=1)
+    answers = classifier.classify(
+        [critique_classification([CRITIQUE_PROMPTS[one.aspect]], one.instance) for one in judged]
+    )
+    choices = [answer.predictions[0] for answer in answers]
+    assert classifier.mode == "logprobs"
+    assert classifier.counts.absent == 0
+    assert not any(prediction.is_hard for prediction in choices if prediction)
+    found = agreement(judged, [prediction.label if prediction else None for prediction in choices])
     assert all(found[aspect] >= floor for aspect, floor in FLOOR.items()), found
 
 
 def test_it_labels_as_a_fine_tuned_critic(judged: list[Labelled]) -> None:
-    labels = {a: {t: la for la, t in aspect.choices.items()} for a, aspect in ASPECTS.items()}
-    asked = [critic_asked(ASPECTS[one.aspect], one.instance) for one in judged]
+    labels = {
+        a: {t: la for la, t in aspect.tokens_by_label.items()}
+        for a, aspect in CRITIQUE_PROMPTS.items()
+    }
+    asked = [critic_asked(CRITIQUE_PROMPTS[one.aspect], one.instance) for one in judged]
     tokens = TransformersCritic.from_pretrained(critic_path()).judge(asked)
     found = agreement(
         judged, [labels[one.aspect][token] for one, token in zip(judged, tokens, strict=True)]

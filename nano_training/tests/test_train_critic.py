@@ -19,7 +19,7 @@ from nano_training.train_critic import (
 from nano_training.world import World
 from selfcorrect_rag.models.critic import critic_prompt
 from selfcorrect_rag.nano import generator_path
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.training.critic_data import critic_asked
 
 
@@ -31,12 +31,16 @@ def test_labels_are_those_of_the_tables_and_all_of_them_come() -> None:
             if aspect == WRITING:
                 assert label.strip()
                 continue
-            assert ASPECTS[aspect].lacks(instance) == []
-            judged = ASPECTS[aspect].read(label)
+            assert CRITIQUE_PROMPTS[aspect].lacks(instance) == []
+            judged = CRITIQUE_PROMPTS[aspect].read(label)
             assert judged is not None
             given[aspect, judged.token] += 1
     rare = {("utility", "[Utility:3]")}  # nothing here is merely acceptable
-    every = {(name, token) for name, aspect in ASPECTS.items() for token in aspect.choices.values()}
+    every = {
+        (name, token)
+        for name, aspect in CRITIQUE_PROMPTS.items()
+        for token in aspect.tokens_by_label.values()
+    }
     assert set(given) == every - rare
 
 
@@ -80,7 +84,7 @@ def test_half_of_the_lessons_are_a_fine_tuned_critics() -> None:
     cases = critic_cases(64, seed=3)
     rows = CriticBatches(CRITIC, tokenizer, cases, STAGES[0]).rows(World("either"), early=False)
     text = "\n".join(tokenizer.decode(row.ids) for row in rows)
-    asked = critic_asked(ASPECTS["relevance"], cases[0][0].instance._replace(evidence="x"))
+    asked = critic_asked(CRITIQUE_PROMPTS["relevance"], cases[0][0].instance._replace(evidence="x"))
     opening, *_ = critic_prompt(asked).split(" and possibly")
     assert opening in text, "as Critic asks"
     assert "Explanation: The evidence only discusses" in text, "the tables' demonstrations"

@@ -17,7 +17,7 @@ from selfcorrect_rag.commands.training_options import (
 )
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.by_name import find_language_model
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.training.confusion import agreement_in_words
 from selfcorrect_rag.training.critic import CriticSettings, train_critic
 from selfcorrect_rag.training.critic_data import (
@@ -54,8 +54,8 @@ def add_parsers(kinds: Any) -> None:
     data.add_argument(
         "--aspects",
         nargs="+",
-        choices=list(ASPECTS),
-        default=list(ASPECTS),
+        choices=list(CRITIQUE_PROMPTS),
+        default=list(CRITIQUE_PROMPTS),
         metavar="ASPECT",
         help="tables of the paper to ask: %(choices)s; default: all",
     )

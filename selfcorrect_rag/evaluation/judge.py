@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ValidationError
 
-from selfcorrect_rag.prompts.evaluator import YES, verdict
+from selfcorrect_rag.prompts.evaluator import YES, parse_label
 from selfcorrect_rag.prompts.parts import written_text
 from selfcorrect_rag.prompts.quoting import quoted
 
@@ -137,5 +137,5 @@ def _in_text(asked: str) -> list[BaseMessage]:
 
 def _read(answer: object) -> Judgement:
     text = written_text(answer)
-    found = verdict("direct", text)
+    found = parse_label("direct", text)
     return Judgement(aligns=found and found.label == YES, explanation=text.strip())

@@ -5,7 +5,7 @@ from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base.limits import limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, callbacks, current, emit
 from selfcorrect_rag.nodes.base.usage import used
-from selfcorrect_rag.prompts.parts import decision_prompt, question_text
+from selfcorrect_rag.prompts.self_rag import decision_prompt, question_text
 from selfcorrect_rag.reflection import (
     CONTINUE,
     Group,

@@ -14,13 +14,10 @@ from selfcorrect_rag.nodes.base.citations import citation
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, current, emit
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, reply
 from selfcorrect_rag.nodes.base.usage import counted_config
+from selfcorrect_rag.prompts.crag import knowledge_prompt
 from selfcorrect_rag.prompts.marks import Marked, read_marks
-from selfcorrect_rag.prompts.parts import (
-    Prompt,
-    knowledge_prompt,
-    question_text,
-    segment_prompt,
-)
+from selfcorrect_rag.prompts.parts import Prompt
+from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 

@@ -14,7 +14,8 @@ from selfcorrect_rag.nodes.base.limits import limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, callbacks, current, emit
 from selfcorrect_rag.nodes.base.usage import attempted, counter, used
 from selfcorrect_rag.nodes.decide_retrieval import next_step
-from selfcorrect_rag.prompts.parts import Prompt, question_text, segment_prompt
+from selfcorrect_rag.prompts.parts import Prompt
+from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Group,
     Reflection,

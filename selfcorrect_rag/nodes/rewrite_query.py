@@ -10,7 +10,7 @@ from selfcorrect_rag.events import QueryRewritten
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, current, emit, quiet
-from selfcorrect_rag.prompts.parts import rewrite_prompt
+from selfcorrect_rag.prompts.crag import rewrite_prompt
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 

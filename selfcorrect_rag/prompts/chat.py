@@ -7,16 +7,17 @@ Questions, passages and answers are untrusted: each stands in a field that no te
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from selfcorrect_rag.prompts.aspect import SEPARATOR, Aspect, Instance, fields_text
+from selfcorrect_rag.prompts.critic import SEPARATOR, CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.reflection import CONTINUE, NO_RETRIEVAL, PARAGRAPH
+from selfcorrect_rag.state.self_rag import Step
 
 END = "[End]"
-"""What a model writes after the last sentence of an answer that it writes sentence by sentence."""
+"""Written by a model after the last sentence of an answer that it writes sentence by sentence."""
 
 _WRITING = (
     "Answer the question. Where a passage is given, answer from it and from nothing else. Passage "
@@ -30,18 +31,19 @@ _SENTENCE = (
 )
 
 
-class Asked(NamedTuple):
-    """What a :class:`~selfcorrect_rag.prompts.Prompt` asks for."""
+class SegmentRequest(NamedTuple):
+    """A segment that a :class:`~selfcorrect_rag.prompts.Prompt` asks for."""
 
     instance: Instance
     """Its instruction, preceding sentences and evidence."""
-    step: Literal["retrieve", "continue", "none"]
-    """How the segment that it asks for begins."""
+    step: Step
+    """How it begins."""
 
 
-def asked(prompt: Prompt) -> Asked:
+def segment_request(prompt: Prompt) -> SegmentRequest:
     """Read a prompt by the kinds of its parts; what is no control part never opens a passage."""
-    question, evidence, step = "", "", "none"
+    step: Step = "none"
+    question, evidence = "", ""
     preceding: list[str] = []
     is_passage = False
     for part in prompt.parts:
@@ -62,49 +64,40 @@ def asked(prompt: Prompt) -> Asked:
                 preceding.append(part.text.strip())
     before = " ".join(text for text in preceding if text)
     instance = Instance(question, preceding_sentences=before, evidence=evidence)
-    return Asked(instance, step)  # type: ignore[arg-type]
+    return SegmentRequest(instance, step)
 
 
-def writing_prompt(instance: Instance, *, sentence: bool) -> list[BaseMessage]:
-    """What is answered with a whole answer, or with its next ``sentence``."""
+def answer_prompt(instance: Instance, *, sentence: bool) -> list[BaseMessage]:
+    """The prompt for a whole answer, or for its next ``sentence``."""
     fields = ("instruction", "evidence", "preceding_sentences")
     given = fields_text(instance, fields, instruction="Question", evidence="Passage")
     rules = f"{_WRITING} {_SENTENCE if sentence else _WHOLE}"
     return [SystemMessage(rules), HumanMessage(given)]
 
 
-def joined_prompt(aspects: Sequence[Aspect], instance: Instance) -> str:
-    """One call for several aspects of one segment: a line ``verdict: label`` for each."""
-    lines = "\n".join(f"{verdict(aspect)}: {_labels(aspect)}" for aspect in aspects)
+def joint_critique_prompt(prompts: Sequence[CritiquePrompt], instance: Instance) -> str:
+    """One call for several critiques of one segment: a line ``name: label`` for each."""
+    lines = "\n".join(f"{p.label_name}: {' or '.join(p.tokens_by_label)}" for p in prompts)
     rule = (
         "Judge one more case in each of these ways. The whole output is the preceding sentences, "
         "where there are any, and the output. Answer with these lines, each with one of its "
         f"labels, and without an explanation:\n{lines}"
     )
     fields = ("instruction", "evidence", "preceding_sentences", "segment")
-    openings = (aspect.opening for aspect in aspects)
-    return SEPARATOR.join([*openings, rule, fields_text(instance, fields)])
+    prefixes = (prompt.prefix for prompt in prompts)
+    return SEPARATOR.join([*prefixes, rule, fields_text(instance, fields)])
 
 
-def together_prompt(aspect: Aspect, instances: Sequence[Instance]) -> str:
+def passages_critique_prompt(prompt: CritiquePrompt, instances: Sequence[Instance]) -> str:
     """One call about several pieces of evidence: a line ``number: label`` for each, from 1."""
     rule = (
         "Judge each of the numbered pieces of evidence that follow, each by itself. Answer with "
         "one line for each, its number, a colon and its label, and without an explanation, such "
-        f"as:\n1: {' or '.join(aspect.choices)}"
+        f"as:\n1: {' or '.join(prompt.tokens_by_label)}"
     )
     question = fields_text(instances[0], ("instruction", "preceding_sentences"))
     pieces = (
         fields_text(instance, ("evidence",), evidence=f"Evidence {number}")
         for number, instance in enumerate(instances, start=1)
     )
-    return SEPARATOR.join([aspect.opening, rule, "\n".join([question, *pieces])])
-
-
-def verdict(aspect: Aspect) -> str:
-    """What a line with the aspect's label begins with."""
-    return aspect.verdict.rstrip(":?")
-
-
-def _labels(aspect: Aspect) -> str:
-    return " or ".join(aspect.choices)
+    return SEPARATOR.join([prompt.prefix, rule, "\n".join([question, *pieces])])

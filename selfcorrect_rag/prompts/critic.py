@@ -1,14 +1,18 @@
-"""The paper's prompts for reflection tokens (Self-RAG, appendix D, tables 8 to 12).
+"""Prompts for reflection tokens (Self-RAG, appendix D, tables 8 to 12), and how answers are read.
 
-Instructions and demonstrations to the letter; :class:`~selfcorrect_rag.prompts.aspect.Aspect` puts
-them together and reads what a language model answers. They label the critic's training data, and
-ask a model that has no reflection tokens.
+Instructions and demonstrations are the paper's to the letter. They label the critic's training
+data, and ask a model that has no reflection tokens. What is judged is untrusted: each text stands
+in a field of its own, and no text can open another.
 """
 
-from collections.abc import Mapping
-from functools import cache
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import NamedTuple
 
-from selfcorrect_rag.prompts.aspect import Aspect, Demonstration, Instance
+from selfcorrect_rag.prompts.labels import LabelParser
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,
     FULLY_SUPPORTED,
@@ -25,7 +29,148 @@ from selfcorrect_rag.reflection import (
     registered_groups,
 )
 
-RETRIEVE = Aspect(
+
+class Instance(NamedTuple):
+    """The texts that are judged: x, y, y_t and d of Table 1. An empty field is absent."""
+
+    instruction: str
+    input: str = ""
+    """The text that the instruction is about, where the task keeps it apart."""
+    output: str = ""
+    """The whole output, y."""
+    preceding_sentences: str = ""
+    """The output before the segment."""
+    segment: str = ""
+    """The sentence of the output that is judged, y_t; all of it where there is but one."""
+    evidence: str = ""
+    """A passage, d."""
+
+
+HEADINGS: Mapping[str, str] = {
+    "instruction": "Instruction",
+    "input": "Input",
+    "output": "Output",
+    "preceding_sentences": "Preceding sentences",
+    "segment": "Output",
+    "evidence": "Evidence",
+}
+"""Names of an instance's fields in a prompt."""
+
+OPTIONAL = frozenset({"input", "preceding_sentences"})
+"""Fields that a prompt leaves out where an instance lacks them; without others it is not made."""
+
+
+SEPARATOR = "\n\n##\n"
+"""Between the parts of a prompt."""
+
+
+class Demonstration(NamedTuple):
+    """An instance with its judgement."""
+
+    instance: Instance
+    label: str
+    explanation: str
+
+
+class Judgement(NamedTuple):
+    """The label and explanation of an answer."""
+
+    label: str
+    """As the table spells it."""
+    token: str
+    """The reflection token that the label stands for."""
+    explanation: str
+    """Empty where the model gave none."""
+
+
+@dataclass(frozen=True, eq=False)
+class CritiquePrompt:
+    """A prompt for the tokens of one group, as the paper's tables have it, and its answers."""
+
+    group: str
+    """Name of the reflection group."""
+    instructions: str
+    fields: tuple[str, ...]
+    """Fields of an :class:`Instance`, in the order of the demonstrations."""
+    label_heading: str
+    """Stands before the label, such as ``Rating:``."""
+    tokens_by_label: Mapping[str, str]
+    demonstrations: tuple[Demonstration, ...]
+
+    def lacks(self, instance: Instance) -> list[str]:
+        """The fields without which nothing can be asked about ``instance``."""
+        needed = [field for field in self.fields if field not in OPTIONAL]
+        return [field for field in needed if not getattr(instance, field).strip()]
+
+    def prompt(self, instance: Instance) -> str:
+        """Instructions, demonstrations, and ``instance`` up to where the label belongs.
+
+        Raises:
+            ValueError: the instance lacks a field that cannot be left out.
+        """
+        if lacking := self.lacks(instance):
+            raise ValueError(f"{self.group} is judged by {', '.join(lacking)}, which is absent")
+        return f"{self.prefix}{SEPARATOR}{self._case(instance)}"
+
+    @cached_property
+    def prefix(self) -> str:
+        """Instructions and demonstrations, which all its prompts begin with (prefix caches)."""
+        shown = [
+            f"{self._case(demo.instance)} {demo.label}\nExplanation: {demo.explanation}"
+            for demo in self.demonstrations
+        ]
+        return SEPARATOR.join([self.instructions, *shown])
+
+    def read(self, answer: str) -> Judgement | None:
+        """The judgement that ``answer`` opens with; None where it keeps to no form of the tables.
+
+        Upper and lower case, brackets, emphasis, the heading before the label and the explanation
+        after it may vary. Any other label, or two of them, is none.
+        """
+        found = self.label_parser.find(answer)
+        if not found:
+            return None
+        explanation = _EXPLANATION.sub("", answer[found.end :], count=1).split("\n##")[0]
+        return Judgement(found.label, self.tokens_by_label[found.label], explanation.strip())
+
+    @property
+    def label_name(self) -> str:
+        """:attr:`label_heading` without punctuation: what a line with the label begins with."""
+        return self.label_heading.rstrip(":?")
+
+    @cached_property
+    def label_parser(self) -> LabelParser:
+        """Reads the label of an answer."""
+        headings = (*_HEADINGS_OF_LABELS, self.label_name.lower())
+        return LabelParser(tuple(self.tokens_by_label), headings)
+
+    def _case(self, instance: Instance) -> str:
+        return f"{fields_text(instance, self.fields)}\n{self.label_heading}"
+
+
+def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> str:
+    """One field of ``instance`` a paragraph, each after its heading; absent ones are left out.
+
+    Lines after a field's first are indented, so that no text can open a field of its own, and all
+    is quoted.
+
+    Args:
+        headings: other headings than those of :data:`HEADINGS`, by field.
+    """
+    given = [(field, getattr(instance, field).strip()) for field in fields]
+    named = {**HEADINGS, **headings}
+    return "\n".join(
+        f"{named[field]}: " + quoted("\n  ".join(text.splitlines()))
+        for field, text in given
+        if text
+    )
+
+
+_HEADINGS_OF_LABELS = ("need retrieval", "rating", "score", "perceived utility")
+_EXPLANATION = re.compile(r"\A[\s*`.:]*(?:explanation\b[\s*`:]*)?", re.IGNORECASE)
+
+
+RETRIEVE = CritiquePrompt(
     group=Group.RETRIEVE,
     instructions=(
         "Given an instruction, please make a judgment on whether finding some external documents "
@@ -33,8 +178,8 @@ RETRIEVE = Aspect(
         "or [No] and write an explanation."
     ),
     fields=("instruction", "input"),
-    verdict="Need retrieval?",
-    choices={"[Yes]": RETRIEVAL, "[No]": NO_RETRIEVAL},
+    label_heading="Need retrieval?",
+    tokens_by_label={"[Yes]": RETRIEVAL, "[No]": NO_RETRIEVAL},
     demonstrations=(
         Demonstration(
             Instance("Give three tips for staying healthy."),
@@ -111,7 +256,7 @@ _EMBEDDINGS = Instance(
     ),
 )
 
-RETRIEVE_MORE = Aspect(
+RETRIEVE_MORE = CritiquePrompt(
     group=Group.RETRIEVE,
     instructions=(
         "You will be provided with an instruction, evidence, output sentence, and preceding "
@@ -127,8 +272,8 @@ RETRIEVE_MORE = Aspect(
         "[Retrieval]. Please provide explanations for your judgments."
     ),
     fields=("instruction", "input", "preceding_sentences", "evidence", "segment"),
-    verdict="Rating:",
-    choices={token: token for token in (CONTINUE, NO_RETRIEVAL, RETRIEVAL)},
+    label_heading="Rating:",
+    tokens_by_label={token: token for token in (CONTINUE, NO_RETRIEVAL, RETRIEVAL)},
     demonstrations=(
         Demonstration(
             _EMBEDDINGS,
@@ -141,7 +286,7 @@ RETRIEVE_MORE = Aspect(
 )
 """Table 9: whether a sentence wants other evidence, this evidence, or none."""
 
-ISREL = Aspect(
+ISREL = CritiquePrompt(
     group=Group.ISREL,
     instructions=(
         "You'll be provided with an instruction, along with evidence and possibly some preceding "
@@ -152,8 +297,8 @@ ISREL = Aspect(
         "[Relevant]; otherwise, generate [Irrelevant]."
     ),
     fields=("instruction", "input", "preceding_sentences", "evidence"),
-    verdict="Rating:",
-    choices={token: token for token in (RELEVANT, IRRELEVANT)},
+    label_heading="Rating:",
+    tokens_by_label={token: token for token in (RELEVANT, IRRELEVANT)},
     demonstrations=(
         Demonstration(
             Instance(
@@ -189,7 +334,7 @@ ISREL = Aspect(
 )
 """Table 10: whether evidence is of use for the instruction."""
 
-ISSUP = Aspect(
+ISSUP = CritiquePrompt(
     group=Group.ISSUP,
     instructions=(
         "You will receive an instruction, evidence, and output, and optional preceding sentences. "
@@ -212,8 +357,8 @@ ISSUP = Aspect(
         "the output follows the instructions or not."
     ),
     fields=("instruction", "input", "preceding_sentences", "segment", "evidence"),
-    verdict="Score:",
-    choices={token: token for token in (FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT)},
+    label_heading="Score:",
+    tokens_by_label={token: token for token in (FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT)},
     demonstrations=(
         Demonstration(
             _EMBEDDINGS._replace(
@@ -236,7 +381,7 @@ ISSUP = Aspect(
 )
 """Table 11: how much of a sentence its evidence supports."""
 
-ISUSE = Aspect(
+ISUSE = CritiquePrompt(
     group=Group.ISUSE,
     instructions=(
         "Given an instruction and an output, rate whether the response appears to be a helpful and "
@@ -254,8 +399,8 @@ ISUSE = Aspect(
         "1: The response is barely on-topic or completely irrelevant."
     ),
     fields=("instruction", "input", "output"),
-    verdict="Perceived utility:",
-    choices={str(grade): token for grade, token in enumerate(UTILITY, start=1)},
+    label_heading="Perceived utility:",
+    tokens_by_label={str(grade): token for grade, token in enumerate(UTILITY, start=1)},
     demonstrations=(
         Demonstration(
             Instance(
@@ -286,7 +431,7 @@ ISUSE = Aspect(
 )
 """Table 12: how useful the whole output looks, from 1 to 5, whether true or not."""
 
-ASPECTS: Mapping[str, Aspect] = {
+CRITIQUE_PROMPTS: Mapping[str, CritiquePrompt] = {
     "retrieval": RETRIEVE,
     "multi_retrieval": RETRIEVE_MORE,
     "relevance": ISREL,
@@ -303,7 +448,7 @@ _FIELDS = {
 }
 
 
-def group_prompt(group: ReflectionGroup) -> Aspect | None:
+def group_prompt(group: ReflectionGroup) -> CritiquePrompt | None:
     """The prompt that asks for a group's token; None where a registered one has no instruction.
 
     That of Retrieve is table 8, which asks before anything is written.
@@ -314,13 +459,13 @@ def group_prompt(group: ReflectionGroup) -> Aspect | None:
 
 
 @cache
-def _registered(group: ReflectionGroup) -> Aspect:
+def _registered(group: ReflectionGroup) -> CritiquePrompt:
     labels = {token: token for token in group.tokens}
     fields = _FIELDS[group.judges]
-    return Aspect(group.name, group.instruction, fields, f"{group.name}:", labels, ())
+    return CritiquePrompt(group.name, group.instruction, fields, f"{group.name}:", labels, ())
 
 
-def registered_prompts() -> list[tuple[ReflectionGroup, Aspect]]:
+def registered_prompts() -> list[tuple[ReflectionGroup, CritiquePrompt]]:
     """The registered groups that a chat model is asked for, with their prompts."""
     prompts = ((group, group_prompt(group)) for group in registered_groups())
     return [(group, prompt) for group, prompt in prompts if prompt]

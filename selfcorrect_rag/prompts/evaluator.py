@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from selfcorrect_rag.prompts.labels import Found
+from selfcorrect_rag.prompts.labels import LabelMatch
 from selfcorrect_rag.prompts.quoting import quoted
 
 PromptKind = Literal["direct", "chain_of_thought", "few_shot"]
@@ -129,7 +129,7 @@ _LINE = re.compile(
 )
 
 
-def verdict(kind: PromptKind, answer: str) -> Found | None:
+def parse_label(kind: PromptKind, answer: str) -> LabelMatch | None:
     """Yes or no as an answer's first word, else as its last; the last one first after thinking.
 
     None where it is neither.
@@ -139,7 +139,7 @@ def verdict(kind: PromptKind, answer: str) -> Found | None:
     return _found(found, 1) if found else None
 
 
-def verdicts(answer: str, passages: int) -> list[Found] | None:
+def parse_labels(answer: str, passages: int) -> list[LabelMatch] | None:
     """One verdict for each numbered passage, the last where a number has several.
 
     None where the answer does not keep to the format: a number is missing, or there is one that
@@ -151,10 +151,10 @@ def verdicts(answer: str, passages: int) -> list[Found] | None:
     return [given[number] for number in range(1, passages + 1)]
 
 
-def _found(match: re.Match[str], group: int) -> Found:
+def _found(match: re.Match[str], group: int) -> LabelMatch:
     # Spaces before a word are part of its token.
     start = len(match.string[: match.start(group)].rstrip())
-    return Found(match[group].lower(), start, match.end(group))
+    return LabelMatch(match[group].lower(), start, match.end(group))
 
 
 def _numbered(question: str, passages: Sequence[str]) -> str:

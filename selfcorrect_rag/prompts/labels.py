@@ -1,4 +1,4 @@
-"""A few labels, and how an answer that opens with one of them is read. Pure Python."""
+"""Reads the label that a model's answer opens with. Pure Python."""
 
 import re
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 
-class Found(NamedTuple):
+class LabelMatch(NamedTuple):
     """The label that a text opens with."""
 
     label: str
-    """As :class:`Labels` spells it."""
+    """As the parser spells it."""
     start: int
     """Where in the text the label may begin: after a heading, before spaces and brackets."""
     end: int
@@ -18,14 +18,14 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Labels:
-    """What may be answered, with or without brackets, such as ``[Relevant]`` or ``yes``."""
+class LabelParser:
+    """Finds one of a few labels, with or without brackets, such as ``[Relevant]`` or ``yes``."""
 
-    each: tuple[str, ...]
+    labels: tuple[str, ...]
     headings: tuple[str, ...] = ()
-    """What may stand before a label."""
+    """Words that may stand before a label."""
 
-    def find(self, text: str) -> Found | None:
+    def find(self, text: str) -> LabelMatch | None:
         """The label that ``text`` opens with; None where it opens with none.
 
         Upper and lower case, brackets, emphasis, a heading before the label and an explanation
@@ -34,17 +34,17 @@ class Labels:
         found = self._pattern.match(text)
         if not found:
             return None
-        label = self._spelling[plain(found["bracketed"] or found["bare"])]
-        return Found(label, max(found.end("heading"), 0), found.end())
+        label = self._spelling[normalized(found["bracketed"] or found["bare"])]
+        return LabelMatch(label, max(found.end("heading"), 0), found.end())
 
     @cached_property
     def _spelling(self) -> dict[str, str]:
-        return {plain(label): label for label in self.each}
+        return {normalized(label): label for label in self.labels}
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         labels = "|".join(
-            r"\s*".join(map(re.escape, label.strip("[]").split())) for label in self.each
+            r"\s*".join(map(re.escape, label.strip("[]").split())) for label in self.labels
         )
         headings = "|".join(r"\s+".join(map(re.escape, h.split())) for h in self.headings)
         return re.compile(
@@ -59,6 +59,6 @@ class Labels:
 _DECORATION = re.compile(r"[\s\[\]*`]+")
 
 
-def plain(text: str) -> str:
-    """Text of a label, or of its beginning, as labels are compared: no case, spaces, brackets."""
+def normalized(text: str) -> str:
+    """A label, or its beginning, without case, spaces and brackets, as labels are compared."""
     return _DECORATION.sub("", text).lower()

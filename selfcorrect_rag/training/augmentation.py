@@ -11,7 +11,7 @@ from operator import ne
 from random import Random
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.prompts.aspect import Instance
+from selfcorrect_rag.prompts.critic import Instance
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     """Something for a critic to judge."""
 
     aspect: str
-    """A name in :data:`~selfcorrect_rag.prompts.critic.ASPECTS`."""
+    """A name in :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`."""
     instance: Instance
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.models.critic import Answer, Asked, Critic, critic_prompt
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.training.augmentation import Case, Label
 from selfcorrect_rag.training.critic_data import critic_asked
 from selfcorrect_rag.training.journal import Journal
@@ -76,7 +76,7 @@ class _Asking:
 
     def __init__(self, cases: Sequence[Case], kept: Path, done: Done) -> None:
         self._journal, self._done = Journal(kept), done
-        all_asked = [critic_asked(ASPECTS[case.aspect], case.instance) for case in cases]
+        all_asked = [critic_asked(CRITIQUE_PROMPTS[case.aspect], case.instance) for case in cases]
         self._keys = [Request(critic_prompt(asked), asked.group).key for asked in all_asked]
         missing: dict[str, Asked] = {
             key: asked
@@ -119,8 +119,8 @@ class _LanguageModel(CaseCritic):
     def _labelling(self, cases: Sequence[Case], kept: Path) -> tuple[list[Request], Labelling]:
         requests = [
             Request(
-                ASPECTS[case.aspect].prompt(case.instance),
-                ASPECTS[case.aspect].group,
+                CRITIQUE_PROMPTS[case.aspect].prompt(case.instance),
+                CRITIQUE_PROMPTS[case.aspect].group,
                 {"aspect": case.aspect},
             )
             for case in cases
@@ -129,7 +129,7 @@ class _LanguageModel(CaseCritic):
 
 
 def _read(request: Request, answer: str) -> Mapping[str, Any] | None:
-    judgement = ASPECTS[request.fields["aspect"]].read(answer)
+    judgement = CRITIQUE_PROMPTS[request.fields["aspect"]].read(answer)
     return {"token": judgement.token} if judgement else None
 
 

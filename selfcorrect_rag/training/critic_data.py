@@ -8,17 +8,18 @@ from typing import Any, NamedTuple, get_args
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.critic import Asked
-from selfcorrect_rag.prompts.aspect import Aspect, Instance, fields_text
-from selfcorrect_rag.prompts.critic import ASPECTS
-from selfcorrect_rag.prompts.parts import question_text
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, CritiquePrompt, Instance, fields_text
+from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.labelling import Labelling, Request
 from selfcorrect_rag.training.pairs import Part, lines, part_of, read_text
 
-_TASKS: Mapping[str, str] = {name: name for name in ASPECTS} | {"groundness": "groudness"}
+_TASKS: Mapping[str, str] = {name: name for name in CRITIQUE_PROMPTS} | {"groundness": "groudness"}
 """What the official data calls each aspect in its rows; the spelling is its own."""
-_ASPECTS: Mapping[str, Aspect] = {_TASKS[name]: aspect for name, aspect in ASPECTS.items()}
+_ASPECTS: Mapping[str, CritiquePrompt] = {
+    _TASKS[name]: aspect for name, aspect in CRITIQUE_PROMPTS.items()
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def critic_labelling(
     out: Path,
     settings: CriticDataSettings,
     *,
-    aspects: Sequence[str] = tuple(ASPECTS),
+    aspects: Sequence[str] = tuple(CRITIQUE_PROMPTS),
     max_samples: int | None = None,
 ) -> Labelling:
     """What to ask of a model about ``instances``; ``run`` or ``arun`` of the result asks it.
@@ -87,7 +88,7 @@ def critic_labelling(
         instances: see :func:`read_instances`.
         out: the file, JSONL.
         settings: see :class:`CriticDataSettings`.
-        aspects: names in :data:`~selfcorrect_rag.prompts.critic.ASPECTS`.
+        aspects: names in :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`.
         max_samples: most requests of each aspect, chosen by their text: always the same, and a
             larger number contains the smaller. The paper collects 4k to 20k.
 
@@ -98,7 +99,7 @@ def critic_labelling(
     instances = list(instances)
     requests: list[Request] = []
     for name in aspects:
-        judged = [i for i in instances if not ASPECTS[name].lacks(i)]
+        judged = [i for i in instances if not CRITIQUE_PROMPTS[name].lacks(i)]
         requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, max_samples)
     if not requests:
         raise BadTrainingData(f"no row has what is needed to judge {', '.join(aspects)}")
@@ -136,16 +137,16 @@ def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
     return counts
 
 
-def critic_asked(aspect: Aspect, instance: Instance) -> Asked:
+def critic_asked(aspect: CritiquePrompt, instance: Instance) -> Asked:
     """What a critic is asked about ``instance``, as its training data asks it."""
     order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
     judged_by = [field for field in order if field in aspect.fields]
     judged = fields_text(instance, judged_by, instruction="Task instruction")
-    return Asked(aspect.instructions, judged, aspect.group, tuple(aspect.choices.values()))
+    return Asked(aspect.instructions, judged, aspect.group, tuple(aspect.tokens_by_label.values()))
 
 
 def _request(name: str, instance: Instance) -> Request:
-    asked = critic_asked(ASPECTS[name], instance)
+    asked = critic_asked(CRITIQUE_PROMPTS[name], instance)
     question = instance.instruction
     if instance.input:
         question = question_text(instance.input, instance.instruction)
@@ -155,7 +156,7 @@ def _request(name: str, instance: Instance) -> Request:
         "instruction": asked.instruction,
         "input": asked.input,
     }
-    return Request(ASPECTS[name].prompt(instance), asked.group, fields)
+    return Request(CRITIQUE_PROMPTS[name].prompt(instance), asked.group, fields)
 
 
 def _sampled(requests: Mapping[str, Request], sample: int | None) -> list[Request]:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from selfcorrect_rag.errors import BadTrainingData, PromptTooLong
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.prompts.parts import Part, Prompt, instruction_parts
+from selfcorrect_rag.prompts.parts import Part, Prompt
+from selfcorrect_rag.prompts.self_rag import instruction_parts
 from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, GROUP_OF, PARAGRAPH
 from selfcorrect_rag.training.batches import Examples, example
 from selfcorrect_rag.training.generator_rows import GeneratorRow

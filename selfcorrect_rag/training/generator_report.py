@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_RETRIEVAL, PARTIALLY_SUPPORTED, RELEVANT
 from selfcorrect_rag.training.labelling import MALFORMED
 
@@ -54,7 +54,7 @@ def report(
     read = [s["passages"][s["chosen"]] for s in segments if s["chosen"] is not None]
     malformed = sum(row["reason"] == MALFORMED for row in failed)
     readers = sum(any(s["chosen"] is not None for s in one["segments"]) for one in written)
-    labels: dict[str, Counter[str]] = {aspect: Counter() for aspect in ASPECTS}
+    labels: dict[str, Counter[str]] = {aspect: Counter() for aspect in CRITIQUE_PROMPTS}
     for one in written:
         for aspect, label in _labels(one):
             if label:

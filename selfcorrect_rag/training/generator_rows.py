@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfcorrect_rag.errors import BadTrainingData, require
-from selfcorrect_rag.prompts.parts import question_text
+from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import (
     CONTINUE,
     CONTROL_TOKENS,

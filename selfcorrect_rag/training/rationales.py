@@ -14,7 +14,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.evaluation.progress import Progress
-from selfcorrect_rag.models.chat.writing import was_cut
+from selfcorrect_rag.models.chat.completion import was_cut
 from selfcorrect_rag.prompts.parts import written_text
 from selfcorrect_rag.training.journal import (
     FAILURES,

@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.training.augmentation import Case, Judge, Label, Passage, choose
@@ -90,7 +90,7 @@ def test_each_sentence_is_judged_by_the_first_passage_and_by_what_precedes_it() 
     assert [i.preceding_sentences for i in asked] == ["", "One is so. ", "One is so. Two is so. "]
     assert [i.segment.strip() for i in asked] == ["One is so.", "Two is so.", "Three is so."]
     assert {i.evidence for i in asked} == {"a\ntext a"}
-    prompt = ASPECTS["multi_retrieval"].prompt(asked[0])
+    prompt = CRITIQUE_PROMPTS["multi_retrieval"].prompt(asked[0])
     assert GO_ON in prompt, "official defect: asked two ways where three were wanted"
     assert "Preceding" not in prompt.rsplit("##", 1)[1]
     assert "None" not in prompt
@@ -264,11 +264,11 @@ def test_control_tokens_as_text_stay_text() -> None:
 LABELS = {
     aspect: [*tokens, None]
     for aspect, tokens in {
-        "retrieval": TOKENS[ASPECTS["retrieval"].group][:2],
-        "multi_retrieval": TOKENS[ASPECTS["multi_retrieval"].group],
-        "relevance": TOKENS[ASPECTS["relevance"].group],
-        "groundness": TOKENS[ASPECTS["groundness"].group],
-        "utility": TOKENS[ASPECTS["utility"].group],
+        "retrieval": TOKENS[CRITIQUE_PROMPTS["retrieval"].group][:2],
+        "multi_retrieval": TOKENS[CRITIQUE_PROMPTS["multi_retrieval"].group],
+        "relevance": TOKENS[CRITIQUE_PROMPTS["relevance"].group],
+        "groundness": TOKENS[CRITIQUE_PROMPTS["groundness"].group],
+        "utility": TOKENS[CRITIQUE_PROMPTS["utility"].group],
     }.items()
 }
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.prompts.aspect import Instance
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.reflection import GROUP_OF
 from selfcorrect_rag.training.critic_data import (
     CriticDataSettings,
@@ -130,11 +129,11 @@ def test_rows_are_the_official_ones(tmp_path: Path) -> None:
     assert report.calls == counted["labelled"] + 2 * counted["malformed"]
     for row in rows:
         task = "groundness" if row["task"] == "groudness" else row["task"]
-        assert row["instruction"] == ASPECTS[task].instructions
+        assert row["instruction"] == CRITIQUE_PROMPTS[task].instructions
         assert isinstance(row["input"], str)
         assert "None" not in row["input"]
-        assert row["output"] == row["token"] in ASPECTS[task].choices.values()
-        assert row["group"] == GROUP_OF[row["token"]] == ASPECTS[task].group
+        assert row["output"] == row["token"] in CRITIQUE_PROMPTS[task].tokens_by_label.values()
+        assert row["group"] == GROUP_OF[row["token"]] == CRITIQUE_PROMPTS[task].group
         assert row["explanation"].startswith("It is number ")
         assert row["part"] in ("train", "development", "test")
     by_input = {row["task"]: row["input"] for row in rows if "book 1?" in row["input"]}

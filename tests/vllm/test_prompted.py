@@ -16,12 +16,11 @@ from nano_training.questions import WorldQuestion
 from nano_training.teacher import judgements
 from nano_training.world import World
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models.chat.choices import Chooser
-from selfcorrect_rag.models.chat.drafts import form
-from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
+from selfcorrect_rag.models.chat.classification import ChatClassifier
+from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM, critique_classification
 from selfcorrect_rag.models.critic import load_language_model
 from selfcorrect_rag.models.engines.vllm_engine import set_environment
-from selfcorrect_rag.prompts.critic import ASPECTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from tests.vllm.conftest import SERVER_START, documents
 
 PORT = 8766
@@ -50,28 +49,32 @@ def chat() -> Iterator[ChatOpenAI]:
         server.wait()
 
 
-def test_choices_are_constrained_and_as_probable_as_on_transformers(chat: ChatOpenAI) -> None:
+def test_classification_are_constrained_and_as_probable_as_on_transformers(
+    chat: ChatOpenAI,
+) -> None:
     world = World("asked over HTTP", held_out=True)
     judged = [one for _ in range(6) for one in judgements(world, 3, held_out=True)]
-    aspects = [(ASPECTS[j.aspect], j.instance) for j in judged if j.aspect in SINGLE_TOKENS]
-    forms = [form([aspect], instance) for aspect, instance in aspects]
+    aspects = [
+        (CRITIQUE_PROMPTS[j.aspect], j.instance) for j in judged if j.aspect in SINGLE_TOKENS
+    ]
+    forms = [critique_classification([aspect], instance) for aspect, instance in aspects]
     model, tokenizer = load_language_model(critic_path(), "float32")
-    chooser = Chooser(chat, tokenizer=tokenizer)
-    answers = chooser.choose(forms)
-    assert chooser.way == "constrained"
-    assert chooser.counts.absent == chooser.counts.failed == 0
+    classifier = ChatClassifier(chat, tokenizer=tokenizer)
+    answers = classifier.classify(forms)
+    assert classifier.mode == "constrained"
+    assert classifier.counts.absent == classifier.counts.failed == 0
     assert len(forms) > 20
     for (aspect, _), asked, answer in zip(aspects, forms, answers, strict=True):
-        (choice,) = answer.choices
-        assert choice is not None
-        assert not choice.is_hard
-        labels = list(aspect.choices)
+        (prediction,) = answer.predictions
+        assert prediction is not None
+        assert not prediction.is_hard
+        labels = list(aspect.tokens_by_label)
         here = torch.tensor([tokenizer.encode(t, add_special_tokens=False) for t in labels])
         turn = [{"role": "user", "content": asked.prompt}]
         prompt = tokenizer.apply_chat_template(turn, return_tensors="pt", return_dict=False)
         with torch.no_grad():
             expected = model(prompt).logits[0, -1][here[:, 0]].softmax(-1)
-        given = torch.tensor([choice.logprobs[label] for label in labels]).softmax(-1)
+        given = torch.tensor([prediction.logprobs[label] for label in labels]).softmax(-1)
         assert torch.allclose(given, expected, atol=0.03), (given, expected)
 
 

@@ -8,20 +8,46 @@ from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable
 from pydantic import Field, PrivateAttr
 
-from selfcorrect_rag.models.chat.choices import ChoiceCounts, Chooser
-from selfcorrect_rag.models.chat.drafts import Draft, form, relevance
+from selfcorrect_rag.models.chat.calls import Calls, CallUsage, arun, run
+from selfcorrect_rag.models.chat.classification import (
+    ABSENT,
+    ChatClassifier,
+    Classification,
+    ClassificationCounts,
+    LabelField,
+    Prediction,
+)
+from selfcorrect_rag.models.chat.completion import ChatCompleter, ChatCompletion
 from selfcorrect_rag.models.chat.llm_chat import model_behind
-from selfcorrect_rag.models.chat.rounds import Rounds, arun, run
-from selfcorrect_rag.models.chat.writing import Writer
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
-from selfcorrect_rag.prompts.aspect import Aspect
-from selfcorrect_rag.prompts.chat import asked
-from selfcorrect_rag.prompts.critic import ISREL, group_prompt, registered_prompts
+from selfcorrect_rag.prompts.chat import (
+    SegmentRequest,
+    joint_critique_prompt,
+    passages_critique_prompt,
+    segment_request,
+)
+from selfcorrect_rag.prompts.critic import (
+    ISREL,
+    ISSUP,
+    ISUSE,
+    RETRIEVE_MORE,
+    CritiquePrompt,
+    Instance,
+    group_prompt,
+    registered_prompts,
+)
 from selfcorrect_rag.prompts.parts import Prompt
-from selfcorrect_rag.reflection import GROUPS, PAPER_GROUPS
-from selfcorrect_rag.state.self_rag import Segment
+from selfcorrect_rag.reflection import (
+    GROUPS,
+    PAPER_GROUPS,
+    TOKENS,
+    Group,
+    Reflection,
+    critique_score,
+)
+from selfcorrect_rag.state.self_rag import Piece, Segment
 
-TOGETHER = 10
+PASSAGES_PER_CALL = 10
 """Most passages whose ISREL is asked for in one call."""
 
 
@@ -31,8 +57,8 @@ class PromptedReflectionLLM(ReflectionLLM):
     Retrieve is asked for by table 8, and after a sentence by table 9; ISREL, ISSUP and ISUSE by
     tables 10 to 12. The log-probabilities of the labels are those of the group's tokens; a
     provider that gives none leaves hard labels
-    (:class:`~selfcorrect_rag.models.chat.choices.Chooser`), which reflections say. A label that
-    stays malformed, or whose call fails, is absent.
+    (:class:`~selfcorrect_rag.models.chat.classification.ChatClassifier`), which reflections say.
+    A label that stays malformed, or whose call fails, is absent.
 
     A batch takes one call for the ISREL of all its passages (up to 10 at a time), then for each
     of the ``candidates`` best that are relevant one call to write and one to criticise it. Other
@@ -47,7 +73,7 @@ class PromptedReflectionLLM(ReflectionLLM):
     model: Runnable[Any, Any]
     """A chat model or an LLM, perhaps bound to options or with retries."""
     critic: Runnable[Any, Any] | None = None
-    """What answers the critique prompts; the model itself by default."""
+    """What results the critique prompts; the model itself by default."""
     candidates: int = Field(default=2, ge=1)
     """Most passages that one question, or one beam of it, is answered from."""
     prune_below: float = Field(default=0.5, ge=0, le=1)
@@ -58,25 +84,25 @@ class PromptedReflectionLLM(ReflectionLLM):
     prompts, such as a critic, keeps to one at a time."""
     sentences: bool = False
     """Whether a segment is a sentence, after which the model says how to go on (table 9). The
-    whole answer is one segment by default, and so it is where there is no evidence."""
+    whole result is one segment by default, and so it is where there is no evidence."""
     thinking_tokens: int = Field(default=0, ge=0)
     """Put on top of the most tokens of a segment, for a model that thinks before it writes."""
     max_concurrency: int = Field(default=8, ge=1)
     """Most calls at a time for one batch."""
     tokenizer: Any = None
-    """Of the critic, where a vLLM server serves it: see ``Chooser``."""
+    """The critic's tokenizer, where a vLLM server serves it: see ``ChatClassifier``."""
 
-    _chooser: Chooser = PrivateAttr()
-    _writer: Writer = PrivateAttr()
+    _classifier: ChatClassifier = PrivateAttr()
+    _completer: ChatCompleter = PrivateAttr()
 
     def __init__(self, model: Runnable[Any, Any], **fields: Any) -> None:
         """Wrap ``model``; see the fields for what else can be said."""
         super().__init__(model=model, **fields)  # type: ignore[call-arg]
 
     def model_post_init(self, context: Any, /) -> None:
-        """Nothing is asked yet: what the model can do shows at the first call."""
-        self._chooser = Chooser(self.critic or self.model, tokenizer=self.tokenizer)
-        self._writer = Writer(self.model, tokenizer=self.tokenizer)
+        """Make the parts; what the model can do shows at the first call."""
+        self._classifier = ChatClassifier(self.critic or self.model, tokenizer=self.tokenizer)
+        self._completer = ChatCompleter(self.model, tokenizer=self.tokenizer)
 
     @property
     def _llm_type(self) -> str:
@@ -97,15 +123,14 @@ class PromptedReflectionLLM(ReflectionLLM):
         return (*PAPER_GROUPS, *(group.name for group, _ in registered_prompts()))
 
     @property
-    def counts(self) -> ChoiceCounts:
-        """What of its critiques was malformed or failed, of all runs together."""
-        return self._chooser.counts
+    def counts(self) -> ClassificationCounts:
+        """Critiques that were malformed or failed, of all runs together."""
+        return self._classifier.counts
 
     def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
         """Most calls that a batch for one question takes, where each critique is asked for twice.
 
-        What the first call of all finds out about the model, and a rate limit, come on top. See
-        :class:`ReflectionLLM`.
+        The calls that find out what the model can do, and waits at a rate limit, come on top.
         """
         if choose:
             return 2 * prompts
@@ -113,16 +138,16 @@ class PromptedReflectionLLM(ReflectionLLM):
         if not critique:
             return prompts
         critiques = 2 + len(registered_prompts())
-        relevance_calls = -(-prompts // TOGETHER) if self.joined else prompts
+        relevance_calls = -(-prompts // PASSAGES_PER_CALL) if self.joined else prompts
         return 2 * relevance_calls + written * (1 + 2 * (1 if self.joined else critiques))
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        return run(self._rounds(prompts, **options), self.max_concurrency)
+        return run(self._calls(prompts, **options), self.max_concurrency)
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        return await arun(self._rounds(prompts, **options), self.max_concurrency)
+        return await arun(self._calls(prompts, **options), self.max_concurrency)
 
-    def _rounds(
+    def _calls(
         self,
         prompts: Sequence[Prompt],
         *,
@@ -133,87 +158,212 @@ class PromptedReflectionLLM(ReflectionLLM):
         prune_below: float | None = None,
         critique: bool = False,
         **sampling: Any,
-    ) -> Rounds[list[Segment]]:
-        drafts = [Draft(asked(prompt)) for prompt in prompts]
+    ) -> Calls[list[Segment]]:
+        pending = [_PendingSegment(segment_request(prompt)) for prompt in prompts]
         if choose is not None:
             prompt = group_prompt(GROUPS[choose])
             assert prompt is not None, "it is one of the groups"
-            yield from self._choose(drafts, prompt)
-            return [draft.segment() for draft in drafts]
+            yield from self._choose(pending, prompt)
+            return [segment.finished() for segment in pending]
         if critique:
-            yield from self._judge_passages(drafts)
-            self._prune(drafts, self.prune_below if prune_below is None else prune_below)
-        going = [draft for draft in drafts if not draft.is_pruned]
+            yield from self._judge_passages(pending)
+            self._prune(pending, self.prune_below if prune_below is None else prune_below)
+        going = [segment for segment in pending if not segment.is_pruned]
         by_sentence = self.sentences and critique and stop_at_retrieval
-        written = yield from self._writer.rounds(
-            [(draft.asked.instance, by_sentence and draft.has_evidence) for draft in going],
+        written = yield from self._completer.calls(
+            [(segment.request.instance, by_sentence and segment.has_evidence) for segment in going],
             max_tokens=max_tokens + self.thinking_tokens,
             stop=stop,
             **sampling,
         )
-        for draft, text in zip(going, written, strict=True):
-            draft.take_text(text)
+        for segment, text in zip(going, written, strict=True):
+            segment.take_text(text)
         if critique:
-            yield from self._criticise([draft for draft in going if draft.text])
-        return [draft.segment() for draft in drafts]
+            yield from self._criticise([segment for segment in going if segment.text])
+        return [segment.finished() for segment in pending]
 
-    def _choose(self, drafts: Sequence[Draft], aspect: Aspect) -> Rounds[None]:
-        forms = [form([aspect], draft.all_of_it) for draft in drafts]
-        answers = yield from self._chooser.rounds(forms)
-        for draft, answer in zip(drafts, answers, strict=True):
-            draft.take(aspect, answer.choices[0])
-            draft.spend(answer.cost)
+    def _choose(self, pending: "Sequence[_PendingSegment]", prompt: CritiquePrompt) -> Calls[None]:
+        classifications = [critique_classification([prompt], segment.judged) for segment in pending]
+        results = yield from self._classifier.calls(classifications)
+        for segment, result in zip(pending, results, strict=True):
+            segment.take(prompt, result.predictions[0])
+            segment.add_usage(result.usage)
 
-    def _judge_passages(self, drafts: Sequence[Draft]) -> Rounds[None]:
+    def _judge_passages(self, pending: "Sequence[_PendingSegment]") -> Calls[None]:
         """Ask for the ISREL of each new passage; those of one question in one call."""
-        size = TOGETHER if self.joined else 1
+        size = PASSAGES_PER_CALL if self.joined else 1
         calls = [
             group[start : start + size]
-            for group in _by_question(drafts)
+            for group in _by_question(pending)
             for start in range(0, len(group), size)
         ]
-        forms = [relevance([draft.asked.instance for draft in call]) for call in calls]
-        answers = yield from self._chooser.rounds(forms)
-        for call, answer in zip(calls, answers, strict=True):
-            call[0].spend(answer.cost)
-            for draft, choice in zip(call, answer.choices, strict=True):
-                draft.take(ISREL, choice)
-
-    def _prune(self, drafts: Sequence[Draft], below: float) -> None:
-        """Keep the most relevant passages of each question; the best one of all always stays."""
-        best = max((draft.isrel for draft in drafts), default=0.0)
-        kept_best = False
-        for group in _by_question(drafts):
-            ranked = sorted(group, key=lambda draft: -draft.isrel)
-            for rank, draft in enumerate(ranked):
-                is_best = draft.isrel == best and not kept_best
-                kept_best |= is_best
-                is_judged = draft.reflections != []
-                too_low = is_judged and draft.isrel < below
-                draft.is_pruned = not is_best and (too_low or rank >= self.candidates)
-
-    def _criticise(self, drafts: Sequence[Draft]) -> Rounds[None]:
-        """Ask for the ISSUP, ISUSE and, where it goes on, Retrieve of what was written."""
-        asking = [
-            (draft, aspects)
-            for draft in drafts
-            for aspects in ([draft.aspects] if self.joined else [[a] for a in draft.aspects])
+        classifications = [
+            relevance_classification([segment.request.instance for segment in call])
+            for call in calls
         ]
-        forms = [form(aspects, draft.all_of_it) for draft, aspects in asking]
-        answers = yield from self._chooser.rounds(forms)
-        for (draft, aspects), answer in zip(asking, answers, strict=True):
-            draft.spend(answer.cost)
-            for aspect, choice in zip(aspects, answer.choices, strict=True):
-                draft.take(aspect, choice)
+        results = yield from self._classifier.calls(classifications)
+        for call, result in zip(calls, results, strict=True):
+            call[0].add_usage(result.usage)
+            for segment, prediction in zip(call, result.predictions, strict=True):
+                segment.take(ISREL, prediction)
+
+    def _prune(self, pending: "Sequence[_PendingSegment]", below: float) -> None:
+        """Keep the most relevant passages of each question; the best one of all always stays."""
+        best = max((segment.isrel for segment in pending), default=0.0)
+        kept_best = False
+        for group in _by_question(pending):
+            ranked = sorted(group, key=lambda segment: -segment.isrel)
+            for rank, segment in enumerate(ranked):
+                is_best = segment.isrel == best and not kept_best
+                kept_best |= is_best
+                is_judged = segment.reflections != []
+                too_low = is_judged and segment.isrel < below
+                segment.is_pruned = not is_best and (too_low or rank >= self.candidates)
+
+    def _criticise(self, pending: "Sequence[_PendingSegment]") -> Calls[None]:
+        """Ask for the ISSUP, ISUSE and, where it goes on, Retrieve of what was written."""
+        wanted = [
+            (segment, prompts)
+            for segment in pending
+            for prompts in (
+                [segment.critique_prompts]
+                if self.joined
+                else [[prompt] for prompt in segment.critique_prompts]
+            )
+        ]
+        classifications = [
+            critique_classification(prompts, segment.judged) for segment, prompts in wanted
+        ]
+        results = yield from self._classifier.calls(classifications)
+        for (segment, prompts), result in zip(wanted, results, strict=True):
+            segment.add_usage(result.usage)
+            for prompt, prediction in zip(prompts, result.predictions, strict=True):
+                segment.take(prompt, prediction)
 
 
-def _by_question(drafts: Sequence[Draft]) -> list[list[Draft]]:
+class _PendingSegment:
+    """A segment while it is written and criticised."""
+
+    def __init__(self, request: SegmentRequest) -> None:
+        self.request = request
+        self.text, self.is_pruned = "", False
+        self.reflections: list[Reflection] = []
+        self.next: Reflection | None = None
+        self._written: ChatCompletion | None = None
+        self._usage = CallUsage()
+
+    @property
+    def question(self) -> tuple[str, str]:
+        """The question, and the answer before the segment: passages are judged for both."""
+        return self.request.instance.instruction, self.request.instance.preceding_sentences
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether there is a passage to answer from."""
+        return bool(self.request.instance.evidence.strip())
+
+    @property
+    def isrel(self) -> float:
+        """ISREL's score; one that is absent ranks between relevant and irrelevant ones."""
+        return critique_score(self.reflections[0]) if self.reflections else 0.5
+
+    @property
+    def critique_prompts(self) -> list[CritiquePrompt]:
+        """The prompts that criticise it once it is written."""
+        support = [ISSUP] if self.has_evidence else []
+        is_open = self._written is not None and self._written.is_open
+        asks = {"passage": self.has_evidence, "segment": True, "answer": not is_open}
+        own = [prompt for group, prompt in registered_prompts() if asks[group.judges]]
+        return [*support, RETRIEVE_MORE if is_open else ISUSE, *own]
+
+    @property
+    def judged(self) -> Instance:
+        """The instance that its critiques are about."""
+        instance = self.request.instance
+        whole = f"{instance.preceding_sentences} {self.text}".strip()
+        return instance._replace(segment=self.text or whole, output=whole)
+
+    def add_usage(self, usage: CallUsage) -> None:
+        """Count calls that were made for it."""
+        self._usage = self._usage.plus(usage)
+
+    def take(self, prompt: CritiquePrompt, prediction: Prediction | None) -> None:
+        """Take a critique, which may be absent."""
+        if prediction is None:
+            return
+        before = len(self.reflections) + (self._written.tokens if self._written else 0)
+        reflection = _reflection(prompt, prediction, before)
+        if prompt is RETRIEVE_MORE:
+            self.next = reflection
+        else:
+            self.reflections.append(reflection)
+
+    def take_text(self, written: ChatCompletion) -> None:
+        """Take the text that the model wrote."""
+        self._written, self.text = written, written.text
+        self.add_usage(written.usage)
+
+    def finished(self) -> Segment:
+        """The segment, as a model that writes reflection tokens would have given it."""
+        written = self._written
+        control = [Piece(kind="control", text=r["token"]) for r in self.reflections]
+        first = 1 if self.reflections and self.reflections[0]["group"] == Group.ISREL else 0
+        text = [Piece(kind="text", text=self.text)] if self.text else []
+        mean = None if written is None else written.mean_logprob
+        reason = "pruned" if self.is_pruned else written.finish_reason if written else "end"
+        tokens = max(self._usage.tokens, written.tokens if written else 0)
+        return Segment(
+            text=self.text,
+            pieces=[*control[:first], *text, *control[first:]],
+            reflections=self.reflections,
+            next=self.next,
+            finish_reason="retrieval" if self.next else reason,
+            tokens=tokens,
+            logprob=None if mean is None else mean * tokens,
+            prompt_tokens=self._usage.prompt_tokens,
+            shortened=0,
+            requests=self._usage.requests,
+        )
+
+
+def _by_question(pending: Sequence[_PendingSegment]) -> list[list[_PendingSegment]]:
     """Those that read a new passage, by what it is to be relevant for."""
-    groups: dict[tuple[str, str], list[Draft]] = defaultdict(list)
-    for draft in drafts:
-        if draft.asked.step == "retrieve" and draft.has_evidence:
-            groups[draft.question].append(draft)
+    groups: dict[tuple[str, str], list[_PendingSegment]] = defaultdict(list)
+    for segment in pending:
+        if segment.request.step == "retrieve" and segment.has_evidence:
+            groups[segment.question].append(segment)
     return list(groups.values())
+
+
+def critique_classification(
+    prompts: Sequence[CritiquePrompt], instance: Instance
+) -> Classification:
+    """One call for the critiques of an instance by these prompts."""
+    if len(prompts) == 1:
+        return Classification(prompts[0].prompt(instance), (LabelField(prompts[0].label_parser),))
+    fields = tuple(LabelField(prompt.label_parser, prompt.label_name) for prompt in prompts)
+    return Classification(joint_critique_prompt(prompts, instance), fields)
+
+
+def relevance_classification(instances: Sequence[Instance]) -> Classification:
+    """One call for the ISREL of passages for one question."""
+    if len(instances) == 1:
+        return critique_classification([ISREL], instances[0])
+    fields = tuple(
+        LabelField(ISREL.label_parser, str(number)) for number in range(1, len(instances) + 1)
+    )
+    return Classification(passages_critique_prompt(ISREL, instances), fields)
+
+
+def _reflection(prompt: CritiquePrompt, prediction: Prediction, position: int) -> Reflection:
+    given = {prompt.tokens_by_label[label]: value for label, value in prediction.logprobs.items()}
+    return Reflection(
+        group=prompt.group,
+        position=position,
+        token=prompt.tokens_by_label[prediction.label],
+        logprobs={token: given.get(token, ABSENT) for token in TOKENS[prompt.group]},
+        prompted="hard" if prediction.is_hard else "soft",
+    )
 
 
 def reflecting(llm: object) -> ReflectionLLM:

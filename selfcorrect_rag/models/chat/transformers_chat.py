@@ -1,9 +1,12 @@
 """A causal language model on transformers, as a chat model that gives log-probabilities."""
 
+import re
+import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -14,17 +17,101 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import PrivateAttr
 
 from selfcorrect_rag.errors import PromptTooLong, require
-from selfcorrect_rag.models.chat.chat_tokens import ChatTokens
 from selfcorrect_rag.models.critic import load_language_model
+from selfcorrect_rag.models.engines.tokens import secretly_named
 from selfcorrect_rag.models.identity import described, weights
 from selfcorrect_rag.models.local.checkpoints import best_device, best_dtype
+from selfcorrect_rag.prompts.quoting import quoted
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
+    from transformers import PreTrainedTokenizerBase
+
+
+class ChatTokens:
+    """A tokenizer's chat template, in which what a message says never becomes a control token.
+
+    Control tokens are a tokenizer's special ones, and other added ones that are marks to
+    :func:`~selfcorrect_rag.prompts.quoting.quoted`, such as ``<tool_call>``. The template writes
+    its own; in a message they are encoded as the characters that they consist of. Without any in a
+    message the ids are those of ``apply_chat_template``. Several threads may share one.
+    """
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        """Read the tokens of ``tokenizer``, which has a chat template, at the first call."""
+        self._tokenizer = tokenizer
+        self._secret = secrets.token_hex(16)
+
+    def encode(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The ids of ``messages``, in the form of OpenAI's, up to where the model answers."""
+        # A message that lacks the characters which control tokens begin with can hold none, nor the
+        # beginning of one that the template would complete. They come back once those that the
+        # template wrote are named.
+        rendered: Any = self._tokenizer.apply_chat_template(
+            [_with_texts(message, self._without_beginnings) for message in messages],
+            add_generation_prompt=True,
+            tokenize=False,
+        )
+        return self._encoded(rendered)
+
+    def _without_beginnings(self, text: str) -> str:
+        return self._beginnings.sub(lambda found: f"{self._secret}.{ord(found[0])}.", text)
+
+    def _restored(self, text: str) -> str:
+        return re.sub(rf"{self._secret}\.(\d+)\.", lambda found: chr(int(found[1])), text)
+
+    @cached_property
+    def _controls(self) -> "list[AddedToken]":
+        # White space, which some vocabularies add, is text.
+        added = [t for t in self._tokenizer.added_tokens_decoder.values() if t.content.strip()]
+        return [t for t in added if t.special or quoted(t.content) != t.content]
+
+    @cached_property
+    def _beginnings(self) -> re.Pattern[str]:
+        return _any_of({re.escape(token.content.lstrip()[0]) for token in self._controls})
+
+    @cached_property
+    def _encoded(self) -> Callable[[str], list[int]]:
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            return self._encoded_in_python
+        known = {token.content for token in self._controls}
+        controls = _any_of(map(re.escape, known))
+        writer, names = secretly_named(backend, lambda token: token["content"] in known)
+        writer.no_truncation()
+        writer.no_padding()
+
+        def encoded(rendered: str) -> list[int]:
+            named = controls.sub(lambda found: names[found[0]], rendered)
+            ids: list[int] = writer.encode(self._restored(named), add_special_tokens=False).ids
+            return ids
+
+        return encoded
+
+    def _encoded_in_python(self, rendered: str) -> list[int]:
+        """By a tokenizer in Python, which encodes what stands between special tokens by itself."""
+        controls = _any_of(
+            r"\s*" * token.lstrip + f"({re.escape(token.content)})" + r"\s*" * token.rstrip
+            for token in self._controls
+        )
+        numbers = {t.content: i for i, t in self._tokenizer.added_tokens_decoder.items()}
+        ids: list[int] = []
+        end = 0
+        for found in [*controls.finditer(rendered), None]:
+            text = self._restored(rendered[end : found.start() if found else None])
+            plain = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
+            ids += plain["input_ids"]
+            if found and found.lastindex:
+                ids.append(numbers[found[found.lastindex]])
+                end = found.end()
+        return ids
 
 
 class TransformersChat(BaseChatModel):
     """Writes greedily, one conversation at a time, by the chat template of its tokenizer.
 
     What a message says never becomes a control token; see
-    :class:`~selfcorrect_rag.models.chat.chat_tokens.ChatTokens`.
+    :class:`ChatTokens`.
 
     Options of a call are ``max_tokens``, ``temperature`` (0 alone), ``logprobs`` and
     ``top_logprobs``; log-probabilities come in the form of OpenAI's chat API, in
@@ -103,7 +190,7 @@ class TransformersChat(BaseChatModel):
         ended = written[-1] == self._tokenizer.eos_token_id
         metadata: dict[str, Any] = {"finish_reason": "stop" if ended else "length"}
         if logprobs:
-            metadata["logprobs"] = {"content": self._told(written, made.scores, top_logprobs)}
+            metadata["logprobs"] = {"content": self._logprobs(written, made.scores, top_logprobs)}
         message = AIMessage(
             self._tokenizer.decode(written, skip_special_tokens=True),
             response_metadata=metadata,
@@ -115,15 +202,15 @@ class TransformersChat(BaseChatModel):
         )
         return ChatResult(generations=[ChatGeneration(message=message)])
 
-    def _told(self, written: Sequence[int], scores: Sequence[Any], top: int) -> list[Any]:
+    def _logprobs(self, written: Sequence[int], scores: Sequence[Any], top: int) -> list[Any]:
         """The tokens before the end, each with the likeliest ones in its place."""
-        told = []
+        tokens = []
         for place, (token, row) in enumerate(zip(written, scores, strict=True)):
             if token == self._tokenizer.eos_token_id:
                 break
             probable = row[0].float().log_softmax(-1)
             values, ids = probable.topk(top)
-            told.append(
+            tokens.append(
                 {
                     **self._token(written[:place], token, probable[token]),
                     "top_logprobs": [
@@ -132,7 +219,7 @@ class TransformersChat(BaseChatModel):
                     ],
                 }
             )
-        return told
+        return tokens
 
     def _token(self, before: Sequence[int], token: Any, logprob: Any) -> dict[str, Any]:
         # The text that it adds there: decoded alone it may lack a space before it, or have one.
@@ -142,3 +229,19 @@ class TransformersChat(BaseChatModel):
             "token": text.removeprefix(self._tokenizer.decode(begun)),
             "logprob": float(logprob),
         }
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Matches the longest of them; of none, nothing."""
+    return re.compile("|".join(sorted(patterns, key=len, reverse=True)) or r"(?!)")
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A message with its texts changed, however deep they lie."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {k: v if k in ("role", "type") else _with_texts(v, change) for k, v in value.items()}
+    if isinstance(value, Sequence):
+        return [_with_texts(each, change) for each in value]
+    return value

@@ -7,21 +7,24 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.models.chat.forms import shifted
-from selfcorrect_rag.models.chat.label_probabilities import label_probabilities, tokens_of
-from selfcorrect_rag.models.chat.rounds import Call, Outcome, Rounds, arun, is_refusal, run
+from selfcorrect_rag.models.chat.calls import Call, CallResult, Calls, arun, is_refusal, run
+from selfcorrect_rag.models.chat.classification import (
+    TOP_LOGPROBS,
+    label_probabilities,
+    tokens_of,
+)
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT, RELEVANT, RetrievalEvaluator
 from selfcorrect_rag.prompts.evaluator import (
     NO,
     YES,
     PromptKind,
+    parse_label,
+    parse_labels,
     prompt_for_one,
     prompt_for_several,
-    verdict,
-    verdicts,
 )
-from selfcorrect_rag.prompts.labels import Found
+from selfcorrect_rag.prompts.labels import LabelMatch
 from selfcorrect_rag.thresholds import Thresholds
 
 UNREADABLE = 0.0
@@ -118,30 +121,30 @@ class ChatEvaluator(RetrievalEvaluator):
         Errors of the model pass through, after it has been waited for once where it said how long;
         :func:`~selfcorrect_rag.models.retrieval_evaluator.grade` makes them ours.
         """
-        return run(self._rounds(question, passages), self.max_concurrency)
+        return run(self._calls(question, passages), self.max_concurrency)
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
         """The async twin of :meth:`score`."""
-        return await arun(self._rounds(question, passages), self.max_concurrency)
+        return await arun(self._calls(question, passages), self.max_concurrency)
 
     def model_calls(self, passages: Sequence[str]) -> int:
         """Calls that scoring them takes where each answer can be read."""
         asked = sum(bool(passage.strip()) for passage in passages)
         return -(-asked // self.together)
 
-    def _rounds(self, question: str, passages: Sequence[str]) -> Rounds[list[float]]:
+    def _calls(self, question: str, passages: Sequence[str]) -> Calls[list[float]]:
         grading, is_plain = _Grading(self, question, passages), self._is_plain
         while prompts := grading.prompts():
-            llm = self.llm if is_plain else self.llm.bind(logprobs=True, top_logprobs=20)
-            outcomes = yield [Call(llm, prompt) for prompt in prompts]
-            errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+            llm = self.llm if is_plain else self.llm.bind(logprobs=True, top_logprobs=TOP_LOGPROBS)
+            results = yield [Call(llm, prompt) for prompt in prompts]
+            errors = [result.error for result in results if result.error is not None]
             if errors and not is_plain and all(map(is_refusal, errors)):
                 is_plain = True
                 continue
             if errors:
                 raise errors[0]
             self._is_plain = is_plain
-            grading.read(outcomes)
+            grading.read(results)
         with self._counting:
             for field in fields(ChatCounts):
                 sofar = getattr(self._counts, field.name)
@@ -177,19 +180,19 @@ class _Grading:
             for group in self._groups
         ]
 
-    def read(self, outcomes: Sequence[Outcome]) -> None:
+    def read(self, results: Sequence[CallResult]) -> None:
         """Take the answers to :meth:`prompts`, in their order."""
         groups, unread = self._groups, []
         self.counts.calls += len(groups)
         self.counts.retried += len(groups) if self._is_retry else 0
-        for group, outcome in zip(groups, outcomes, strict=True):
+        for group, result in zip(groups, results, strict=True):
             if len(group) == 1:
-                self._set(group[0], verdict(self._kind, outcome.text), outcome)
-            elif (given := verdicts(outcome.text, len(group))) is None:
+                self._set(group[0], parse_label(self._kind, result.text), result)
+            elif (given := parse_labels(result.text, len(group))) is None:
                 unread.append(group)
             else:
                 for i, found in zip(group, given, strict=True):
-                    self._set(i, found, outcome)
+                    self._set(i, found, result)
         if not self._is_retry:
             self._groups, self._waiting = unread[:1], unread[1:]
         elif unread:  # the reminder does not help
@@ -200,14 +203,13 @@ class _Grading:
             self._groups, self._waiting = self._waiting, []
         self._is_retry = True
 
-    def _set(self, passage: int, found: Found | None, outcome: Outcome | None) -> None:
-        if found is None or outcome is None:
+    def _set(self, passage: int, found: LabelMatch | None, result: CallResult | None) -> None:
+        if found is None or result is None:
             self.counts.unreadable += 1
             self.scores[passage] = UNREADABLE
             return
-        tokens = tokens_of(outcome.answer)
-        there = tokens and shifted(found, outcome.text, tokens)
-        if tokens and there and (mass := label_probabilities((YES, NO), tokens, there)):
+        tokens = tokens_of(result.answer)
+        if mass := label_probabilities((YES, NO), tokens, result.text, found):
             self.scores[passage] = (mass[YES] - mass[NO]) / (mass[YES] + mass[NO])
         else:
             self.counts.hard += 1

@@ -5,11 +5,15 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.models.chat.choices import Chooser
-from selfcorrect_rag.models.chat.forms import ABSENT, Form, Slot
-from selfcorrect_rag.prompts.labels import Labels
+from selfcorrect_rag.models.chat.classification import (
+    ABSENT,
+    ChatClassifier,
+    Classification,
+    LabelField,
+)
+from selfcorrect_rag.prompts.labels import LabelParser
 from selfcorrect_rag.reflection import probabilities
-from tests.choice_forms import (
+from tests.classifications import (
     BOTH,
     FULLY,
     IRRELEVANT,
@@ -23,11 +27,11 @@ from tests.choice_forms import (
 from tests.providers import LOGPROBS, Provider
 
 
-def given(*pieces: Any, form: Form = SUPPORT) -> dict[str, float]:
+def given(*pieces: Any, form: Classification = SUPPORT) -> dict[str, float]:
     """The probabilities, not normalised, that an answer of these tokens gives."""
-    choice = chosen(Provider(answer=lambda prompt: list(pieces), **LOGPROBS), form)
-    assert not choice.is_hard
-    return {label: math.exp(value) for label, value in choice.logprobs.items()}
+    prediction = chosen(Provider(answer=lambda prompt: list(pieces), **LOGPROBS), form)
+    assert not prediction.is_hard
+    return {label: math.exp(value) for label, value in prediction.logprobs.items()}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_distributions_by_hand(pieces: Any, expected: tuple[float, ...]) -> None
 
 
 def test_a_label_that_begins_another() -> None:
-    form = Form("", (Slot(Labels(("no", "no retrieval", "yes"))),))
+    form = Classification("", (LabelField(LabelParser(("no", "no retrieval", "yes"))),))
     pieces = [("no", 0.8, {"yes": 0.2}), (".", 0.75, {" ret": 0.25})]
     assert given(*pieces, form=form) == pytest.approx({"no": 0.6, "no retrieval": 0.2, "yes": 0.2})
     pieces = [("no", 0.8, {"yes": 0.2}), (" retrieval", 0.25, {"\n": 0.75})]
@@ -95,7 +99,7 @@ def test_a_label_that_begins_another() -> None:
 
 def test_what_is_left_out_is_shared_alike() -> None:
     """The scores are those of the mass that is known, as Eq. 3 normalises it."""
-    choice = chosen(
+    prediction = chosen(
         Provider(
             answer=lambda p: [
                 ("[", 0.5, {" [": 0.5}),
@@ -106,17 +110,17 @@ def test_what_is_left_out_is_shared_alike() -> None:
         ),
         SUPPORT,
     )
-    assert choice.logprobs[PARTIALLY] == ABSENT
-    assert probabilities(choice.logprobs) == pytest.approx(
+    assert prediction.logprobs[PARTIALLY] == ABSENT
+    assert probabilities(prediction.logprobs) == pytest.approx(
         {FULLY: 0.8, PARTIALLY: 0.0, NONE: 0.2}, abs=1e-12
     )
 
 
 def test_the_chosen_label_need_not_be_the_likeliest() -> None:
     pieces = [("2", 0.1, {"5": 0.6, "4": 0.2})]
-    choice = chosen(Provider(answer=lambda p: pieces, **LOGPROBS), UTILITY)
-    assert choice.label == "2"
-    assert max(choice.logprobs, key=lambda label: choice.logprobs[label]) == "5"
+    prediction = chosen(Provider(answer=lambda p: pieces, **LOGPROBS), UTILITY)
+    assert prediction.label == "2"
+    assert max(prediction.logprobs, key=lambda label: prediction.logprobs[label]) == "5"
 
 
 def test_thoughts_and_the_end_of_a_turn_are_no_part_of_the_answer() -> None:
@@ -133,9 +137,9 @@ def test_thoughts_and_the_end_of_a_turn_are_no_part_of_the_answer() -> None:
         ("evant]", 1.0),
         ("<|end|>", 1.0),
     ]
-    choice = chosen(Thinking(answer=lambda p: pieces, **LOGPROBS), RELEVANCE)
-    assert not choice.is_hard
-    assert math.exp(choice.logprobs[IRRELEVANT]) == pytest.approx(0.25)
+    prediction = chosen(Thinking(answer=lambda p: pieces, **LOGPROBS), RELEVANCE)
+    assert not prediction.is_hard
+    assert math.exp(prediction.logprobs[IRRELEVANT]) == pytest.approx(0.25)
 
 
 def test_several_labels_in_one_answer() -> None:
@@ -149,8 +153,8 @@ def test_several_labels_in_one_answer() -> None:
         (": ", 1.0),
         ("4", 0.5, {"5": 0.375, "3": 0.125}),
     ]
-    (answer,) = Chooser(Provider(answer=lambda p: pieces, **LOGPROBS)).choose([BOTH])
-    support, utility = answer.choices
+    (answer,) = ChatClassifier(Provider(answer=lambda p: pieces, **LOGPROBS)).classify([BOTH])
+    support, utility = answer.predictions
     assert support is not None
     assert utility is not None
     assert (support.label, utility.label) == (PARTIALLY, "4")
@@ -160,4 +164,4 @@ def test_several_labels_in_one_answer() -> None:
     assert probabilities(utility.logprobs) == pytest.approx(
         {"1": 0, "2": 0, "3": 0.125, "4": 0.5, "5": 0.375}, abs=1e-12
     )
-    assert answer.cost == (2, 10, 8), "the refused option is a request without tokens"
+    assert answer.usage == (2, 10, 8), "the refused option is a request without tokens"

@@ -10,11 +10,17 @@ import pytest
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag.models.chat import rounds
-from selfcorrect_rag.models.chat.choices import ChoiceCounts, Chooser
-from selfcorrect_rag.models.chat.forms import ABSENT, Form, Slot, label_ids
-from selfcorrect_rag.prompts.critic import ASPECTS, RETRIEVE
-from tests.choice_forms import BOTH, FULLY, IRRELEVANT, NONE, RELEVANCE, RELEVANT, chosen
+from selfcorrect_rag.models.chat import calls
+from selfcorrect_rag.models.chat.classification import (
+    ABSENT,
+    ChatClassifier,
+    Classification,
+    ClassificationCounts,
+    LabelField,
+    label_ids,
+)
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, RETRIEVE
+from tests.classifications import BOTH, FULLY, IRRELEVANT, NONE, RELEVANCE, RELEVANT, chosen
 from tests.providers import (
     LOGPROBS,
     REFUSES,
@@ -32,9 +38,9 @@ from tests.providers import (
 def test_a_vllm_server_is_held_to_the_labels() -> None:
     pieces = [("[Rel", 0.75, {"[Ir": 0.25}), ("evant]", 1.0)]
     model = Provider(answer=lambda p: pieces, extra_body={"chat_template_kwargs": 1}, **VLLM)
-    chooser = Chooser(model)
-    chooser.choose([RELEVANCE])
-    assert chooser.way == "constrained"
+    classifier = ChatClassifier(model)
+    classifier.classify([RELEVANCE])
+    assert classifier.mode == "constrained"
     ((_, options),) = model.calls
     assert options["extra_body"] == {
         "chat_template_kwargs": 1,
@@ -42,7 +48,7 @@ def test_a_vllm_server_is_held_to_the_labels() -> None:
     }
     assert (options["logprobs"], options["top_logprobs"], options["temperature"]) == (True, 20, 0)
     assert options["max_tokens"] >= len(IRRELEVANT)
-    chooser.choose([BOTH])
+    classifier.classify([BOTH])
     regex = model.calls[-1][1]["extra_body"]["structured_outputs"]["regex"]
     assert re.fullmatch(regex, f"Score: {NONE}\nPerceived utility: 5")
     assert not re.fullmatch(regex, "Score: 5\nPerceived utility: 5")
@@ -55,7 +61,7 @@ def test_chosen_ids_are_asked_for_where_the_tokenizer_is_known() -> None:
             return [ord(c) for c in text]
 
     model = Provider(answer=lambda p: [("[Relevant]", 0.5)], **VLLM)
-    Chooser(model, tokenizer=Letters()).choose([RELEVANCE])
+    ChatClassifier(model, tokenizer=Letters()).classify([RELEVANCE])
     ids = model.calls[0][1]["extra_body"]["logprob_token_ids"]
     assert ids == label_ids(Letters(), RELEVANCE)
     assert {chr(i) for i in ids} == set("[Relevant] Irrelevant")
@@ -76,30 +82,32 @@ def test_chosen_ids_are_asked_for_where_the_tokenizer_is_known() -> None:
         (Provider(answer=lambda p: "[Relevant]", **LOGPROBS).bind(top_p=1), "logprobs", 2),
     ],
 )
-async def test_ways(model: Any, way: str, calls: int | None) -> None:
-    first, second = Chooser(model), Chooser(model)
-    (answer,) = first.choose([RELEVANCE])
-    before = len(answer.choices)
+async def test_modes(model: Any, way: str, calls: int | None) -> None:
+    first, second = ChatClassifier(model), ChatClassifier(model)
+    (answer,) = first.classify([RELEVANCE])
+    before = len(answer.predictions)
     assert before == 1
-    choice = answer.choices[0]
-    assert choice is not None
-    assert (first.way, choice.label) == (way, RELEVANT)
-    assert choice.is_hard == (way in ("structured", "text"))
-    if choice.is_hard:
-        assert choice.logprobs == {RELEVANT: 0.0, IRRELEVANT: ABSENT}
+    prediction = answer.predictions[0]
+    assert prediction is not None
+    assert (first.mode, prediction.label) == (way, RELEVANT)
+    assert prediction.is_hard == (way in ("structured", "text"))
+    if prediction.is_hard:
+        assert prediction.logprobs == {RELEVANT: 0.0, IRRELEVANT: ABSENT}
     if calls is not None:
-        assert answer.cost.requests == calls
-    (again,) = first.choose([RELEVANCE])
-    assert again.cost.requests == 1, "once is enough"
-    (later,) = await second.achoose([RELEVANCE])
+        assert answer.usage.requests == calls
+    (again,) = first.classify([RELEVANCE])
+    assert again.usage.requests == 1, "once is enough"
+    (later,) = await second.aclassify([RELEVANCE])
     assert later == answer
 
 
 def test_no_option_is_sent_again_after_it_was_refused() -> None:
     model = Provider(answer=lambda p: "[Yes]", **REFUSES)
-    chooser = Chooser(model)
+    classifier = ChatClassifier(model)
     for _ in range(3):
-        chooser.choose([Form("Need retrieval?", (Slot(RETRIEVE.labels),))] * 2)
+        classifier.classify(
+            [Classification("Need retrieval?", (LabelField(RETRIEVE.label_parser),))] * 2
+        )
     assert [sorted(options) for _, options in model.calls] == [
         ["extra_body", "logprobs", "max_tokens", "temperature", "top_logprobs"],
         ["logprobs", "max_tokens", "temperature", "top_logprobs"],
@@ -118,9 +126,9 @@ def test_structured_output_that_does_not_come_is_no_way() -> None:
             return message
 
     model = NoTools(answer=lambda p: "[Relevant]", **REFUSES)
-    chooser = Chooser(model)
-    (answer,) = chooser.choose([RELEVANCE])
-    assert (chooser.way, answer.choices[0].label) == ("text", RELEVANT)  # type: ignore[union-attr]
+    classifier = ChatClassifier(model)
+    (answer,) = classifier.classify([RELEVANCE])
+    assert (classifier.mode, answer.predictions[0].label) == ("text", RELEVANT)  # type: ignore[union-attr]
 
 
 # Many at once
@@ -128,25 +136,25 @@ def test_structured_output_that_does_not_come_is_no_way() -> None:
 
 def test_threads_find_out_together() -> None:
     model = Slow(answer=lambda p: "[Relevant]", **REFUSES)
-    chooser = Chooser(model)
-    threads = [threading.Thread(target=chooser.choose, args=([RELEVANCE],)) for _ in range(8)]
+    classifier = ChatClassifier(model)
+    threads = [threading.Thread(target=classifier.classify, args=([RELEVANCE],)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(model.calls) == 2 + 8
-    assert chooser.counts == ChoiceCounts(forms=8)
+    assert classifier.counts == ClassificationCounts(classifications=8)
 
 
 async def test_event_loops_find_out_together_and_survive_a_cancelled_one() -> None:
     model = Slow(answer=lambda p: "[Relevant]", **REFUSES)
-    chooser = Chooser(model)
-    tasks = [asyncio.create_task(chooser.achoose([RELEVANCE])) for _ in range(4)]
+    classifier = ChatClassifier(model)
+    tasks = [asyncio.create_task(classifier.aclassify([RELEVANCE])) for _ in range(4)]
     await asyncio.sleep(0.01)
     tasks[0].cancel()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(answers[0], asyncio.CancelledError)
-    assert [a[0].choices[0].label for a in answers[1:]] == [RELEVANT] * 3  # type: ignore[index]
+    assert [a[0].predictions[0].label for a in answers[1:]] == [RELEVANT] * 3  # type: ignore[index]
     assert sum("logprobs" in o for _, o in model.calls) <= 4
 
 
@@ -167,18 +175,18 @@ def test_concurrency_is_bounded() -> None:
         return "[Relevant]"
 
     first = RELEVANCE._replace(prompt="")
-    Chooser(Provider(answer=answer), max_concurrency=3).choose([first, *[RELEVANCE] * 9])
+    ChatClassifier(Provider(answer=answer), max_concurrency=3).classify([first, *[RELEVANCE] * 9])
     assert most == 3
     with pytest.raises(ValueError, match="max_concurrency"):
-        Chooser(Provider(answer=answer), max_concurrency=0)
+        ChatClassifier(Provider(answer=answer), max_concurrency=0)
 
 
 async def test_a_loop_that_is_blocked_waits_for_nobody() -> None:
     model = Slow(answer=lambda p: "[Relevant]")
-    chooser = Chooser(model)
-    asked = asyncio.create_task(chooser.achoose([RELEVANCE]))
+    classifier = ChatClassifier(model)
+    asked = asyncio.create_task(classifier.aclassify([RELEVANCE]))
     await asyncio.sleep(0.005)
-    (answer,) = chooser.choose([RELEVANCE])
+    (answer,) = classifier.classify([RELEVANCE])
     assert answer == (await asked)[0]
     assert len(model.calls) == 2
 
@@ -201,24 +209,24 @@ async def test_malformed_answers_are_asked_for_once_more_and_then_absent(
     malformed: str, shape: Any
 ) -> None:
     model = Provider(answer=lambda p: malformed, **shape)
-    chooser = Chooser(model)
-    (answer,) = chooser.choose([RELEVANCE])
-    assert answer.choices == [None]
+    classifier = ChatClassifier(model)
+    (answer,) = classifier.classify([RELEVANCE])
+    assert answer.predictions == [None]
     assert answer.error is None
-    assert chooser.counts == ChoiceCounts(forms=1, retried=1, absent=1)
+    assert classifier.counts == ClassificationCounts(classifications=1, retried=1, absent=1)
     assert model.prompts[-1] == (
         "Rating:\n\nAnswer with nothing but one of these: [Relevant] or [Irrelevant]"
     )
     mended = Provider(answer=lambda p: "[Relevant]" if "nothing" in p else malformed, **shape)
-    (answer,) = await Chooser(mended).achoose([RELEVANCE])
-    assert answer.choices[0].label == RELEVANT  # type: ignore[union-attr]
+    (answer,) = await ChatClassifier(mended).aclassify([RELEVANCE])
+    assert answer.predictions[0].label == RELEVANT  # type: ignore[union-attr]
 
 
 def test_malformed_structured_output() -> None:
     model = ToolCaller(answer=lambda p: "perhaps", **REFUSES)
-    chooser = Chooser(model)
-    (answer,) = chooser.choose([RELEVANCE])
-    assert (chooser.way, answer.choices, answer.cost.requests) == ("structured", [None], 4)
+    classifier = ChatClassifier(model)
+    (answer,) = classifier.classify([RELEVANCE])
+    assert (classifier.mode, answer.predictions, answer.usage.requests) == ("structured", [None], 4)
 
 
 @pytest.mark.parametrize(
@@ -231,10 +239,10 @@ def test_malformed_structured_output() -> None:
     ],
 )
 def test_what_is_readable_of_several_labels_stays(text: str, labels: Any) -> None:
-    chooser = Chooser(Provider(answer=lambda p: text))
-    (answer,) = chooser.choose([BOTH])
-    assert tuple(choice and choice.label for choice in answer.choices) == labels
-    assert chooser.counts.absent == labels.count(None)
+    classifier = ChatClassifier(Provider(answer=lambda p: text))
+    (answer,) = classifier.classify([BOTH])
+    assert tuple(prediction and prediction.label for prediction in answer.predictions) == labels
+    assert classifier.counts.absent == labels.count(None)
 
 
 # Errors
@@ -242,22 +250,22 @@ def test_what_is_readable_of_several_labels_stays(text: str, labels: Any) -> Non
 
 def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(rounds.time, "sleep", waits.append)
+    monkeypatch.setattr(calls.time, "sleep", waits.append)
     answers: list[Any] = ["[Relevant]", RateLimited("7"), "[Irrelevant]", RateLimited("999")]
     answers += [RateLimited("1"), RateLimited(), "[Relevant]"]
-    chooser = Chooser(Provider(answer=lambda p: answers.pop(0)))
-    results = [chooser.choose([RELEVANCE])[0] for _ in range(5)]
-    assert [r.choices[0] and r.choices[0].label for r in results] == [
+    classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0)))
+    results = [classifier.classify([RELEVANCE])[0] for _ in range(5)]
+    assert [r.predictions[0] and r.predictions[0].label for r in results] == [
         RELEVANT,
         IRRELEVANT,
         None,
         None,
         RELEVANT,
     ]
-    assert [r.cost.requests for r in results] == [1, 2, 2, 1, 1]
-    assert waits == [7.0, rounds.MOST_PATIENCE]
+    assert [r.usage.requests for r in results] == [1, 2, 2, 1, 1]
+    assert waits == [7.0, calls.MAX_RETRY_AFTER]
     assert isinstance(results[2].error, RateLimited)
-    assert chooser.counts == ChoiceCounts(forms=5, absent=2, failed=2)
+    assert classifier.counts == ClassificationCounts(classifications=5, absent=2, failed=2)
 
 
 async def test_the_async_twin_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,38 +274,40 @@ async def test_the_async_twin_waits_too(monkeypatch: pytest.MonkeyPatch) -> None
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(rounds.asyncio, "sleep", sleep)
+    monkeypatch.setattr(calls.asyncio, "sleep", sleep)
     answers: list[Any] = [RateLimited("0.5"), "[Relevant]"]
-    (answer,) = await Chooser(Provider(answer=lambda p: answers.pop(0))).achoose([RELEVANCE])
-    assert (waits, answer.cost.requests) == ([0.5], 2)
+    (answer,) = await ChatClassifier(Provider(answer=lambda p: answers.pop(0))).aclassify(
+        [RELEVANCE]
+    )
+    assert (waits, answer.usage.requests) == ([0.5], 2)
 
 
 def test_an_error_teaches_nothing_about_the_model() -> None:
     answers: list[Any] = [RateLimited(), *["[Relevant]"] * 3]
-    chooser = Chooser(Provider(answer=lambda p: answers.pop(0), **VLLM))
-    failed = chooser.choose([RELEVANCE] * 3)
-    assert chooser.way is None
+    classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0), **VLLM))
+    failed = classifier.classify([RELEVANCE] * 3)
+    assert classifier.mode is None
     assert [type(a.error) for a in failed] == [RateLimited] * 3
-    assert [a.cost.requests for a in failed] == [1, 0, 0], "the others are not sent after it"
-    assert [a.error for a in chooser.choose([RELEVANCE] * 3)] == [None] * 3
-    assert chooser.way == "constrained"
+    assert [a.usage.requests for a in failed] == [1, 0, 0], "the others are not sent after it"
+    assert [a.error for a in classifier.classify([RELEVANCE] * 3)] == [None] * 3
+    assert classifier.mode == "constrained"
 
 
 def test_a_model_that_refuses_everything() -> None:
-    chooser = Chooser(Provider(answer=lambda p: ValueError("too long")))
-    (answer,) = chooser.choose([RELEVANCE])
-    assert (answer.choices, str(answer.error), chooser.way) == ([None], "too long", None)
+    classifier = ChatClassifier(Provider(answer=lambda p: ValueError("too long")))
+    (answer,) = classifier.classify([RELEVANCE])
+    assert (answer.predictions, str(answer.error), classifier.mode) == ([None], "too long", None)
 
 
 def test_every_table_has_a_form() -> None:
-    for aspect in ASPECTS.values():
-        for label, token in aspect.choices.items():
-            form = Form("", (Slot(aspect.labels),))
-            choice = chosen(Provider(answer=lambda p, label=label: label), form)
-            assert aspect.choices[choice.label] == token
+    for aspect in CRITIQUE_PROMPTS.values():
+        for label, token in aspect.tokens_by_label.items():
+            form = Classification("", (LabelField(aspect.label_parser),))
+            prediction = chosen(Provider(answer=lambda p, label=label: label), form)
+            assert aspect.tokens_by_label[prediction.label] == token
 
 
 def test_nothing_to_ask() -> None:
     model = Provider(answer=lambda p: "")
-    assert Chooser(model).choose([]) == []
+    assert ChatClassifier(model).classify([]) == []
     assert model.calls == []

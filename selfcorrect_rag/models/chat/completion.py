@@ -1,4 +1,4 @@
-"""Text by any chat model, with its probability where the provider gives log-probabilities."""
+"""Completions by any chat model, with their probability where the provider gives any."""
 
 import math
 import re
@@ -10,12 +10,10 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.errors.faults import hint
 from selfcorrect_rag.errors.messages import describe_error
-from selfcorrect_rag.models.chat.choices import own_extra
-from selfcorrect_rag.models.chat.forms import Tokenizer
-from selfcorrect_rag.models.chat.label_probabilities import tokens_of
-from selfcorrect_rag.models.chat.rounds import Call, Cost, Outcome, Rounds, is_refusal
-from selfcorrect_rag.prompts.aspect import Instance
-from selfcorrect_rag.prompts.chat import END, writing_prompt
+from selfcorrect_rag.models.chat.calls import Call, CallResult, Calls, CallUsage, is_refusal
+from selfcorrect_rag.models.chat.classification import Tokenizer, own_extra_body, tokens_of
+from selfcorrect_rag.prompts.chat import END, answer_prompt
+from selfcorrect_rag.prompts.critic import Instance
 
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "stopReason")
 """Where providers say why a text ended: OpenAI and Gemini, Anthropic, Ollama, Bedrock."""
@@ -26,17 +24,17 @@ _CUT = frozenset(
 _END = re.compile(re.escape(END), re.IGNORECASE)
 
 
-class Written(NamedTuple):
-    """What a model wrote."""
+class ChatCompletion(NamedTuple):
+    """A text that a model wrote."""
 
     text: str
     is_open: bool
     """Whether the answer goes on after it."""
     finish_reason: Literal["end", "length", "stop"]
     mean_logprob: float | None
-    """Of its tokens; None where the provider gives none."""
+    """Mean of its tokens' log-probabilities; None where the provider gives none."""
     tokens: int
-    cost: Cost
+    usage: CallUsage
 
 
 def was_cut(message: Any) -> bool:
@@ -51,68 +49,69 @@ def was_cut(message: Any) -> bool:
     return any(str(reason).lower() in _CUT for reason in reasons)
 
 
-class Writer:
+class ChatCompleter:
     """Asks a chat model for answers; which options it takes shows as it refuses others."""
 
     def __init__(self, model: Runnable[Any, Any], *, tokenizer: Tokenizer | None = None) -> None:
-        """Write with ``model``, a chat model or an LLM; ``tokenizer`` as for ``Chooser``."""
+        """Write with ``model``, a chat model or an LLM; ``tokenizer`` as for a ChatClassifier."""
         self.model, self._tokenizer, self._level = model, tokenizer, 0
 
-    def rounds(
+    def calls(
         self,
-        asked: Sequence[tuple[Instance, bool]],
+        wanted: Sequence[tuple[Instance, bool]],
         *,
         max_tokens: int,
         stop: Sequence[str] = (),
         **sampling: Any,
-    ) -> Rounds[list[Written]]:
+    ) -> Calls[list[ChatCompletion]]:
         """An answer to each instance, or its next sentence where the flag beside it says so.
 
         Raises:
             EngineFailed: the model gave none of them.
         """
-        prompts = [writing_prompt(instance, sentence=sentence) for instance, sentence in asked]
-        ways = self._ways(max_tokens, sampling)
-        tried: list[list[Outcome]] = [[] for _ in prompts]
-        for level in range(self._level, len(ways)):
-            waiting = [i for i, outcomes in enumerate(tried) if not outcomes or _refused(outcomes)]
+        prompts = [answer_prompt(instance, sentence=sentence) for instance, sentence in wanted]
+        levels = self._option_levels(max_tokens, sampling)
+        tried: list[list[CallResult]] = [[] for _ in prompts]
+        for level in range(self._level, len(levels)):
+            waiting = [i for i, results in enumerate(tried) if not results or _refused(results)]
             if not waiting:
                 break
-            calls = [Call(self.model.bind(**ways[level]), prompts[i]) for i in waiting]
-            outcomes = yield calls
-            for i, outcome in zip(waiting, outcomes, strict=True):
-                tried[i].append(outcome)
-            if len(waiting) == len(prompts) and any(o.error is None for o in outcomes):
+            results = yield [Call(self.model.bind(**levels[level]), prompts[i]) for i in waiting]
+            for i, result in zip(waiting, results, strict=True):
+                tried[i].append(result)
+            if len(waiting) == len(prompts) and any(r.error is None for r in results):
                 self._level = max(self._level, level)  # below, all were refused
-        errors = [error for outcomes in tried if (error := outcomes[-1].error) is not None]
+        errors = [error for results in tried if (error := results[-1].error) is not None]
         if errors and len(errors) == len(tried):
             said = f"the model gave no answer ({describe_error(errors[0])})"
             raise EngineFailed(said, hint(errors[0])) from errors[0]
         return [
-            _written(outcomes, sentence, stop)
-            for outcomes, (_, sentence) in zip(tried, asked, strict=True)
+            _completion(results, sentence, stop)
+            for results, (_, sentence) in zip(tried, wanted, strict=True)
         ]
 
-    def _ways(self, max_tokens: int, sampling: dict[str, Any]) -> list[dict[str, Any]]:
+    def _option_levels(self, max_tokens: int, sampling: dict[str, Any]) -> list[dict[str, Any]]:
         """Options to bind, from the most that may be taken to none."""
         limited = {**sampling, "max_tokens": max_tokens}
         full = {**limited, "logprobs": True}
         if self._tokenizer is not None:
             # On vLLM, chosen ids in one request spoil other log-probabilities beside it.
-            full["extra_body"] = {**own_extra(self.model), "logprob_token_ids": [0]}
+            full["extra_body"] = {**own_extra_body(self.model), "logprob_token_ids": [0]}
         return [full, limited, {}]
 
 
-def _refused(outcomes: Sequence[Outcome]) -> bool:
-    error = outcomes[-1].error
+def _refused(results: Sequence[CallResult]) -> bool:
+    error = results[-1].error
     return error is not None and is_refusal(error)
 
 
-def _written(outcomes: Sequence[Outcome], sentence: bool, stop: Sequence[str]) -> Written:
-    outcome, cost = outcomes[-1], Cost.of(outcomes)
-    text = outcome.text
+def _completion(
+    results: Sequence[CallResult], sentence: bool, stop: Sequence[str]
+) -> ChatCompletion:
+    result, usage = results[-1], CallUsage.of(results)
+    text = result.text
     finish_reason: Literal["end", "length", "stop"] = "end"
-    if was_cut(outcome.message):
+    if was_cut(result.message):
         finish_reason = "length"
     if any(s in text for s in stop):
         text = text[: min(text.find(s) for s in stop if s in text)]
@@ -120,12 +119,12 @@ def _written(outcomes: Sequence[Outcome], sentence: bool, stop: Sequence[str]) -
     end = _END.search(text) if sentence else None
     text = text[: end.start()] if end else text
     is_open = sentence and not end and bool(text.strip()) and finish_reason == "end"
-    logprobs = [token.logprob for token in tokens_of(outcome.message) or ()]
-    return Written(
+    logprobs = [token.logprob for token in tokens_of(result.message) or ()]
+    return ChatCompletion(
         text=text.strip(),
         is_open=is_open,
         finish_reason=finish_reason,
         mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
-        tokens=len(logprobs) or cost.tokens,
-        cost=cost,
+        tokens=len(logprobs) or usage.tokens,
+        usage=usage,
     )

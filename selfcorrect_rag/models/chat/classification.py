@@ -1,0 +1,488 @@
+"""Classification by any chat model: which of a few labels it gives, and how probable each is.
+
+A label may be cut into any tokens, and labels share their first ones. So each position of the
+answer at which they part gives each alternative to the labels that can still follow: one label
+takes its mass; several share it unseen, and only along the answer itself is it known how. An
+alternative that leads to no label, or to several at a place that the answer does not pass, is left
+out: what remains is for the caller to normalise, as if such mass were shared alike.
+"""
+
+import math
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+from langchain_core.runnables import Runnable
+
+from selfcorrect_rag.models.chat.calls import (
+    Call,
+    CallResult,
+    Calls,
+    CallUsage,
+    arun,
+    is_refusal,
+    run,
+)
+from selfcorrect_rag.models.chat.llm_chat import model_behind
+from selfcorrect_rag.prompts.labels import LabelMatch, LabelParser, normalized
+
+ABSENT = -100.0
+"""Log-probability of a label that the model gave none for: finite, as JSON is, and as good as 0."""
+TOP_LOGPROBS = 20
+"""Likeliest tokens asked for at each place, the most that OpenAI and vLLM give."""
+
+Mode = Literal["constrained", "logprobs", "structured", "text"]
+"""How a model is asked: a vLLM server that can write nothing but labels; any that gives
+log-probabilities; structured output or tool calls; plain text."""
+MODES: tuple[Mode, ...] = ("constrained", "logprobs", "structured", "text")
+
+
+class LabelField(NamedTuple):
+    """One label that an answer holds."""
+
+    parser: LabelParser
+    name: str = ""
+    """What its line begins with, where an answer holds several labels."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that may be given."""
+        return self.parser.labels
+
+    def find(self, text: str) -> LabelMatch | None:
+        """Its label in an answer; None where there is none, or more than one line of its name."""
+        if not self.name:
+            return self.parser.find(text)
+        name = r"\s+".join(map(re.escape, self.name.split()))
+        pattern = rf"^(?:[*`#-]|[^\S\n])*{name}[*`]*\s*:[*`]*"
+        lines = list(re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
+        if len(lines) != 1:
+            return None
+        begin = lines[0].end()
+        found = self.parser.find(text[begin:].split("\n", 1)[0])
+        return found and LabelMatch(found.label, found.start + begin, found.end + begin)
+
+
+class Classification(NamedTuple):
+    """A prompt, and the labels that its answer holds.
+
+    An answer with one field is a label, one with several has a line ``name: label`` for each.
+    """
+
+    prompt: str
+    fields: tuple[LabelField, ...]
+
+
+class Prediction(NamedTuple):
+    """The label that a model gave."""
+
+    label: str
+    logprobs: dict[str, float]
+    """Natural log-probability of each label, not normalised over them, at least :data:`ABSENT`."""
+    is_hard: bool
+    """Whether the model only named the label: it then has 0, and the others :data:`ABSENT`."""
+
+
+class ClassificationResult(NamedTuple):
+    """The predictions of one classification."""
+
+    predictions: list[Prediction | None]
+    """By field; None where nothing readable came, twice."""
+    usage: CallUsage
+    error: Exception | None
+    """The provider's, where it gave no answer."""
+
+
+@dataclass
+class ClassificationCounts:
+    """Misses of a :class:`ChatClassifier` since it was made."""
+
+    classifications: int = 0
+    retried: int = 0
+    """Classifications asked again because an answer was malformed."""
+    absent: int = 0
+    """Labels that could not be read, also then."""
+    failed: int = 0
+    """Classifications that ended in an error of the provider."""
+
+
+class Tokenizer(Protocol):
+    """A tokenizer of transformers, or alike."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = ...) -> list[int]: ...
+
+
+class ChatClassifier:
+    """Asks any LangChain chat model or LLM to choose among labels.
+
+    What the model can do is found out by the first call, from what comes back: labels constrained
+    on a vLLM server, log-probabilities of the answer's tokens, structured output, plain text, in
+    this order; a mode that the provider refuses, or that gives no log-probabilities, is not tried
+    again. An answer without a readable label is asked for once more, with a reminder of the
+    labels, and counts as absent after that. So does an error of the provider; one that says when
+    to come back is waited for once (:func:`~selfcorrect_rag.models.chat.calls.retry_after`).
+
+    Several threads and event loops may share one.
+    """
+
+    def __init__(
+        self,
+        model: Runnable[Any, Any],
+        *,
+        max_concurrency: int = 8,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        """Classify with ``model``.
+
+        Args:
+            model: a chat model or an LLM, perhaps bound to options or with retries.
+            max_concurrency: most calls at a time for one :meth:`classify`.
+            tokenizer: of the model that a vLLM server serves. With it, the log-probabilities of
+                the labels' own tokens are read; without, those of the 20 likeliest tokens.
+        """
+        if max_concurrency < 1:
+            raise ValueError(f"max_concurrency is {max_concurrency}; some call must be made")
+        self.model, self.max_concurrency, self._tokenizer = model, max_concurrency, tokenizer
+        self.mode: Mode | None = None
+        """How the model is asked; None before the first answer."""
+        self.counts = ClassificationCounts()
+        self._lock = threading.Lock()
+        self._finding: Future[None] | None = None
+
+    def classify(self, classifications: Sequence[Classification]) -> list[ClassificationResult]:
+        """The result of each classification, in their order."""
+        return run(self.calls(classifications), self.max_concurrency)
+
+    async def aclassify(
+        self, classifications: Sequence[Classification]
+    ) -> list[ClassificationResult]:
+        """The async twin of :meth:`classify`."""
+        return await arun(self.calls(classifications), self.max_concurrency)
+
+    def calls(self, classifications: Sequence[Classification]) -> Calls[list[ClassificationResult]]:
+        """The calls of :meth:`classify`, to be made among others."""
+        every = [_Pending(classification) for classification in classifications]
+        if every and self.mode is None:
+            yield from self._find_mode(every[0])
+        if self.mode is None:
+            for pending in every:
+                pending.error = every[0].error
+        else:
+            while unanswered := [pending for pending in every if pending.is_open]:
+                results = yield [self._call(self.mode, p.form, p.is_retry) for p in unanswered]
+                for pending, result in zip(unanswered, results, strict=True):
+                    pending.take(self.mode, result)
+        with self._lock:
+            for pending in every:
+                self.counts.classifications += 1
+                self.counts.retried += pending.is_retry
+                self.counts.failed += pending.error is not None
+                self.counts.absent += pending.predictions.count(None)
+        return [pending.result() for pending in every]
+
+    def _find_mode(self, pending: "_Pending") -> Calls[None]:
+        """Settle :attr:`mode` by the first classification, unless somebody else is doing so."""
+        mine: Future[None] = Future()
+        while True:
+            with self._lock:
+                if self.mode is not None:
+                    return
+                others = self._finding = self._finding or mine
+            if others is mine:
+                break
+            yield others
+            if not others.done():  # it cannot be waited for
+                break
+        try:
+            for mode in MODES:
+                if mode == "logprobs" and pending.results[-1].error is None:
+                    continue  # they were asked for, and did not come
+                if mode == "text" and pending.is_answered:
+                    self.mode = mode
+                    return
+                try:
+                    call = self._call(mode, pending.form)
+                except (NotImplementedError, AttributeError, TypeError, ValueError):
+                    continue  # the model has no structured output
+                (result,) = yield [call]
+                pending.start(mode, result)
+                if result.error is None and _is_supported(mode, result):
+                    self.mode = mode
+                    return
+                if result.error is not None and not is_refusal(result.error):
+                    return
+        finally:
+            with self._lock:
+                if self._finding is mine:
+                    self._finding = None
+            mine.set_result(None)
+
+    def _call(self, mode: Mode, form: Classification, is_retry: bool = False) -> Call:
+        prompt = f"{form.prompt}\n\n{_reminder(form)}" if is_retry else form.prompt
+        match mode:
+            case "text":
+                return Call(self.model, prompt)
+            case "structured":
+                structured = self.model.with_structured_output  # type: ignore[attr-defined]
+                return Call(structured(_schema(form), include_raw=True), prompt)
+            case "logprobs":
+                return Call(self.model.bind(**_logprob_options(form)), prompt)
+            case "constrained":
+                extra = {**own_extra_body(self.model), "structured_outputs": _constraint(form)}
+                if self._tokenizer is not None:
+                    extra["logprob_token_ids"] = label_ids(self._tokenizer, form)
+                return Call(self.model.bind(**_logprob_options(form), extra_body=extra), prompt)
+
+
+class _Pending:
+    """One classification while it is asked."""
+
+    def __init__(self, form: Classification) -> None:
+        self.form = form
+        self.predictions: list[Prediction | None] = [None] * len(form.fields)
+        self.error: Exception | None = None
+        self.results: list[CallResult] = []
+        self.is_retry = False
+        self._answers = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.error is None and self._answers < 2 and None in self.predictions
+
+    @property
+    def is_answered(self) -> bool:
+        return self.error is None and None not in self.predictions
+
+    def start(self, mode: Mode, result: CallResult) -> None:
+        """Take a first answer; of several, in different modes, the last one counts."""
+        self.predictions, self.is_retry = [None] * len(self.predictions), False
+        self._answers = 0
+        self.take(mode, result)
+
+    def take(self, mode: Mode, result: CallResult) -> None:
+        """Take an answer to the prompt, with or without its reminder."""
+        self.results.append(result)
+        self.error = result.error
+        if result.error is not None:
+            return
+        self._answers += 1
+        if mode == "structured":
+            read = read_structured(self.form, result.answer.get("parsed"))
+        else:
+            read = read_text(self.form, result)
+        self.predictions = [old or new for old, new in zip(self.predictions, read, strict=True)]
+        self.is_retry |= self._answers == 1 and None in self.predictions
+
+    def result(self) -> ClassificationResult:
+        return ClassificationResult(self.predictions, CallUsage.of(self.results), self.error)
+
+
+def _is_supported(mode: Mode, result: CallResult) -> bool:
+    """Whether an answer shows that the model can be asked in this mode."""
+    match mode:
+        case "constrained" | "logprobs":
+            return tokens_of(result.answer) is not None
+        case "structured":
+            return isinstance(result.answer, dict) and result.answer.get("parsed") is not None
+        case "text":
+            return True
+
+
+def own_extra_body(model: Runnable[Any, Any]) -> Mapping[str, Any]:
+    """A model's own ``extra_body``, which one that is bound would take the place of."""
+    bound = getattr(model, "kwargs", {}).get("extra_body")
+    return bound or getattr(model_behind(model), "extra_body", None) or {}
+
+
+# Requests
+
+
+def _logprob_options(form: Classification) -> dict[str, Any]:
+    # No token is shorter than a character, so that no label is cut, however it is split.
+    longest = sum(len(field.name) + 3 + max(map(len, field.labels)) for field in form.fields)
+    return {
+        "temperature": 0,
+        "max_tokens": longest,
+        "logprobs": True,
+        "top_logprobs": TOP_LOGPROBS,
+    }
+
+
+def _constraint(form: Classification) -> dict[str, Any]:
+    """vLLM's ``structured_outputs``: all that may be written."""
+    if len(form.fields) == 1:
+        return {"choice": list(form.fields[0].labels)}
+    lines = (
+        f"{re.escape(field.name)}: ({'|'.join(map(re.escape, field.labels))})"
+        for field in form.fields
+    )
+    return {"regex": "\n".join(lines)}
+
+
+def label_ids(tokenizer: Tokenizer, form: Classification) -> list[int]:
+    """The ids that labels may be written with, at most 128, which is all that vLLM gives."""
+    texts = [
+        text
+        for field in form.fields
+        for label in field.labels
+        for text in (label, f" {label}", label.strip("[]"))
+    ]
+    ids = (i for text in texts for i in tokenizer.encode(text, add_special_tokens=False))
+    return list(dict.fromkeys(ids))[:128]
+
+
+def _named_fields(form: Classification) -> dict[str, LabelField]:
+    return {f"label_{number}": field for number, field in enumerate(form.fields, start=1)}
+
+
+def _schema(form: Classification) -> dict[str, Any]:
+    """A JSON schema with a property for each field."""
+    properties = {
+        name: {
+            "type": "string",
+            "enum": list(field.labels),
+            "description": field.name or "The label that the answer begins with.",
+        }
+        for name, field in _named_fields(form).items()
+    }
+    return {
+        "title": "judgement",
+        "description": "What is answered.",
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _reminder(form: Classification) -> str:
+    """What is added to the prompt where an answer was malformed."""
+    if len(form.fields) == 1:
+        return f"Answer with nothing but one of these: {' or '.join(form.fields[0].labels)}"
+    lines = "\n".join(f"{field.name}: {' or '.join(field.labels)}" for field in form.fields)
+    return f"Answer with these lines and nothing else, each with one of its labels:\n{lines}"
+
+
+# Answers
+
+
+def read_structured(form: Classification, parsed: Any) -> list[Prediction | None]:
+    """The predictions of a structured output, by field."""
+    given = parsed if isinstance(parsed, Mapping) else {}
+    return [
+        _hard(field, field.parser.find(str(given.get(name, ""))))
+        for name, field in _named_fields(form).items()
+    ]
+
+
+def read_text(form: Classification, result: CallResult) -> list[Prediction | None]:
+    """The predictions of an answer in text, with their probabilities where it has any, by field."""
+    tokens, text = tokens_of(result.answer), result.text
+    predictions: list[Prediction | None] = []
+    for field in form.fields:
+        found = field.find(text)
+        mass = found and label_probabilities(field.labels, tokens, text, found)
+        if found and mass:
+            logs = {k: max(math.log(p), ABSENT) if p > 0.0 else ABSENT for k, p in mass.items()}
+            predictions.append(Prediction(found.label, logs, is_hard=False))
+        else:
+            predictions.append(_hard(field, found))
+    return predictions
+
+
+def _hard(field: LabelField, found: LabelMatch | None) -> Prediction | None:
+    if found is None:
+        return None
+    logprobs = {label: 0.0 if label == found.label else ABSENT for label in field.labels}
+    return Prediction(found.label, logprobs, is_hard=True)
+
+
+class Token(NamedTuple):
+    """A piece of an answer, and what could have stood in its place."""
+
+    text: str
+    logprob: float
+    """Natural logarithm."""
+    alternatives: Mapping[str, float]
+    """Log-probabilities by text, as many as the provider gives."""
+
+
+def tokens_of(message: Any) -> list[Token] | None:
+    """The tokens of an answer in the form of OpenAI's chat API; None where it has none.
+
+    They stand in ``response_metadata["logprobs"]["content"]``.
+    """
+    logprobs = (getattr(message, "response_metadata", None) or {}).get("logprobs")
+    if not isinstance(logprobs, Mapping) or not isinstance(logprobs.get("content"), list):
+        return None
+    return [
+        Token(
+            token["token"],
+            token["logprob"],
+            {given["token"]: given["logprob"] for given in token.get("top_logprobs") or ()},
+        )
+        for token in logprobs["content"]
+    ]
+
+
+def label_probabilities(
+    labels: Sequence[str], tokens: Sequence[Token] | None, text: str, found: LabelMatch
+) -> dict[str, float] | None:
+    """The probability of each of ``labels`` to stand where ``found`` does, by label.
+
+    Args:
+        labels: those that may stand there.
+        tokens: of the whole answer; None where it came without log-probabilities.
+        text: the answer's text.
+        found: a label, and where it stands in ``text``.
+
+    Returns:
+        Values in [0, 1] whose sum is at most 1; 0 for a label that is among no alternatives. None
+        without tokens, or where the label that was found has no probability, which no honest
+        provider gives.
+    """
+    # What comes before or after the text is thought, or the end of a turn.
+    before = "".join(token.text for token in tokens).find(text) if tokens else -1
+    if not tokens or before < 0:
+        return None
+    start, end = found.start + before, found.end + before
+    mass = dict.fromkeys(labels, 0.0)
+    place, path, written = 0, 1.0, ""
+    for token in tokens:
+        begin, place = place, place + len(token.text)
+        if place <= start:
+            continue
+        # Text before the label that its first token brings along is the same for all of them.
+        shared = token.text[: max(start - begin, 0)]
+        for other, logprob in {**token.alternatives, token.text: token.logprob}.items():
+            following = _following(labels, written + normalized(other[len(shared) :]))
+            if other.startswith(shared) and len(following) == 1:
+                mass[following[0]] += path * math.exp(min(logprob, 0.0))
+        written += normalized(token.text[len(shared) :])
+        if _following(labels, written) == [found.label]:
+            break
+        path *= math.exp(min(token.logprob, 0.0))
+        if begin >= end:  # the label is one with which another begins, and has ended
+            mass[found.label] += path
+            break
+    else:
+        mass[found.label] += path
+    total = math.fsum(mass.values())
+    if not mass[found.label] > 0.0:
+        return None
+    return mass if total <= 1.0 else {label: p / total for label, p in mass.items()}
+
+
+def _following(labels: Sequence[str], written: str) -> list[str]:
+    """The labels that ``written`` begins or completes."""
+    return [label for label in labels if _leads(written, normalized(label))]
+
+
+def _leads(written: str, label: str) -> bool:
+    if label.startswith(written):
+        return True
+    # A piece may go beyond the label, but not within a word: "Nobody" is no "No".
+    return written.startswith(label) and not written[len(label)].isalnum()

@@ -1,0 +1,94 @@
+"""Prompts of Self-RAG: the instruction, what is written so far, and the passages it came from."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from langchain_core.documents import Document
+
+from selfcorrect_rag.prompts.parts import Part, Prompt, passage_text
+from selfcorrect_rag.reflection import CONTINUE, END_PARAGRAPH, NO_RETRIEVAL, PARAGRAPH, RETRIEVAL
+from selfcorrect_rag.state.self_rag import Candidate
+
+TASK_INSTRUCTIONS = {
+    "arc": "Given four answer candidates, A, B, C and D, choose the best answer choice.",
+    "asqa": (
+        "Answer the following question. The question may be ambiguous and have multiple correct "
+        "answers, and in that case, you have to provide a long-form answer including all correct "
+        "answers."
+    ),
+    "eli5": (
+        "Provide a paragraph-length response using simple words to answer the following question."
+    ),
+    "pubhealth": (
+        "Is the following statement correct or not? Say true if it's correct; otherwise say false."
+    ),
+}
+"""Task instructions of Self-RAG, Table 5; open-domain questions take none."""
+
+
+def question_text(question: str, instruction: str | None = None) -> str:
+    """The instruction slot: the question, under a task instruction where there is one.
+
+    The join without a line break is the one of the training data.
+    """
+    return f"{instruction}## Input:\n\n{question}" if instruction else question
+
+
+def instruction_parts(question: str) -> tuple[Part, ...]:
+    """Self-RAG's prompt template, up to where the model's own output begins."""
+    return (
+        Part("### Instruction:\n", "trusted"),
+        Part(question, "untrusted", shorten=4),
+        Part("\n\n### Response:\n", "trusted"),
+    )
+
+
+def evidence_parts(document: Document, shorten: int) -> tuple[Part, ...]:
+    """``[Retrieval]<paragraph>title, text</paragraph>``; the passage itself is untrusted."""
+    return (
+        Part(RETRIEVAL, "control"),
+        Part(PARAGRAPH, "control"),
+        Part(passage_text(document), "untrusted", shorten),
+        Part(END_PARAGRAPH, "control"),
+    )
+
+
+def decision_prompt(question: str) -> Prompt:
+    """The bare instruction, whose first token decides retrieval (Algorithm 1, line 2)."""
+    return Prompt(parts=instruction_parts(question))
+
+
+def segment_prompt(
+    question: str,
+    written: Sequence[Candidate],
+    passages: Sequence[Document],
+    step: Literal["retrieve", "continue", "none"],
+    passage: int | None,
+) -> Prompt:
+    """The prompt for the next segment, with everything the beam wrote and read before it inline.
+
+    Args:
+        question: the instruction slot.
+        written: the beam's segments so far, oldest first.
+        passages: the run's passages, which segments point into.
+        step: read ``passages[passage]`` first, keep the last passage, or go on without.
+        passage: index of the passage to read, where ``step`` is ``retrieve``.
+    """
+    parts = [*instruction_parts(question)]
+    for segment in written:
+        parts += _opening(segment["step"], segment["passage"], passages, shorten=1)
+        for piece in segment["pieces"]:
+            is_control = piece["kind"] == "control"
+            parts.append(Part(piece["text"], "control" if is_control else "untrusted", shorten=3))
+    parts += _opening(step, passage, passages, shorten=2)
+    return Prompt(parts=tuple(parts))
+
+
+def _opening(
+    step: str, passage: int | None, passages: Sequence[Document], shorten: int
+) -> tuple[Part, ...]:
+    if step == "continue":
+        return (Part(CONTINUE, "control"),)
+    if step == "none" or passage is None:
+        return (Part(NO_RETRIEVAL, "control"),)
+    return evidence_parts(passages[passage], shorten)
