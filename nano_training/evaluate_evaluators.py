@@ -17,8 +17,7 @@ from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.nano import load_evaluator
-from selfcorrect_rag.training.evaluator import auc, held_out_report
-from selfcorrect_rag.training.pairs import Graded, mine_negatives
+from selfcorrect_rag.training.evaluator import Graded, auc, held_out_report, mine_negatives
 
 CASES = 500
 NEGATIVES = 4

@@ -18,13 +18,13 @@ from langchain_core.documents import Document
 
 from nano_training.rationale_data import BRIEFLY, new_document_set
 from nano_training.world import World
+from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import ReflectionLLM, TransformersReflectionLLM
 from selfcorrect_rag.nano import demo_index, demo_questions, rationale_model_path
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state.instruct_rag import InstructRAGInput
-from selfcorrect_rag.training.consistency import contains_answer
 
 CASES = 300
 MODES = {

@@ -16,7 +16,7 @@ from nano_training.world import World
 from selfcorrect_rag.models.retrieval_evaluator import titled
 from selfcorrect_rag.nodes.base.strips import decompose
 from selfcorrect_rag.prompts.sentences import sentences
-from selfcorrect_rag.training.pairs import Graded
+from selfcorrect_rag.training.evaluator import Graded
 
 SHORTEST = 8
 """Words that must be left of a passage without its answer."""

@@ -23,8 +23,12 @@ from nano_training.optimizer import precision
 from nano_training.t5_pretraining import Pretraining, PretrainingSettings
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.loaders import cross_encoder_base
-from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
-from selfcorrect_rag.training.pairs import Graded, read_graded
+from selfcorrect_rag.training.evaluator import (
+    EvaluatorSettings,
+    Graded,
+    read_graded,
+    train_evaluator,
+)
 
 CROSS_ENCODER = EvaluatorSettings(
     model="all-MiniLM-L6-v2",

@@ -20,12 +20,16 @@ from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.search.index import passage_id
-from selfcorrect_rag.training.digests import digest_of_ids, digest_of_weights
 from selfcorrect_rag.training.fine_tuning import RunOptions
 from selfcorrect_rag.training.generator import PRESETS, train_generator
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_rows import read_generator_rows
-from selfcorrect_rag.training.journal import keep_settings, run_folder
+from selfcorrect_rag.training.journal import (
+    digest_of_ids,
+    digest_of_weights,
+    keep_settings,
+    run_folder,
+)
 
 ROWS = 8000
 PASSAGES = 2

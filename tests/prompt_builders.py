@@ -21,10 +21,9 @@ from selfcorrect_rag.prompts.evaluator import (
     prompt_for_several,
 )
 from selfcorrect_rag.prompts.follow_up import follow_up_prompt
-from selfcorrect_rag.prompts.instruct_rag import inference_prompt
+from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
 from selfcorrect_rag.state.instruct_rag import Mode
 from selfcorrect_rag.training.critic_data import critic_asked
-from selfcorrect_rag.training.rationale_prompts import rationale_prompt, training_prompt
 
 Builder = Callable[[str, Document], Any]
 """Of a text, and a document whose title and text may be two halves of one."""

@@ -37,8 +37,7 @@ from selfcorrect_rag.settings import (
     Settings,
 )
 from selfcorrect_rag.thresholds import Thresholds
-from selfcorrect_rag.training.evaluator import judged
-from selfcorrect_rag.training.pairs import Graded
+from selfcorrect_rag.training.evaluator import Graded, judged
 from tests.scripted import (
     FULL,
     RELEVANT,

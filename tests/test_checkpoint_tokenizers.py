@@ -32,10 +32,13 @@ from selfcorrect_rag.models.local.checkpoints import load_tokenizer, save_tokeni
 from selfcorrect_rag.models.local.llama_tokenizer import NotSentencePiece, tokenizer_of_pieces
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
-from selfcorrect_rag.training.generator import GeneratorSettings, train_generator
-from selfcorrect_rag.training.generator_examples import generator_examples
+from selfcorrect_rag.training.generator import (
+    GeneratorSettings,
+    add_control_tokens,
+    generator_examples,
+    train_generator,
+)
 from selfcorrect_rag.training.generator_rows import GeneratorRow
-from selfcorrect_rag.training.vocabulary import add_control_tokens
 from tests.conftest import random_model
 
 MADE = Path(__file__).parent / "tokenizers"

@@ -10,9 +10,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.training.generator import PRESETS
-from selfcorrect_rag.training.rationale_prompts import RationaleSettings
-from selfcorrect_rag.training.rationale_rows import write_template_rationales
-from selfcorrect_rag.training.samples import Sample
+from selfcorrect_rag.training.rationales import RationaleSettings, Sample, write_template_rationales
 from tests.test_docs import BLOCK, ROOT
 from tests.training.toy_generator import toy
 

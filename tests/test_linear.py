@@ -24,6 +24,7 @@ from nano_training.models import critic_path, tiny_t5_path
 from selfcorrect_rag.agents.support import missing_support
 from selfcorrect_rag.errors.messages import one_line, redact
 from selfcorrect_rag.evaluation.judge import _read, judge_prompt
+from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.models.chat.calls import CallResult
 from selfcorrect_rag.models.chat.classification import read_structured, read_text
 from selfcorrect_rag.models.chat.completion import _completion
@@ -75,8 +76,7 @@ from selfcorrect_rag.search.chunking import chunk
 from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.state.intake import admit, admit_question, fit
 from selfcorrect_rag.state.sources import name_of, shown_source, title_line, web_address
-from selfcorrect_rag.training.consistency import contains_answer
-from selfcorrect_rag.training.generator_examples import output_stretches
+from selfcorrect_rag.training.generator import output_stretches
 from selfcorrect_rag.training.generator_rows import order_faults, tokens_and_texts
 
 LETTERS = ("A", "B", "C", "D")

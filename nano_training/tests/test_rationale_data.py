@@ -13,10 +13,10 @@ from nano_training.rationale_data import (
 )
 from nano_training.tokenizer import load_tokenizer
 from nano_training.world import World
+from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.nano import rationale_model_path
 from selfcorrect_rag.prompts.rationale.conclusions import final_answer
 from selfcorrect_rag.prompts.rationale.documents import read_documents
-from selfcorrect_rag.training.consistency import contains_answer
 
 
 def titles(shared: DocumentSet) -> list[str]:

@@ -13,8 +13,7 @@ from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError, require
 from selfcorrect_rag.serving.options import add_options, config_from
 from selfcorrect_rag.serving.parts import open_evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate, measure
-from selfcorrect_rag.training.evaluator import judged, readable
-from selfcorrect_rag.training.pairs import Graded, read_graded
+from selfcorrect_rag.training.evaluator import Graded, judged, read_graded, readable
 
 
 class BadCalibration(SelfCorrectError, ValueError):

@@ -19,8 +19,12 @@ from selfcorrect_rag.commands.training_options import (
     run_options_from,
     settings_from,
 )
-from selfcorrect_rag.training.evaluator import EvaluatorSettings, train_evaluator
-from selfcorrect_rag.training.pairs import read_corpus, read_graded
+from selfcorrect_rag.training.evaluator import (
+    EvaluatorSettings,
+    read_corpus,
+    read_graded,
+    train_evaluator,
+)
 
 
 def add_parser(subparsers: Any) -> None:

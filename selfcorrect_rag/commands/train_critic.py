@@ -18,7 +18,7 @@ from selfcorrect_rag.commands.training_options import (
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.by_name import find_language_model
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
-from selfcorrect_rag.training.confusion import agreement_in_words
+from selfcorrect_rag.training.agreement import agreement_in_words
 from selfcorrect_rag.training.critic import CriticSettings, train_critic
 from selfcorrect_rag.training.critic_data import (
     CriticDataSettings,

@@ -15,10 +15,10 @@ from selfcorrect_rag.commands.training_options import (
 )
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.training import generator, instruct
-from selfcorrect_rag.training.confusion import agreement_in_words
+from selfcorrect_rag.training.agreement import agreement_in_words
 from selfcorrect_rag.training.fine_tuning import is_first
 from selfcorrect_rag.training.generator_rows import read_generator_rows
-from selfcorrect_rag.training.instruct_rows import read_instruct_rows
+from selfcorrect_rag.training.instruct import read_instruct_rows
 
 PRESETS = {
     **generator.PRESETS,

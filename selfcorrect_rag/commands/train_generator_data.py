@@ -28,7 +28,6 @@ from selfcorrect_rag.search.open_index import find_embeddings, open_index
 from selfcorrect_rag.serving.config import BadOption
 from selfcorrect_rag.serving.options import HARDWARE_OPTIONS, add_options, config_from
 from selfcorrect_rag.serving.parts import quiet_vllm
-from selfcorrect_rag.training.digests import digest_of_ids, digest_of_weights
 from selfcorrect_rag.training.generator_data import (
     CHUNK_SIZE,
     DECISIONS,
@@ -37,7 +36,7 @@ from selfcorrect_rag.training.generator_data import (
     make_generator_data,
 )
 from selfcorrect_rag.training.generator_rows import read_generator_rows
-from selfcorrect_rag.training.journal import FAILURES, run_folder
+from selfcorrect_rag.training.journal import FAILURES, digest_of_ids, digest_of_weights, run_folder
 
 
 def add_parser(kinds: Any) -> None:

@@ -16,10 +16,14 @@ from selfcorrect_rag.commands.training_options import (
 )
 from selfcorrect_rag.models.by_name import find_language_model
 from selfcorrect_rag.training.journal import FAILURES, run_folder
-from selfcorrect_rag.training.rationale_prompts import RationaleSettings
-from selfcorrect_rag.training.rationale_rows import RationaleReport, write_template_rationales
-from selfcorrect_rag.training.rationales import estimate_usage, synthesize_rationales
-from selfcorrect_rag.training.samples import read_samples
+from selfcorrect_rag.training.rationales import (
+    RationaleReport,
+    RationaleSettings,
+    estimate_usage,
+    read_samples,
+    synthesize_rationales,
+    write_template_rationales,
+)
 
 
 def add_parser(kinds: Any) -> None:

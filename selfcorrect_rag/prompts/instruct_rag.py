@@ -1,4 +1,4 @@
-"""InstructRAG's prompts for inference, as appendix D gives them.
+"""InstructRAG's prompts for rationales, training and inference, as appendix D gives them.
 
 The tables' chat-template marks are left out: a chat model brings its own template, and an LLM
 continues plain text. Documents and questions are untrusted: a document takes one line, so that no
@@ -95,6 +95,86 @@ def inference_prompt(
 
 def _line(document: Document) -> str:
     """`` (Title: title): contents`` on one line, without the brackets where there is no title."""
-    title = str(document.metadata.get("title") or "")
+    title = _title(document)
     text = f" (Title: {title}): {document.page_content}" if title else f": {document.page_content}"
     return " " * text.startswith(" ") + quoted(" ".join(text.split()))
+
+
+def rationale_prompt(
+    question: str,
+    documents: Sequence[Document],
+    answers: Sequence[str],
+    instruction: str,
+) -> str:
+    """What a rationale generator is asked (Table 7), for one user message.
+
+    Without answers, or without documents, it is the prompt of an ablation (section 3.3). The paper
+    describes these two and does not print them: the wording is ours, from Table 7's.
+
+    Args:
+        question: as the user asks it.
+        documents: numbered from 1 in the order given.
+        answers: all that are correct.
+        instruction: the task-specific one; see :data:`TASK_INSTRUCTIONS`.
+    """
+    question, answer, instruction = _one_line(question), _joined(answers), quoted(instruction)
+    if not documents:
+        told = f"the answer: {answer}" if answer else "the answer"
+        return (
+            f'Please answer the given question: "{question}", and explain what leads to {told}, '
+            f"only based on your own knowledge.\n\n{instruction}"
+        )
+    shown = (
+        f"Read the following documents relevant to the given question: {question}\n\n"
+        f"{documents_text(documents)}\n\n"
+        "Please identify documents that are useful to answer the given question: "
+        f'"{question}", and explain how the contents lead to the answer'
+    )
+    if not answer:
+        return f"{shown}.\n\n{instruction}"
+    return (
+        f"{shown}: {answer}.\n\n"
+        "If none of the documents is aligned with the answer, in that case, you have to explain "
+        "the answer only based on your own knowledge, without referring to the provided "
+        f"information.\n\n{instruction}"
+    )
+
+
+def training_prompt(question: str, documents: Sequence[Document]) -> str:
+    """The prompt that INSTRUCTRAG-FT is trained on (Table 11), for one user message: the very
+    prompt of inference."""
+    return "".join(part.text for part in inference_prompt("ft", question, documents).parts)
+
+
+def template_rationale(answers: Sequence[str], relevant: Sequence[int]) -> str:
+    """A rationale without a generator (Table 6); ``relevant`` are numbers of documents, from 1."""
+    found = "none of them contain"
+    if relevant:
+        found = f"only documents {', '.join(f'[{number}]' for number in relevant)} contain"
+    return (
+        f"After reviewing the provided document, I found that {found} relevant information to "
+        "answer the question. Based on my knowledge and the provided contents, the answer is: "
+        f"{_joined(answers)}."
+    )
+
+
+def documents_text(documents: Sequence[Document]) -> str:
+    """``Document [1] (Title: ...): ...`` and so on, a blank line between two."""
+    return "\n\n".join(
+        f"Document [{number}] (Title: {_one_line(_title(document))}): "
+        f"{_one_line(document.page_content)}"
+        for number, document in enumerate(documents, start=1)
+    )
+
+
+def _joined(answers: Sequence[str]) -> str:
+    """Several answers as one; many an answer has a comma of its own."""
+    return "; ".join(_one_line(answer) for answer in answers)
+
+
+def _one_line(text: str) -> str:
+    return quoted(" ".join(text.split()))
+
+
+def _title(document: Document) -> str:
+    return str(document.metadata.get("title") or "")

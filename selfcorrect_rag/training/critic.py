@@ -12,7 +12,7 @@ from selfcorrect_rag.models.critic import (
     TransformersCritic,
     load_language_model,
 )
-from selfcorrect_rag.training.confusion import agreement_of
+from selfcorrect_rag.training.agreement import agreement_of
 from selfcorrect_rag.training.critic_data import CriticRow
 from selfcorrect_rag.training.fine_tuning import (
     RunOptions,

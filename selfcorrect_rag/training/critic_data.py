@@ -13,7 +13,7 @@ from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.labelling import Labelling, Request
-from selfcorrect_rag.training.pairs import Part, lines, part_of, read_text
+from selfcorrect_rag.training.rows import Part, lines, part_of, read_text
 
 _TASKS: Mapping[str, str] = {name: name for name in CRITIQUE_PROMPTS} | {"groundness": "groudness"}
 """What the official data calls each aspect in its rows; the spelling is its own."""

@@ -1,27 +1,36 @@
 """Fine-tunes Self-RAG's generator on outputs with reflection tokens (3.2.2, Algorithm 2, B.1)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from selfcorrect_rag.errors import BadTrainingData, PromptTooLong
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.local.checkpoints import taken
-from selfcorrect_rag.reflection import GROUP_OF, PARAGRAPH, TOKENS
-from selfcorrect_rag.training.answering import CausalLMSettings, load_decoder, tune_answering
-from selfcorrect_rag.training.batches import Examples, row_counts
-from selfcorrect_rag.training.confusion import agreement_of
+from selfcorrect_rag.prompts.parts import Part, Prompt
+from selfcorrect_rag.prompts.self_rag import instruction_parts
+from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, GROUP_OF, PARAGRAPH, TOKENS
+from selfcorrect_rag.training.agreement import agreement_of
+from selfcorrect_rag.training.causal_lm import (
+    CausalLMSettings,
+    Examples,
+    TokenPrediction,
+    example,
+    load_decoder,
+    predict_tokens,
+    row_counts,
+    tune_answering,
+)
 from selfcorrect_rag.training.fine_tuning import (
     RunOptions,
     export,
     prepare,
     write_report,
 )
-from selfcorrect_rag.training.generator_examples import generator_examples, refuse_unlearnable
 from selfcorrect_rag.training.generator_rows import GeneratorRow
-from selfcorrect_rag.training.held_out import Read, read_tokens
-from selfcorrect_rag.training.vocabulary import add_control_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -102,7 +111,7 @@ def train_generator(
         model, rows, encode, out, settings, run_options, run=run, tokens=ids.values()
     )
     groups = [[ids[token] for token in TOKENS[group]] for group in controlled.groups]
-    read = read_tokens(trainer, test.examples, groups)
+    read = predict_tokens(trainer, test.examples, groups)
     report = {
         "rows": row_counts(train, test),
         "tokens": {"read": train.read, "learned": train.learned, "added": added},
@@ -113,14 +122,16 @@ def train_generator(
     return report
 
 
-def held_out_report(read: Sequence[Read], tokenizer: ControlledTokenizer) -> dict[str, Any]:
+def held_out_report(
+    read: Sequence[TokenPrediction], tokenizer: ControlledTokenizer
+) -> dict[str, Any]:
     """What is learned, by kind: ``text``, a group of reflection tokens, ``paragraph``, ``end``.
 
     Returns:
         By kind ``tokens`` and their mean ``loss`` (negative natural log-probability under the full
         vocabulary; None without tokens). By group ``accuracy``, ``base_rate`` and ``confusion`` of
         the likeliest token of the group, which is what the graphs read; see
-        :func:`~selfcorrect_rag.training.confusion.agreement_of`.
+        :func:`~.agreement.agreement_of`.
     """
     name = {token_id: token for token, token_id in tokenizer.control_ids.items()}
     kinds = {token_id: GROUP_OF[token] for token_id, token in name.items() if token in GROUP_OF}
@@ -137,3 +148,149 @@ def held_out_report(read: Sequence[Read], tokenizer: ControlledTokenizer) -> dic
         "loss": {kind: fmean(of_kind) if of_kind else None for kind, of_kind in losses.items()},
         **agreement_of((name[t.token_id], name[t.chosen]) for t in read if t.chosen >= 0),
     }
+
+
+_SPAN = re.compile(f"{re.escape(PARAGRAPH)}(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL)
+_TOKEN = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
+
+
+class _Stretch(NamedTuple):
+    part: Part
+    learned: bool
+
+
+def output_stretches(output: str) -> list[_Stretch]:
+    """An output as parts of a prompt, and whether each is learned.
+
+    Learned are the text, the reflection tokens and ``<paragraph>``, which the model writes after
+    ``[Retrieval]``. Each passage is left out on its own (section 3.2.2), and ``</paragraph>`` with
+    it: where a passage ends is not the generator's to say. In a passage nothing is a reflection
+    token.
+
+    Raises:
+        BadTrainingData: it is empty, or has a ``<paragraph>`` without its end, or an end alone.
+    """
+    stretches = []
+    for number, stretch in enumerate(_SPAN.split(output.strip())):
+        if number % 2:
+            stretches += [
+                _Stretch(Part(PARAGRAPH, "control"), learned=True),
+                _Stretch(Part(stretch, "untrusted", shorten=1), learned=False),
+                _Stretch(Part(END_PARAGRAPH, "control"), learned=False),
+            ]
+            continue
+        for text in filter(None, _TOKEN.split(stretch)):
+            if text in (PARAGRAPH, END_PARAGRAPH):
+                raise BadTrainingData(f"the output has a {text} that is half of a pair")
+            is_token = text in GROUP_OF
+            part = Part(text, "control" if is_token else "untrusted")
+            stretches.append(_Stretch(part, learned=True))
+    if not stretches:
+        raise BadTrainingData("the output is empty")
+    return stretches
+
+
+def refuse_unlearnable(rows: Sequence[GeneratorRow]) -> None:
+    """Look at all outputs, before anything is loaded.
+
+    Raises:
+        BadTrainingData: one has half a pair of paragraph tokens or no text, and which; or none of
+            them has a reflection token.
+    """
+    criticised = False
+    for number, row in enumerate(rows, start=1):
+        try:
+            stretches = output_stretches(row.output)
+        except BadTrainingData as error:
+            raise BadTrainingData(f"row {number}: {error}") from error
+        criticised = criticised or any(part.text in GROUP_OF for part, _ in stretches)
+    if rows and not criticised:
+        raise BadTrainingData("no output has a reflection token: train generator-data adds them")
+
+
+def generator_examples(
+    rows: Sequence[GeneratorRow], tokenizer: ControlledTokenizer, longest: int
+) -> Examples:
+    """Encode rows behind the prompt of inference, each to at most ``longest`` ids.
+
+    The prompt is not learned; the end is. Too long a row loses the ends of its passages, the
+    longest first, and is left out where that is not enough: instruction and output are never cut.
+
+    Raises:
+        BadTrainingData: the tokenizer has no end token, or an output has half a pair of paragraph
+            tokens, or no text.
+    """
+    if tokenizer.eos_id is None:
+        raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
+    found, shortened, left_out = [], 0, 0
+    for row in rows:
+        stretches = output_stretches(row.output)
+        try:
+            ids, learned, is_short = _encoded(row, stretches, tokenizer, longest - 1)
+        except PromptTooLong:
+            left_out += 1
+            continue
+        shortened += is_short
+        found.append(example([*ids, tokenizer.eos_id], [*learned, True]))
+    return Examples(found, shortened, left_out)
+
+
+def _encoded(
+    row: GeneratorRow, stretches: Sequence[_Stretch], tokenizer: ControlledTokenizer, longest: int
+) -> tuple[list[int], list[bool], bool]:
+    """A row's ids, which of them are learned, and whether passages were cut."""
+    asked = tuple(part._replace(shorten=0) for part in instruction_parts(row.question))
+    output = tuple(part for part, _ in stretches)
+    prompt, whole = tokenizer.encode([Prompt(parts=asked), Prompt(parts=(*asked, *output))])
+    begun = prompt.ids
+    if whole.ids[: len(begun)] == begun:
+        cut = tokenizer.encode([Prompt(parts=(*asked, *output))], longest)[0]
+        written, owners = cut.ids[len(begun) :], cut.owners[len(begun) :]
+        owners = [owner - len(asked) for owner in owners]
+    else:
+        # An id spans the border. The prompt alone is all that a model sees at first, so the output
+        # is encoded apart.
+        opening = prompt.counts[0]
+        cut = tokenizer.encode([Prompt(parts=output)], longest - len(begun) + opening)[0]
+        written, owners = cut.ids[opening:], cut.owners[opening:]
+    learned = [stretches[owner].learned for owner in owners]
+    return [*begun, *written], [*(False for _ in begun), *learned], cut.shortened > 0
+
+
+def add_control_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase") -> int:
+    """Add those of the fifteen control tokens that ``tokenizer`` lacks, and say how many.
+
+    Their rows of embedding and head, where these are two, begin as the mean of all earlier rows.
+    Rows that a model has beyond its vocabulary are used first; rows of tokens that were there,
+    control tokens among them, stay as they are.
+
+    Args:
+        model: a causal language model; changed in place.
+        tokenizer: its own; changed in place.
+
+    Raises:
+        BadTrainingData: the tokenizer has no end token.
+    """
+    import torch
+    from tokenizers import AddedToken
+
+    if tokenizer.eos_token_id is None:
+        raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
+    known = len(tokenizer)
+    present = tokenizer.get_added_vocab()
+    missing = [token for token in CONTROL_TOKENS if token not in present]
+    if not missing:
+        return 0
+    tokenizer.add_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in missing],
+        special_tokens=True,
+    )
+    if len(tokenizer) > len(model.get_input_embeddings().weight):
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    ids = tokenizer.convert_tokens_to_ids(missing)
+    with torch.no_grad():
+        for end in (model.get_input_embeddings(), model.get_output_embeddings()):
+            for weights in (end.weight, getattr(end, "bias", None)):
+                if weights is not None:
+                    weights[ids] = weights[:known].float().mean(0).to(weights.dtype)
+    return len(missing)

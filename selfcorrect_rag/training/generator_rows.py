@@ -25,7 +25,7 @@ from selfcorrect_rag.reflection import (
     RETRIEVAL,
     Group,
 )
-from selfcorrect_rag.training.samples import read_rows
+from selfcorrect_rag.training.rows import read_rows
 
 
 class _Fields(NamedTuple):

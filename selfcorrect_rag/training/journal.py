@@ -1,5 +1,6 @@
-"""What a long run leaves behind as it goes, so that it can be killed and begun again."""
+"""The journal that makes long runs resumable: rows by key, a lock, settings, fingerprints."""
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -9,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
 from selfcorrect_rag.errors.disk import disk_full, wrap_disk_full
 
 FAILURES = "failures.jsonl"
@@ -172,3 +173,28 @@ def _whole_lines(path: Path) -> tuple[bytes, int | None]:
 def _line(row: Mapping[str, Any]) -> bytes:
     # What no encoding can hold becomes the JSON escape that it was read from.
     return json.dumps(row, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+
+
+_WEIGHTS = ("*.safetensors", "*.bin")
+
+
+def digest_of_weights(checkpoint: Path) -> str:
+    """64 hexadecimal digits of a folder's weights: whole, sharded or an adapter's.
+
+    Raises:
+        ModelNotFound: there are none in the folder.
+    """
+    files = sorted(file for pattern in _WEIGHTS for file in checkpoint.glob(pattern))
+    if not files:
+        raise ModelNotFound(f"{checkpoint} holds no weights ({', '.join(_WEIGHTS)})")
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{content} {path.name}\n".encode())
+    return digest.hexdigest()
+
+
+def digest_of_ids(ids: Iterable[str]) -> str:
+    """64 hexadecimal digits of what an index holds, by the ids of its passages in any order."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Rows that a language model labels, many at a time, in a file that a kill does not spoil."""
+"""Labels rows by a language model, many calls at a time, in a journal that survives a kill."""
 
 import asyncio
 import hashlib
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.messages import HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
@@ -29,7 +29,28 @@ from selfcorrect_rag.training.journal import (
     run_folder,
     write_rows,
 )
-from selfcorrect_rag.training.labelling_report import Cost, Report
+
+
+class Cost(NamedTuple):
+    """What a run will take where no call has to be repeated."""
+
+    calls: int
+    input_tokens: int
+    """An estimate: four characters a token."""
+
+
+@dataclass
+class Report:
+    """How requests came out, of all runs together, and what this run used."""
+
+    outcomes: dict[str, dict[str, int]]
+    """By group: how many are ``labelled``, ``malformed`` and ``failed``."""
+    calls: int = 0
+    """Answers of the model in this run."""
+    input_tokens: int = 0
+    """As the model itself tells, as far as it does."""
+    output_tokens: int = 0
+
 
 LABELS = "labels.jsonl"
 """In the run's folder: all that it was ever told, in the order it came."""
@@ -58,7 +79,7 @@ class Request:
         return hashlib.sha256(known).hexdigest()[:32]
 
 
-Read = Callable[[Request, str], Mapping[str, Any] | None]
+AnswerReader = Callable[[Request, str], Mapping[str, Any] | None]
 """The fields of the row that come from an answer; None where it is malformed."""
 
 
@@ -76,7 +97,7 @@ class Labelling:
     def __init__(
         self,
         requests: Iterable[Request],
-        read: Read,
+        read: AnswerReader,
         out: Path,
         settings: Mapping[str, Any],
         *,

@@ -1,21 +1,32 @@
-"""Synthesises rationales: how documents lead to an answer that is known (InstructRAG section 2.2).
-
-A run keeps its place in a folder beside its output: what has been written, what has failed and why.
-"""
+"""Synthesises rationales: how documents lead to a known answer (InstructRAG 2.2, Algorithm 1)."""
 
 import dataclasses
+import hashlib
+import json
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
 from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.models.chat.completion import was_cut
+from selfcorrect_rag.prompts.instruct_rag import (
+    TASK_INSTRUCTIONS,
+    rationale_prompt,
+    template_rationale,
+    training_prompt,
+)
 from selfcorrect_rag.prompts.parts import written_text
+from selfcorrect_rag.search.json_rows import row_passages
+from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.journal import (
     FAILURES,
     Journal,
@@ -24,14 +35,290 @@ from selfcorrect_rag.training.journal import (
     refuse_foreign,
     refuse_other_settings,
     run_folder,
+    write_rows,
 )
-from selfcorrect_rag.training.rationale_prompts import RationaleSettings, prompt_for
-from selfcorrect_rag.training.rationale_rows import (
-    RationaleReport,
-    Usage,
-    write_rationales,
-)
-from selfcorrect_rag.training.samples import Sample
+from selfcorrect_rag.training.rows import read_rows
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A question, the answers that are correct, and what a retriever found, best first."""
+
+    question: str
+    answers: tuple[str, ...]
+    documents: tuple[Document, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells it from any other sample, in any run."""
+        texts = [[title(document), document.page_content] for document in self.documents]
+        whole = json.dumps([self.question, self.answers, texts])
+        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+def read_samples(path: Path, *, answered: bool = True) -> list[Sample]:
+    """Rows ``{"question": ..., "answers": [...], "documents": [{"title": ..., "text": ...}]}``.
+
+    One row a line, or one JSON list of them. The official files are read too: documents are
+    ``ctxs`` there, and ASQA's answers may be in ``qa_pairs``. Documents stand best first, unless
+    each has a numeric ``score``: then the highest is first.
+
+    Args:
+        answered: whether each row must have answers.
+
+    Raises:
+        BadTrainingData: the file or a row is not so; the message names file and line.
+    """
+    samples = []
+    for place, row in read_rows(path):
+        try:
+            samples.append(_sample(row, answered))
+        except ValueError as error:
+            raise BadTrainingData(f"{place}: {error}") from error
+    if not samples:
+        raise BadTrainingData(f"{path} holds no rows")
+    return samples
+
+
+def _sample(row: Any, answered: bool) -> Sample:
+    if not isinstance(row, dict):
+        raise ValueError('not {"question": ..., "answers": [...], "documents": [...]}')
+    question = row.get("question")
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError("no question")
+    answers = _answers(row)
+    if answered and not answers:
+        raise ValueError("no answers")
+    return Sample(question.strip(), answers, _documents(row))
+
+
+def _answers(row: dict[str, Any]) -> tuple[str, ...]:
+    given = row.get("answers") or [
+        answer for pair in _items(row, "qa_pairs") for answer in _items(pair, "answers")
+    ]
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, list) or not all(isinstance(answer, str) for answer in given):
+        raise ValueError("answers are not a list of texts")
+    return tuple(dict.fromkeys(answer.strip() for answer in given if answer.strip()))
+
+
+def _items(row: Any, key: str) -> list[Any]:
+    items = row.get(key) if isinstance(row, dict) else None
+    return items if isinstance(items, list) else []
+
+
+def _documents(row: dict[str, Any]) -> tuple[Document, ...]:
+    given = row.get("documents", row.get("ctxs"))
+    if not isinstance(given, list):
+        raise ValueError("no list of documents (or ctxs)")
+    documents = []
+    for number, item in enumerate(given, start=1):
+        found = list(row_passages(item))
+        if len(found) != 1 or not found[0].page_content.strip():
+            raise ValueError(f"document {number} has no text")
+        documents += found
+    return _best_first(documents)
+
+
+def _best_first(documents: list[Document]) -> tuple[Document, ...]:
+    try:
+        scores = [float(document.metadata["score"]) for document in documents]
+    except (KeyError, TypeError, ValueError):
+        return tuple(documents)
+    order = sorted(range(len(documents)), key=lambda i: -scores[i])
+    return tuple(documents[i] for i in order)
+
+
+def title(document: Document) -> str:
+    """Its title, "" where it has none."""
+    return str(document.metadata.get("title") or "")
+
+
+Dataset = Literal["asqa", "popqa", "triviaqa", "nq", "2wikimultihopqa"]
+DATASETS: tuple[Dataset, ...] = get_args(Dataset)
+Order = Literal["best_last", "best_first"]
+
+TOP_K: dict[Dataset, int] = dict.fromkeys(DATASETS, 5) | {"2wikimultihopqa": 10}
+"""Documents of a question (Table 2)."""
+
+
+@dataclass(frozen=True)
+class RationaleSettings:
+    """What decides a rationale; defaults are the paper's."""
+
+    model: str = ""
+    """A name for the model, so that rationales of two models never mix in one file."""
+    temperature: float = option(
+        0.0,
+        "sampling temperature of a PROVIDER:MODEL, from 0: greedy, as in the paper (appendix B)",
+        "TEMPERATURE",
+    )
+    dataset: Dataset = option(
+        "nq", "benchmark whose task-specific instruction and number of documents are used"
+    )
+    instruction: str | None = option(
+        None, "task-specific instruction of your own; by default the dataset's", "TEXT"
+    )
+    top_k: int | None = option(
+        None,
+        "most documents of a question; by default 5, and 10 for 2wikimultihopqa",
+        "DOCUMENTS",
+        minimum=1,
+    )
+    order: Order = option(
+        "best_last",
+        "where the best document stands: next to the question, as in the official code, or first",
+    )
+    with_answers: bool = True
+    """The paper's ablation without ground-truth answer, where False."""
+    with_documents: bool = True
+    """The paper's ablation without retrieved documents, where False; training reads them still."""
+
+    def shown(self, sample: Sample) -> tuple[Document, ...]:
+        """The documents that a model reads, in the order of their numbers."""
+        best = sample.documents[: TOP_K[self.dataset] if self.top_k is None else self.top_k]
+        return best[::-1] if self.order == "best_last" else best
+
+
+def prompt_for(sample: Sample, settings: RationaleSettings) -> str:
+    """The :func:`rationale_prompt` of a training sample."""
+    instruction = settings.instruction
+    return rationale_prompt(
+        sample.question,
+        settings.shown(sample) if settings.with_documents else (),
+        sample.answers if settings.with_answers else (),
+        TASK_INSTRUCTIONS[settings.dataset] if instruction is None else instruction,
+    )
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What rationales cost; tokens are those of calls that gave one."""
+
+    calls: int
+    """Of the model, also those that failed."""
+    prompt_tokens: int
+    rationale_tokens: int
+    estimated: bool
+    """By rule of thumb, at least for some: the model did not count."""
+
+
+@dataclass(frozen=True)
+class RationaleReport:
+    """How a synthesis went, over all runs that wrote to one file."""
+
+    rows: int
+    written: int
+    """Rows of the output."""
+    failed: int
+    """Rows without a rationale."""
+    dropped: int
+    """Rows left out because their rationale does not contain the answer."""
+    consistent: float | None
+    """Of the rationales, how many contain an answer, in [0, 1] (the paper: 0.89); before any are
+    dropped. None where no row has answers."""
+    relevant: int
+    """Rows with a rationale of which at least one document contains an answer."""
+    consistent_of_relevant: float | None
+    """The same ratio over these (the paper: 0.98)."""
+    usage: Usage
+
+
+def write_rationales(
+    out: Path,
+    rows: Sequence[Sample],
+    rationales: Mapping[str, str],
+    settings: RationaleSettings,
+    *,
+    consistent_only: bool,
+    usage: Usage,
+) -> RationaleReport:
+    """Write ``out`` as JSONL, in the order of ``rows``, whole or not at all.
+
+    A row holds ``question``, ``answers``, ``documents`` (title and text, numbered as the rationale
+    numbers them), ``rationale``, ``consistent`` (whether it contains an answer; null without
+    answers), and what INSTRUCTRAG-FT learns from: ``prompt`` (Table 11) and ``completion``, each a
+    list of one chat message, so that a trainer applies the model's own chat template and masks the
+    prompt.
+
+    Args:
+        rationales: by digest of their row; rows without one are left out.
+    """
+    made = [sample for sample in rows if sample.digest in rationales]
+    checked = [
+        contains_answer(rationales[sample.digest], sample.answers) if sample.answers else None
+        for sample in made
+    ]
+    judged = [(s, good) for s, good in zip(made, checked, strict=True) if good is not None]
+    relevant = [good for sample, good in judged if relevant_numbers(sample, settings)]
+    kept = [
+        (sample, good)
+        for sample, good in zip(made, checked, strict=True)
+        if good or not consistent_only
+    ]
+    write_rows(out, (_row(s, rationales[s.digest], good, settings) for s, good in kept))
+    return RationaleReport(
+        rows=len(rows),
+        written=len(kept),
+        failed=len(rows) - len(made),
+        dropped=len(made) - len(kept),
+        consistent=_ratio([good for _, good in judged]),
+        relevant=len(relevant),
+        consistent_of_relevant=_ratio(relevant),
+        usage=usage,
+    )
+
+
+def write_template_rationales(
+    rows: Sequence[Sample], out: Path, settings: RationaleSettings | None = None
+) -> RationaleReport:
+    """Rationales without a model: the template of the paper's ablation (Table 6).
+
+    Documents that contain an answer are called relevant. See :func:`write_rationales`.
+
+    Raises:
+        BadTrainingData: ``out`` belongs to a model's run.
+    """
+    settings = settings or RationaleSettings()
+    if run_folder(out).exists():
+        raise BadTrainingData(f"{out} holds a model's rationales: give another place")
+    rationales = {
+        sample.digest: template_rationale(sample.answers, relevant_numbers(sample, settings))
+        for sample in rows
+    }
+    free = Usage(calls=0, prompt_tokens=0, rationale_tokens=0, estimated=False)
+    return write_rationales(out, rows, rationales, settings, consistent_only=False, usage=free)
+
+
+def relevant_numbers(sample: Sample, settings: RationaleSettings) -> list[int]:
+    """Numbers, from 1, of the documents shown that contain an answer in title or text."""
+    return [
+        number
+        for number, document in enumerate(settings.shown(sample), start=1)
+        if contains_answer(f"{title(document)}\n{document.page_content}", sample.answers)
+    ]
+
+
+def _row(
+    sample: Sample, rationale: str, consistent: bool | None, settings: RationaleSettings
+) -> dict[str, Any]:
+    documents = settings.shown(sample)
+    prompt = training_prompt(sample.question, documents)
+    return {
+        "question": sample.question,
+        "answers": list(sample.answers),
+        "documents": [{"title": title(d), "text": d.page_content} for d in documents],
+        "rationale": rationale,
+        "consistent": consistent,
+        "prompt": [{"role": "user", "content": prompt}],
+        "completion": [{"role": "assistant", "content": rationale}],
+    }
+
+
+def _ratio(good: Sequence[bool]) -> float | None:
+    return sum(good) / len(good) if good else None
+
 
 LETTERS_A_TOKEN = 4
 """Where a model does not count its tokens, as in most estimates of English."""

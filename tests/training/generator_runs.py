@@ -8,8 +8,11 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.nano import demo_questions
-from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
-from selfcorrect_rag.training.generator_report import GeneratorDataReport
+from selfcorrect_rag.training.generator_data import (
+    GeneratorDataReport,
+    GeneratorDataSettings,
+    make_generator_data,
+)
 from selfcorrect_rag.training.generator_rows import GeneratorRow
 from tests.conftest import byte_level_tokenizer, random_model
 

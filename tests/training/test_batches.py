@@ -14,7 +14,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from selfcorrect_rag.training.batches import Example, example, packed, padded
+from selfcorrect_rag.training.causal_lm import Example, example, packed, padded
 from selfcorrect_rag.training.fine_tuning import DROPPED
 from tests.training.toy_generator import toy
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from selfcorrect_rag.training.consistency import contains_answer
+from selfcorrect_rag.evaluation.matching import contains_answer
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from selfcorrect_rag.models.critic import Answer, Asked, Critic, TransformersCri
 from selfcorrect_rag.reflection import TOKENS, Group
 from selfcorrect_rag.training.critic import CriticSettings, agreement, train_critic
 from selfcorrect_rag.training.critic_data import CriticDataSettings, CriticRow, critic_labelling
-from selfcorrect_rag.training.pairs import Part, part_of
+from selfcorrect_rag.training.rows import Part, part_of
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.tiny_evaluators import t5_config, t5_tokenizer
 from tests.training.critic_runs import instances

@@ -20,12 +20,12 @@ from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.training.evaluator import (
     EvaluatorSettings,
+    Graded,
     _best_accuracy,
     _like_lengths_together,
     auc,
     train_evaluator,
 )
-from selfcorrect_rag.training.pairs import Graded
 from tests.conftest import byte_level_tokenizer
 
 TOY = EvaluatorSettings(

@@ -28,18 +28,19 @@ from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import CONTROL_TOKENS
+from selfcorrect_rag.training.causal_lm import is_held_out
 from selfcorrect_rag.training.fine_tuning import RunOptions
 from selfcorrect_rag.training.generator import (
     PRESETS,
     GeneratorSettings,
+    add_control_tokens,
+    generator_examples,
     held_out_report,
     train_generator,
 )
-from selfcorrect_rag.training.generator_examples import generator_examples
 from selfcorrect_rag.training.generator_rows import read_generator_rows
-from selfcorrect_rag.training.held_out import Read, is_held_out
 from selfcorrect_rag.training.journal import only_run
-from selfcorrect_rag.training.vocabulary import add_control_tokens
+from selfcorrect_rag.training.labelling import AnswerReader
 from tests.conftest import byte_level_tokenizer
 from tests.tiny_evaluators import t5, t5_tokenizer
 from tests.training.test_generator_examples import REAL, real
@@ -322,9 +323,13 @@ def test_the_report_by_hand() -> None:
     tokenizer = ControlledTokenizer(byte_level_tokenizer())
     ids = tokenizer.control_ids
     yes, no = ids["[Relevant]"], ids["[Irrelevant]"]
-    read = [Read(5, 2.0, -1), Read(6, 4.0, -1), Read(tokenizer.eos_id or 0, 1.0, -1)]
-    read += [Read(yes, 0.5, yes), Read(yes, 1.5, no), Read(no, 1.0, no)]
-    read += [Read(ids["<paragraph>"], 0.25, -1)]
+    read = [
+        AnswerReader(5, 2.0, -1),
+        AnswerReader(6, 4.0, -1),
+        AnswerReader(tokenizer.eos_id or 0, 1.0, -1),
+    ]
+    read += [AnswerReader(yes, 0.5, yes), AnswerReader(yes, 1.5, no), AnswerReader(no, 1.0, no)]
+    read += [AnswerReader(ids["<paragraph>"], 0.25, -1)]
     found = held_out_report(read, tokenizer)
     assert found["tokens"] == {
         "text": 2, "Retrieve": 0, "ISREL": 3, "ISSUP": 0, "ISUSE": 0, "paragraph": 1, "end": 1

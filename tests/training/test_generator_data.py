@@ -16,10 +16,10 @@ from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.training.critic_data import critic_asked
 from selfcorrect_rag.training.generator_data import (
     GeneratorDataCost,
+    GeneratorDataReport,
     amake_generator_data,
     generator_data_cost,
 )
-from selfcorrect_rag.training.generator_report import GeneratorDataReport
 from selfcorrect_rag.training.generator_rows import GeneratorRow, order_faults, read_generator_rows
 from tests.training.generator_runs import ROWS, SETTINGS, Shelf, files, make, opinionated
 from tests.training.scripted import Model, lines

@@ -13,7 +13,7 @@ from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts.self_rag import decision_prompt, instruction_parts, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.fine_tuning import DROPPED
-from selfcorrect_rag.training.generator_examples import (
+from selfcorrect_rag.training.generator import (
     generator_examples,
     output_stretches,
     refuse_unlearnable,

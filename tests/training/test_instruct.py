@@ -16,16 +16,16 @@ from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.nano import load_rationale_model, rationale_model_path
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.training.fine_tuning import DROPPED
-from selfcorrect_rag.training.instruct import PRESETS, InstructSettings, train_instruct
-from selfcorrect_rag.training.instruct_rows import (
+from selfcorrect_rag.training.instruct import (
+    PRESETS,
     InstructRow,
+    InstructSettings,
     InstructTokenizer,
     instruct_examples,
     read_instruct_rows,
+    train_instruct,
 )
-from selfcorrect_rag.training.rationale_prompts import RationaleSettings
-from selfcorrect_rag.training.rationale_rows import write_template_rationales
-from selfcorrect_rag.training.samples import Sample
+from selfcorrect_rag.training.rationales import RationaleSettings, Sample, write_template_rationales
 from tests.tiny_evaluators import t5, t5_tokenizer
 from tests.training.test_generator import same, weights
 from tests.training.toy_generator import plain_tokenizer, toy

@@ -12,8 +12,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.errors import BadTrainingData, EngineFailed
 from selfcorrect_rag.training import labelling as module
-from selfcorrect_rag.training.labelling import Labelling, Request
-from selfcorrect_rag.training.labelling_report import Cost, Report
+from selfcorrect_rag.training.labelling import Cost, Labelling, Report, Request
 from tests.providers import Slow
 from tests.training.scripted import Model, lines
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.training.pairs import (
+from selfcorrect_rag.training.evaluator import (
     Graded,
     mine_negatives,
     parted,

@@ -3,14 +3,12 @@
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.training.rationale_prompts import (
-    RationaleSettings,
-    prompt_for,
+from selfcorrect_rag.prompts.instruct_rag import (
     rationale_prompt,
     template_rationale,
     training_prompt,
 )
-from selfcorrect_rag.training.samples import Sample
+from selfcorrect_rag.training.rationales import RationaleSettings, Sample, prompt_for
 
 DOCUMENTS = (
     Document("Jan Gruter studied in Norwich.", metadata={"title": "Jan Gruter"}),

@@ -10,19 +10,18 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
+from selfcorrect_rag.prompts.instruct_rag import training_prompt
 from selfcorrect_rag.training.journal import run_folder
-from selfcorrect_rag.training.rationale_prompts import (
-    RationaleSettings,
-    prompt_for,
-    training_prompt,
-)
-from selfcorrect_rag.training.rationale_rows import Usage, write_template_rationales
 from selfcorrect_rag.training.rationales import (
+    RationaleSettings,
+    Sample,
+    Usage,
     asynthesize_rationales,
     estimate_usage,
+    prompt_for,
     synthesize_rationales,
+    write_template_rationales,
 )
-from selfcorrect_rag.training.samples import Sample
 from tests.providers import Slow
 from tests.training.scripted import lines
 

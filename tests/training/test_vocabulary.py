@@ -6,7 +6,7 @@ import torch
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.reflection import CONTROL_TOKENS
-from selfcorrect_rag.training.vocabulary import add_control_tokens
+from selfcorrect_rag.training.generator import add_control_tokens
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.training.toy_generator import toy
 
