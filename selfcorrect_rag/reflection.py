@@ -211,9 +211,9 @@ class Weights:
     """Weight of each term of Eq. 3-4."""
 
     sequence: float = 1.0
-    """Of p(y_t|x,d,y_<t), 1 in the paper."""
+    """Weight of p(y_t|x,d,y_<t), 1 in the paper."""
     groups: Mapping[str, float] = field(default_factory=dict)
-    """By name of the group; the others have the weights of their entries."""
+    """Weights by name of the group; the others have those of their entries."""
 
     def of(self, group: ReflectionGroup) -> float:
         """The weight of a group."""

@@ -8,7 +8,7 @@ from math import inf
 from typing import Literal, NamedTuple, get_args
 
 Action = Literal["correct", "incorrect", "ambiguous"]
-"""What a retrieval triggers (CRAG section 4.3)."""
+"""The action that a retrieval triggers (CRAG section 4.3)."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Calibration(NamedTuple):
     counts: dict[str, int]
     """How many questions triggered each action."""
     accuracy: dict[str, float | None]
-    """Of the questions that triggered correct, the share with a relevant passage; of those that
+    """Share of the questions that triggered correct with a relevant passage; of those that
     triggered incorrect, the share without one; None where no question did."""
     action_accuracy: float
     """Mean worth of all actions: 1 for a right one, 0 for a wrong one, and for an ambiguous one
@@ -83,7 +83,7 @@ class Calibration(NamedTuple):
 def measure(
     rows: Iterable[Judged], thresholds: Thresholds, *, ambiguous_worth: float = 0.75
 ) -> Calibration:
-    """What ``thresholds`` do on ``rows``, such as rows that :func:`calibrate` did not see.
+    """Measure ``thresholds`` on ``rows``, such as rows that :func:`calibrate` did not see.
 
     Raises:
         ValueError: no rows, or a worth outside [0, 1].
@@ -134,7 +134,7 @@ def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calib
     cuts = [-1.0, *((a + b) / 2 for (a, _), (b, _) in pairwise(points)), 1.0]
 
     def gains(called: bool) -> list[float]:
-        """What it is worth to call the rows of each point so, in place of ambiguous."""
+        """The gain of calling the rows of each point so, in place of ambiguous."""
         return [kinds.count(called) - ambiguous_worth * len(kinds) for _, kinds in points]
 
     # The worth of calling all before a cut incorrect, and all after it correct.

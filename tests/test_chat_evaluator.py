@@ -50,7 +50,7 @@ def test_all_passages_go_into_one_call() -> None:
 
 def test_many_passages_go_into_several_calls() -> None:
     llm = Provider(answer=judge)
-    evaluator = ChatEvaluator(llm, together=4)
+    evaluator = ChatEvaluator(llm, passages_per_call=4)
     passages = [f"{'Austen' if i % 3 else 'No one'} wrote {i}." for i in range(9)]
     assert evaluator.score(QUESTION, passages) == [1 if i % 3 else -1 for i in range(9)]
     assert evaluator.counts == ChatCounts(calls=3, hard=9)
@@ -102,7 +102,7 @@ MANY = [f"{'Austen' if i % 3 else 'No one'} wrote {i}." for i in range(200)]
 
 
 def test_a_judge_that_keeps_to_no_format_costs_one_call_more() -> None:
-    evaluator = ChatEvaluator(Provider(answer=lambda p: "Some of them do."), together=10)
+    evaluator = ChatEvaluator(Provider(answer=lambda p: "Some of them do."), passages_per_call=10)
     assert evaluator.score(QUESTION, MANY) == [0] * 200
     assert evaluator.counts == ChatCounts(calls=21, retried=1, unreadable=200)
     assert evaluator.notes == [
@@ -111,7 +111,7 @@ def test_a_judge_that_keeps_to_no_format_costs_one_call_more() -> None:
 
 
 def test_where_a_reminder_helps_each_call_is_made_again_once() -> None:
-    evaluator = ChatEvaluator(Provider(answer=talkative), together=10)
+    evaluator = ChatEvaluator(Provider(answer=talkative), passages_per_call=10)
     assert evaluator.score(QUESTION, MANY) == [1 if i % 3 else -1 for i in range(200)]
     assert evaluator.counts == ChatCounts(calls=40, retried=20, hard=200)
 
@@ -120,14 +120,14 @@ def test_what_no_reminder_helps_is_left_unread() -> None:
     def answer(prompt: str) -> str:
         return "Perhaps." if "wrote 195." in prompt else talkative(prompt)
 
-    evaluator = ChatEvaluator(Provider(answer=answer), together=10)
+    evaluator = ChatEvaluator(Provider(answer=answer), passages_per_call=10)
     assert evaluator.score(QUESTION, MANY)[190:] == [0] * 10
     assert evaluator.counts == ChatCounts(calls=40, retried=20, hard=190, unreadable=10)
 
 
 def test_one_at_a_time_is_the_papers_procedure() -> None:
     llm = Provider(answer=judge)
-    evaluator = ChatEvaluator(llm, together=1)
+    evaluator = ChatEvaluator(llm, passages_per_call=1)
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
     assert evaluator.counts == ChatCounts(calls=3, hard=3)
     assert all("number=" not in prompt for prompt in llm.prompts)
@@ -141,7 +141,7 @@ def test_nothing_to_ask_is_no_call() -> None:
     assert llm.prompts == []
     assert evaluator.score(QUESTION, ["", PASSAGES[0], "\t", PASSAGES[1]]) == [-1, 1, -1, -1]
     with pytest.raises(ValueError, match="at least 1"):
-        ChatEvaluator(llm, together=0)
+        ChatEvaluator(llm, passages_per_call=0)
 
 
 # Reading an answer about one passage
@@ -213,7 +213,7 @@ async def test_scores_from_probabilities(shape: Any) -> None:
 def test_after_thinking_it_is_the_last_word_that_counts() -> None:
     thought = [("No, not the first.", 1.0), (" So:", 1.0), (" yes", 0.75, {" no": 0.25})]
     model = Provider(answer=lambda p: thought, **VLLM)
-    evaluator = ChatEvaluator(model, prompt="chain_of_thought", together=1)
+    evaluator = ChatEvaluator(model, prompt="chain_of_thought", passages_per_call=1)
     assert evaluator.score(QUESTION, PASSAGES[:1]) == pytest.approx([0.5])
 
 

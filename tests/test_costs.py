@@ -162,7 +162,7 @@ def test_a_chat_model_that_grades_is_counted_by_its_calls() -> None:
     result = both(crag(CORRECT, saying("Jane Austen."), evaluator))
     assert counts(result)["grade_documents"] == (1, READ, WROTE)
     assert counts(result)["refine_strips"] == (1, READ, WROTE)
-    one_by_one = ChatEvaluator(saying("yes"), together=1)
+    one_by_one = ChatEvaluator(saying("yes"), passages_per_call=1)
     result = both(crag(CORRECT, saying("Jane Austen."), one_by_one))
     assert counts(result)["grade_documents"] == (2, 2 * READ, 2 * WROTE)
 

@@ -96,7 +96,7 @@ TOLD: Mapping[str, Callable[[], Any]] = {
     "chat evaluator": lambda: ChatEvaluator(chat()),
     "another chat evaluator": lambda: ChatEvaluator(chat("no")),
     "chat evaluator with another prompt": lambda: ChatEvaluator(chat(), prompt="direct"),
-    "chat evaluator one by one": lambda: ChatEvaluator(chat(), together=1),
+    "chat evaluator one by one": lambda: ChatEvaluator(chat(), passages_per_call=1),
     "chat evaluator with retries": lambda: ChatEvaluator(chat().with_retry()),
 }
 """Models that tell what they are, each another than all others."""

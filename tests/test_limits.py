@@ -226,7 +226,7 @@ def test_what_crag_cannot_grade_is_knowledge_as_it_is() -> None:
 
 def test_a_chat_model_that_would_take_too_many_calls_is_not_asked() -> None:
     def graph() -> Any:
-        evaluator = ChatEvaluator(saying("yes"), together=1)
+        evaluator = ChatEvaluator(saying("yes"), passages_per_call=1)
         return crag(CORRECT, echo_chat(), evaluator)
 
     # 2 documents, their 2 strips, and the answer.

@@ -53,7 +53,7 @@ def write(prompt: str) -> Any:
 
 
 def build(graph: str) -> Any:
-    evaluator = ChatEvaluator(chat("LEAK no"), together=1)
+    evaluator = ChatEvaluator(chat("LEAK no"), passages_per_call=1)
     web = RetrieverWebSearch(gossip, "pages")
     rewriter = chat("LEAK, keywords")
     match graph:

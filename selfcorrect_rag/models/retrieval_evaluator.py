@@ -33,12 +33,12 @@ class RetrievalEvaluator(ABC):
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of its scores should know."""
+        """Remarks for a reader of its scores."""
         return []
 
     @property
     def identity(self) -> str:
-        """What tells it from every evaluator that may score otherwise, for results that are kept.
+        """A fingerprint that no evaluator shares which may score otherwise, for kept results.
 
         By default it is the object itself: nothing is shared with another object, nor with another
         process. A backend that knows all that its scores depend on, its weights too, says that.

@@ -1,4 +1,4 @@
-"""What a person is asked before a web search, and what their reply means.
+"""The question to a person before a web search, and the meaning of their reply.
 
 Only a clear yes searches, and only a clear text is another query: what cannot be understood is no
 consent.
@@ -45,7 +45,7 @@ CARRIERS = ("query", "args", "edited_action")
 
 
 def asked_for(query: str, source: str) -> dict[str, Any]:
-    """What the pause shows: what is asked, the query, who would get it, and the choices."""
+    """The pause's payload: the question, the query, who would get it, and the choices."""
     return {
         "ask": "search the web?",
         "query": query,

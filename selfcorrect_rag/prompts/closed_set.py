@@ -57,7 +57,7 @@ def _bare(text: str) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """What stands before, between and after its first and last letter or digit."""
+    """The text before, between and after its first and last letter or digit."""
     match = re.search(r"[^\W_](?:.*[^\W_])?", text, re.DOTALL)
     return (text[: match.start()], match[0], text[match.end() :]) if match else (text, "", "")
 
@@ -158,7 +158,7 @@ _SYNONYMS = {
 
 
 def _synonyms(options: Sequence[str]) -> Iterator[_Name]:
-    """What else people say where both of a pair of opposites may be given."""
+    """Other words for true, false, yes and no, where both of a pair of opposites are options."""
     spelt = {_clean(option): option for option in options}
     for pair in _OPPOSITES:
         for word in pair if all(word in spelt for word in pair) else ():
@@ -278,7 +278,7 @@ _IS_REPLY = re.compile(
     r"\s*(?:[^\w\s]|$|(?:because|since|as|it|he|she|they|that|this|there|and|or|but)\b)",
     re.IGNORECASE,
 )
-"""What follows "no" where it is the reply, and not of "no evidence"."""
+"""Text after a "no" that is the reply, unlike the one of "no evidence"."""
 _BEFORE_LABEL = re.compile(
     r"(?:^|['’]s\s+|[^\w\s]\s*|\n\s*|\b(?:options?|choices?|answers?|letters?|labels?|is|are|was|be|not|nor|or|and|than|with"
     r"|say|choose|chose|pick|select|only|either|neither|both|so|thus|therefore|of|but|between|to|that)\s+)$",
@@ -288,13 +288,13 @@ _ADVERB = re.compile(
     r"\b(?:hence|think|probably|(?<!less\s)(?<!least\s)likely|definitely|clearly|just)\s+$",
     re.IGNORECASE,
 )
-"""What leads up to a label, and as often to an article or a pronoun."""
+"""Words before a label, and as often before an article or a pronoun."""
 _INITIAL = re.compile(r"\b[A-Z]\.\s*$")
 _AFTER_WORD = re.compile(
     r"[^\w\s]|\s*$|\s+(?:[^\w\s]|(?:is|was|isn|because|since|as|and|or|nor|but|seems|looks|would|must"
     r"|should|can|cannot|does|doesn)\b)|\s*\n"
 )
-"""What follows "A" and "I" where they are no article and no pronoun."""
+"""Text after "A" and "I" where they are no article and no pronoun."""
 
 
 def _is_label(label: str, before: str, after: str) -> bool:

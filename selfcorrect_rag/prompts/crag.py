@@ -28,7 +28,7 @@ query: sport, Kiribati men's national basketball team play
 
 
 def rewrite_prompt(question: str) -> str:
-    """What a model continues with a search query (CRAG, Table 5)."""
+    """The prompt that a model continues with a search query (CRAG, Table 5)."""
     return f"{REWRITING}\nquestion: {quoted(question)}\nquery:"
 
 

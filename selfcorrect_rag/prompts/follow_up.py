@@ -8,7 +8,7 @@ from selfcorrect_rag.prompts.quoting import quoted
 
 
 def follow_up_prompt(earlier: Sequence[tuple[str, str]], question: str) -> list[BaseMessage]:
-    """What asks a chat model to make a follow-up question stand alone.
+    """The prompt for a chat model that makes a follow-up question stand alone.
 
     Args:
         earlier: the conversation before it, oldest first: ``"user"`` or ``"assistant"``, and what

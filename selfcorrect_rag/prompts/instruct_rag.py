@@ -22,10 +22,10 @@ INSTRUCTION = (
 """The inference instruction of Table 10."""
 
 EXAMPLES = "Below are some examples of how to answer the question:"
-"""What demonstrations stand under (Table 10)."""
+"""Stands above the demonstrations (Table 10)."""
 
 QUERY = "Based on your knowledge and the provided information, answer the question: "
-"""What the question stands behind (Tables 9 to 11)."""
+"""Stands before the question (Tables 9 to 11)."""
 
 QUERY_WITHOUT_DOCUMENTS = "Based on your knowledge, answer the question: "
 """The same where there is no document. Ours: the paper prints no prompt without retrieval."""
@@ -61,7 +61,7 @@ def inference_prompt(
     demonstrations: Sequence[Demonstration] = (),
     instruction: str | None = None,
 ) -> Prompt:
-    """What a model is asked (Tables 9 to 11; ``ft`` is the prompt of training).
+    """The prompt of a mode (Tables 9 to 11; ``ft`` is the prompt of training).
 
     Line breaks are the tables'; a blank line ends each demonstration, since a rationale may have
     several lines.

@@ -32,7 +32,7 @@ _SKIPPED = re.compile(
 
 
 class Marked(NamedTuple):
-    """An answer, and what it points at."""
+    """An answer, and the documents that it points at."""
 
     answer: str
     """Without the marks that point at a document."""
@@ -56,11 +56,11 @@ class Mark(NamedTuple):
     numbers: list[int]
     """That exist; a mark without any points at nothing."""
     missing: list[str]
-    """What it lists that does not."""
+    """Numbers and ranges in it that no document has."""
 
 
 def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
-    """What an answer points at, with the marks taken out.
+    """Read the marks of an answer, and take them out.
 
     Read are single numbers, lists and ranges in square or lenticular brackets. No mark is what
     stands in code, an index (``arr[0]``), a list that begins with 0, and a link. A mark glued to a
@@ -98,14 +98,13 @@ def without_marks(text: str) -> str:
 
 
 def _instead(mark: Mark, cited: Sequence[int]) -> str:
-    """What stands for a mark where citations are shown; empty where it cites nothing."""
+    """The text in place of a mark where citations are shown; empty where it cites nothing."""
     if not mark.numbers:
         return f"{mark.text[:-1]}?{mark.text[-1]}"
     return "".join(f"[{n}]" for n in cited)
 
 
 def marks_in(text: str, documents: int) -> Iterator[Mark]:
-    """The marks of a text, in order. What stands in code and in links is none, nor is an index."""
     """The marks of a text in order; code, links and indices hold none."""
     skipped = list(_SKIPPED.finditer(text))
     has_code = any(match["code"] for match in skipped)
@@ -150,7 +149,7 @@ _VARIABLE = re.compile(
 _NAME = re.compile(r"(?:^|\W)[a-z]+(?:[A-Z]\w*|\d+)?$")
 """The same in a text with code; elsewhere they are words too: ``data``, ``iPhone``, ``p53``."""
 _OPERATOR = re.compile(r"[ \t]*[-+*/%]?=|[ \t]+[*/<>][ \t]|\.[a-z_]\w*|\(")
-"""What follows an index, in the same line."""
+"""Text that follows an index, in the same line."""
 
 
 def _is_index(text: str, match: re.Match[str], has_code: bool) -> bool:

@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 
 class Prompt(PromptValue):
-    """What a :class:`~selfcorrect_rag.models.ReflectionLLM` continues."""
+    """A prompt in parts, for a :class:`~selfcorrect_rag.models.ReflectionLLM` to continue."""
 
     parts: tuple[Part, ...]
 
@@ -96,5 +96,5 @@ def as_text(content: Any) -> str:
 
 
 def written_text(written: object) -> str:
-    """What a model wrote, an LLM as text or a chat model as a message."""
+    """The text of an LLM's string or of a chat model's message."""
     return as_text(written if isinstance(written, str) else getattr(written, "content", ""))

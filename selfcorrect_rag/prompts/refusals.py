@@ -9,7 +9,7 @@ _TEXTS = (
     r"|search\s+results|information|knowledge"
     r"|(?:provided|given|available|retrieved)\s+(?:evidence|data|contents?|results|materials?))"
 )
-"""What a model calls what it was given; "the evidence does not show" is more often a fact."""
+"""Names for the given texts; "the evidence does not show" is more often a fact."""
 _GIVEN = (
     r"(?:(?:the|these|this|any|either|both|all|my|your|of|that|those|above)\s+)*"
     r"(?:(?:provided|given|available|retrieved|supplied|cited|relevant|above|listed|numbered"
@@ -28,7 +28,7 @@ _HERE = (
     r"|[^.,]{0,80}?\b(?:the|this|that|your|my)\s+(?:\w+\s+)?(?:question|answer)\b"
     r"|[^.,]{0,80}?\bto\s+(?:\w+ly\s+)?(?:answer|say|tell)\W*$)"
 )
-"""What bounds the wordings that facts have too: the sentence ends, or it speaks of the given texts
+"""Bounds the wordings that facts have too: the sentence ends, or it speaks of the given texts
 or of the question."""
 _NOT = r"(?:do(?:es)?\s+not|don't|doesn't|did\s+not|didn't|cannot|can\s?not|can't|fails?\s+to)"
 _TELL = (
@@ -64,11 +64,11 @@ _OPENING = re.compile(
     r")\s*[,:;.!]?\s*(?:but\s+|that\s+)?)*",
     re.IGNORECASE,
 )
-"""What may stand before a refusal: it is no part of what is said."""
+"""Words that may stand before a refusal and are no part of it."""
 
 _CONTRACTED = re.compile(r"(?<=\bit)'s\b|(?<=\bthere)'s\b", re.IGNORECASE)
 _LEADS_UP = re.compile(rf"\b{_TEXTS}\b|\b(?:sorry|afraid|apolog)", re.IGNORECASE)
-"""What says, before a refusal, that it is one."""
+"""Words that announce a refusal."""
 
 _REFUSES = re.compile(
     rf"""(?:
@@ -169,7 +169,7 @@ _BESIDES = re.compile(
     r"|further\s+(?:context|information))\b",
     re.IGNORECASE,
 )
-"""What a refusal adds: what its documents are about instead, offers of help."""
+"""Additions to a refusal: the topic of its documents, offers of help."""
 
 _PRONOUN = re.compile(r"(?:it|they|neither|none)\s+", re.IGNORECASE)
 """After a sentence on the documents: the documents."""

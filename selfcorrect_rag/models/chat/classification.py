@@ -45,7 +45,7 @@ class LabelField(NamedTuple):
 
     parser: LabelParser
     name: str = ""
-    """What its line begins with, where an answer holds several labels."""
+    """Begins its line, where an answer holds several labels."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -359,7 +359,7 @@ def _schema(form: Classification) -> dict[str, Any]:
 
 
 def _reminder(form: Classification) -> str:
-    """What is added to the prompt where an answer was malformed."""
+    """Added to the prompt where an answer was malformed."""
     if len(form.fields) == 1:
         return f"Answer with nothing but one of these: {' or '.join(form.fields[0].labels)}"
     lines = "\n".join(f"{field.name}: {' or '.join(field.labels)}" for field in form.fields)

@@ -20,7 +20,7 @@ _REASONS = ("finish_reason", "stop_reason", "done_reason", "stopReason")
 _CUT = frozenset(
     {"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"}
 )
-"""What they call an end at the limit of tokens, some in capitals."""
+"""Their words for an end at the limit of tokens, some in capitals."""
 _END = re.compile(re.escape(END), re.IGNORECASE)
 
 

@@ -73,7 +73,7 @@ class PromptedReflectionLLM(ReflectionLLM):
     model: Runnable[Any, Any]
     """A chat model or an LLM, perhaps bound to options or with retries."""
     critic: Runnable[Any, Any] | None = None
-    """What results the critique prompts; the model itself by default."""
+    """Answers the critique prompts; the model itself by default."""
     candidates: int = Field(default=2, ge=1)
     """Most passages that one question, or one beam of it, is answered from."""
     prune_below: float = Field(default=0.5, ge=0, le=1)
@@ -84,7 +84,7 @@ class PromptedReflectionLLM(ReflectionLLM):
     prompts, such as a critic, keeps to one at a time."""
     sentences: bool = False
     """Whether a segment is a sentence, after which the model says how to go on (table 9). The
-    whole result is one segment by default, and so it is where there is no evidence."""
+    whole answer is one segment by default, and so it is where there is no evidence."""
     thinking_tokens: int = Field(default=0, ge=0)
     """Put on top of the most tokens of a segment, for a model that thinks before it writes."""
     max_concurrency: int = Field(default=8, ge=1)

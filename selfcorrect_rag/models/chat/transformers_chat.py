@@ -152,7 +152,7 @@ class TransformersChat(BaseChatModel):
 
     @property
     def identity(self) -> str:
-        """What tells it from other models, its weights too, for results that are kept."""
+        """A fingerprint of its settings and weights, for results that are kept."""
         return described(self, weights(self._model))
 
     def _generate(

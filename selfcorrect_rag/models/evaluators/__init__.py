@@ -1,1 +1,1 @@
-"""What grades documents for CRAG: T5, any cross-encoder, and chat models."""
+"""Graders of documents for CRAG: T5, any cross-encoder, and chat models."""

@@ -33,7 +33,7 @@ UNREADABLE = 0.0
 
 @dataclass
 class ChatCounts:
-    """What a :class:`ChatEvaluator` has cost and missed since it was made."""
+    """Calls and misses of a :class:`ChatEvaluator` since it was made."""
 
     calls: int = 0
     """Calls of the model."""
@@ -52,12 +52,12 @@ class ChatEvaluator(RetrievalEvaluator):
     it refuses, a score is P(yes) - P(no), each in proportion to both. Elsewhere it is 1 or -1, a
     hard label, which :attr:`notes` and :attr:`counts` say.
 
-    Up to ``together`` passages go into one call. Where answers do not give exactly one verdict for
-    each, the first such call is made again with a reminder of the format. Where that helps, so are
-    the others, once; else all their passages score 0, so that a model that cannot keep to the
-    format costs one call more. Such a model may do better with ``together=1``. In the paper a
-    fine-tuned T5 judges far better than ChatGPT does (Table 4: 84.3 against 64.7 at best): this is
-    for where no such evaluator is at hand.
+    Up to ``passages_per_call`` passages go into one call. Where answers do not give exactly one
+    verdict for each, the first such call is made again with a reminder of the format. Where
+    that helps, so are the others, once; else all their passages score 0, so that a model that
+    cannot keep to the format costs one call more. Such a model may do better with
+    ``passages_per_call=1``. In the paper a fine-tuned T5 judges far better than ChatGPT does
+    (Table 4: 84.3 against 64.7 at best): this is for where no such evaluator is at hand.
     """
 
     thresholds = Thresholds(upper=0.5, lower=-0.5)
@@ -68,7 +68,7 @@ class ChatEvaluator(RetrievalEvaluator):
         llm: Runnable[Any, Any],
         *,
         prompt: PromptKind = "few_shot",
-        together: int = 10,
+        passages_per_call: int = 10,
         max_concurrency: int = 8,
         thresholds: Thresholds | None = None,
     ) -> None:
@@ -77,13 +77,15 @@ class ChatEvaluator(RetrievalEvaluator):
         Args:
             llm: a chat model or an LLM, perhaps bound to options or with retries.
             prompt: which of the paper's prompts to ask in; by default the one that it found best.
-            together: most passages in one call; 1 is the paper's procedure.
+            passages_per_call: most passages in one call; 1 is the paper's procedure.
             max_concurrency: most calls of the model at a time for one :meth:`score`.
             thresholds: what ``selfcorrect-rag calibrate`` found for this model.
         """
-        if together < 1:
-            raise ValueError(f"together is {together}; a call is about at least 1 passage")
-        self.llm, self.prompt, self.together = llm, prompt, together
+        if passages_per_call < 1:
+            raise ValueError(
+                f"passages_per_call is {passages_per_call}; a call is about at least 1 passage"
+            )
+        self.llm, self.prompt, self.passages_per_call = llm, prompt, passages_per_call
         self.max_concurrency = max_concurrency
         self.thresholds = thresholds or self.thresholds
         self._is_plain = False
@@ -91,7 +93,7 @@ class ChatEvaluator(RetrievalEvaluator):
 
     @property
     def counts(self) -> ChatCounts:
-        """The counts so far, of all runs together."""
+        """The counts so far, of all runs passages_per_call."""
         with self._counting:
             return replace(self._counts)
 
@@ -112,7 +114,9 @@ class ChatEvaluator(RetrievalEvaluator):
     @property
     def identity(self) -> str:
         """Its model, and how that is asked."""
-        return f"{type(self).__qualname__} {self.prompt} {self.together} {identity(self.llm)}"
+        return (
+            f"{type(self).__qualname__} {self.prompt} {self.passages_per_call} {identity(self.llm)}"
+        )
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         """How relevant each passage is, in their order.
@@ -130,7 +134,7 @@ class ChatEvaluator(RetrievalEvaluator):
     def model_calls(self, passages: Sequence[str]) -> int:
         """Calls that scoring them takes where each answer can be read."""
         asked = sum(bool(passage.strip()) for passage in passages)
-        return -(-asked // self.together)
+        return -(-asked // self.passages_per_call)
 
     def _calls(self, question: str, passages: Sequence[str]) -> Calls[list[float]]:
         grading, is_plain = _Grading(self, question, passages), self._is_plain
@@ -158,7 +162,7 @@ class _Grading:
     def __init__(self, evaluator: ChatEvaluator, question: str, passages: Sequence[str]) -> None:
         self._kind, self._question, self._passages = evaluator.prompt, question, passages
         asked = [i for i, passage in enumerate(passages) if passage.strip()]
-        size = evaluator.together
+        size = evaluator.passages_per_call
         self._groups = [asked[start : start + size] for start in range(0, len(asked), size)]
         self._waiting: list[list[int]] = []
         """Groups whose answer kept to no format, while the first of them is asked about again."""
@@ -167,7 +171,7 @@ class _Grading:
         self.counts = ChatCounts()
 
     def prompts(self) -> list[str]:
-        """What to ask next; nothing when all is answered."""
+        """The prompts to ask next; none when all is answered."""
         return [
             prompt_for_one(self._kind, self._question, self._passages[group[0]])
             if len(group) == 1

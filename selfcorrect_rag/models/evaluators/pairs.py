@@ -14,7 +14,7 @@ SEPARATOR = " [SEP] "
 Pair = tuple[str, str]
 """A question and a passage."""
 Encoded = dict[str, list[int]]
-"""What a model takes for one pair: ``input_ids`` and whatever belongs to them."""
+"""A model's inputs for one pair: ``input_ids`` and what belongs to them."""
 
 
 class PairTokenizer:

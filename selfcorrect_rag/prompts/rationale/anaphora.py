@@ -1,10 +1,9 @@
-"""What a clause or a heading of a rationale says of documents without naming them: by a pronoun, as
-"the others", or for a list below it."""
+"""Reads what a clause or heading of a rationale says of documents without naming them: by a
+pronoun, as "the others", or for a list below it."""
 
 import re
 
-from selfcorrect_rag.prompts.rationale.mentions import BEGIN, END, MARK
-from selfcorrect_rag.prompts.rationale.verdicts import (
+from selfcorrect_rag.prompts.rationale.clauses import (
     FLAGS,
     IRRELEVANT,
     LACKING,
@@ -14,6 +13,7 @@ from selfcorrect_rag.prompts.rationale.verdicts import (
     USEFUL,
     Grade,
 )
+from selfcorrect_rag.prompts.rationale.mentions import BEGIN, END, MARK
 
 # Pronouns
 
@@ -72,7 +72,7 @@ def is_relative(clause: str) -> bool:
 
 
 def of_pronoun(clause: str) -> Grade:
-    """What a clause says of the documents that were named before."""
+    """The grade that a clause gives the documents named before."""
     clause, is_praised = POSITIVE_NOT.subn(" ", clause)
     shown = REPORTING.sub("says", clause)
     if IRRELEVANT.search(shown) or _NOT_SO.search(shown):
@@ -148,7 +148,7 @@ def is_none_of_them(clause: str) -> bool:
 
 
 def collective(clause: str) -> Grade | None:
-    """What it says of all documents, or of all others; None where it says nothing against them."""
+    """The grade it gives all documents, or all others; None where it says nothing against them."""
     if _ONLY_SOME.search(clause) and not LACKING.search(clause):
         return Grade.LACKING
     match = _COLLECTIVE.search(clause)

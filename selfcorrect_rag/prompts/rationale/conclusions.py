@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from selfcorrect_rag.prompts.rationale import anaphora
+from selfcorrect_rag.prompts.rationale.clauses import Grade
 from selfcorrect_rag.prompts.rationale.mentions import marked, numbers_in
-from selfcorrect_rag.prompts.rationale.verdicts import Grade
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.sentences import sentences
 
@@ -99,7 +99,7 @@ _IS_WRONG = re.compile(
 
 
 def _announced(lines: Sequence[str]) -> Iterator[str]:
-    """What is announced, the last first."""
+    """Announced answers, the last first."""
     for i in range(len(lines) - 1, -1, -1):
         line = lines[i]
         if _HEADLINE.match(line) and (answer := _below(lines, i)):
@@ -136,7 +136,7 @@ _IS_ABOUT = re.compile(
     r"|from) (?:the )?\W*doc\w*)\b",
     _FLAGS,
 )
-"""What follows "the answer is" where it does not say the answer but where it is from."""
+"""Follows "the answer is" where that tells the source, not the answer."""
 _BULLET = re.compile(r"(?:[-*•]|\d{1,2}[.)]) ")
 _LONGEST_LIST = 100
 """Items of a list that are read: each of them may announce the list anew."""
@@ -379,7 +379,7 @@ _BUT_NOT = re.compile(
 
 
 def _asserted(said: str) -> str:
-    """What a sentence gives as the answer; empty where it only denies one."""
+    """The answer that a sentence gives; empty where it only denies one."""
     said = _without_lead(_without_source(next(_whole_sentences(said), "")))
     if after_all := _BUT_IT_IS.match(said):
         said = after_all["answer"]

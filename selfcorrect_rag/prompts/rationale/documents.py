@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from selfcorrect_rag.prompts.rationale import anaphora, set_apart, verdicts
+from selfcorrect_rag.prompts.rationale import anaphora, clauses
+from selfcorrect_rag.prompts.rationale.clauses import Grade
 from selfcorrect_rag.prompts.rationale.conclusions import is_closing
 from selfcorrect_rag.prompts.rationale.mentions import BEGIN, MARK, marked, numbers_in
-from selfcorrect_rag.prompts.rationale.verdicts import Grade
 from selfcorrect_rag.prompts.sentences import sentences
 
 
@@ -55,19 +55,19 @@ _ASKED = re.compile(
 
 
 class _Found:
-    """What was said so far of each document."""
+    """The grades of documents so far, sentence by sentence."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.grades: dict[int, Grade] = {}
         self.rest = Grade.NAMED
-        """What is said of the documents of which nothing else is said."""
+        """Grade of the documents of which nothing else is said."""
         self.listed: set[int] = set()
-        """Those of a list of the useful ones."""
+        """Documents of a list of the useful ones."""
         self.before: list[int] = []
-        """Those named last."""
+        """The documents named last."""
         self.last = Grade.NAMED
-        """What was said of them."""
+        """Their grade."""
 
     def read(self, sentence: str, heading: Grade | None) -> None:
         listed = anaphora.lists_useful(sentence)
@@ -88,8 +88,8 @@ class _Found:
         parallel = Grade.NAMED
         of_others = False
         for clause in _clauses(sentence):
-            kept = set_apart.without_exceptions(clause)
-            for numbers, grade in set_apart.exceptions(
+            kept = clauses.without_exceptions(clause)
+            for numbers, grade in clauses.exceptions(
                 clause, bool(anaphora.collective(kept if re.search(r"\w", kept) else sentence))
             ):
                 _raise(grades, numbers, grade)
@@ -98,9 +98,9 @@ class _Found:
             if numbers:
                 if named and anaphora.begins_with_pronoun(clause):
                     _raise(grades, named[-1], anaphora.of_pronoun(clause.split(BEGIN)[0]))
-                is_same = verdicts.is_likewise(clause) or (named and verdicts.is_gapped(clause))
-                grade = self.last if is_same else verdicts.of_named(clause)
-                if parallel == Grade.LACKING and verdicts.is_topic(clause):
+                is_same = clauses.is_likewise(clause) or (named and clauses.is_gapped(clause))
+                grade = self.last if is_same else clauses.of_named(clause)
+                if parallel == Grade.LACKING and clauses.is_topic(clause):
                     grade = max(grade, Grade.LACKING)
                 parallel = self.last = grade
                 _raise(grades, numbers, grade)

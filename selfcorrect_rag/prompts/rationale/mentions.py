@@ -40,7 +40,7 @@ def marked(text: str, titles: Sequence[str]) -> str:
 
 
 _TAG = re.compile(r"<(/?)([a-z_]{1,30})>", re.IGNORECASE)
-"""Of a section, as in "<irrelevant>1, 3</irrelevant>"."""
+"""The tag of a section, as in "<irrelevant>1, 3</irrelevant>"."""
 
 
 def numbers_in(text: str) -> list[int]:
@@ -120,7 +120,7 @@ def _by_number(match: re.Match[str]) -> str:
 
 
 _WIDEST = 100
-"""Of ranges; a wider one is two numbers."""
+"""Widest range; a wider one is read as two numbers."""
 
 
 def _numbers(mention: str) -> Iterator[int]:
@@ -177,18 +177,11 @@ def _by_bare_number(match: re.Match[str], count: int) -> str:
 # By ordinal
 
 
+# fmt: off
 _ORDINALS = [
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
+    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"
 ]
+# fmt: on
 _COUNTS = ["two", "three", "four", "five"]
 _ONE = rf"(?:{'|'.join(_ORDINALS)}|last|final|\d{{1,2}}(?:st|nd|rd|th))"
 _NOUN = r"(?:documents?|passages?|sources?|texts?|articles?|excerpts?|snippets?|docs?)"

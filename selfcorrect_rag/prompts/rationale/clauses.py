@@ -1,22 +1,23 @@
-"""What one clause of a rationale says of the documents that it names: the English of use and
+"""Reads what a clause of a rationale says of the documents that it names: the English of use and
 dismissal. Documents stand in it as marks (`selfcorrect_rag.prompts.rationale.mentions`)."""
 
 import re
+from collections.abc import Iterator
 from enum import IntEnum
 
-from selfcorrect_rag.prompts.rationale.mentions import BEGIN, END, MARK
+from selfcorrect_rag.prompts.rationale.mentions import BEGIN, END, MARK, numbers_in
 
 
 class Grade(IntEnum):
-    """What is said of a document; over a rationale, the highest grade decides."""
+    """A judgement of a document; over a rationale, the highest grade decides."""
 
     NAMED = 0
     TOPIC = 1
-    """What it is about, and no more."""
+    """Its topic is told, and no more."""
     REPORTED = 2
-    """What it says, or that it is the source of what is said."""
+    """Its content is told, or it is cited as a source."""
     LACKING = 3
-    """What it does not say."""
+    """It lacks something."""
     USEFUL = 4
     IRRELEVANT = 5
 
@@ -41,7 +42,7 @@ _SEEMING = re.compile(
     r"|related) (?:at first|initially|on the surface)",
     FLAGS,
 )
-"""What is said to seem so is not said to be so."""
+"""Hedges: to seem so is not to be so."""
 
 IRRELEVANT = re.compile(
     r"\birrelev\w+|\bunrelated\b|\bunhelpful\b|\buseless\b|\boff[- ]?(?:the[- ])?topic\b"
@@ -211,7 +212,7 @@ _MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", FLAGS)
 
 
 def of_named(clause: str) -> Grade:
-    """What a clause says of the documents that it names."""
+    """The grade that a clause gives the documents that it names."""
     clause, is_praised = POSITIVE_NOT.subn(" ", clause)
     clause = _SEEMING.sub("seems", _HEDGED.sub("also ", clause))
     clause = " ".join(clause.replace('""', " quoted ").split(" "))
@@ -387,7 +388,7 @@ _BACKGROUND = re.compile(
     r"|useful|brief) )*(?:history|background|biography|context|overview|introduction|summary)\b",
     FLAGS,
 )
-"""Of the subject, on which the answer does not rest."""
+"""Background on the subject, on which the answer does not rest."""
 _AND_SAYS = re.compile(
     r",? (?:stating|saying|noting|telling|explaining|mentioning|naming|confirming|adding|showing"
     r"|giving)\b|^ (?:how|why|when|who|that)\b"
@@ -446,3 +447,55 @@ def is_gapped(clause: str) -> bool:
     """Whether its verb is the one of the clause before: "and Document 2 the author"."""
     match = _GAPPED.match(clause)
     return bool(match and not _FINITE.search(match["rest"]))
+
+
+# Documents set apart from the others: by "unlike", "except" or "not", or by a verdict in brackets
+
+
+_EXCEPTION = re.compile(
+    rf"(?:, ?|\b)(?:and |but )?(?P<cue>not(?: in| from| on)?|rather than|instead of|as opposed to"
+    rf"|unlike|contrary to|in contrast to|except(?: for)?|with the exception of|excluding"
+    rf"|other than|apart from"
+    rf"|aside from|besides|over|in preference to|more than)(?: (?:from|on|in"
+    rf"|for))? (?:the )?(?P<marks>{MARK}(?:(?:, | and |, and | or ){MARK})*)",
+    FLAGS,
+)
+
+
+_OTHER_THAN = ("except", "with", "other", "apart", "aside", "besides")
+
+
+def exceptions(clause: str, is_against: bool) -> Iterator[tuple[list[int], Grade]]:
+    """Documents that a clause takes out: "unlike Document 3", "none except Document 2".
+
+    Args:
+        clause: with the marks of documents.
+        is_against: whether it speaks against the others.
+    """
+    for match in _EXCEPTION.finditer(clause):
+        is_other = match["cue"].lower().startswith(_OTHER_THAN)
+        grade = Grade.USEFUL if is_other and is_against else Grade.LACKING
+        yield numbers_in(match["marks"]), grade
+    for match in _ASIDE.finditer(clause):
+        if found := _of_aside(match["said"]):
+            yield numbers_in(match["mark"]), found
+
+
+_ASIDE = re.compile(rf"(?P<mark>{MARK}) ?(?P<said>\([^(){BEGIN}]{{1,100}}\)|[✓✔✅✗✘❌✖])")
+_SAYS_NO = re.compile(r"\(?(?:no|nope|not|✗|✘|❌|✖)(?!\w)", FLAGS)
+_SAYS_YES = re.compile(r"\(?(?:yes|useful|relevant|helpful|✓|✔|✅)(?!\w)", FLAGS)
+
+
+def _of_aside(said: str) -> Grade | None:
+    """The verdict in brackets after a document: "Document 3 (irrelevant)"."""
+    if _SAYS_YES.match(said):
+        return Grade.USEFUL
+    if _SAYS_NO.match(said) or IRRELEVANT.search(said):
+        return Grade.IRRELEVANT
+    return Grade.LACKING if LACKING.search(said) else None
+
+
+def without_exceptions(clause: str) -> str:
+    """The clause without the documents that :func:`exceptions` finds in it."""
+    kept = _ASIDE.sub(lambda m: m["mark"] if _of_aside(m["said"]) else m[0], clause)
+    return re.sub(r" +(?=,| )", "", _EXCEPTION.sub(" ", kept))
