@@ -5,18 +5,18 @@ retrieval the question goes to write_rationale at once; modes without demonstrat
 retrieval that found nothing, skip choose_demonstrations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
-from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
-from selfcorrect_rag.nodes.base.cached import cached
+from selfcorrect_rag.models.by_name import Model, as_embeddings, as_language_model
 from selfcorrect_rag.nodes.base.node import Update, current
+from selfcorrect_rag.nodes.base.own_node import OwnNode
 from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.read_question import read_question
@@ -24,8 +24,8 @@ from selfcorrect_rag.nodes.read_rationale import read_rationale
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
 from selfcorrect_rag.nodes.write_rationale import write_rationale
-from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
-from selfcorrect_rag.settings import InstructRAGSettings
+from selfcorrect_rag.search.retriever import Retriever
+from selfcorrect_rag.settings import InstructRAGContext, InstructRAGSettings
 from selfcorrect_rag.state.instruct_rag import (
     Demonstration,
     InstructRAGInput,
@@ -35,18 +35,19 @@ from selfcorrect_rag.state.instruct_rag import (
 )
 
 InstructRAG = CompiledStateGraph[
-    InstructRAGState, InstructRAGSettings, InstructRAGInput, InstructRAGOutput
+    InstructRAGState, InstructRAGSettings | InstructRAGContext, InstructRAGInput, InstructRAGOutput
 ]
 
 
 def create_instruct_rag(
-    llm: Runnable[Any, Any],
+    llm: Model,
     retriever: Retriever,
     demonstrations: Sequence[Demonstration] = (),
     *,
-    embeddings: Embeddings | None = None,
-    follow_up: Runnable[Any, Any] | None = None,
-    settings: InstructRAGSettings | None = None,
+    embeddings: Embeddings | str | None = None,
+    follow_up: Model | None = None,
+    nodes: Mapping[str, OwnNode] | None = None,
+    settings: InstructRAGSettings | InstructRAGContext | None = None,
     checkpointer: Checkpointer = None,
     cache: BaseCache[Any] | None = None,
     interrupt_before: list[str] | None = None,
@@ -56,13 +57,17 @@ def create_instruct_rag(
     """Build the InstructRAG graph.
 
     Args:
-        llm: any LangChain LLM or chat model, which writes the rationale.
-        retriever: any LangChain retriever, or a function from a query to documents, best first;
-            see :data:`~selfcorrect_rag.search.retriever.Retriever`.
+        llm: any LangChain LLM or chat model, or its name (``"openai:gpt-4o-mini"``), which writes
+            the rationale.
+        retriever: any LangChain retriever or vector store, or a function from a query to documents,
+            best first; see :data:`~selfcorrect_rag.search.retriever.Retriever`.
         demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``).
-        embeddings: for ``selection="nearest"``.
-        follow_up: a chat model that rewrites questions of later turns to stand alone, from the
+        embeddings: for ``selection="nearest"``; LangChain's, or their name.
+        follow_up: a model that rewrites questions of later turns to stand alone, from the
             ``messages`` before them; None answers each as it is.
+        nodes: steps of your own by the names of those that they replace: a Runnable, or a sync or
+            async function from the state to an update of it
+            (:func:`~selfcorrect_rag.nodes.base.own_node.own_node`).
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept.
         cache: where nodes that ask a model keep their results
@@ -72,32 +77,30 @@ def create_instruct_rag(
         name: as shown in traces.
 
     Raises:
+        BadArgument: an argument is of the wrong kind, or ``nodes`` has a name that no step has.
+        BadSettings: ``settings`` are another graph's.
         BadDemonstrations: at a run, where the mode shows demonstrations and those given will not
             do.
     """
-    defaults = InstructRAGSettings.of(settings)
+    model, defaults = as_language_model(llm, "llm"), InstructRAGSettings.of(settings)
 
     def blank() -> Update:
         mode = current(defaults).mode or defaults.mode or ("icl" if demonstrations else "instruct")
         return blank_instruct_rag(mode)
 
-    graph = TurnGraph(
-        InstructRAGState,
-        context_schema=InstructRAGSettings,
-        input_schema=InstructRAGInput,
-        output_schema=InstructRAGOutput,
+    graph: TurnGraph[InstructRAGState, Any, InstructRAGInput, InstructRAGOutput] = TurnGraph(
+        InstructRAGState, defaults, InstructRAGInput, InstructRAGOutput, nodes, cache
     )
-    graph.add_node("read_question", read_question(blank, defaults))
-    asked = add_follow_up(graph, follow_up, defaults)
-    graph.add_node("retrieve", retrieve_documents(AnyRetriever(retriever), defaults))
-    graph.add_node(
-        "choose_demonstrations", choose_demonstrations(demonstrations, embeddings, defaults)
-    )
-    graph.add_node("write_rationale", cached(write_rationale(llm, defaults), cache, llm, defaults))
-    graph.add_node("read_rationale", read_rationale())
+    graph.add_step("read_question", read_question(blank, defaults))
+    settled = add_follow_up(graph, follow_up, defaults)
+    graph.add_step("retrieve", retrieve_documents(retriever, defaults))
+    shown = choose_demonstrations(demonstrations, as_embeddings(embeddings), defaults)
+    graph.add_step("choose_demonstrations", shown)
+    graph.add_step("write_rationale", write_rationale(model, defaults), model)
+    graph.add_step("read_rationale", read_rationale())
 
     graph.add_edge(START, "read_question")
-    graph.add_conditional_edges(asked, _by_mode, ["retrieve", "write_rationale"])
+    graph.add_conditional_edges(settled, _by_mode, ["retrieve", "write_rationale"])
     graph.add_conditional_edges(
         "retrieve", _after_retrieval, ["choose_demonstrations", "write_rationale"]
     )

@@ -5,9 +5,9 @@ read_knowledge -> generate_and_critique -> beam_select -> ... -> write_answer. W
 evidence skips CRAG; later segments read the same knowledge.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
@@ -15,38 +15,43 @@ from langgraph.types import Checkpointer
 
 from selfcorrect_rag.crag import add_correction
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.chat.prompted_llm import reflecting
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
-from selfcorrect_rag.nodes.base.best_effort import is_ended
-from selfcorrect_rag.nodes.base.cached import cached
+from selfcorrect_rag.models.by_name import Evaluator, Model, as_reflection_llm
+from selfcorrect_rag.nodes.base.limits import is_ended
+from selfcorrect_rag.nodes.base.own_node import OwnNode
 from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_knowledge import read_knowledge
 from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.refine_strips import Decompose, StripFilter
 from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
-from selfcorrect_rag.nodes.web_search import approval
+from selfcorrect_rag.nodes.rewrite_query import Rewriter
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
-from selfcorrect_rag.search.web_search import WebSearch
+from selfcorrect_rag.search.web_search import Web
 from selfcorrect_rag.self_rag import next_after_writing
-from selfcorrect_rag.settings import SelfCRAGSettings
+from selfcorrect_rag.settings import SelfCRAGContext, SelfCRAGSettings
 from selfcorrect_rag.state.crag import CRAGInput, SelfCRAGOutput, SelfCRAGState, blank_crag
 from selfcorrect_rag.state.self_rag import blank_self_rag
 
-SelfCRAG = CompiledStateGraph[SelfCRAGState, SelfCRAGSettings, CRAGInput, SelfCRAGOutput]
+SelfCRAG = CompiledStateGraph[
+    SelfCRAGState, SelfCRAGSettings | SelfCRAGContext, CRAGInput, SelfCRAGOutput
+]
 
 
 def create_self_crag(
-    llm: ReflectionLLM | Runnable[Any, Any],
+    llm: ReflectionLLM | Model,
     retriever: Retriever,
-    evaluator: RetrievalEvaluator,
-    web_search: WebSearch,
+    evaluator: Evaluator,
+    web_search: Web = None,
     *,
-    rewriter: Runnable[Any, Any] | None = None,
-    follow_up: Runnable[Any, Any] | None = None,
-    settings: SelfCRAGSettings | None = None,
+    rewriter: Rewriter | None = None,
+    decompose: Decompose | None = None,
+    strip_filter: StripFilter | None = None,
+    follow_up: Model | None = None,
+    nodes: Mapping[str, OwnNode] | None = None,
+    settings: SelfCRAGSettings | SelfCRAGContext | None = None,
     checkpointer: Checkpointer = None,
     cache: BaseCache[Any] | None = None,
     interrupt_before: list[str] | None = None,
@@ -60,35 +65,28 @@ def create_self_crag(
     Its output has the fields of both graphs; candidates and citations point into ``knowledge``.
 
     Raises:
-        TypeError: ``llm`` is no LangChain model.
+        BadArgument: an argument is of the wrong kind, or ``nodes`` has a name that no step has.
+        BadSettings: ``settings`` are another graph's.
     """
-    llm = reflecting(llm)
-    settings = SelfCRAGSettings.of(settings)
-    graph = TurnGraph(
-        SelfCRAGState,
-        context_schema=SelfCRAGSettings,
-        input_schema=CRAGInput,
-        output_schema=SelfCRAGOutput,
+    model, chosen = as_reflection_llm(llm), SelfCRAGSettings.of(settings)
+    graph: TurnGraph[SelfCRAGState, Any, CRAGInput, SelfCRAGOutput] = TurnGraph(
+        SelfCRAGState, chosen, CRAGInput, SelfCRAGOutput, nodes, cache
     )
-    graph.begin = lambda: approval(settings)
-    graph.add_node(
-        "read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}, settings)
+    graph.add_step(
+        "read_question", read_question(lambda: {**blank_crag(), **blank_self_rag()}, chosen)
     )
-    asked = add_follow_up(graph, follow_up, settings)
-    graph.add_node(
-        "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
-    )
-    add_correction(
-        graph, retriever, evaluator, web_search, rewriter, settings, cache, ends=["write_answer"]
-    )
-    graph.add_node("read_knowledge", read_knowledge())
-    candidates = generate_and_critique(llm, settings, "knowledge")
-    graph.add_node("generate_and_critique", cached(candidates, cache, llm, settings))
-    graph.add_node("beam_select", beam_select(llm, settings, "knowledge"))
-    graph.add_node("write_answer", write_answer(settings, "knowledge"))
+    settled = add_follow_up(graph, follow_up, chosen)
+    graph.add_step("decide_retrieval", decide_retrieval(model, chosen), model)
+    strips, ends = {"decompose": decompose, "strip_filter": strip_filter}, ["write_answer"]
+    add_correction(graph, retriever, evaluator, web_search, rewriter, chosen, strips, ends)
+    graph.add_step("read_knowledge", read_knowledge())
+    candidates = generate_and_critique(model, chosen, "knowledge")
+    graph.add_step("generate_and_critique", candidates, model)
+    graph.add_step("beam_select", beam_select(model, chosen, "knowledge"))
+    graph.add_step("write_answer", write_answer(chosen, "knowledge"))
 
     graph.add_edge(START, "read_question")
-    graph.add_edge(asked, "decide_retrieval")
+    graph.add_edge(settled, "decide_retrieval")
     graph.add_conditional_edges(
         "decide_retrieval", _first_segment, ["retrieve", "generate_and_critique"]
     )

@@ -5,18 +5,18 @@ read_question -> decide_retrieval -> retrieve -> generate_and_critique -> beam_s
 turn, and a segment is a whole answer.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from langchain_core.runnables import Runnable
 from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.chat.prompted_llm import reflecting
-from selfcorrect_rag.nodes.base.best_effort import is_ended
-from selfcorrect_rag.nodes.base.cached import cached
+from selfcorrect_rag.models.by_name import Model, as_reflection_llm
+from selfcorrect_rag.nodes.base.limits import is_ended
+from selfcorrect_rag.nodes.base.own_node import OwnNode
 from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
@@ -25,8 +25,8 @@ from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
 from selfcorrect_rag.nodes.write_answer import write_answer
-from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
-from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.search.retriever import Retriever
+from selfcorrect_rag.settings import SelfRAGContext, SelfRAGSettings
 from selfcorrect_rag.state.self_rag import (
     SelfRAGInput,
     SelfRAGOutput,
@@ -34,15 +34,18 @@ from selfcorrect_rag.state.self_rag import (
     blank_self_rag,
 )
 
-SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, SelfRAGInput, SelfRAGOutput]
+SelfRAG = CompiledStateGraph[
+    SelfRAGState, SelfRAGSettings | SelfRAGContext, SelfRAGInput, SelfRAGOutput
+]
 
 
 def create_self_rag(
-    llm: ReflectionLLM | Runnable[Any, Any],
+    llm: ReflectionLLM | Model,
     retriever: Retriever,
     *,
-    follow_up: Runnable[Any, Any] | None = None,
-    settings: SelfRAGSettings | None = None,
+    follow_up: Model | None = None,
+    nodes: Mapping[str, OwnNode] | None = None,
+    settings: SelfRAGSettings | SelfRAGContext | None = None,
     checkpointer: Checkpointer = None,
     cache: BaseCache[Any] | None = None,
     interrupt_before: list[str] | None = None,
@@ -53,12 +56,16 @@ def create_self_rag(
 
     Args:
         llm: a model that reflects, e.g.
-            :class:`~selfcorrect_rag.models.TransformersReflectionLLM`. Any other chat model or LLM
-            is wrapped (:class:`~selfcorrect_rag.models.PromptedReflectionLLM`), and notes say so.
-        retriever: any LangChain retriever, or a function from a query to documents; see
-            :data:`~selfcorrect_rag.search.retriever.Retriever`.
-        follow_up: a chat model that rewrites questions of later turns to stand alone, from the
+            :class:`~selfcorrect_rag.models.TransformersReflectionLLM`. Any other chat model or LLM,
+            or its name (``"openai:gpt-4o-mini"``), is wrapped
+            (:class:`~selfcorrect_rag.models.PromptedReflectionLLM`), and notes say so.
+        retriever: any LangChain retriever or vector store, or a function from a query to documents;
+            see :data:`~selfcorrect_rag.search.retriever.Retriever`.
+        follow_up: a model that rewrites questions of later turns to stand alone, from the
             ``messages`` before them; None answers each as it is.
+        nodes: steps of your own by the names of those that they replace: a Runnable, or a sync or
+            async function from the state to an update of it
+            (:func:`~selfcorrect_rag.nodes.base.own_node.own_node`).
         settings: defaults for every run; ``context=`` overrides them knob by knob.
         checkpointer: where threads are kept; None keeps nothing.
         cache: where nodes that ask a model keep their results
@@ -73,30 +80,23 @@ def create_self_rag(
         :class:`~selfcorrect_rag.settings.SelfRAGSettings` or a dict of some of its fields.
 
     Raises:
-        TypeError: ``llm`` is no LangChain model.
+        BadArgument: an argument is of the wrong kind, or ``nodes`` has a name that no step has.
+        BadSettings: ``settings`` are another graph's.
     """
-    llm = reflecting(llm)
-    settings = SelfRAGSettings.of(settings)
-    graph = TurnGraph(
-        SelfRAGState,
-        context_schema=SelfRAGSettings,
-        input_schema=SelfRAGInput,
-        output_schema=SelfRAGOutput,
+    model, settings = as_reflection_llm(llm), SelfRAGSettings.of(settings)
+    graph: TurnGraph[SelfRAGState, Any, SelfRAGInput, SelfRAGOutput] = TurnGraph(
+        SelfRAGState, settings, SelfRAGInput, SelfRAGOutput, nodes, cache
     )
-    graph.add_node("read_question", read_question(blank_self_rag, settings))
-    asked = add_follow_up(graph, follow_up, settings)
-    graph.add_node(
-        "decide_retrieval", cached(decide_retrieval(llm, settings), cache, llm, settings)
-    )
-    graph.add_node("retrieve", retrieve(AnyRetriever(retriever), settings))
-    graph.add_node(
-        "generate_and_critique", cached(generate_and_critique(llm, settings), cache, llm, settings)
-    )
-    graph.add_node("beam_select", beam_select(llm, settings))
-    graph.add_node("write_answer", write_answer(settings))
+    graph.add_step("read_question", read_question(blank_self_rag, settings))
+    settled = add_follow_up(graph, follow_up, settings)
+    graph.add_step("decide_retrieval", decide_retrieval(model, settings), model)
+    graph.add_step("retrieve", retrieve(retriever, settings))
+    graph.add_step("generate_and_critique", generate_and_critique(model, settings), model)
+    graph.add_step("beam_select", beam_select(model, settings))
+    graph.add_step("write_answer", write_answer(settings))
 
     graph.add_edge(START, "read_question")
-    graph.add_edge(asked, "decide_retrieval")
+    graph.add_edge(settled, "decide_retrieval")
     graph.add_conditional_edges(
         "decide_retrieval", _next_segment, ["retrieve", "generate_and_critique"]
     )

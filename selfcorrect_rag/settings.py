@@ -1,10 +1,11 @@
 """The knobs of one run of each graph, passed as LangGraph context, and how editors show them."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import TypedDict
 
 from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.reflection import GROUPS, Group, Weights, registered_groups
@@ -108,6 +109,11 @@ class Settings(BaseModel):
             BadSettings: they are another graph's; see :meth:`merged`.
         """
         return cls(**cls._taken(given, shared=False))
+
+    @classmethod
+    def of_step(cls, given: object) -> Self:
+        """Settings for a step from what it was given; those of a graph that has it stay whole."""
+        return given if isinstance(given, cls) else cls.of(given)
 
     def merged(self, context: object) -> Self:
         """These settings with what a run's context sets on top.
@@ -500,3 +506,76 @@ class InstructRAGSettings(Settings):
         "write_rationale",
         ge=1,
     )
+
+
+class Context(TypedDict, total=False):
+    """Some knobs of all graphs, as a dict: those of :class:`Settings`."""
+
+    max_model_calls: int | None
+    max_tokens: int | None
+    question_characters: int
+    document_characters: int
+    given_documents: int
+    step_timeout: float | None
+
+
+class SelfRAGContext(Context, total=False):
+    """Some knobs of Self-RAG, as a dict: those of :class:`SelfRAGSettings`."""
+
+    mode: Literal["adaptive", "always", "never"]
+    threshold: float | None
+    passages: int
+    beam_width: int
+    form: Literal["long", "short"]
+    depth: int
+    segment_tokens: int
+    weight_isrel: float
+    weight_issup: float
+    weight_isuse: float
+    group_weights: Mapping[str, float]
+    weight_sequence: float
+    path_rule: Literal["mean", "sum", "product"]
+    hard_constraints: Sequence[str]
+    prune_below: float | None
+    closed_set: bool
+    options: Sequence[str]
+    instruction: str | None
+
+
+class CRAGContext(Context, total=False):
+    """Some knobs of CRAG, as a dict: those of :class:`CRAGSettings`."""
+
+    passages: int
+    upper: float | None
+    lower: float | None
+    without_action: Literal["none", "correct", "incorrect", "ambiguous"]
+    decomposition: Literal["sentences", "windows", "passage"]
+    strips: int
+    scored_strips: int
+    strip_threshold: float
+    refine: bool
+    rewrite: bool
+    select: bool
+    web_results: int
+    approve_search: bool
+    instruction: str | None
+
+
+class SelfCRAGContext(SelfRAGContext, CRAGContext, total=False):
+    """Some knobs of Self-CRAG, as a dict: those of :class:`SelfCRAGSettings`."""
+
+    contexts: Literal["action", "all"]
+
+
+class InstructRAGContext(Context, total=False):
+    """Some knobs of InstructRAG, as a dict: those of :class:`InstructRAGSettings`."""
+
+    mode: Mode | None
+    passages: int
+    order: Literal["best_last", "best_first"]
+    demonstrations: int
+    selection: Literal["random", "fixed", "nearest"]
+    seed: int
+    instruction: str | None
+    rationale_tokens: int
+    context_tokens: int | None

@@ -64,8 +64,8 @@ def test_knobs_out_of_bounds_are_refused_by_name(knob: str, value: Any) -> None:
 
 
 def test_what_is_no_model_is_refused_with_the_remedy() -> None:
-    with pytest.raises(TypeError, match=r"str is neither .*TransformersReflectionLLM.*chat model"):
-        create_self_rag("gpt-4o-mini", lambda query: [])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"a int: .*TransformersReflectionLLM.*chat model"):
+        create_self_rag(7, lambda query: [])  # type: ignore[arg-type]
 
 
 def test_a_missing_extra_names_the_command() -> None:

@@ -41,7 +41,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table_says_which_nodes_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    from selfcorrect_rag import crag, instruct_rag, self_crag, self_rag
+    from selfcorrect_rag.nodes.base import turns
 
     kept: set[str] = set()
 
@@ -50,8 +50,7 @@ def test_the_table_says_which_nodes_are_cached(monkeypatch: pytest.MonkeyPatch) 
         return node
 
     marked: list[Any] = []
-    for module in (crag, instruct_rag, self_crag, self_rag):
-        monkeypatch.setattr(module, "cached", cached)
+    monkeypatch.setattr(turns, "cached", cached)
     llm, parts = ScriptedReflectionLLM(write=write), (WordEvaluator(), PagesWebSearch())
     graphs: list[Any] = [
         create_self_rag(llm, lambda query: []),

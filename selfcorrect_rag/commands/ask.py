@@ -15,9 +15,10 @@ from selfcorrect_rag.commands.knobs import add_knobs, refuse_unless, settings_fr
 from selfcorrect_rag.commands.show import console, say, show_costs, show_run
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.render import render_run
+from selfcorrect_rag.search import NoWebSearch
 from selfcorrect_rag.serving.config import BadOption, ServingConfig
 from selfcorrect_rag.serving.options import add_options, config_from
-from selfcorrect_rag.serving.parts import GRAPHS, NoWebSearch, Parts
+from selfcorrect_rag.serving.parts import GRAPHS, Parts
 from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings, Settings
 from selfcorrect_rag.state.intake import valid
 

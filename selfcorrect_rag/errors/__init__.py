@@ -36,8 +36,8 @@ class NoDocument(SelfCorrectError, ValueError):
     """An input, a retriever or a web search gave something that is no list of documents."""
 
 
-class NotARetriever(SelfCorrectError, TypeError):
-    """An object that is neither a LangChain retriever nor a function from query to documents."""
+class BadArgument(SelfCorrectError, TypeError):
+    """An argument of a factory that does not fit; the message says what does."""
 
 
 class NotAReflectionModel(SelfCorrectError):
@@ -84,6 +84,12 @@ class PromptTooLong(ModelFailed, ValueError):
 
 class EngineFailed(ModelFailed):
     """An engine or a server stopped answering, or returned something invalid."""
+
+
+class NodeFailed(Fault):
+    """A node of one's own, given by ``nodes=``, that raised or gave no update."""
+
+    part = "node"
 
 
 class EvaluatorFailed(Fault):

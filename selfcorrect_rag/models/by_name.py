@@ -1,12 +1,25 @@
-"""Any LangChain model by name, for commands."""
+"""Models as people have them: objects of LangChain or of ours, and names."""
 
 import importlib
 import importlib.util
+from pathlib import Path
 from typing import Any
 
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseLanguageModel
+from langchain_core.output_parsers import BaseOutputParser
+from langchain_core.prompts import BasePromptTemplate
+from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
 
-from selfcorrect_rag.errors import MissingExtra, SelfCorrectError, require
+from selfcorrect_rag.errors import BadArgument, MissingExtra, SelfCorrectError, require
+from selfcorrect_rag.models.chat.llm_chat import models_behind
+from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
+from selfcorrect_rag.models.evaluators.chat_evaluator import ChatEvaluator
+from selfcorrect_rag.models.evaluators.t5_evaluator import T5Evaluator
+from selfcorrect_rag.models.reflection_llm import ReflectionLLM
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 
 
 class NoLanguageModel(SelfCorrectError, ValueError):
@@ -53,3 +66,106 @@ def _of_provider(name: str, options: dict[str, Any]) -> Any:
         raise NoLanguageModel(
             f"{name} is neither an importable module:attribute nor a provider:model ({reason})"
         ) from error
+
+
+Model = Runnable[Any, Any] | str
+"""A LangChain chat model or LLM, perhaps with bound options, retries, fallbacks or configurable
+fields; or its name, as ``"openai:gpt-4o-mini"``."""
+Evaluator = RetrievalEvaluator | Model
+"""An evaluator; or a chat model that grades, or its name; or the name of a T5 checkpoint."""
+MODELS = 'a LangChain chat model or LLM, or a name such as "openai:gpt-4o-mini"'
+_NO_MODELS = (BaseRetriever, BaseTool, BasePromptTemplate, BaseOutputParser)
+"""Runnables that are taken for models where arguments change places."""
+
+
+def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
+    """A factory's argument as a model: one of LangChain's, or the name of one.
+
+    It may have bound options, retries, fallbacks, configurable fields or alternatives, and may be a
+    chain that ends in a model.
+
+    Raises:
+        BadArgument: it is something else.
+        NoLanguageModel, MissingExtra: see :func:`find_language_model`.
+    """
+    if isinstance(given, str):
+        return find_language_model(given)
+    if isinstance(given, Runnable) and not isinstance(given, _NO_MODELS):
+        return given
+    raise BadArgument(f"{argument} is {_kind(given)}: give {MODELS}")
+
+
+def as_reflection_llm(given: object) -> ReflectionLLM:
+    """A model that reflects, or another one wrapped, to be asked for its critique by prompts.
+
+    Raises:
+        BadArgument: it is no model, or a ReflectionLLM behind retries or fallbacks, which hand on
+            text alone.
+        NoLanguageModel, MissingExtra: see :func:`find_language_model`.
+    """
+    if isinstance(given, ReflectionLLM):
+        return given
+    llm = as_language_model(given, "llm") if isinstance(given, str) else given
+    behind = models_behind(llm) if isinstance(llm, Runnable) else [None]
+    if any(isinstance(model, ReflectionLLM) for model in behind):
+        raise BadArgument(
+            f"llm is a ReflectionLLM behind a {type(llm).__name__}, which would lose its "
+            "reflection tokens: give the ReflectionLLM itself, set its options where it is made, "
+            "and wrap a chat model where you want fallbacks"
+        )
+    is_model = all(isinstance(m, BaseLanguageModel) or _is_made_late(m) for m in behind)
+    if isinstance(llm, Runnable) and is_model:
+        return PromptedReflectionLLM(llm)
+    raise BadArgument(
+        f"llm is {_kind(given)}: give a ReflectionLLM, such as "
+        f"TransformersReflectionLLM.from_pretrained(...), {MODELS}"
+    )
+
+
+def _is_made_late(model: object) -> bool:
+    """Whether it is ``init_chat_model`` of a model that the configuration of a run names."""
+    return type(model).__name__ == "_ConfigurableModel"
+
+
+def as_evaluator(given: object) -> RetrievalEvaluator:
+    """A factory's argument as an evaluator: one of ours, a chat model or a name.
+
+    A name with a colon is a chat model's, unless it is a path; any other is that of a checkpoint,
+    as ``T5Evaluator.from_pretrained`` takes it.
+
+    Raises:
+        BadArgument: it is something else.
+        NoLanguageModel, MissingExtra: see :func:`find_language_model`.
+        ModelNotFound, NotAnEvaluator: see ``T5Evaluator.from_pretrained``.
+    """
+    if isinstance(given, RetrievalEvaluator):
+        return given
+    if isinstance(given, str) and (":" not in given or Path(given).exists()):
+        return T5Evaluator.from_pretrained(given)
+    if isinstance(given, str) or (
+        isinstance(given, Runnable) and not isinstance(given, (*_NO_MODELS, ReflectionLLM))
+    ):
+        return ChatEvaluator(as_language_model(given, "evaluator"))
+    raise BadArgument(
+        f"evaluator is {_kind(given)}: give a RetrievalEvaluator, such as T5Evaluator or one of "
+        f"your own, {MODELS}"
+    )
+
+
+def as_embeddings(given: object) -> Embeddings | None:
+    """A factory's argument as embeddings: LangChain's, a name such as ``"openai:..."``, or None.
+
+    Raises:
+        BadArgument: it is something else.
+        MissingExtra: it is a name, and langchain is not installed.
+    """
+    if isinstance(given, str):
+        made: Embeddings = require("langchain.embeddings", "chat").init_embeddings(given)
+        return made
+    if given is None or isinstance(given, Embeddings):
+        return given
+    raise BadArgument(f"embeddings is {_kind(given)}: give LangChain Embeddings, or their name")
+
+
+def _kind(given: object) -> str:
+    return "None" if given is None else f"a {type(given).__name__}"

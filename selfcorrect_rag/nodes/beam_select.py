@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.by_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.base.citations import cited_passages, cited_text, settled
 from selfcorrect_rag.nodes.base.limits import limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
@@ -16,7 +17,11 @@ from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state.self_rag import Beam, Candidate, SelfRAGState, Source
 
 
-def beam_select(llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = "passages") -> Node:
+def beam_select(
+    llm: ReflectionLLM | Model,
+    settings: SelfRAGSettings | None = None,
+    source: Source = "passages",
+) -> Node:
     """Keep the ``beam_width`` best partial answers and the best finished one (section 3.3).
 
     A finished answer takes no place of a partial one, which the model has yet to judge for its use
@@ -26,11 +31,13 @@ def beam_select(llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = 
     leaves ``llm`` no call for one more segment, the beams end as they are. A reply streams by
     segment, as soon as all beams agree on one. ``source`` is where in the state the passages stand.
     """
+    settings = SelfRAGSettings.of_step(settings)
+    model = as_reflection_llm(llm)
 
     def run(state: SelfRAGState) -> Update:
         chosen = current(settings)
         new = [c for c in state["candidates"] if c["depth"] == state["depth"]]
-        update = _closed(state, chosen, new) if chosen.closed else _open(llm, state, chosen, new)
+        update = _closed(state, chosen, new) if chosen.closed else _open(model, state, chosen, new)
         best = update["beams"][0]
         if best["segments"]:
             emit(

@@ -14,7 +14,7 @@ from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.events import DemonstrationsChosen
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.settings import InstructRAGSettings
-from selfcorrect_rag.state.instruct_rag import Demonstration, InstructRAGState
+from selfcorrect_rag.state.instruct_rag import Demonstration, InstructRAGState, Mode
 from selfcorrect_rag.state.intake import fit
 
 Vector = list[float]
@@ -22,8 +22,8 @@ Vector = list[float]
 
 def choose_demonstrations(
     demonstrations: Sequence[Demonstration],
-    embeddings: Embeddings | None,
-    settings: InstructRAGSettings,
+    embeddings: Embeddings | None = None,
+    settings: InstructRAGSettings | None = None,
 ) -> Node:
     """Sample demonstrations (Algorithm 1, line 6), or take the first, or the nearest.
 
@@ -32,12 +32,14 @@ def choose_demonstrations(
     all demonstrations are embedded at the first run that asks for the nearest; runs beside it wait
     for that. Their text is made fit as an input's is (:func:`~selfcorrect_rag.state.intake.fit`).
     """
+    settings = InstructRAGSettings.of_step(settings)
     demonstrations = [fit(demonstration) for demonstration in demonstrations]
     embedded = _Embedded(demonstrations)
 
     def run(state: InstructRAGState) -> Work:
         chosen, question = current(settings), state["question"]
-        usable = _usable(demonstrations, state)
+        mode = state.get("mode") or chosen.mode or "icl"
+        usable = _usable(demonstrations, question, mode)
         if chosen.selection != "nearest":
             return _update(_chosen(usable, chosen, question))
         if embeddings is None:
@@ -96,22 +98,22 @@ Usable = dict[int, Demonstration]
 """By their index among all demonstrations, in order."""
 
 
-def _usable(demonstrations: Sequence[Demonstration], state: InstructRAGState) -> Usable:
+def _usable(demonstrations: Sequence[Demonstration], question: str, mode: Mode) -> Usable:
     shows: Callable[[Demonstration], object] = (
-        (lambda d: d.get("rationale")) if state["mode"] == "icl" else (lambda d: d.get("answers"))
+        (lambda d: d.get("rationale")) if mode == "icl" else (lambda d: d.get("answers"))
     )
-    what = "a rationale" if state["mode"] == "icl" else "answers"
+    what = "a rationale" if mode == "icl" else "answers"
     if not demonstrations:
         raise BadDemonstrations(
-            f"mode {state['mode']} shows demonstrations and there are none: give "
+            f"mode {mode} shows demonstrations and there are none: give "
             f"create_instruct_rag demonstrations with a question and {what}, or use mode instruct"
         )
-    asked = _plain(state["question"])
+    asked = _plain(question)
     for index, demonstration in enumerate(demonstrations):
         if not demonstration.get("question") or not shows(demonstration):
             raise BadDemonstrations(
                 f"demonstration {index + 1} has no question or lacks {what}, which mode "
-                f"{state['mode']} shows"
+                f"{mode} shows"
             )
     return {i: d for i, d in enumerate(demonstrations) if _plain(d["question"]) != asked}
 

@@ -2,6 +2,7 @@
 
 from selfcorrect_rag.events import RetrievalDecided
 from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.by_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.base.limits import limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, callbacks, current, emit
 from selfcorrect_rag.nodes.base.usage import used
@@ -40,21 +41,23 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: b
     return "retrieve" if retrieval_probability(reflection) > threshold else "none"
 
 
-def decide_retrieval(llm: ReflectionLLM, settings: SelfRAGSettings) -> Node:
+def decide_retrieval(llm: ReflectionLLM | Model, settings: SelfRAGSettings | None = None) -> Node:
     """Decide before the first segment. Costs one token, or nothing in modes always and never.
 
     Where a limit leaves no more than a first candidate, evidence is retrieved unasked.
     """
+    settings = SelfRAGSettings.of_step(settings)
+    model = as_reflection_llm(llm)
 
     def run(state: SelfRAGState) -> Work:
         chosen = current(settings)
-        if limit := _limit(llm, state, chosen):
+        if limit := _limit(model, state, chosen):
             return _unasked(state, chosen, limit)
         if chosen.mode != "adaptive":
             return _update(state, chosen, None, retrieve=chosen.mode == "always")
         prompt = decision_prompt(question_text(state["question"], chosen.instruction))
         segments = yield from call(
-            llm.choose, llm.achoose, [prompt], Group.RETRIEVE, callbacks=callbacks()
+            model.choose, model.achoose, [prompt], Group.RETRIEVE, callbacks=callbacks()
         )
         return _update(state, chosen, segments[0])
 

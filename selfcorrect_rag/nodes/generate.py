@@ -1,13 +1,12 @@
 """generate: the answer from what CRAG found to be knowledge, by any LLM or chat model."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.by_name import Model, as_language_model
 from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.citations import citation
@@ -22,7 +21,7 @@ from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 
 
-def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node:
+def generate(llm: Model, settings: CRAGSettings | None = None) -> Node:
     """Answer the question from the knowledge (Algorithm 1, line 14).
 
     A ReflectionLLM reads it as one passage, in Self-RAG's prompt, as the paper's own generator
@@ -30,15 +29,17 @@ def generate(llm: Runnable[Any, Any], settings: CRAGSettings) -> Node:
     where the evaluator has judged it relevant. Notes say what is not, and which marks point at no
     piece.
     """
-    is_numbered = not isinstance(model_behind(llm), ReflectionLLM)
+    settings = CRAGSettings.of_step(settings)
+    model = as_language_model(llm, "llm")
+    is_numbered = not isinstance(model_behind(model), ReflectionLLM)
 
     def run(state: CRAGState) -> Work:
         question = question_text(state["question"], current(settings).instruction)
         prompt = (knowledge_prompt if is_numbered else reflection_prompt)(
             question, state["knowledge"]
         )
-        model = LLMChat(llm=llm, prompt=prompt) if is_llm(llm) else llm
-        text = yield from ask(model, prompt, counted_config())
+        speaker = LLMChat(llm=model, prompt=prompt) if is_llm(model) else model
+        text = yield from ask(speaker, prompt, counted_config())
         return _update(state, text, is_numbered)
 
     return Node("generate", run, settings)

@@ -9,8 +9,8 @@ from langchain_core.documents import Document
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import CandidateScored
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.nodes.base.best_effort import best_so_far
-from selfcorrect_rag.nodes.base.limits import limit_met, stopped
+from selfcorrect_rag.models.by_name import Model, as_reflection_llm
+from selfcorrect_rag.nodes.base.limits import best_so_far, limit_met, stopped, with_first_beam
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, callbacks, current, emit
 from selfcorrect_rag.nodes.base.usage import attempted, counter, used
 from selfcorrect_rag.nodes.decide_retrieval import next_step
@@ -54,7 +54,7 @@ class _Batch(NamedTuple):
 
 
 def generate_and_critique(
-    llm: ReflectionLLM, settings: SelfRAGSettings, source: Source = "passages"
+    llm: ReflectionLLM | Model, settings: SelfRAGSettings | None = None, source: Source = "passages"
 ) -> Node:
     """Write and criticise the candidates of all unfinished beams in one batch.
 
@@ -66,13 +66,17 @@ def generate_and_critique(
     the critique of the only one. A model that fails before anything is written fails the run;
     later the best of what is written is the answer.
     """
+    settings = SelfRAGSettings.of_step(settings)
+    model = as_reflection_llm(llm)
 
     def run(state: SelfRAGState) -> Work:
+        count = len(cast(Mapping[str, Any], state)[source])
+        state = with_first_beam(state, "retrieve", range(count))
         chosen = current(settings)
-        batch = _batch(llm, state, chosen)
+        batch = _batch(model, state, chosen)
         segments = yield from call(
-            llm.generate_segments,
-            llm.agenerate_segments,
+            model.generate_segments,
+            model.agenerate_segments,
             _prompts(state, chosen, batch.asks, source),
             max_tokens=chosen.segment_tokens,
             prune_below=chosen.prune_below,
@@ -81,7 +85,7 @@ def generate_and_critique(
             callbacks=callbacks(),
             within=attempted(),
         )
-        return _update(state, chosen, batch, segments, llm.groups)
+        return _update(state, chosen, batch, segments, model.groups)
 
     return Node("generate_and_critique", run, settings, _failed)
 

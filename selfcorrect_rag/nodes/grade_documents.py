@@ -5,14 +5,14 @@ from dataclasses import asdict
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Graded
+from selfcorrect_rag.models.by_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import (
     RetrievalEvaluator,
     agrade,
     grade,
     titled,
 )
-from selfcorrect_rag.nodes.base.best_effort import best_so_far
-from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
+from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.usage import counted_calls
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
@@ -28,24 +28,26 @@ BRANCHES: dict[Action, list[str]] = {
 """What each action does (Algorithm 1)."""
 
 
-def grade_documents(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node:
+def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) -> Node:
     """Score all documents in one batch and choose the action (CRAG sections 4.2 and 4.3).
 
     Nothing retrieved is an incorrect retrieval. Where a limit leaves no call for grading, there is
     no action, and what was retrieved is refined as if it were correct. An evaluator that fails
     fails the run, unless Self-CRAG has written something: then that is the answer.
     """
+    settings = CRAGSettings.of_step(settings)
+    judge = as_evaluator(evaluator)
 
     def run(state: CRAGState) -> Work:
         chosen, texts = current(settings), [titled(passage) for passage in state["passages"]]
-        calls = evaluator.model_calls(texts)
+        calls = judge.model_calls(texts)
         if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
             marks = stopped(state, chosen, limit, "what was retrieved was not graded")
             return {"grades": [], "action": None, "branches": ["refine"], **marks}
         scores = yield from call(
-            grade, agrade, evaluator, state["question"], texts, within=counted_calls(calls)
+            grade, agrade, judge, state["question"], texts, within=counted_calls(calls)
         )
-        return _update(state, chosen, evaluator, scores)
+        return _update(state, chosen, judge, scores)
 
     return Node("grade_documents", run, settings, _failed)
 

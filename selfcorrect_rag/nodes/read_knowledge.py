@@ -1,5 +1,6 @@
 """read_knowledge: what CRAG made of the retrieval, as the passages of every beam."""
 
+from selfcorrect_rag.nodes.base.limits import with_first_beam
 from selfcorrect_rag.nodes.base.node import Node, Update
 from selfcorrect_rag.state.crag import SelfCRAGState
 
@@ -11,7 +12,7 @@ def read_knowledge() -> Node:
     """
 
     def run(state: SelfCRAGState) -> Update:
-        every = list(range(len(state["knowledge"])))
+        state, every = with_first_beam(state, "retrieve"), list(range(len(state["knowledge"])))
         return {
             "beams": [
                 {**beam, "retrieved": every} if beam["next"] == "retrieve" else beam

@@ -6,12 +6,12 @@ from uuid import uuid4
 
 from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.nodes.base.node import Node, Update, current
-from selfcorrect_rag.nodes.base.turns import ASK
+from selfcorrect_rag.nodes.base.turns import ASK, read_turn
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state.intake import admit, admit_question
 
 
-def read_question(blank: Callable[[], Update], settings: Settings) -> Node:
+def read_question(blank: Callable[[], Update] = dict, settings: Settings | None = None) -> Node:
     """Take the question from the input of this turn; reset what an earlier turn left behind.
 
     What is longer than the settings allow is cut, and notes say so.
@@ -21,8 +21,12 @@ def read_question(blank: Callable[[], Update], settings: Settings) -> Node:
         settings: the factory's.
     """
 
+    settings = settings or Settings()
+
     def run(state: Mapping[str, Any]) -> Update:
         turn = state.get("turn")
+        if turn is None and "original_question" not in state:  # no turn of ours has begun
+            turn = read_turn(state, shared=True)
         if turn is None:  # as where a run is sent here past __start__
             raise NoQuestion(f"nothing is asked: {ASK}")
         chosen = current(settings)
@@ -41,7 +45,7 @@ def read_question(blank: Callable[[], Update], settings: Settings) -> Node:
             return {**read, "human_message_id": None, "reply_id": f"answer-{uuid4()}"}
         # A message that came without an id was given one when it joined the others, at their end:
         # unless it was to overwrite them.
-        last = state["messages"][-1].id if state["messages"] else None
+        last = state["messages"][-1].id if state.get("messages") else None
         human = turn["message_id"] or last or ""
         return {**read, "human_message_id": human, "reply_id": f"reply-to-{last or uuid4()}"}
 

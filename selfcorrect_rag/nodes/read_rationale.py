@@ -23,11 +23,14 @@ def read_rationale() -> Node:
     """
 
     def run(state: InstructRAGState) -> Update:
-        written, numbering = state["written"], state["numbering"]
+        written = state["written"]
+        numbering = state["numbering"] or list(range(len(state.get("passages") or [])))
+        if state.get("mode") == "no_retrieval":
+            numbering = []
         shown = [state["passages"][i] for i in numbering]
         titles = [quoted(str(d.metadata.get("title") or "")) for d in shown]  # as the model saw
         reading = read_documents(written, titles)
-        is_baseline = state["mode"] in BASELINES
+        is_baseline = state.get("mode") in BASELINES
         answer = (written if is_baseline else final_answer(written, titles)) or NO_ANSWER
         cited = [] if is_refusal(answer) else reading.useful
         citations = [citation(n, numbering[n - 1], shown[n - 1], [0]) for n in cited]

@@ -6,7 +6,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.events import KnowledgeRecomposed
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
-from selfcorrect_rag.nodes.base.best_effort import is_ended
+from selfcorrect_rag.nodes.base.limits import is_ended
 from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
 from selfcorrect_rag.nodes.base.strips import recompose
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
@@ -14,7 +14,7 @@ from selfcorrect_rag.state.crag import CRAGState, Judged, Strip
 from selfcorrect_rag.state.sources import source_of
 
 
-def recompose_knowledge(settings: CRAGSettings) -> Node:
+def recompose_knowledge(settings: CRAGSettings | None = None) -> Node:
     """Put together what the branches found (Algorithm 1, lines 3-12).
 
     Correct has internal knowledge, Incorrect external, Ambiguous both, the internal first. Where
@@ -22,15 +22,17 @@ def recompose_knowledge(settings: CRAGSettings) -> Node:
     first, and a note says so. Each piece comes with what the evaluator found of it, by which it may
     be cited or not.
     """
+    settings = CRAGSettings.of_step(settings)
 
     def run(state: CRAGState) -> Update:
-        if not state["branches"]:
+        if state.get("branches") == []:
             # LangGraph still owed this step to a turn of the thread that failed or was abandoned.
             return {}
         if is_ended(state):  # a fault left nobody to read it
             return {}
         notes = [*state["notes"], *state["web_notes"]]
-        if state["web_results"] and "select_web_strips" not in state["costs"]:
+        searched = "web_search" in state["costs"] and "select_web_strips" not in state["costs"]
+        if state["web_results"] and searched:
             # LangGraph cancelled the search, as the branch beside it failed, when it had its pages
             # and not yet the step after it; whoever goes on from the thread finds it done.
             state = {**state, "web_strips": _whole(state["web_results"])}

@@ -1,141 +1,228 @@
-"""refine_strips and select_web_strips: what counts of retrieved documents and of web pages."""
+"""refine_strips and select_web_strips: the strips of documents, and of web pages, that count."""
 
+import asyncio
+import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.errors import BadArgument, EvaluatorFailed
+from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.events import StripsKept
+from selfcorrect_rag.models.by_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import (
-    RetrievalEvaluator,
+    IRRELEVANT,
+    RELEVANT,
     agrade,
     grade,
     titled,
 )
-from selfcorrect_rag.nodes.base.best_effort import best_so_far
-from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
-from selfcorrect_rag.nodes.base.strips import Decomposition, decompose, fair_shares, keep
+from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
+from selfcorrect_rag.nodes.base.node import Call, Node, Update, Work, call, current, emit
+from selfcorrect_rag.nodes.base.strips import decompose, fair_shares, keep
 from selfcorrect_rag.nodes.base.usage import counted_calls
+from selfcorrect_rag.search.retriever import takes_one
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state.costs import Limit
 from selfcorrect_rag.state.crag import Strip
 
-Cut = tuple[list[int], list[str]]
-"""Strips: the document that each is from, and its text."""
+StripFilter = Callable[[str, list[str]], Sequence[bool] | Awaitable[Sequence[bool]]]
+"""From the question and strips, as an evaluator reads them, to whether each is kept. An async one
+is for async runs alone."""
 
-Result = Literal["strips", "web_strips"]
+
+class TextSplitter(Protocol):
+    """Splits a text, as LangChain's text splitters do."""
+
+    def split_text(self, text: str) -> list[str]:
+        """The parts of a text, in its order."""
+
+
+Decompose = Callable[[str], Sequence[str]] | TextSplitter
+"""From the text of a document to its strips, in the order of the text."""
+
+Place = Literal["strips", "web_strips"]
 """Where strips go in the state, and the event that says so."""
 
 
-def refine_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node:
-    """Decompose the retrieved documents and keep the strips that count (section 4.4)."""
-    return _refinement("refine_strips", evaluator, settings, "passages", "strips", "refine")
-
-
-def select_web_strips(evaluator: RetrievalEvaluator, settings: CRAGSettings) -> Node:
-    """The same for what the web gave (section 4.5)."""
-    return _refinement(
-        "select_web_strips", evaluator, settings, "web_results", "web_strips", "select"
-    )
-
-
-class _Refining(NamedTuple):
-    """Strips that an evaluator is asked about, or documents that are kept as they are."""
-
-    settings: CRAGSettings
-    cut: Cut
-    uncut: int
-    """Strips before the settings bounded their number."""
-    texts: list[str]
-    """What the evaluator reads; nothing where it is not asked."""
-    calls: int
-    limit: Limit | None
-    """What left the evaluator no call."""
-
-
-def _refinement(
-    name: str,
-    evaluator: RetrievalEvaluator,
-    settings: CRAGSettings,
-    source: str,
-    result: Result,
-    switch: str,
+def refine_strips(
+    evaluator: Evaluator,
+    settings: CRAGSettings | None = None,
+    *,
+    decompose: Decompose | None = None,
+    strip_filter: StripFilter | None = None,
 ) -> Node:
-    """From the documents at ``source`` to the strips at ``result``; ``switch`` is the setting
-    that can leave it out, as a limit can."""
+    """Decompose the retrieved documents and keep the strips that count (section 4.4).
 
-    def refining(state: Mapping[str, Any]) -> _Refining:
-        chosen, documents = current(settings), state[source]
-        whole = _cut(documents, "passage")
-        if not getattr(chosen, switch):
-            return _Refining(chosen, whole, 0, [], 0, None)
-        every = _cut(documents, chosen.decomposition)
-        cut = _bounded(every, len(documents), chosen.scored_strips)
-        texts = [titled(documents[i], text) for i, text in zip(*cut, strict=True)]
-        calls = evaluator.model_calls(texts)
-        if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
-            return _Refining(chosen, whole, 0, [], 0, limit)
-        return _Refining(chosen, cut, len(every[0]), texts, calls, None)
+    Args:
+        evaluator: what scores strips; it is not asked where there is a ``strip_filter``.
+        settings: the factory's.
+        decompose: a decomposition of one's own, in place of the setting ``decomposition``.
+        strip_filter: a filter of one's own, in place of scores, ``strip_threshold`` and ``strips``.
+            A strip that it keeps scores 1, one that it drops -1.
 
-    def update(
-        state: Mapping[str, Any], asked: _Refining, scores: Sequence[float] | None
-    ) -> Update:
-        update: Update = {result: _kept(result, asked.cut, scores, asked.settings)}
-        if asked.limit:
-            update |= stopped(state, asked.settings, asked.limit, f"{source} were kept whole")
-        if asked.uncut > len(asked.texts):
-            update["notes"] = [
-                *state["notes"],
-                f"{len(asked.texts)} of {asked.uncut} strips of {source} were scored, the first of "
-                "each document (scored_strips)",
-            ]
-        return update
+    Raises:
+        BadArgument: an argument is of the wrong kind.
+    """
+    chosen = _Refinement(evaluator, settings, decompose, strip_filter)
+    return chosen.node("refine_strips", "passages", "strips", "refine")
 
-    def run(state: Mapping[str, Any]) -> Work:
-        asked, scores = refining(state), None
-        if asked.calls:
-            within = counted_calls(asked.calls)
-            scores = yield from call(
-                grade, agrade, evaluator, state["question"], asked.texts, within=within
+
+def select_web_strips(
+    evaluator: Evaluator,
+    settings: CRAGSettings | None = None,
+    *,
+    decompose: Decompose | None = None,
+    strip_filter: StripFilter | None = None,
+) -> Node:
+    """The same as :func:`refine_strips` for the pages of the web (section 4.5)."""
+    chosen = _Refinement(evaluator, settings, decompose, strip_filter)
+    return chosen.node("select_web_strips", "web_results", "web_strips", "select")
+
+
+class _Cut(NamedTuple):
+    """Strips: the document that each is from, and its text."""
+
+    documents: list[int]
+    texts: list[str]
+
+
+class _Refinement:
+    """How documents are cut, and which strips are kept."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        settings: CRAGSettings | None,
+        own_decompose: Decompose | None,
+        strip_filter: StripFilter | None,
+    ) -> None:
+        self._evaluator = as_evaluator(evaluator)
+        self._settings = CRAGSettings.of_step(settings)
+        split: Any = getattr(own_decompose, "split_text", own_decompose)
+        if split is not None and not takes_one(split):
+            raise BadArgument(
+                f"decompose is a {type(own_decompose).__name__}: give a function from a text to "
+                "its strips, or a LangChain text splitter"
             )
-        return update(state, asked, scores)
+        if strip_filter is not None and not callable(strip_filter):
+            raise BadArgument(
+                f"strip_filter is a {type(strip_filter).__name__}: give a function from a question "
+                "and strips to a truth value for each"
+            )
+        self._split: Callable[[str], Sequence[str]] | None = split
+        self._filter = strip_filter
 
-    return Node(name, run, settings, best_so_far)
+    def node(self, name: str, source: str, place: Place, switch: str) -> Node:
+        """From the documents at ``source`` to the strips at ``place``; ``switch`` is the setting
+        that can leave it out, as a limit can."""
+
+        def run(state: Mapping[str, Any]) -> Work:
+            chosen, documents = current(self._settings), state[source]
+            if not getattr(chosen, switch):
+                return {place: _unscored(place, documents)}
+            every = self._cut(documents, chosen)
+            cut = _bounded(every, len(documents), chosen.scored_strips)
+            texts = [titled(documents[i], text) for i, text in zip(*cut, strict=True)]
+            calls = 0 if self._filter else self._evaluator.model_calls(texts)
+            if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
+                marks = stopped(state, chosen, limit, f"{source} were kept whole")
+                return {place: _unscored(place, documents), **marks}
+            update: Update = {}
+            if len(every.texts) > len(texts):
+                note = (
+                    f"{len(texts)} of {len(every.texts)} strips of {source} were scored, the first "
+                    "of each document (scored_strips)"
+                )
+                update["notes"] = [*state["notes"], note]
+            if self._filter and texts:
+                kept = yield from self._filtered(state["question"], texts)
+                scores: list[float] = [RELEVANT if keeps else IRRELEVANT for keeps in kept]
+                scored = zip(_strips(cut, scores), kept, strict=True)
+                strips: list[Strip] = [{**strip, "kept": keeps} for strip, keeps in scored]
+            elif calls:
+                scores = yield from call(
+                    grade,
+                    agrade,
+                    self._evaluator,
+                    state["question"],
+                    texts,
+                    within=counted_calls(calls),
+                )
+                strips = keep(_strips(cut, scores), chosen.strip_threshold, chosen.strips)
+            else:
+                strips = _strips(cut, [None] * len(texts))
+            return {**update, place: _announced(place, strips)}
+
+        return Node(name, run, self._settings, best_so_far)
+
+    def _cut(self, documents: Sequence[Document], settings: CRAGSettings) -> _Cut:
+        """The strips of all documents."""
+        if self._split is None:
+            return _cut(documents, lambda text: decompose(text, settings.decomposition))
+        with wrap_errors(EvaluatorFailed, "decompose"):
+            return _cut(documents, self._split)
+
+    def _filtered(self, question: str, texts: list[str]) -> Generator[Call, Any, list[bool]]:
+        """Whether each strip is kept, as the filter says."""
+        chosen = self._filter
+        assert chosen is not None
+
+        async def afilter(question: str, texts: list[str]) -> Any:
+            given = (
+                await asyncio.to_thread(chosen, question, texts)
+                if not inspect.iscoroutinefunction(chosen)
+                else chosen(question, texts)
+            )
+            return await given if inspect.isawaitable(given) else given
+
+        name = "the strip filter"
+        within = wrap_errors(EvaluatorFailed, name)
+        given: Any = yield from call(chosen, afilter, question, texts, within=within)
+        if inspect.isawaitable(given):
+            getattr(given, "close", lambda: None)()  # it would warn that nobody awaited it
+            raise EvaluatorFailed(f"{name} is async", "run the graph with ainvoke or astream")
+        with wrap_errors(EvaluatorFailed, name):
+            kept = [bool(keeps) for keeps in given]
+        if len(kept) != len(texts):
+            raise EvaluatorFailed(
+                f"{name} gave {len(kept)} values for {len(texts)} strips", "give one for each"
+            )
+        return kept
 
 
-def _cut(documents: Sequence[Document], how: Decomposition) -> Cut:
-    """The strips of all documents."""
-    pairs = [(i, s) for i, d in enumerate(documents) for s in decompose(d.page_content, how)]
-    return [i for i, _ in pairs], [text for _, text in pairs]
+def _cut(documents: Sequence[Document], split: Callable[[str], Sequence[str]]) -> _Cut:
+    pairs = [(i, s) for i, d in enumerate(documents) for s in split(d.page_content) if s.strip()]
+    return _Cut([i for i, _ in pairs], [text for _, text in pairs])
 
 
-def _bounded(cut: Cut, documents: int, most: int) -> Cut:
+def _bounded(cut: _Cut, documents: int, most: int) -> _Cut:
     """The first strips of each document, ``most`` of all together."""
-    of, texts = cut
-    counts = Counter(of)
+    counts = Counter(cut.documents)
     left = fair_shares([counts[i] for i in range(documents)], most)
     pairs = []
-    for i, text in zip(of, texts, strict=True):
+    for i, text in zip(*cut, strict=True):
         if left[i]:
             left[i] -= 1
             pairs.append((i, text))
-    return [i for i, _ in pairs], [text for _, text in pairs]
+    return _Cut([i for i, _ in pairs], [text for _, text in pairs])
 
 
-def _kept(
-    event: Result, cut: Cut, scores: Sequence[float] | None, settings: CRAGSettings
-) -> list[Strip]:
-    """Strips with their scores; without scores all are kept."""
-    of, texts = cut
-    given: Sequence[float | None] = [None] * len(texts) if scores is None else scores
-    strips = [
-        Strip(document=i, text=text, score=score, kept=score is None)
-        for i, text, score in zip(of, texts, given, strict=True)
+def _strips(cut: _Cut, scores: Sequence[float | None]) -> list[Strip]:
+    return [
+        Strip(document=i, text=text, score=score, kept=True)
+        for i, text, score in zip(*cut, scores, strict=True)
     ]
-    if scores is not None:
-        strips = keep(strips, settings.strip_threshold, settings.strips)
+
+
+def _unscored(place: Place, documents: Sequence[Document]) -> list[Strip]:
+    """Whole documents as strips, all kept."""
+    cut = _cut(documents, lambda text: decompose(text, "passage"))
+    return _announced(place, _strips(cut, [None] * len(cut.texts)))
+
+
+def _announced(place: Place, strips: list[Strip]) -> list[Strip]:
     kept = sum(strip["kept"] for strip in strips)
-    emit(StripsKept(event=event, strips=len(strips), kept=kept))
+    emit(StripsKept(event=place, strips=len(strips), kept=kept))
     return strips

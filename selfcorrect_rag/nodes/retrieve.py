@@ -6,31 +6,38 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
-from selfcorrect_rag.nodes.base.best_effort import best_so_far
+from selfcorrect_rag.nodes.base.limits import best_so_far, with_first_beam
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
-from selfcorrect_rag.search.retriever import AnyRetriever
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state.intake import admit
 from selfcorrect_rag.state.self_rag import Beam, SelfRAGState
 from selfcorrect_rag.state.sources import name_of
 
 
-def retrieve(retriever: AnyRetriever, settings: SelfRAGSettings) -> Node:
+def retrieve(retriever: Retriever, settings: SelfRAGSettings | None = None) -> Node:
     """Retrieve with (question, previous segment) for each beam (Algorithm 1, line 4).
 
     Beams with the same previous segment share one query. Passages given by the caller are used
     instead, without a call. A retriever that fails before anything is written fails the run; later
     it only ends the beams that asked. One that gives what are no documents fails the run at any
-    time.
+    time. Without any beam in the state, it retrieves for the first.
+
+    Raises:
+        BadArgument: ``retriever`` is none.
     """
+    defaults, searched = SelfRAGSettings.of_step(settings), AnyRetriever(retriever)
 
     def run(state: SelfRAGState) -> Work:
-        queries, found = _queries(state), []
+        state = with_first_beam(state, "retrieve")
+        chosen, queries, found = current(defaults), _queries(state), []
         if queries:
-            found = yield from call(retriever.batch, retriever.abatch, queries, quiet())
-        return _update(state, current(settings), dict(zip(queries, found, strict=True)))
+            found = yield from call(
+                searched.batch, searched.abatch, queries, quiet(), k=chosen.passages
+            )
+        return _update(state, chosen, dict(zip(queries, found, strict=True)))
 
-    return Node("retrieve", run, settings, _failed)
+    return Node("retrieve", run, defaults, _failed)
 
 
 def _query(question: str, beam: Beam) -> str:
@@ -48,7 +55,7 @@ def _queries(state: SelfRAGState) -> list[str]:
 def _update(
     state: SelfRAGState, settings: SelfRAGSettings, found: dict[str, list[Document]]
 ) -> Update:
-    passages = list(state["passages"])
+    passages = list(state.get("passages") or [])
     index = {_identity(passage): i for i, passage in enumerate(passages)}
     beams, notes = [], list(state["notes"])
     for beam in state["beams"]:
@@ -56,7 +63,7 @@ def _update(
             beams.append(beam)
             continue
         query = _query(state["question"], beam)
-        documents = state["passages"]
+        documents = list(state.get("passages") or [])
         if not state["fixed"]:
             documents, unfit = admit(
                 found[query][: settings.passages],

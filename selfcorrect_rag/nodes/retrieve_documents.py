@@ -5,7 +5,7 @@ from langchain_core.documents import Document
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailed, Retrieved
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
-from selfcorrect_rag.search.retriever import AnyRetriever
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 from selfcorrect_rag.state.instruct_rag import InstructRAGState
@@ -16,22 +16,28 @@ State = CRAGState | InstructRAGState
 RetrievesOnce = CRAGSettings | InstructRAGSettings
 
 
-def retrieve_documents(retriever: AnyRetriever, settings: RetrievesOnce) -> Node:
+def retrieve_documents(retriever: Retriever, settings: RetrievesOnce | None = None) -> Node:
     """Retrieve with the question, unless the caller has given the documents.
 
     A retriever that fails is a retrieval that found nothing: CRAG corrects that as any other bad
     one, InstructRAG answers without documents, and a note says what happened. One that gives what
     are no documents fails the run.
+
+    Raises:
+        BadArgument: ``retriever`` is none.
     """
+    defaults, source = settings or CRAGSettings(), AnyRetriever(retriever)
 
     def run(state: State) -> Work:
-        chosen = current(settings)
+        chosen = current(defaults)
         if state["fixed"]:
             return _update(state, chosen, state["passages"])
-        found = yield from call(retriever.invoke, retriever.ainvoke, state["question"], quiet())
+        found = yield from call(
+            source.invoke, source.ainvoke, state["question"], quiet(), k=chosen.passages
+        )
         return _update(state, chosen, found)
 
-    return Node("retrieve", run, settings, _failed)
+    return Node("retrieve", run, defaults, _failed)
 
 
 def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Update:

@@ -5,12 +5,13 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import Runnable
-from langgraph.graph import StateGraph
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import FollowUpRewritten
+from selfcorrect_rag.models.by_name import as_language_model
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, emit, quiet
+from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.prompts.follow_up import follow_up_prompt
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.settings import Settings
@@ -23,22 +24,28 @@ LONGEST = 1000
 """Characters of a question; a model that writes more has answered, not rewritten."""
 
 
-def rewrite_follow_up(llm: Runnable[Any, Any], settings: Settings) -> Node:
+def rewrite_follow_up(llm: Runnable[Any, Any] | None, settings: Settings | None = None) -> Node:
     """Rewrite the question from the history, with one call of ``llm``; none on a first turn.
 
     ``question`` becomes what stands alone, which is what is retrieved for and answered;
     ``original_question`` keeps the user's own words. Where the model fails, or writes nothing of
     use, the question stays as it is and a note says so.
     """
+    settings = settings or Settings()
 
     def run(state: Mapping[str, Any]) -> Work:
         earlier = _earlier(state)
-        if not earlier:
+        if llm is None or not earlier:
             return {}
-        prompt = follow_up_prompt(earlier, state["original_question"])
+        prompt = follow_up_prompt(earlier, _original(state))
         return _written(state, (yield from ask(llm, prompt, quiet())))
 
     return Node("rewrite_follow_up", run, settings, _failed)
+
+
+def _original(state: Mapping[str, Any]) -> str:
+    question: str = state.get("original_question") or state["question"]
+    return question
 
 
 def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -62,7 +69,7 @@ def _written(state: Mapping[str, Any], text: str) -> Update:
     emit(
         FollowUpRewritten(
             event="follow_up_rewritten",
-            original_question=state["original_question"],
+            original_question=_original(state),
             question=question,
         )
     )
@@ -77,16 +84,16 @@ def _kept(state: Mapping[str, Any], reason: str) -> Update:
     return {"notes": [*state["notes"], f"{reason}; it was answered as it is"]}
 
 
-def add_follow_up(
-    graph: StateGraph[Any, Any, Any, Any], follow_up: Runnable[Any, Any] | None, settings: Settings
-) -> str:
-    """Add ``rewrite_follow_up`` after ``read_question`` where there is a model for it.
+def add_follow_up(graph: TurnGraph[Any, Any, Any, Any], model: object, settings: Settings) -> str:
+    """Add ``rewrite_follow_up`` after ``read_question`` where there is a model for it, or a step of
+    one's own.
 
     Returns:
         The node after which the question is settled.
     """
-    if follow_up is None:
+    if model is None and not graph.replaces("rewrite_follow_up"):
         return "read_question"
-    graph.add_node("rewrite_follow_up", rewrite_follow_up(follow_up, settings))
+    llm = None if model is None else as_language_model(model, "follow_up")
+    graph.add_step("rewrite_follow_up", rewrite_follow_up(llm, settings))
     graph.add_edge("read_question", "rewrite_follow_up")
     return "rewrite_follow_up"

@@ -1,16 +1,20 @@
 """rewrite_query: the question as the keywords that people give to a search engine."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableLambda
 
-from selfcorrect_rag.errors import Fault
+from selfcorrect_rag.errors import Fault, ModelFailed
+from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.events import QueryRewritten
+from selfcorrect_rag.models.by_name import as_language_model
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, current, emit, quiet
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
 from selfcorrect_rag.prompts.crag import rewrite_prompt
+from selfcorrect_rag.search.retriever import takes_one
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 
@@ -18,17 +22,35 @@ LONGEST = 200
 """Characters of a query; a model that writes more has not rewritten."""
 
 
-def rewrite_query(llm: Runnable[Any, Any] | None, settings: CRAGSettings) -> Node:
-    """Rewrite with a model (section 4.5, Table 5), or by rule where ``llm`` is None.
+Rewriter = Runnable[Any, Any] | str | Callable[[str], Any]
+"""A model or its name, or a sync or async function from the question to a query."""
 
-    A model that fails, or writes nothing of use, or for which a limit leaves no call, is replaced
-    by the rule, and a note says so.
+
+def rewrite_query(rewriter: Rewriter | None = None, settings: CRAGSettings | None = None) -> Node:
+    """Rewrite with a model (section 4.5, Table 5) or a function, by rule where neither is given.
+
+    A model gets the paper's prompt, a function the question. One that fails, or gives nothing of
+    use, or for which a limit leaves no call, is replaced by the rule, and a note says so.
+
+    Raises:
+        BadArgument: ``rewriter`` is neither a model nor a function of one argument.
     """
+    settings = CRAGSettings.of_step(settings)
+    function = _function(rewriter)
+    llm = None
+    if rewriter is not None and function is None:
+        llm = as_language_model(rewriter, "rewriter")
 
     def run(state: CRAGState) -> Work:
         question, chosen = state["question"], current(settings)
         if not chosen.rewrite:
             return _update(state, question)
+        if function is not None:
+            within = wrap_errors(ModelFailed, "the rewriter")
+            query = yield from call(
+                function.invoke, function.ainvoke, question, quiet(), within=within
+            )
+            return _written(state, query if isinstance(query, str) else "", "rewriter")
         if llm is None:
             return _update(state, keywords(question))
         if limit := limit_met(state, chosen, 1 + FOR_THE_ANSWER):
@@ -47,13 +69,20 @@ def _update(state: CRAGState, query: str, note: str | None = None) -> Update:
     return update
 
 
-def _written(state: CRAGState, text: str) -> Update:
-    """The first line that a model wrote, where that can be a query."""
+def _function(rewriter: Rewriter | None) -> Runnable[str, Any] | None:
+    is_model = rewriter is None or isinstance(rewriter, str | Runnable)
+    if is_model or not takes_one(rewriter):
+        return None
+    return RunnableLambda(rewriter)  # type: ignore[arg-type]
+
+
+def _written(state: CRAGState, text: str, who: str = "model") -> Update:
+    """The first line that a model or a function gave, where that can be a query."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     query = lines[0].removeprefix("query:").strip(" \"'") if lines else ""
     if not query or len(query) > LONGEST:
         by_rule = keywords(state["question"])
-        return _update(state, by_rule, "the model rewrote the question to nothing of use: by rule")
+        return _update(state, by_rule, f"the {who} rewrote the question to nothing of use: by rule")
     return _update(state, query)
 
 

@@ -11,8 +11,9 @@ from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
+from selfcorrect_rag.nodes.base.own_node import check_approval
 from selfcorrect_rag.prompts.approval import REFUSED, approved, asked_for
-from selfcorrect_rag.search.web_search import WebSearch
+from selfcorrect_rag.search.web_search import Web, WebSearch, as_web_search
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 from selfcorrect_rag.state.documents import aas_documents, as_documents
@@ -23,30 +24,46 @@ LONGEST = 400
 """Characters of a query, as many as search engines take."""
 
 
-def approval(settings: CRAGSettings) -> Update:
+def approval(settings: CRAGSettings, is_own_web: bool = False) -> Update:
     """Whether a person is asked before a search, as the settings that a turn begins with say.
 
     Raises:
         NoCheckpointer: one is, but nothing could keep the run while it waits.
+        BadSettings: one is, but ``is_own_web``: a step of one's own searches.
     """
+    if is_own_web:
+        check_approval(settings, {})
     asks = current(settings).approve_search
-    if asks and ensure_config()["configurable"].get(CONFIG_KEY_CHECKPOINTER) is None:
+    if asks:
+        _check_checkpointer()
+    return {"approval": "wanted" if asks else "none"}
+
+
+def _check_checkpointer() -> None:
+    if ensure_config().get("configurable", {}).get(CONFIG_KEY_CHECKPOINTER) is None:
         raise NoCheckpointer(
             "approve_search pauses the run for a person: create the graph with a checkpointer, or "
             "call it from an agent with a checkpointer"
         )
-    return {"approval": "wanted" if asks else "none"}
 
 
-def web_search(web: WebSearch, settings: CRAGSettings) -> Node:
+def web_search(
+    web_search: Web, settings: CRAGSettings | None = None, *, loops: bool = False
+) -> Node:
     """Search with the rewritten query (section 4.5). A search that fails loses nothing else; one
     that gives what are no documents fails the run.
 
     With ``approval`` the run pauses before anything leaves the machine, and is resumed with what
     :func:`~selfcorrect_rag.prompts.approval.approved` reads. That is kept with the thread: the
     context of a resumed run cannot undo it. One that asks for it anew, as in a fork, is kept before
-    the pause, by one more turn of this node.
+    the pause, by one more turn of this node, where the graph ``loops`` back to it as
+    :func:`after_search` says; in other graphs the node asks at once.
+
+    Raises:
+        BadArgument: ``web_search`` is nothing that searches.
+        NoCheckpointer: at a run with approval, where nothing could keep it while it waits.
     """
+    web, settings = as_web_search(web_search), CRAGSettings.of_step(settings)
 
     def search(query: str, k: int) -> list[Document]:
         return as_documents(web.search(query, k), web.name)
@@ -56,11 +73,16 @@ def web_search(web: WebSearch, settings: CRAGSettings) -> Node:
 
     def run(state: CRAGState) -> Work:
         chosen = current(settings)
-        if _late(state, chosen):
+        if loops and chosen.approve_search and not _asks(state):
             return {"approval": "late"}
-        query = _approved(state, web)
+        given = one_line(state["web_query"] or state["question"])[:LONGEST].strip()
+        query: str | None = given
+        if _asks(state) or chosen.approve_search:
+            _check_checkpointer()
+            query = approved(interrupt(asked_for(given, web.name)), given)
         if query is None:
             return _failed(state, web, REFUSED, state["web_query"])
+        query = one_line(query)[:LONGEST].strip()
         within = wrap_errors(SearchFailed, "the search")
         try:  # the time is that of the search, not of the person who approves it
             found = yield from call(
@@ -83,21 +105,9 @@ def after_search(state: CRAGState) -> str:
     return "web_search" if state.get("approval") == "late" else "select_web_strips"
 
 
-def _late(state: CRAGState, settings: CRAGSettings) -> bool:
-    return settings.approve_search and not _asks(state)
-
-
 def _asks(state: CRAGState) -> bool:
     """Whether the turn began with approval; one that an edit of a thread began did not."""
     return state.get("approval", "none") != "none"
-
-
-def _approved(state: CRAGState, web: WebSearch) -> str | None:
-    """The query to search for, on one line; None where a person said no."""
-    query: str | None = one_line(state["web_query"])[:LONGEST].strip()
-    if _asks(state):
-        query = approved(interrupt(asked_for(str(query), web.name)), str(query))
-    return query and one_line(query)[:LONGEST].strip()
 
 
 def _update(

@@ -9,11 +9,12 @@ from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state.self_rag import Beam, SelfRAGState, Source
 
 
-def write_answer(settings: SelfRAGSettings, source: Source = "passages") -> Node:
+def write_answer(settings: SelfRAGSettings | None = None, source: Source = "passages") -> Node:
     """Compose answer, citations and, where the run began with messages, the reply.
 
     ``source`` is where in the state the passages stand that candidates point into.
     """
+    settings = SelfRAGSettings.of_step(settings)
 
     def run(state: SelfRAGState) -> Update:
         best, chosen = state["beams"][0], current(settings)

@@ -8,6 +8,7 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.events import Dropped, RationaleWritten
 from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.by_name import Model, as_language_model
 from selfcorrect_rag.models.chat.context import exceeds, prompt_limit
 from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.models.engines.decoded import room
@@ -27,18 +28,20 @@ READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 Kind = Literal["documents", "demonstrations"]
 
 
-def write_rationale(llm: Runnable[Any, Any], settings: InstructRAGSettings) -> Node:
+def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> Node:
     """Generate the rationale (Algorithm 1, lines 7 and 10), or what a baseline answers.
 
     A chat model gets one message, an LLM plain text to continue. Documents are numbered as they
     are shown. Where the prompt does not fit the model's context, or what ``max_tokens`` leaves, the
     weakest documents are dropped first, then the first demonstrations; the best document stays.
     """
+    settings = InstructRAGSettings.of_step(settings)
+    model = as_language_model(llm, "llm")
 
     def run(state: InstructRAGState) -> Work:
-        request = _Request(llm, state, current(settings))
-        model, prompt = request.call()
-        text = yield from ask(model, prompt, counted_config(), **request.options)
+        request = _Request(model, state, current(settings))
+        speaker, prompt = request.call()
+        text = yield from ask(speaker, prompt, counted_config(), **request.options)
         return request.update(text)
 
     return Node("write_rationale", run, settings)
@@ -53,7 +56,7 @@ class _Request:
         self._llm, self._state, self._settings = llm, state, settings
         self._notes: list[str] = []
         self._marks: Update = {}
-        self.mode: Mode = state["mode"]
+        self.mode: Mode = state.get("mode") or settings.mode or "instruct"
         if not state["passages"] and self.mode != "no_retrieval":
             self._notes.append("no document was found: answered from the model's own knowledge")
             # A fine-tuned model knows no prompt but that of its training.

@@ -9,7 +9,7 @@ from selfcorrect_rag.search.loading import load
 from selfcorrect_rag.search.minilm import MiniLM
 from selfcorrect_rag.search.open_index import open_index, open_or_make_index, open_retriever
 from selfcorrect_rag.search.tavily import TavilyWebSearch
-from selfcorrect_rag.search.web_search import RetrieverWebSearch, WebSearch
+from selfcorrect_rag.search.web_search import NoWebSearch, RetrieverWebSearch, WebSearch
 
 __all__ = [
     "BM25Index",
@@ -19,6 +19,7 @@ __all__ = [
     "IndexReport",
     "IndexRetriever",
     "MiniLM",
+    "NoWebSearch",
     "Problem",
     "RetrieverWebSearch",
     "TavilyWebSearch",

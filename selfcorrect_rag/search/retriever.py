@@ -8,9 +8,14 @@ from itertools import islice
 from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.language_models import BaseLanguageModel
+from langchain_core.output_parsers import BaseOutputParser
+from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.tools import BaseTool
+from langchain_core.vectorstores import VectorStore
 
-from selfcorrect_rag.errors import Fault, NotARetriever, RetrievalFailed
+from selfcorrect_rag.errors import BadArgument, Fault, RetrievalFailed
 from selfcorrect_rag.errors.faults import ASYNC_ONLY, wrap_errors
 from selfcorrect_rag.state.documents import (
     MOST_DOCUMENTS,
@@ -20,16 +25,19 @@ from selfcorrect_rag.state.documents import (
     needs_async,
 )
 
-Retriever = Runnable[str, list[Document]] | Callable[[str], Any]
-"""A LangChain retriever, or a function from a query to documents. It may be async, then for async
-runs alone; the documents may be a list, a tuple or a generator, and JSON objects."""
+Retriever = Runnable[str, Any] | VectorStore | Callable[[str], Any]
+"""A LangChain retriever or vector store, or a function from a query to documents. A function may be
+async, then for async runs alone; it may give a list, a tuple or a generator, of Documents or of
+JSON objects."""
+NO_RETRIEVERS = (BaseLanguageModel, BaseTool, BasePromptTemplate, BaseOutputParser)
+"""Runnables that are taken for retrievers where arguments change places."""
 
 
 class AnyRetriever(Runnable[str, list[Document]]):
     """Reads what a retriever gives where that can be done without doubt, and refuses the rest.
 
     Raises:
-        NotARetriever: when it is made, of what is no retriever.
+        BadArgument: when it is made, of what is no retriever.
         NoDocument: at a call that gives something else than documents, or at a sync call of what
             is async.
         RetrievalFailed: at a call that raises.
@@ -40,6 +48,7 @@ class AnyRetriever(Runnable[str, list[Document]]):
         retriever: Retriever,
         source: str = "the retriever",
         fault: type[Fault] = RetrievalFailed,
+        read: Callable[[Any], Any] | None = None,
     ) -> None:
         """Wrap ``retriever``.
 
@@ -47,38 +56,64 @@ class AnyRetriever(Runnable[str, list[Document]]):
             retriever: what is asked.
             source: what messages call it.
             fault: what is raised where it raises.
+            read: from what it gives to documents, where it gives something else.
         """
-        if not isinstance(retriever, Runnable) and not callable(retriever):
-            raise NotARetriever(
-                f"{type(retriever).__name__} is no retriever: give a LangChain retriever, or a "
-                "function from a query to documents"
+        self._is_store = isinstance(retriever, VectorStore)
+        if isinstance(retriever, VectorStore):
+            retriever = retriever.as_retriever()
+        is_runnable = isinstance(retriever, Runnable) and not isinstance(retriever, NO_RETRIEVERS)
+        if not is_runnable and not takes_one(retriever):
+            raise BadArgument(
+                f"{type(retriever).__name__} is no retriever: give a LangChain retriever or vector "
+                "store, or a function from a query to documents"
             )
         self._source, self._fault = source, fault
+        self._read: Callable[[Any], Any] = read or (lambda found: found)
         self._inner: Runnable[str, Any] = _whole_runnable(retriever)
 
-    def invoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> list[Document]:
+    def invoke(
+        self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
+    ) -> list[Document]:
+        """The documents for a query; a vector store looks for the best ``k``, others for as many as
+        they were made to."""
         with self._named(), self._sync():
-            return as_documents(self._inner.invoke(input, config), self._source)
+            found = self._inner.invoke(input, config, **self._most(k))
+            return as_documents(self._read(found), self._source)
 
     async def ainvoke(
-        self, input: str, config: RunnableConfig | None = None, **_: Any
+        self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
         with self._named():
-            return await aas_documents(await self._inner.ainvoke(input, config), self._source)
+            found: Any = await self._inner.ainvoke(input, config, **self._most(k))
+            found = await found if inspect.isawaitable(found) else found
+            return await aas_documents(self._read(found), self._source)
+
+    def _most(self, k: int | None) -> dict[str, Any]:
+        return {"k": k} if self._is_store and k is not None else {}
 
     def batch(  # type: ignore[override]  # exceptions are raised, not returned
-        self, inputs: list[str], config: RunnableConfig | None = None, **_: Any
+        self,
+        inputs: list[str],
+        config: RunnableConfig | None = None,
+        *,
+        k: int | None = None,
+        **_: Any,
     ) -> list[list[Document]]:
         with self._named(), self._sync():
-            found = self._inner.batch(inputs, config)
-            return [as_documents(documents, self._source) for documents in found]
+            found = self._inner.batch(inputs, config, **self._most(k))
+            return [as_documents(self._read(documents), self._source) for documents in found]
 
     async def abatch(  # type: ignore[override]
-        self, inputs: list[str], config: RunnableConfig | None = None, **_: Any
+        self,
+        inputs: list[str],
+        config: RunnableConfig | None = None,
+        *,
+        k: int | None = None,
+        **_: Any,
     ) -> list[list[Document]]:
         with self._named():
-            found = await self._inner.abatch(inputs, config)
-            return [await aas_documents(documents, self._source) for documents in found]
+            found = await self._inner.abatch(inputs, config, **self._most(k))
+            return [await aas_documents(self._read(documents), self._source) for documents in found]
 
     def _named(self) -> AbstractContextManager[None]:
         return wrap_errors(self._fault, self._source)
@@ -93,7 +128,20 @@ class AnyRetriever(Runnable[str, list[Document]]):
             raise
 
 
-def _whole_runnable(retriever: Retriever) -> Runnable[str, Any]:
+def takes_one(function: object) -> bool:
+    """Whether it can be called with one argument, as far as its signature says."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # of a builtin, which has none
+        return True
+    return True
+
+
+def _whole_runnable(retriever: Runnable[str, Any] | Callable[[str], Any]) -> Runnable[str, Any]:
     if type(retriever) is RunnableLambda:
         own = vars(retriever)
         functions: list[Any] = [_whole(own[name]) for name in ("func", "afunc") if name in own]

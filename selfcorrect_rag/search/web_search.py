@@ -1,12 +1,17 @@
-"""The interface between CRAG and the web, and a local stand-in for it."""
+"""The interface between CRAG and the web, and what stands in for it: tools, functions, none."""
 
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
+from langchain_core.tools import BaseTool
 from langgraph.constants import TAG_NOSTREAM
 
-from selfcorrect_rag.errors import WebSearchFailed
+from selfcorrect_rag.errors import BadArgument, WebSearchFailed
+from selfcorrect_rag.errors.messages import safe_message
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 
 
@@ -30,26 +35,153 @@ class WebSearch(ABC):
         """The async twin of :meth:`search`."""
 
 
-class RetrieverWebSearch(WebSearch):
-    """A retriever that plays the web: a second corpus, an intranet, a demo without a network."""
+class NoWebSearch(WebSearch):
+    """No web at all: the run goes on with what was retrieved, and says how to have one."""
 
-    def __init__(
-        self, retriever: Retriever, name: str = "a local corpus in place of the web"
-    ) -> None:
-        self.name = name
-        self._retriever = AnyRetriever(retriever, f"{name}, as the web,", WebSearchFailed)
+    name = "the web"
+
+    def __init__(self, remedy: str = "give web_search=TavilyWebSearch(), or a retriever") -> None:
+        """``remedy`` says how to have one."""
+        self._remedy = remedy
 
     def search(self, query: str, k: int) -> list[Document]:
-        return self._named(self._retriever.invoke(query, _unstreamed()), k)
+        raise WebSearchFailed(f"none was chosen: {self._remedy}")
 
     async def asearch(self, query: str, k: int) -> list[Document]:
-        return self._named(await self._retriever.ainvoke(query, _unstreamed()), k)
+        return self.search(query, k)
+
+
+class RetrieverWebSearch(WebSearch):
+    """A retriever, a function or a LangChain tool that plays the web.
+
+    A second corpus, an intranet, a search engine's tool, or a demo without a network.
+    """
+
+    def __init__(
+        self,
+        retriever: Retriever | BaseTool,
+        name: str = "a local corpus in place of the web",
+        *,
+        read: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Wrap ``retriever``.
+
+        Args:
+            retriever: what is asked.
+            name: who answers, as a result shows it.
+            read: from what it gives to documents; :func:`read_pages` for a tool, else none.
+
+        Raises:
+            BadArgument: it is none of these.
+        """
+        self.name = name
+        if isinstance(retriever, BaseTool):
+            retriever, read = _called_by_name(retriever), read or read_pages
+        source = f"{name}, as the web,"
+        self._retriever = AnyRetriever(retriever, source, WebSearchFailed, read)
+
+    def search(self, query: str, k: int) -> list[Document]:
+        return self._named(self._retriever.invoke(query, _unstreamed(), k=k), k)
+
+    async def asearch(self, query: str, k: int) -> list[Document]:
+        return self._named(await self._retriever.ainvoke(query, _unstreamed(), k=k), k)
 
     def _named(self, found: list[Document], k: int) -> list[Document]:
         return [
             Document(d.page_content, metadata={"source": self.name, **d.metadata}, id=d.id)
             for d in found[:k]
         ]
+
+
+Web = WebSearch | BaseTool | Retriever | None
+"""What a graph takes as the web; None is no web."""
+
+
+def as_web_search(given: object) -> WebSearch:
+    """A factory's argument as the web.
+
+    Args:
+        given: a :class:`WebSearch`; a LangChain tool that searches, retriever or vector store; a
+            function from a query to pages, sync or async; or None, where there is no web.
+
+    Raises:
+        BadArgument: it is something else.
+    """
+    if given is None:
+        return NoWebSearch()
+    if isinstance(given, WebSearch):
+        return given
+    options: dict[str, Any] = {"read": read_pages}
+    if isinstance(given, BaseTool):
+        options["name"] = given.name
+    elif not isinstance(given, Runnable) and callable(given):
+        options["name"] = str(getattr(given, "__name__", type(given).__name__))
+    wanted: Any = given
+    try:
+        return RetrieverWebSearch(wanted, **options)
+    except BadArgument as error:
+        raise BadArgument(
+            f"web_search is a {type(given).__name__}: give a WebSearch such as TavilyWebSearch(), "
+            "a LangChain tool, retriever or vector store, a function from a query to pages, or None"
+        ) from error
+
+
+_LISTS = ("results", "organic", "organic_results", "items", "web")
+_TEXTS = ("page_content", "raw_content", "content", "snippet", "body", "description", "text")
+_SOURCES = ("url", "link", "href", "source")
+
+
+def read_pages(found: Any) -> Any:
+    """The pages in what a search gave, as Documents where it is a form that search tools use.
+
+    These are a list of texts or of objects with a text and an address under the names that are
+    usual, an object with such a list (``{"results": [...]}`` of langchain-tavily), the same as
+    JSON, or one text. Anything else stays what it is.
+
+    Raises:
+        WebSearchFailed: it is an object with an ``error``.
+    """
+    if isinstance(found, str):
+        text = found.strip()
+        try:
+            return read_pages(json.loads(text)) if text[:1] in ("[", "{") else _pages([text])
+        except ValueError:
+            return _pages([text])
+    if isinstance(found, Mapping):
+        if found.get("error"):
+            raise WebSearchFailed(safe_message(found["error"]))
+        lists = (found[key] for key in _LISTS if isinstance(found.get(key), list))
+        return _pages(next(lists, [found]))
+    return _pages(found) if isinstance(found, list | tuple) else found
+
+
+def _pages(found: list[Any] | tuple[Any, ...]) -> list[Any]:
+    return [page for page in map(_page, found) if page is not None]
+
+
+def _page(given: Any) -> Any:
+    """One page; None where it has no text, and what it is where it is of no known form."""
+    if isinstance(given, str):
+        return Document(given) if given.strip() else None
+    if not isinstance(given, Mapping) or "page_content" in given:
+        return given
+    if not any(key in given for key in _TEXTS):
+        return given
+    text = next((given[key] for key in _TEXTS if isinstance(given.get(key), str)), "")
+    source = next((given[key] for key in _SOURCES if given.get(key)), None)
+    metadata = {"title": given.get("title"), "source": source}
+    kept = {key: str(value) for key, value in metadata.items() if value is not None}
+    return Document(text, metadata=kept) if text.strip() else None
+
+
+def _called_by_name(tool: BaseTool) -> Runnable[str, Any]:
+    """A tool that takes its query as a plain text."""
+    fields = list(tool.args)
+    if not fields:
+        raise BadArgument(f"the tool {tool.name} takes no query")
+    field = "query" if "query" in fields else fields[0]
+    named: Runnable[str, Any] = RunnableLambda(lambda query: {field: query})
+    return named | tool
 
 
 def _unstreamed() -> RunnableConfig:

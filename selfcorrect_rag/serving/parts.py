@@ -15,7 +15,7 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import SecretStr
 
 from selfcorrect_rag.crag import create_crag
-from selfcorrect_rag.errors import BadDemonstrations, WebSearchFailed
+from selfcorrect_rag.errors import BadDemonstrations
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import (
     ChatEvaluator,
@@ -34,7 +34,13 @@ from selfcorrect_rag.nano import (
     load_evaluator,
     rationale_model_path,
 )
-from selfcorrect_rag.search import RetrieverWebSearch, TavilyWebSearch, WebSearch, open_retriever
+from selfcorrect_rag.search import (
+    NoWebSearch,
+    RetrieverWebSearch,
+    TavilyWebSearch,
+    WebSearch,
+    open_retriever,
+)
 from selfcorrect_rag.search.open_index import NoIndex, find_embeddings, open_index
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
@@ -244,7 +250,7 @@ class Parts:
         if web == "tavily":
             return TavilyWebSearch()
         if web == "none" or (web is None and not self.config.reads_demo):
-            return NoWebSearch()
+            return NoWebSearch("--web tavily, or --web DIR")
         if web is None:
             return demo_web()
         found = open_retriever(Path(web), self.pages)
@@ -258,18 +264,6 @@ class Parts:
 
     def _or_sketch(self, opened: Callable[[], T], sketched: Callable[[], T]) -> T:
         return sketched() if self.sketch else opened()
-
-
-class NoWebSearch(WebSearch):
-    """No web at all: the run goes on with what was retrieved, and says how to have one."""
-
-    name = "the web"
-
-    def search(self, query: str, k: int) -> list[Document]:
-        raise WebSearchFailed("none was chosen: --web tavily, or --web DIR")
-
-    async def asearch(self, query: str, k: int) -> list[Document]:
-        return self.search(query, k)
 
 
 def open_evaluator(name: str | None) -> RetrievalEvaluator:

@@ -8,7 +8,9 @@ from typing_extensions import TypedDict
 Limit = Literal["max_model_calls", "max_tokens"]
 """The settings that bound what a question costs."""
 
-Stop = Literal["max_model_calls", "max_tokens", "retriever", "evaluator", "model", "timeout"]
+Stop = Literal[
+    "max_model_calls", "max_tokens", "retriever", "evaluator", "model", "node", "timeout"
+]
 """What an answer can be cut short by: such a limit, a part that failed, a step out of time."""
 
 
@@ -88,8 +90,8 @@ class StepRun(TypedDict):
     step: str
     """The node's name."""
     failed: str | None
-    """The part whose fault it went on from: ``retriever``, ``evaluator``, ``model`` or
-    ``timeout``; None where nothing failed."""
+    """The part whose fault it went on from: ``retriever``, ``evaluator``, ``model``,
+    ``node`` or ``timeout``; None where nothing failed."""
 
 
 def route_together(route: list[StepRun], more: list[StepRun]) -> list[StepRun]:

@@ -13,8 +13,12 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.llms import BaseLLM
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableWithFallbacks
 from langchain_core.runnables.base import RunnableBindingBase
+from langchain_core.runnables.configurable import (
+    DynamicRunnable,
+    RunnableConfigurableAlternatives,
+)
 
 from selfcorrect_rag.prompts.parts import Prompt
 
@@ -73,11 +77,25 @@ class LLMChat(BaseChatModel):
             yield ChatGenerationChunk(message=AIMessageChunk(content=text))
 
 
+def models_behind(llm: Runnable[Any, Any]) -> list[Runnable[Any, Any]]:
+    """The models in ``llm``, which may have bound options, retries, fallbacks or alternatives; the
+    one that is tried first comes first."""
+    match llm:
+        case RunnableBindingBase():
+            return models_behind(llm.bound)
+        case RunnableWithFallbacks():
+            return [model for each in llm.runnables for model in models_behind(each)]
+        case RunnableConfigurableAlternatives():
+            made = [each for each in llm.alternatives.values() if isinstance(each, Runnable)]
+            return [model for each in (llm.default, *made) for model in models_behind(each)]
+        case DynamicRunnable():
+            return models_behind(llm.default)
+    return [llm]
+
+
 def model_behind(llm: Runnable[Any, Any]) -> Runnable[Any, Any]:
-    """The model itself, where ``llm`` is one with bound options or with retries."""
-    while isinstance(llm, RunnableBindingBase):
-        llm = llm.bound
-    return llm
+    """The model in ``llm`` that is tried first."""
+    return models_behind(llm)[0]
 
 
 def is_llm(llm: Runnable[Any, Any]) -> bool:

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable
 from pydantic import Field, PrivateAttr
 
@@ -363,20 +362,4 @@ def _reflection(prompt: CritiquePrompt, prediction: Prediction, position: int) -
         token=prompt.tokens_by_label[prediction.label],
         logprobs={token: given.get(token, ABSENT) for token in TOKENS[prompt.group]},
         prompted="hard" if prediction.is_hard else "soft",
-    )
-
-
-def reflecting(llm: object) -> ReflectionLLM:
-    """``llm`` itself where it reflects; another LangChain model wrapped, to be asked by prompts.
-
-    Raises:
-        TypeError: it is no LangChain model.
-    """
-    if isinstance(llm, ReflectionLLM):
-        return llm
-    if isinstance(llm, Runnable) and isinstance(model_behind(llm), BaseLanguageModel):
-        return PromptedReflectionLLM(llm)
-    raise TypeError(
-        f"{type(llm).__name__} is neither a ReflectionLLM, such as "
-        "TransformersReflectionLLM.from_pretrained(...), nor a LangChain chat model or LLM"
     )

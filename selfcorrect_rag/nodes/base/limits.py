@@ -1,18 +1,22 @@
-"""The limits on what a question costs, ``max_model_calls`` and ``max_tokens``: the one rule.
+"""What ends a run early: limits on its cost, and faults after something was written.
 
-A step begins only where its model calls fit, with one kept for the answer, and where what it may
-write fits into the tokens. What prompts take is known only once they are read, so that the step
-that passes ``max_tokens`` is finished; tokens of which a model does not tell are not counted. The
-answer itself is always written.
+The limits are ``max_model_calls`` and ``max_tokens``. A step begins only where its model calls fit,
+with one kept for the answer, and where what it may write fits into the tokens. What prompts take is
+known only once they are read, so that the step that passes ``max_tokens`` is finished; tokens of
+which a model does not tell are not counted. The answer itself is always written.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
+from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Stopped
 from selfcorrect_rag.nodes.base.node import Update, emit
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state.costs import Limit, Stop, known_tokens, total
+from selfcorrect_rag.state.self_rag import Beam, Step
+
+T = TypeVar("T", bound=Mapping[str, Any])
 
 FOR_THE_ANSWER = 1
 """Model calls that no other step may take."""
@@ -47,3 +51,42 @@ def marked(state: Mapping[str, Any], by: Stop, note: str) -> Update:
     """The marks of a run that something kept from a step, or from a part of one."""
     emit(Stopped(event="stopped", by=by, note=note))
     return {"stopped": by, "notes": [*state["notes"], note]}
+
+
+STEPS: Collection[Step] = ("retrieve", "continue", "none")
+
+
+def best_so_far(state: Mapping[str, Any], fault: Fault, ends: Collection[Step] = STEPS) -> Update:
+    """End beams where they are, so that the best of what is written is the answer.
+
+    Args:
+        state: of any graph.
+        fault: why.
+        ends: beams that want to go on in one of these ways.
+
+    Raises:
+        Fault: nothing is written that could be the answer.
+    """
+    beams = state.get("beams") or []
+    if not any(beam["segments"] for beam in beams):
+        raise fault
+    if is_ended(state):  # by another branch
+        return {}
+    ended = [{**beam, "next": None} if beam["next"] in ends else beam for beam in beams]
+    written = max(len(beam["segments"]) for beam in beams)
+    note = f"{fault.reason}: the answer ends after segment {written}"
+    return {"beams": ended, **marked(state, cast(Stop, fault.part), note)}
+
+
+def is_ended(state: Mapping[str, Any]) -> bool:
+    """Whether an answer was begun and no beam goes on."""
+    beams = state.get("beams") or []
+    return bool(beams) and not any(beam["next"] for beam in beams)
+
+
+def with_first_beam(state: T, step: Step, retrieved: Sequence[int] = ()) -> T:
+    """The state of Self-RAG with the beam that an answer begins with, where it has none."""
+    if state["beams"]:
+        return state
+    first = Beam(segments=[], score=0.0, next=step, cut=None, retrieved=list(retrieved))
+    return cast(T, cast(Any, state) | {"beams": [first]})

@@ -180,6 +180,12 @@ class _State(dict[str, Any]):
 
     reader: str
 
+    def __or__(self, other: Any) -> Any:
+        state = _State(self)
+        state.update(other)
+        state.reader = self.reader
+        return state
+
     def __missing__(self, key: str) -> Any:
         raise BadInput(f"{self.reader} reads {key!r}, which the state lacks: give it")
 

@@ -5,6 +5,7 @@ turn, or the question of the last one, would then pass for what is asked now. So
 which has the input as it came, writes down what it asks.
 """
 
+import difflib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from langchain_core.runnables.config import (
 
 # LangGraph has no public hook for what __start__ writes.
 from langgraph._internal._constants import NS_SEP
+from langgraph.cache.base import BaseCache
 from langgraph.channels.binop import _get_overwrite
 from langgraph.constants import START
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -27,9 +29,13 @@ from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
 from langgraph.types import Command, StateUpdate
 from langgraph.typing import ContextT, InputT, OutputT, StateT
 
-from selfcorrect_rag.errors import BadInput, NoQuestion, SelfCorrectError
+from selfcorrect_rag.errors import BadArgument, BadInput, NoQuestion, SelfCorrectError
+from selfcorrect_rag.nodes.base.cached import cached
+from selfcorrect_rag.nodes.base.node import Node
+from selfcorrect_rag.nodes.base.own_node import OwnNode, own_node
 from selfcorrect_rag.nodes.base.stores import StoresNamed
 from selfcorrect_rag.prompts.parts import as_text
+from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state.common import Input, Turn
 from selfcorrect_rag.state.documents import as_documents
 from selfcorrect_rag.state.intake import fit
@@ -48,7 +54,55 @@ class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
     """What ``__start__`` writes besides, so that the thread keeps it before any node has run. It is
     called where the run's context is known."""
 
+    def __init__(
+        self,
+        state: type[StateT],
+        settings: Settings,
+        input: type[InputT],
+        output: type[OutputT],
+        nodes: Mapping[str, OwnNode] | None = None,
+        cache: BaseCache[Any] | None = None,
+    ) -> None:
+        """Begin a graph.
+
+        Args:
+            state: its schema.
+            settings: the factory's, of the graph's own class.
+            input: schema of what a turn gives.
+            output: schema of what a run returns.
+            nodes: steps of one's own by the names of those that they replace.
+            cache: where steps that ask a model keep their results; None keeps none.
+        """
+        kind: Any = type(settings)
+        super().__init__(state, context_schema=kind, input_schema=input, output_schema=output)
+        self._settings, self._cache = settings, cache
+        self._own, self._replaced = dict(nodes or {}), set[str]()
+
+    def replaces(self, name: str) -> bool:
+        """Whether a step of one's own stands in place of this one."""
+        return name in self._own
+
+    def add_step(self, name: str, node: Node, model: object = None, **options: Any) -> None:
+        """Add a step, or the one that was given in its place.
+
+        Args:
+            name: of the step.
+            node: the graph's own.
+            model: what it asks, where a cache may keep its results.
+            options: of ``StateGraph.add_node``.
+        """
+        if name in self._own:
+            self._replaced.add(name)
+            node = own_node(name, self._own[name], node, self._settings, self.channels)
+        elif model is not None:
+            node = cached(node, self._cache, model, self._settings)
+        self.add_node(name, node, **options)
+
     def compile(self, *args: Any, **kwargs: Any) -> Compiled[StateT, ContextT, InputT, OutputT]:
+        if unknown := [name for name in self._own if name not in self._replaced]:
+            near = difflib.get_close_matches(unknown[0], self.nodes, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(self.nodes)}"
+            raise BadArgument(f"nodes: the graph has no {unknown[0]!r}; {meant}")
         compiled = super().compile(*args, **kwargs)
         compiled.__class__ = _CompiledTurns  # LangGraph's own is made by a method that names it
         compiled.nodes[START].writers.insert(0, _WriteTurn(self.begin))

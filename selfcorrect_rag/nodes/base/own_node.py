@@ -1,0 +1,115 @@
+"""A step of one's own in place of one of a graph's."""
+
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from langchain_core.runnables import Runnable, RunnableLambda
+
+from selfcorrect_rag.errors import BadArgument, BadSettings, Fault, NodeFailed
+from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.events import Answered
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
+from selfcorrect_rag.nodes.base.reply import reply
+from selfcorrect_rag.nodes.base.usage import counted_config
+from selfcorrect_rag.search.retriever import takes_one
+from selfcorrect_rag.settings import CRAGSettings, Settings
+
+OwnNode = Runnable[Any, Any] | Callable[[Any], Any]
+"""A Runnable, or a sync or async function, from the state to an update: a dict of some of its
+keys, or None. An async function is for async runs alone."""
+
+ASK_ELSEWHERE = (
+    "approve_search asks before the graph's own web_search, and nodes= replaces that: give the "
+    "search as web_search= instead, or leave approve_search out"
+)
+
+
+def own_node(
+    name: str, given: OwnNode, node: Node, settings: Settings, keys: Collection[str]
+) -> Node:
+    """A node of one's own in place of ``node``.
+
+    It has the limits of the one that it replaces: ``step_timeout``, model calls counted in
+    ``costs``, and the same handling where it raises. One that gives the answer need not give the
+    reply to a message: that is added. One of this package's own nodes is taken as it is.
+
+    Args:
+        name: of the step in the graph.
+        given: what runs.
+        node: what would run.
+        settings: the factory's.
+        keys: of the graph's state.
+
+    Raises:
+        BadArgument: ``given`` is neither a Runnable nor a function of one argument.
+        NodeFailed: at a run, where it raises, or gives no update of the state.
+        BadSettings: at a run, where it replaces ``web_search`` and ``approve_search`` is set.
+    """
+    if isinstance(given, Node):
+        return given
+    if not isinstance(given, Runnable) and not takes_one(given):
+        raise BadArgument(
+            f"nodes[{name!r}] is a {type(given).__name__}: give a Runnable, or a function from the "
+            "state to an update of it"
+        )
+    own: Runnable[Any, Any] = given if isinstance(given, Runnable) else RunnableLambda(given)
+
+    def step(state: Mapping[str, Any]) -> Work:
+        if name == "web_search":
+            check_approval(settings, state)
+        given = yield from call(
+            own.invoke, own.ainvoke, dict(state), counted_config(), within=_own_errors(name)
+        )
+        if given is not None and not isinstance(given, Mapping):
+            raise NodeFailed(
+                f"the node {name} gave a {type(given).__name__}", "give a dict of keys of the state"
+            )
+        update = dict(given or {})
+        if unknown := [key for key in update if key not in keys]:
+            near = difflib.get_close_matches(str(unknown[0]), keys, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(keys))}"
+            raise NodeFailed(f"the node {name} gave {unknown[0]!r}, which no state has", meant)
+        return _answered(name, state, update)
+
+    return Node(name, step, settings, node.failed)
+
+
+def check_approval(settings: Settings, state: Mapping[str, Any]) -> None:
+    """Refuse a search of one's own that a person would have to approve.
+
+    Raises:
+        BadSettings: the run, or its thread, asks for approval.
+    """
+    chosen = current(settings)
+    asks = isinstance(chosen, CRAGSettings) and chosen.approve_search
+    if asks or state.get("approval") == "wanted":
+        raise BadSettings(ASK_ELSEWHERE)
+
+
+@contextmanager
+def _own_errors(name: str) -> Iterator[None]:
+    with wrap_errors(NodeFailed, f"the node {name}"):
+        try:
+            yield
+        except Fault as fault:  # of a part that it calls
+            raised = fault
+        else:
+            return
+    raise raised
+
+
+def _answered(name: str, state: Mapping[str, Any], update: Update) -> Update:
+    """The update of a node that gives the answer, with the reply where it gives none."""
+    if name in ("generate", "write_answer") and "answer" in update:
+        update = {"cited_answer": update["answer"], "citations": [], **update}
+        citations = len(update["citations"])
+        emit(Answered(event="answered", answer=update["answer"], citations=citations))
+        text = update["cited_answer"]
+    elif name == "write_rationale" and "written" in update:
+        update = {"numbering": list(range(len(state["passages"]))), **update}
+        text = update["written"]
+    else:
+        return update
+    return update if "messages" in update else {**update, **reply(state, text)}
