@@ -65,7 +65,7 @@ def _of_row(
 
 
 def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """What the last tokens of ``key`` see; its gradient is faster on a CPU than that of
+    """Causal attention of the last tokens of ``key``; its gradient is faster on a CPU than that of
     ``scaled_dot_product_attention``."""
     tokens, before = query.shape[1], key.shape[1] - query.shape[1]
     future = torch.full((tokens, tokens), -torch.inf, dtype=query.dtype).triu(1)

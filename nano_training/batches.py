@@ -74,8 +74,8 @@ class Encoded:
     positions: list[int]
     branch: list[int]
     hints: list[float]
-    """What a token is told beside the text, such as 1 where it is part of what answers the question
-    and 0 where it is not; -1 where it is told nothing."""
+    """Targets of the auxiliary loss, such as 1 where a token is part of the answer and 0 elsewhere;
+    -1 for none."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -171,7 +171,7 @@ def collate(rows: Sequence[Encoded]) -> Batch:
 
 
 class Sized(Protocol):
-    """What has a length in tokens."""
+    """Something with a length in tokens."""
 
     def __len__(self) -> int: ...
 

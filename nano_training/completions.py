@@ -21,14 +21,14 @@ class Piece(NamedTuple):
     weight: float = 1.0
     """How much its tokens count in the loss, where it is of a completion."""
     hint: float = -1.0
-    """What its tokens are told beside the text; -1 for nothing."""
+    """Target of the auxiliary loss for its tokens; -1 for none."""
 
 
 class Completion(NamedTuple):
-    """What is written after a prompt."""
+    """A prompt and its completion."""
 
     prompt: Sequence[Piece]
-    """One after the other."""
+    """Concatenated."""
     written: Sequence[Piece]
     """Joined by spaces."""
 
@@ -50,22 +50,24 @@ def encode(tokenizer: PreTrainedTokenizerFast, completions: Sequence[Completion]
         (i for i, column in enumerate(zip(*begun, strict=False)) if len(set(column)) > 1),
         min(map(len, begun)),
     )
-    told = [_of(made.prompt, 0, prompts["offset_mapping"][i]) for i, made in enumerate(completions)]
+    hinted = [
+        _of(made.prompt, 0, prompts["offset_mapping"][i]) for i, made in enumerate(completions)
+    ]
     result = Encoded(
         begun[0][:shared],
         [0.0] * shared,
         list(range(shared)),
         [0] * shared,
-        [piece.hint for piece in told[0][:shared]],
+        [piece.hint for piece in hinted[0][:shared]],
     )
     for i, made in enumerate(completions):
-        asked, pieces = begun[i][shared:], _of(made.written, 1, written["offset_mapping"][i])
-        ids = [*asked, *written["input_ids"][i], tokenizer.eos_token_id]
+        own, pieces = begun[i][shared:], _of(made.written, 1, written["offset_mapping"][i])
+        ids = [*own, *written["input_ids"][i], tokenizer.eos_token_id]
         result.ids.extend(ids)
-        result.weights.extend([*([0.0] * len(asked)), *(piece.weight for piece in pieces), 1.0])
+        result.weights.extend([*([0.0] * len(own)), *(piece.weight for piece in pieces), 1.0])
         result.positions.extend(range(shared, shared + len(ids)))
         result.branch.extend([i + 1] * len(ids))
-        result.hints.extend(piece.hint for piece in (*told[i][shared:], *pieces, _END))
+        result.hints.extend(piece.hint for piece in (*hinted[i][shared:], *pieces, _END))
     return result
 
 
@@ -82,7 +84,7 @@ class BranchedBatches(ABC):
     """The batch of any step of a run, from rows that are drawn without end."""
 
     name: str
-    """With the run's seed, what the rows follow from."""
+    """With the run's seed, the seed of the rows."""
 
     def __init__(self, settings: TrainingSettings, tokenizer: PreTrainedTokenizerFast) -> None:
         self.settings, self.tokenizer = settings, tokenizer

@@ -1,4 +1,4 @@
-"""What prompts give and reflection tokens give, on names and wordings never trained on.
+"""Figures of the nano critic, and of prompts against reflection tokens, on held-out names.
 
     python -m nano_training.evaluate_critic [--model DIR] [--cases 300] [--labels]
 
@@ -42,7 +42,7 @@ KNOBS = {"mode": "always", "depth": 1, "segment_tokens": 60}
 
 
 def judged(cases: int) -> list[Labelled]:
-    """What the rule says about ``cases`` questions of names and wordings never trained on."""
+    """The rule's labels for ``cases`` questions of held-out names and wordings."""
     world = World("critic", held_out=True)
     made = [j for _ in range(cases) for j in judgements(world, SENTENCES, held_out=True)]
     return [one for one in made if one.aspect != WRITING]

@@ -1,4 +1,4 @@
-"""What the nano generator can do, on names and wordings that training never drew.
+"""Held-out figures of the nano generator, as its card gives them.
 
     python -m nano_training.evaluate_generator [--model DIR] [--cases 500] [--data DIR]
 
@@ -37,7 +37,7 @@ from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.state.self_rag import Segment
 
 THRESHOLD = 0.2
-"""Of the retrieval decision, the library's default."""
+"""The library's default threshold of the retrieval decision."""
 SENTENCES = 5
 """About how many sentences a passage has beside its lead."""
 TOKENS = 60
@@ -107,9 +107,9 @@ class Evaluation:
         graph = create_self_rag(self.llm, lambda query: [])
         chosen, first, best = [], [], []
         for case in self.cases:
-            asked: Any = {"question": case.question, "documents": case.documents()}
+            given: Any = {"question": case.question, "documents": case.documents()}
             context: Any = {"mode": "always", "depth": 1, "segment_tokens": TOKENS}
-            result = graph.invoke(asked, context=context)
+            result = graph.invoke(given, context=context)
             right = [case.target in candidate["text"] for candidate in result["candidates"]]
             chosen.append(case.target in result["answer"])
             first.append(right[0])
@@ -124,8 +124,8 @@ class Evaluation:
         return [case.question for case in self.cases]
 
     def _retrieval(self, questions: Iterable[str]) -> list[float]:
-        asked = self.llm.choose([decision_prompt(q) for q in questions], Group.RETRIEVE)
-        return [retrieval_probability(segment["reflections"][0]) for segment in asked]
+        segments = self.llm.choose([decision_prompt(q) for q in questions], Group.RETRIEVE)
+        return [retrieval_probability(segment["reflections"][0]) for segment in segments]
 
     def _write(self, passages: Sequence[Passage]) -> list[Segment]:
         prompts = [
@@ -134,10 +134,10 @@ class Evaluation:
         ]
         return self.llm.generate_segments(prompts, max_tokens=TOKENS)
 
-    def _issup(self, said: Sequence[tuple[WorldQuestion, str]]) -> list[float]:
+    def _issup(self, answers: Sequence[tuple[WorldQuestion, str]]) -> list[float]:
         """ISSUP scores of given answers to the gold passage."""
         prompts = []
-        for case, text in said:
+        for case, text in answers:
             prompt = segment_prompt(case.question, [], [document(case.gold)], "retrieve", 0)
             given = (Part(RELEVANT, "control"), Part(text, "untrusted"))
             prompts.append(Prompt(parts=(*prompt.parts, *given)))

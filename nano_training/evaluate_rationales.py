@@ -78,11 +78,11 @@ class EvaluationRow(NamedTuple):
     question: str
     answers: list[str]
     documents: list[Document] | None = None
-    """Fixed; else they are retrieved."""
+    """The documents; retrieved where None."""
     title: str = ""
-    """Of the document that answers, where they are retrieved."""
+    """Title of the document that answers, where documents are retrieved."""
     gold: int | None = None
-    """Its index, where they are fixed: two may bear one title."""
+    """Index of the document that answers, where documents are given."""
 
 
 def _figures(llm: ReflectionLLM, rows: Sequence[EvaluationRow], retriever: Any) -> Figures:

@@ -1,4 +1,4 @@
-"""What the shipped evaluators learn from: graded questions, made up and real."""
+"""Training data of the evaluators: graded questions, made up and real."""
 
 import gzip
 import json
@@ -149,9 +149,9 @@ def _namesakes(
         other = chance.choice(names)[at]
         namesake = list(name)
         namesake[at] = other
-        asked = question.replace(" ".join(name), " ".join(namesake))
-        if other != name[at] and _train(asked):
-            yield Graded(asked, (), (as_read(page["title"], page["text"]),))
+        renamed = question.replace(" ".join(name), " ".join(namesake))
+        if other != name[at] and _train(renamed):
+            yield Graded(renamed, (), (as_read(page["title"], page["text"]),))
 
 
 def _cut(question: str, answers: Sequence[str], title: str, text: str) -> Iterator[Graded]:

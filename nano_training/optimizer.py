@@ -1,4 +1,4 @@
-"""In which arithmetic the nano models are trained, and their optimiser in it.
+"""Muon, and the precision in which the nano models are trained.
 
 A CPU that has bfloat16 is several times as fast in it as in float32, and one that imitates it some
 25 times slower.
@@ -12,14 +12,14 @@ from typing import Any, Literal
 import torch
 
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Any of these, as torch names what a CPU can do, multiplies matrices in bfloat16."""
+"""CPU capabilities, as torch names them, of which any multiplies matrices in bfloat16."""
 
 MOMENTUM, WEIGHT_DECAY = 0.95, 0.05
 
 
 @lru_cache(maxsize=1)
 def precision() -> Literal["bfloat16", "float32"]:
-    """Of training on this CPU. It is part of a run's result: another cannot go on with it."""
+    """The dtype of training on this CPU; a checkpoint of another cannot be resumed."""
     found = torch.cpu.get_capabilities()
     return "bfloat16" if any(found.get(name) for name in BFLOAT16) else "float32"
 

@@ -102,7 +102,7 @@ def _like(world: World, case: WorldQuestion, name: str | None, held_out: bool) -
 
 
 def rationale(world: World, shared: DocumentSet, asked: DocumentQuestion) -> list[Piece]:
-    """What the teacher writes, in pieces that spaces join."""
+    """The teacher's rationale, in pieces that spaces join."""
     case, read = asked.case, _documents_read(asked)
     pieces = [Piece(ABOUT.format(subject=_subject(case)), hint=ABOUT_OFFSET + read[0])]
     if asked.gold is None:
@@ -127,7 +127,7 @@ def _documents_read(asked: DocumentQuestion) -> list[int]:
 
 
 def _subject(case: WorldQuestion) -> str:
-    """What the question names."""
+    """The subject that the question names."""
     return case.entity.name if case.relation.forward else case.value
 
 
@@ -142,8 +142,8 @@ def _copied(sentences: Sequence[str], hint: float) -> list[Piece]:
 
 def _answering(case: WorldQuestion, page: Passage) -> int:
     """Index of the first sentence of the gold passage that says what is asked."""
-    said = [i for i, sentence in enumerate(page.sentences) if case.value in sentence]
-    return said[0] if said else len(page.sentences) - 1
+    stating = [i for i, sentence in enumerate(page.sentences) if case.value in sentence]
+    return stating[0] if stating else len(page.sentences) - 1
 
 
 def completions(world: World, shared: DocumentSet) -> list[Completion]:
@@ -154,13 +154,13 @@ def completions(world: World, shared: DocumentSet) -> list[Completion]:
         target = asked.case.target if asked.gold is not None else NOT_KNOWN
         written = [Piece(f"{target}.")] if briefly else rationale(world, shared, asked)
         text = prompt(asked.case.question, documents, briefly)
-        made.append(Completion(_told(text, asked, len(documents)), written))
+        made.append(Completion(_with_hints(text, asked, len(documents)), written))
     return made
 
 
-def _told(text: str, asked: DocumentQuestion, count: int) -> list[Piece]:
-    """A prompt whose documents are told their numbers, and whose question, once its subject is
-    named, is told which document to read first."""
+def _with_hints(text: str, asked: DocumentQuestion, count: int) -> list[Piece]:
+    """A prompt in which each document has its number as a hint, and the question, once its subject
+    is named, the number of the document to read first."""
     *lines, query = text.split("\n", count)
     subject = _subject(asked.case)
     known = query.find(subject) + len(subject) if subject in query else len(query) - 1

@@ -1,5 +1,5 @@
-"""What the nano models learn from real text: facts found in encyclopedic passages by pattern, and
-questions that people typed.
+"""Training rows from real text: facts found in encyclopedic passages by pattern, and questions that
+people typed.
 
 2WikiMultihopQA's passages come without questions: a fact is found where a sentence has the form in
 which encyclopedias state it, and asked in the wordings of the made-up world. NQ-open has questions
@@ -45,7 +45,7 @@ FOUND = {
     ("film", "star"): rf"\bfilm [^.]*?\bstarring ({NAME})",
     ("music", "performer"): rf"\b(?:song|album|single) (?:\w+ ){{0,3}}{PERFORMER}({NAME})",
 }
-"""How a fact stands in a passage: by kind of subject and relation."""
+"""Patterns of facts in passages: by kind of subject and relation."""
 CUES = {
     ("person", "birth_place"): "born|native|rais|birth|from|hails",
     ("person", "occupation"): r"\b(?:is|was|as) an?\b",
@@ -62,7 +62,7 @@ CUES = {
     ("music", "producer"): "produc",
     ("music", "label"): "record|label|released|music",
 }
-"""What a passage that is silent on a relation does not have."""
+"""Words that a passage on a kind of subject lacks where it does not state a relation."""
 WORK = re.compile(r"(?:ist|er|or|ian|eer|ess|man|woman|star|general|peer)$")
 NO_WORK = {"member", "brother", "sister", "daughter", "father", "mother", "newspaper", "former"}
 
@@ -73,9 +73,9 @@ class Fact(NamedTuple):
     kind: Kind | None
     """None for a question that somebody typed."""
     relation: str
-    """Of the kind; or the question."""
+    """A relation of the kind; or the question."""
     name: str
-    """Of the subject."""
+    """Name of the subject."""
     value: str
     title: str
     text: str
@@ -92,7 +92,7 @@ class Silence(NamedTuple):
 
 
 class RealText(NamedTuple):
-    """What is learned from."""
+    """All facts and silences of the data sets."""
 
     facts: list[Fact]
     silences: list[Silence]

@@ -40,10 +40,10 @@ class TrainingRow(NamedTuple):
 
     text: str
     branches: tuple[str, ...]
-    """What may follow the text; none sees another."""
+    """Continuations of the text; none sees another."""
     answer: str | None = None
-    """What answers the question in the last passage of the text; empty where nothing in it does,
-    None where that is not to be learned."""
+    """The words of the last passage that answer the question; empty where none do, None where that
+    is not to be learned."""
 
 
 EOS = "</s>"
@@ -53,7 +53,7 @@ TRUE_OR_FALSE = (
 )
 FOUR_CHOICES = "Given four answer candidates, A, B, C and D, choose the best answer choice."
 BREAKS = ("", "\n\n", " ")
-"""What stands between a task's instruction and its input in the data sets of the papers."""
+"""Separators between a task's instruction and its input in the papers' data sets."""
 
 
 def prompt(instruction: str) -> str:
@@ -91,7 +91,7 @@ def finish(text: str, critique: str, utility: int) -> str:
 
 
 def irrelevant() -> str:
-    """What follows a passage that does not help: no ISSUP, as in the paper's data."""
+    """The branch after a passage that does not help: no ISSUP, as in the paper's data."""
     return f"{IRRELEVANT}{NOT_SAID}{UTILITY[0]}{EOS}"
 
 
@@ -319,8 +319,7 @@ MIXTURE = Mixture(
 """More answers than the rule teaches from: here a passage has one, and there several."""
 WRONG = 0.25
 """Share of outputs that are wrong, where a wrong one is at hand."""
-NAME = "made_up"
-"""Of the data set."""
+DATASET = "made_up"
 PASSAGE_PATTERN = re.compile(
     f"{re.escape(PARAGRAPH)}(.*?)\n(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL
 )
@@ -349,17 +348,17 @@ def _unlabelled(world: World, made: TrainingRow, number: int) -> UnlabelledRow:
         Document(text, metadata={"title": title}) for title, text in PASSAGE_PATTERN.findall(rest)
     ]
     text = " ".join(_without_tokens(PASSAGE_PATTERN.sub(" ", rest)).removesuffix(EOS).split())
-    return UnlabelledRow(GeneratorRow(instruction, text, "", f"{NAME}_{number}", NAME), pages)
+    return UnlabelledRow(GeneratorRow(instruction, text, "", f"{DATASET}_{number}", DATASET), pages)
 
 
 def instruction_of(text: str) -> tuple[str, str]:
-    """What a row's text asks, and what follows it."""
+    """The instruction in a row's text, and the rest."""
     instruction, rest = text.removeprefix(_BEFORE).split(_AFTER, 1)
     return instruction, rest
 
 
 def _without_tokens(text: str) -> str:
-    """A row's text as it was before there were reflection tokens."""
+    """A row's text without reflection tokens."""
     for token in GROUP_OF:
         text = text.replace(token, " " if token == CONTINUE else "")
     return text

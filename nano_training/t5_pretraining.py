@@ -1,4 +1,4 @@
-"""A tiny T5 that can read: what the nano evaluator is before it is fine-tuned.
+"""Pretrains a tiny T5 to read, which fine-tuning makes the nano evaluator.
 
 From random weights a score for each pair is too little to learn matching names from. So the encoder
 is asked, beside the score, which tokens of the passage answer the question; that reading is dropped
@@ -36,7 +36,7 @@ SAME_TOKEN, NEIGHBOURS = 4, {4: 1, 5: 17, 6: 2}
 
 @dataclass(frozen=True)
 class PretrainingSettings:
-    """What decides the result."""
+    """Hyperparameters of the pretraining."""
 
     steps: int = 1600
     seed: int = 1
@@ -45,7 +45,7 @@ class PretrainingSettings:
     """Padded tokens a batch."""
     hidden_size: int = 256
     layers: int = 4
-    """Of the encoder; the decoder has one."""
+    """Layers of the encoder; the decoder has one."""
     intermediate_size: int = 640
     learning_rate: float = 2e-3
     """Peak learning rate: warm-up of 60 steps, flat for a third, cosine to 3 %."""
@@ -240,9 +240,9 @@ class Pretraining:
         mask = (batch.ids > 0).long()
         with mixed():
             output = self.model(input_ids=batch.ids, attention_mask=mask, use_cache=False)
-            asked = batch.answers >= 0
-            found = self.finder(output.encoder_last_hidden_state[asked])[:, 0]
-        answers = batch.answers[asked]
+            in_passage = batch.answers >= 0
+            found = self.finder(output.encoder_last_hidden_state[in_passage])[:, 0]
+        answers = batch.answers[in_passage]
         share = answers.mean().clamp(1e-3, 1 - 1e-3)
         balance = torch.where(answers > 0, 0.5 / share, 0.5 / (1 - share))
         hints = binary_cross_entropy_with_logits(found.float(), answers, balance)

@@ -42,7 +42,7 @@ SEGMENT = re.compile(
 
 
 class Labelled(NamedTuple):
-    """What is judged, as which aspect, and the teacher's label."""
+    """An instance, the critique that is asked for, and the teacher's label."""
 
     aspect: str
     """A key of :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`, or :data:`WRITING`."""
@@ -55,7 +55,7 @@ class Labelled(NamedTuple):
 
 
 def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[Labelled]:
-    """What can be asked about one made-up question, and about one task that wants no facts.
+    """Labelled instances of one made-up question, and of one task that wants no facts.
 
     ISREL and ISSUP, which are hard to learn, are asked for more often than the rest.
     """
@@ -75,7 +75,7 @@ def judgements(world: World, most: int, *, held_out: bool = False) -> Iterator[L
 
 
 def judgements_of(made: TrainingRow) -> Iterator[Labelled]:
-    """What a row with one passage says of itself, where a token stands for a label."""
+    """Labelled instances from a training row with one passage, by its reflection tokens."""
     instruction, rest = instruction_of(made.text)
     page = PASSAGE_PATTERN.search(rest)
     asked = Instance(instruction)
@@ -163,7 +163,7 @@ _SAYS, _SILENT = "The evidence answers: ", "The evidence does not answer."
 
 
 class Teacher(BaseChatModel):
-    """Answers what it has been told to, with an explanation, and nothing else."""
+    """Looks up its answers, which have an explanation each."""
 
     answers: Mapping[str, str]
     """By prompt."""
@@ -180,7 +180,7 @@ class Teacher(BaseChatModel):
 def labelled_by_teacher(
     made: Sequence[Labelled], folder: Path, on_done: Callable[[], object] = lambda: None
 ) -> list[Labelled]:
-    """What the teacher says of each, asked as ``train critic-data`` asks any chat model.
+    """The instances with the teacher's labels, by the same calls as ``train critic-data``.
 
     The labels are in ``folder``, a file an aspect; those that are there are not asked for again.
     Answers to questions (:data:`~.judgements.WRITING`) are no labels, and stay as they are.

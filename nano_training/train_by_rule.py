@@ -21,7 +21,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from nano_training.batches import Batch, Stream, Weights
 from nano_training.real_text import with_real_text
 from nano_training.rows import EARLY, MAIN, Mixture
-from nano_training.trainer import Trainer, TrainingSettings, export, train_aloud
+from nano_training.trainer import Trainer, TrainingSettings, export, train_and_log
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ PHASES = (
 )
 FIRST = TrainingSettings()
 REAL = TrainingSettings(steps=1600, easy_share=0.0, learning_rate=2e-3, threads=1, seed=2)
-"""Of the stage with real text; it has no early phase."""
+"""The stage with real text, which has no early phase."""
 
 
 class GeneratorBatches:
@@ -92,7 +92,7 @@ def _trained(
 ) -> Trainer:
     folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(settings, folder, start=start, data=partial(GeneratorBatches, phases=phases))
-    train_aloud(trainer, f"{folder.name} ")
+    train_and_log(trainer, f"{folder.name} ")
     return trainer
 
 

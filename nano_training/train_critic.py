@@ -27,7 +27,7 @@ from nano_training.real_text import with_real_text
 from nano_training.rows import MAIN, new_row
 from nano_training.teacher import WRITING, Labelled, judgements, judgements_of, labelled_by_teacher
 from nano_training.tokenizer import BOS, EOS, PAD
-from nano_training.trainer import Trainer, TrainingSettings, export, train_aloud
+from nano_training.trainer import Trainer, TrainingSettings, export, train_and_log
 from nano_training.world import World
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.critic import critic_prompt
@@ -43,7 +43,7 @@ CASES = 6000
 """Questions that the teacher judges."""
 LABEL = 4.0
 """Weight of a label in the loss; a word of an answer has 1."""
-TOGETHER = 16
+QUESTIONS_PER_CHUNK = 16
 """Made-up questions whose judgements share rows."""
 ROW = 2048
 """Most tokens of a row: a table's instructions and demonstrations, and what is asked under them."""
@@ -92,14 +92,16 @@ class CriticBatches(BranchedBatches):
         cases: Sequence[Sequence[Labelled]],
         stage: Stage,
     ) -> None:
-        """``cases``: what is asked about one question each."""
+        """``cases``: the instances of one question each."""
         super().__init__(settings, tokenizer)
         self._cases, self._stage = cases, stage
 
     def rows(self, world: World, early: bool) -> list[Encoded]:
         stage, asked = self._stage, defaultdict[tuple[str, bool], list[Completion]](list)
         easy = len(self._cases) // 4
-        for case in world.random.sample(self._cases[:easy] if early else self._cases, TOGETHER):
+        for case in world.random.sample(
+            self._cases[:easy] if early else self._cases, QUESTIONS_PER_CHUNK
+        ):
             for made in case:
                 is_answer = made.aspect == WRITING
                 learned = stage.chat if is_answer else stage.judged
@@ -111,7 +113,7 @@ class CriticBatches(BranchedBatches):
 
 
 def critic_cases(count: int, seed: int, data: Path | None = None) -> list[list[Labelled]]:
-    """What the rule is asked about ``count`` questions; passages of the first quarter are short.
+    """Instances of ``count`` questions; passages of the first quarter are short.
 
     Where ``data`` has real text, one in three is instead what three of a generator's rows say, of
     which a third is real.
@@ -133,18 +135,18 @@ def _completion(made: Labelled, is_chat: bool) -> Completion:
     if made.aspect == WRITING:
         messages = answer_prompt(made.instance, sentence=False)
         text = "".join(f"{message.text}\n" for message in messages)
-        return Completion(_told(text, made), [Piece(made.label)])
+        return Completion(_with_hints(text, made), [Piece(made.label)])
     aspect = CRITIQUE_PROMPTS[made.aspect]
     if is_chat:
         text, label = f"{aspect.prompt(made.instance)}\n", made.label
     else:
         text = critic_prompt(critic_asked(aspect, made.instance))
         label = aspect.tokens_by_label[made.label]
-    return Completion(_told(text, made), [Piece(label, LABEL)])
+    return Completion(_with_hints(text, made), [Piece(label, LABEL)])
 
 
-def _told(prompt: str, made: Labelled) -> list[Piece]:
-    """A prompt whose evidence is told which of its words answer the question."""
+def _with_hints(prompt: str, made: Labelled) -> list[Piece]:
+    """A prompt in whose evidence the words that answer the question have a hint of 1."""
     if made.answer is None:
         return [Piece(prompt)]
     evidence = made.instance.evidence.splitlines()[-1]  # a passage's last line is its text
@@ -190,7 +192,7 @@ def main() -> None:
         part.mkdir(exist_ok=True)
         data = partial(CriticBatches, cases=cases, stage=stage)
         trainer = Trainer(stage.settings, part, start=start, data=data)
-        train_aloud(trainer, f"stage {number} ")
+        train_and_log(trainer, f"stage {number} ")
         start = (folder if number == len(stages) else part) / "critic"
         export(trainer.model, chat_tokenizer(trainer.tokenizer), start)
 

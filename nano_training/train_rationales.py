@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from nano_training.batches import Encoded
 from nano_training.completions import BranchedBatches, encode
 from nano_training.rationale_data import ABOUT_OFFSET, completions, new_document_set
-from nano_training.trainer import Trainer, TrainingSettings, export, train_aloud
+from nano_training.trainer import Trainer, TrainingSettings, export, train_and_log
 from nano_training.world import World
 from selfcorrect_rag.nano import generator_path
 
@@ -73,7 +73,7 @@ def main() -> None:
         trainer = Trainer(
             settings, stage, start=start, data=RationaleBatches, hint_head=DocumentTagger
         )
-        train_aloud(trainer, f"stage {number} ")
+        train_and_log(trainer, f"stage {number} ")
         start = (folder if number == len(STAGES) else stage) / "rationale_model"
         last = number == len(STAGES)
         export(trainer.model, trainer.tokenizer, start, MANTISSA if last else None)

@@ -1,4 +1,4 @@
-"""How the nano models are trained: settings, losses, and a trainer that goes on after a kill.
+"""The trainer of the nano models: settings, losses, and checkpoints from which a run resumes.
 
 A run ends in the same weights, however often it was cut: the rows of a step follow from the seed
 and the step alone.
@@ -27,12 +27,12 @@ from selfcorrect_rag.training.journal import digest_of_weights
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """What decides the result."""
+    """Hyperparameters; two runs with the same ones end in the same weights."""
 
     steps: int = 4400
     """Optimiser steps."""
     hint_weight: float = 0.3
-    """Weight of the hints, against writing."""
+    """Weight of the auxiliary loss (see `HintHead`) beside that of the text."""
     easy_share: float = 0.2
     """Share of the steps with short passages and some loss on their text, which teach copying."""
     seed: int = 1
@@ -56,7 +56,7 @@ class TrainingSettings:
 
 
 class Batches(Protocol):
-    """What a run learns from."""
+    """The data of a run."""
 
     def batch(self, step: int) -> Batch:
         """The batch of ``step``, counted from 0."""
@@ -85,7 +85,7 @@ def optimisers(
 
 
 class HintHead(Protocol):
-    """What helps a model to learn, and is dropped afterwards: a module that reads its states."""
+    """An auxiliary head on the hidden states, which is dropped after training."""
 
     def __call__(self, states: Sequence[torch.Tensor], hints: torch.Tensor) -> torch.Tensor:
         """A loss in nats, from the states (rows, tokens, width) after each layer, embeddings
@@ -93,7 +93,7 @@ class HintHead(Protocol):
 
 
 class AnswerTagger(torch.nn.Module):
-    """Which tokens of the passage answer the question, read before the last layer.
+    """Classifies which tokens of the passage answer the question, before the last layer.
 
     A thousand small hints a batch where ISREL gives one a row. Tokens that do and tokens that do
     not count half each.
@@ -114,7 +114,7 @@ class AnswerTagger(torch.nn.Module):
 def losses_of(
     model: LlamaForCausalLM, hint_head: HintHead, batch: Batch
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the model is trained for, and what helps it to learn that.
+    """The loss of the text, and the auxiliary loss.
 
     The first is the weighted cross-entropy in nats a token, computed only where a token counts.
     """
@@ -129,8 +129,8 @@ def losses_of(
             output_hidden_states=True,
         )
         logits = model.lm_head(output.last_hidden_state[:, :-1][chosen])
-        told = (batch.hints >= 0).any()
-        hints = hint_head(output.hidden_states, batch.hints) if told else None
+        has_hints = (batch.hints >= 0).any()
+        hints = hint_head(output.hidden_states, batch.hints) if has_hints else None
     losses = torch.nn.functional.cross_entropy(logits.float(), targets[chosen], reduction="none")
     written = (losses * weights[chosen]).sum() / weights[chosen].sum()
     return written, written * 0 if hints is None else hints
@@ -148,7 +148,7 @@ class Trainer:
         start: Path | None = None,
         hint_head: Callable[[int], Any] = AnswerTagger,
     ) -> None:
-        """From nothing, or from the checkpoint at ``start`` and with its tokenizer."""
+        """From random weights, or from the checkpoint at ``start`` with its tokenizer."""
         torch.set_num_threads(settings.threads)
         torch.manual_seed(settings.seed)
         self.settings, self.folder, self.step = settings, folder, 0
@@ -182,8 +182,8 @@ class Trainer:
             self.resume()
 
     def resume(self) -> None:
-        """Go on from the newest checkpoint, which must have the same settings, start and data; the
-        first batch tells these from others."""
+        """Resume from the newest checkpoint, which must have the same settings, start and data; the
+        first batch identifies the data."""
         state = torch.load(self.folder / "checkpoint.pt", weights_only=True)
         refuse_another(self.folder, state["run"], self._run)
         self.step = state["step"]
@@ -225,7 +225,7 @@ class Trainer:
 
 
 def refuse_another(place: Path, saved: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    """End the program where the checkpoint at ``place`` is not of this run; say what differs."""
+    """End the program where the checkpoint at ``place`` is of another run, with what differs."""
     if others := [name for name in run if saved.get(name) != run[name]]:
         raise SystemExit(f"{place} holds a checkpoint of another {', '.join(others)}")
 
@@ -257,7 +257,7 @@ def rounded(values: torch.Tensor, mantissa: int) -> torch.Tensor:
     return torch.ldexp(torch.round(fraction * steps) / steps, exponent).to(values.dtype)
 
 
-def train_aloud(trainer: Trainer, name: str = "") -> None:
+def train_and_log(trainer: Trainer, name: str = "") -> None:
     """Train to the end, and print a line every ``log_every`` steps."""
     settings, began, start = trainer.settings, time.time(), trainer.step
     tokens, losses = 0, list[float]()
