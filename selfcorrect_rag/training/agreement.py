@@ -1,27 +1,28 @@
-"""How often a model gives the right reflection token, group by group (Self-RAG, figure 5)."""
+"""Agreement of a model with given reflection tokens, group by group (Self-RAG, figure 5)."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from selfcorrect_rag.reflection import GROUP_OF, TOKENS, Group
+from selfcorrect_rag.reflection import GROUP_OF, TOKENS, Group, registered_groups
 
 FIGURE_5 = (Group.RETRIEVE, Group.ISSUP, Group.ISREL, Group.ISUSE)
-"""The groups in the order of the paper's figure."""
+"""The paper's groups in the order of its figure; registered ones follow."""
 
 Confusion = dict[str, dict[str, int]]
 """How often the model gave each token of a group (inner), by the right token (outer)."""
 
 
 def agreement_of(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """What became of pairs of the right token and the one of its group that was given.
+    """Compare pairs of the right token and the one of its group that was given.
 
     Returns:
         By group: the ``accuracy`` (None without pairs), the ``base_rate`` of always giving the
         commonest token, both in [0, 1], and the ``confusion``.
     """
+    groups = [group.value for group in FIGURE_5] + [group.name for group in registered_groups()]
     confusion: dict[str, Confusion] = {
-        group.value: {token: dict.fromkeys(TOKENS[group], 0) for token in TOKENS[group]}
-        for group in FIGURE_5
+        group: {token: dict.fromkeys(TOKENS[group], 0) for token in TOKENS[group]}
+        for group in groups
     }
     for right, given in pairs:
         confusion[GROUP_OF[right]][right][given] += 1

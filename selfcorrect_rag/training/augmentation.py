@@ -7,11 +7,12 @@ goes on with the answers.
 import copy
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import ne
 from random import Random
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.prompts.critic import Instance
+from selfcorrect_rag.prompts.critic import Instance, registered_prompts
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,
@@ -24,6 +25,7 @@ from selfcorrect_rag.reflection import (
     PARTIALLY_SUPPORTED,
     RELEVANT,
     RETRIEVAL,
+    ReflectionGroup,
 )
 from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
 from selfcorrect_rag.training.labelling import MALFORMED
@@ -33,7 +35,7 @@ class Case(NamedTuple):
     """Something for a critic to judge."""
 
     aspect: str
-    """A name in :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`."""
+    """A name in :func:`~.critic_data.critique_prompts`."""
     instance: Instance
 
 
@@ -95,6 +97,8 @@ class Segment:
     why: str = ""
     token: str = NO_RETRIEVAL
     """Of the group Retrieve: what it is written after."""
+    groups: dict[str, Label] = field(default_factory=dict)
+    """By name of a registered group that judges a segment, or the passage it is written from."""
 
 
 @dataclass
@@ -104,6 +108,8 @@ class Decisions:
     row: GeneratorRow
     retrieve: Label | None = None
     utility: Label | None = None
+    groups: dict[str, Label] = field(default_factory=dict)
+    """By name of a registered group that judges the answer."""
     query: str = ""
     passages: list[Passage] = field(default_factory=list)
     """Found for the whole output; the first is the evidence by which sentences are judged."""
@@ -113,6 +119,15 @@ class Decisions:
     look_alikes: int = 0
     """Marks in the texts of the augmented row, such as control tokens, that were quoted."""
 
+    @cached_property
+    def _undivided(self) -> Segment:
+        return Segment(self.row.output, "")
+
+    @property
+    def written(self) -> list[Segment]:
+        """The segments, or the whole output as one where it needs no retrieval."""
+        return self.segments or [self._undivided]
+
     @property
     def failure(self) -> str:
         """Why there is no augmented output, :data:`MALFORMED` among others; empty if there is."""
@@ -121,6 +136,9 @@ class Decisions:
         for passage in (passage for segment in self.segments for passage in segment.passages):
             # A passage that stays without a label is none to choose; one that may get it is.
             found = [label.reason for label in (passage.isrel, passage.issup) if label]
+            reasons += [reason for reason in found if reason not in ("", MALFORMED)]
+        for groups in (self.groups, *(segment.groups for segment in self.written)):
+            found = [label.reason for label in groups.values()]
             reasons += [reason for reason in found if reason not in ("", MALFORMED)]
         return next(iter(sorted(reasons, key=lambda reason: reason == MALFORMED)), "")
 
@@ -151,10 +169,14 @@ def augment(
         What has to be known next; to be sent an answer for each case or query, in their order.
     """
     every = [Decisions(row) for row in rows]
-    cases = [Case(name, one.instance()) for name in ("retrieval", "utility") for one in every]
-    labels = yield Judge(cases)
-    for one, retrieve, utility in zip(every, labels, labels[len(every) :], strict=False):
-        one.retrieve, one.utility = retrieve, utility
+    registered = [group for group, _ in registered_prompts()]
+    about_answer = [group.name for group in registered if group.judges == "answer"]
+    names = ("retrieval", "utility", *about_answer)
+    labels = yield Judge([Case(name, one.instance()) for name in names for one in every])
+    by_name = {name: labels[i * len(every) :] for i, name in enumerate(names)}
+    for i, one in enumerate(every):
+        one.retrieve, one.utility = by_name["retrieval"][i], by_name["utility"][i]
+        one.groups = {name: by_name[name][i] for name in about_answer}
     retrieving = [one for one in every if _is(one.retrieve, RETRIEVAL) and not one.failure]
     for one in retrieving:
         one.query = _query(one.row, one.row.output)
@@ -167,7 +189,13 @@ def augment(
     yield from _critique([one for one in retrieving if not one.failure])
     for one in every:
         if not one.failure:
-            _write(one, seed)
+            _choose(one, seed)
+    for group in registered:
+        if group.judges != "answer":
+            yield from _judge_segments([one for one in every if not one.failure], group)
+    for one in every:
+        if not one.failure:
+            _write(one)
     return every
 
 
@@ -214,6 +242,19 @@ def _critique(every: Sequence[Decisions]) -> _Step:
         passage.issup = label
 
 
+def _judge_segments(every: Sequence[Decisions], group: ReflectionGroup) -> _Step:
+    """A registered group's token for each segment, or for each that is written from a passage."""
+    each = [
+        (one, segment, None if segment.chosen is None else segment.passages[segment.chosen])
+        for one in every
+        for segment in one.written
+        if group.judges == "segment" or segment.chosen is not None
+    ]
+    labels = yield Judge([Case(group.name, o.instance(s, p)) for o, s, p in each])
+    for (_, segment, _), label in zip(each, labels, strict=True):
+        segment.groups[group.name] = label
+
+
 def _segments(output: str, language: str) -> Iterator[Segment]:
     preceding = ""
     for text in segments(output, language):
@@ -252,9 +293,24 @@ def choose(passages: Sequence[Passage], random: Random) -> tuple[int | None, str
     return None, "no passage could be judged" if passages else "no passage was found"
 
 
-def _write(one: Decisions, seed: int) -> None:
-    isuse = ((token, True) for token in _tokens(one.utility))
-    parts = [*_parts(one, seed), *isuse]
+def _choose(one: Decisions, seed: int) -> None:
+    """Decide which passage, if any, each segment is written from."""
+    last = ""
+    for number, segment in enumerate(one.segments):
+        if _is(segment.retrieve, CONTINUE) and last == one.passages[0].whole:
+            segment.token, segment.why = CONTINUE, "the passage before supports the sentence too"
+        elif _is(segment.retrieve, NO_RETRIEVAL):
+            segment.why = "the sentence needs no passage"
+        else:
+            random = Random(f"{seed}:{one.row.digest}:{number}")
+            segment.chosen, segment.why = choose(segment.passages, random)
+        if segment.chosen is not None:
+            segment.token, last = RETRIEVAL, segment.passages[segment.chosen].whole
+
+
+def _write(one: Decisions) -> None:
+    about_answer = ((token, True) for token in _tokens(one.utility, *one.groups.values()))
+    parts = [*_parts(one), *about_answer]
     texts = [one.row.instruction, one.row.input, *(t for t, is_control in parts if not is_control)]
     one.augmented = one.row._replace(
         instruction=quoted(one.row.instruction),
@@ -264,25 +320,16 @@ def _write(one: Decisions, seed: int) -> None:
     one.look_alikes = sum(sum(map(ne, text, quoted(text))) for text in texts)
 
 
-def _parts(one: Decisions, seed: int) -> Iterator[tuple[str, bool]]:
-    """What the augmented output consists of up to ISUSE, and whether each is a control token."""
-    if not one.segments:
-        yield from ((NO_RETRIEVAL, True), (one.row.output, False))
-    last = ""
-    for number, segment in enumerate(one.segments):
-        text = segment.text.rstrip(" ")
-        if _is(segment.retrieve, CONTINUE) and last == one.passages[0].whole:
-            segment.token, segment.why = CONTINUE, "the passage before supports the sentence too"
-        elif _is(segment.retrieve, NO_RETRIEVAL):
-            segment.why = "the sentence needs no passage"
-        else:
-            random = Random(f"{seed}:{one.row.digest}:{number}")
-            segment.chosen, segment.why = choose(segment.passages, random)
+def _parts(one: Decisions) -> Iterator[tuple[str, bool]]:
+    """The augmented output but for what judges all of it, and which parts are control tokens."""
+    for segment in one.written:
+        groups = [(token, True) for token in _tokens(*segment.groups.values())]
+        text = segment.text.rstrip(" ") if one.segments else segment.text
         if segment.chosen is None:
-            yield from ((segment.token, True), (text, False))
+            yield from ((segment.token, True), (text, False), *groups)
             continue
-        segment.token, passage = RETRIEVAL, segment.passages[segment.chosen]
-        last = passage.whole
-        yield from ((RETRIEVAL, True), (PARAGRAPH, True), (last, False), (END_PARAGRAPH, True))
+        passage = segment.passages[segment.chosen]
+        yield from ((RETRIEVAL, True), (PARAGRAPH, True), (passage.whole, False))
         isrel, *issup = _tokens(passage.isrel, passage.issup)
-        yield from ((isrel, True), (text, False), *((token, True) for token in issup))
+        yield from ((END_PARAGRAPH, True), (isrel, True), (text, False))
+        yield from (*((token, True) for token in issup), *groups)

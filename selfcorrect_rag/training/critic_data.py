@@ -8,18 +8,26 @@ from typing import Any, NamedTuple, get_args
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.critic import Asked
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, CritiquePrompt, Instance, fields_text
+from selfcorrect_rag.prompts.critic import (
+    CRITIQUE_PROMPTS,
+    CritiquePrompt,
+    Instance,
+    fields_text,
+    registered_prompts,
+)
 from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.labelling import Labelling, Request
 from selfcorrect_rag.training.rows import Part, lines, part_of, read_text
 
-_TASKS: Mapping[str, str] = {name: name for name in CRITIQUE_PROMPTS} | {"groundness": "groudness"}
-"""What the official data calls each aspect in its rows; the spelling is its own."""
-_ASPECTS: Mapping[str, CritiquePrompt] = {
-    _TASKS[name]: aspect for name, aspect in CRITIQUE_PROMPTS.items()
-}
+_OFFICIAL_TASKS = {"groundness": "groudness"}
+"""Names of prompts in the official data, where they differ; the spelling is its own."""
+
+
+def critique_prompts() -> dict[str, CritiquePrompt]:
+    """The paper's prompts by name, and by group those of registered groups with an instruction."""
+    return {**CRITIQUE_PROMPTS, **{group.name: prompt for group, prompt in registered_prompts()}}
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ def critic_labelling(
     out: Path,
     settings: CriticDataSettings,
     *,
-    aspects: Sequence[str] = tuple(CRITIQUE_PROMPTS),
+    aspects: Sequence[str] | None = None,
     max_samples: int | None = None,
 ) -> Labelling:
     """What to ask of a model about ``instances``; ``run`` or ``arun`` of the result asks it.
@@ -88,7 +96,7 @@ def critic_labelling(
         instances: see :func:`read_instances`.
         out: the file, JSONL.
         settings: see :class:`CriticDataSettings`.
-        aspects: names in :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`.
+        aspects: names in :func:`critique_prompts`; all by default.
         max_samples: most requests of each aspect, chosen by their text: always the same, and a
             larger number contains the smaller. The paper collects 4k to 20k.
 
@@ -96,10 +104,11 @@ def critic_labelling(
         BadTrainingData: there is nothing to ask; see also
             :class:`~selfcorrect_rag.training.labelling.Labelling`.
     """
-    instances = list(instances)
+    instances, prompts = list(instances), critique_prompts()
+    aspects = list(prompts) if aspects is None else aspects
     requests: list[Request] = []
     for name in aspects:
-        judged = [i for i in instances if not CRITIQUE_PROMPTS[name].lacks(i)]
+        judged = [i for i in instances if not prompts[name].lacks(i)]
         requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, max_samples)
     if not requests:
         raise BadTrainingData(f"no row has what is needed to judge {', '.join(aspects)}")
@@ -146,17 +155,18 @@ def critic_asked(aspect: CritiquePrompt, instance: Instance) -> Asked:
 
 
 def _request(name: str, instance: Instance) -> Request:
-    asked = critic_asked(CRITIQUE_PROMPTS[name], instance)
+    prompt = critique_prompts()[name]
+    asked = critic_asked(prompt, instance)
     question = instance.instruction
     if instance.input:
         question = question_text(instance.input, instance.instruction)
     fields = {
-        "task": _TASKS[name],
+        "task": _OFFICIAL_TASKS.get(name, name),
         "part": part_of(question),
         "instruction": asked.instruction,
         "input": asked.input,
     }
-    return Request(CRITIQUE_PROMPTS[name].prompt(instance), asked.group, fields)
+    return Request(prompt.prompt(instance), asked.group, fields)
 
 
 def _sampled(requests: Mapping[str, Request], sample: int | None) -> list[Request]:
@@ -165,7 +175,8 @@ def _sampled(requests: Mapping[str, Request], sample: int | None) -> list[Reques
 
 
 def _read(request: Request, answer: str) -> Mapping[str, Any] | None:
-    judgement = _ASPECTS[request.fields["task"]].read(answer)
+    names = {_OFFICIAL_TASKS.get(name, name): prompt for name, prompt in critique_prompts().items()}
+    judgement = names[request.fields["task"]].read(answer)
     if judgement is None:
         return None
     token, explanation = judgement.token, judgement.explanation

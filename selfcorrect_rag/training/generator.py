@@ -12,7 +12,7 @@ from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.local.checkpoints import taken
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.self_rag import instruction_parts
-from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, GROUP_OF, PARAGRAPH, TOKENS
+from selfcorrect_rag.reflection import END_PARAGRAPH, GROUP_OF, PARAGRAPH, TOKENS, control_tokens
 from selfcorrect_rag.training.agreement import agreement_of
 from selfcorrect_rag.training.causal_lm import (
     CausalLMSettings,
@@ -30,7 +30,7 @@ from selfcorrect_rag.training.fine_tuning import (
     prepare,
     write_report,
 )
-from selfcorrect_rag.training.generator_rows import GeneratorRow
+from selfcorrect_rag.training.generator_rows import GeneratorRow, token_pattern
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -151,7 +151,6 @@ def held_out_report(
 
 
 _SPAN = re.compile(f"{re.escape(PARAGRAPH)}(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL)
-_TOKEN = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
 
 
 class _Stretch(NamedTuple):
@@ -170,7 +169,7 @@ def output_stretches(output: str) -> list[_Stretch]:
     Raises:
         BadTrainingData: it is empty, or has a ``<paragraph>`` without its end, or an end alone.
     """
-    stretches = []
+    stretches, tokens = [], token_pattern(control_tokens())
     for number, stretch in enumerate(_SPAN.split(output.strip())):
         if number % 2:
             stretches += [
@@ -179,7 +178,7 @@ def output_stretches(output: str) -> list[_Stretch]:
                 _Stretch(Part(END_PARAGRAPH, "control"), learned=False),
             ]
             continue
-        for text in filter(None, _TOKEN.split(stretch)):
+        for text in filter(None, tokens.split(stretch)):
             if text in (PARAGRAPH, END_PARAGRAPH):
                 raise BadTrainingData(f"the output has a {text} that is half of a pair")
             is_token = text in GROUP_OF
@@ -258,7 +257,8 @@ def _encoded(
 
 
 def add_control_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase") -> int:
-    """Add those of the fifteen control tokens that ``tokenizer`` lacks, and say how many.
+    """Add the control tokens that ``tokenizer`` lacks, and return how many: the paper's fifteen and
+    those of registered groups.
 
     Their rows of embedding and head, where these are two, begin as the mean of all earlier rows.
     Rows that a model has beyond its vocabulary are used first; rows of tokens that were there,
@@ -278,7 +278,7 @@ def add_control_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase") -> int:
         raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
     known = len(tokenizer)
     present = tokenizer.get_added_vocab()
-    missing = [token for token in CONTROL_TOKENS if token not in present]
+    missing = [token for token in control_tokens() if token not in present]
     if not missing:
         return 0
     tokenizer.add_tokens(

@@ -16,9 +16,10 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.models.critic import Critic
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
+from selfcorrect_rag.prompts.critic import registered_prompts
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_RETRIEVAL, PARTIALLY_SUPPORTED, RELEVANT
 from selfcorrect_rag.training.augmentation import Decisions, Find, Judge, augment
+from selfcorrect_rag.training.critic_data import critique_prompts
 from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
 from selfcorrect_rag.training.journal import (
@@ -79,7 +80,7 @@ def report(
     read = [s["passages"][s["chosen"]] for s in segments if s["chosen"] is not None]
     malformed = sum(row["reason"] == MALFORMED for row in failed)
     readers = sum(any(s["chosen"] is not None for s in one["segments"]) for one in written)
-    labels: dict[str, Counter[str]] = {aspect: Counter() for aspect in CRITIQUE_PROMPTS}
+    labels: dict[str, Counter[str]] = {aspect: Counter() for aspect in critique_prompts()}
     for one in written:
         for aspect, label in _labels(one):
             if label:
@@ -114,6 +115,8 @@ def _labels(one: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | N
         for passage in segment["passages"]:
             yield "relevance", passage["isrel"]
             yield "groundness", passage["issup"]
+    for judged in (one, *one["segments"]):
+        yield from judged["groups"].items()
 
 
 def _token(label: Mapping[str, Any] | None) -> str | None:
@@ -180,12 +183,16 @@ def generator_data_cost(
         BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
     """
     refuse_foreign(out, DECISIONS)
-    refuse_other_settings(run_folder(out), dataclasses.asdict(settings))
+    refuse_other_settings(run_folder(out), _identity(settings))
     done = Journal(run_folder(out) / DECISIONS).rows
     pending = {row.digest: row for row in rows if row.digest not in done}.values()
     sentences = sum(len(segments(row.output, settings.language)) for row in pending)
-    fewest = 2 * len(pending)
-    return GeneratorDataCost(len(pending), fewest, fewest + sentences * (1 + 2 * settings.top_k))
+    judges = [group.judges for group, _ in registered_prompts()]
+    about_answer, about_segment = judges.count("answer"), judges.count("segment")
+    about_passage = judges.count("passage")
+    a_row, a_sentence = 2 + about_answer, 1 + 2 * settings.top_k + about_segment + about_passage
+    fewest = len(pending) * (a_row + about_segment)
+    return GeneratorDataCost(len(pending), fewest, len(pending) * a_row + sentences * a_sentence)
 
 
 def make_generator_data(
@@ -270,6 +277,12 @@ async def amake_generator_data(
         return run.end()
 
 
+def _identity(settings: GeneratorDataSettings) -> dict[str, Any]:
+    """All that decides the rows: the settings, and the registered groups that are judged."""
+    groups = {group.name: list(group.tokens) for group, _ in registered_prompts()}
+    return {**dataclasses.asdict(settings), "groups": groups}
+
+
 class _Part:
     """Rows that go through Algorithm 3 in step, and where their answers are kept on the way."""
 
@@ -315,7 +328,7 @@ class _Run:
         self._rows, self._out, self._settings = rows, out, settings
         self._once = {row.digest: row for row in rows}
         self._folder = run_folder(out)
-        keep_settings(self._folder, dataclasses.asdict(settings))
+        keep_settings(self._folder, _identity(settings))
         self._decided = Journal(self._folder / DECISIONS)
         self._failed = Journal(self._folder / FAILURES)
 

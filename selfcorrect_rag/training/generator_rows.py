@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,15 +15,16 @@ from selfcorrect_rag.errors import BadTrainingData, require
 from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import (
     CONTINUE,
-    CONTROL_TOKENS,
     END_PARAGRAPH,
     GROUP_OF,
+    GROUPS,
     IRRELEVANT,
     NO_RETRIEVAL,
     PARAGRAPH,
     RELEVANT,
     RETRIEVAL,
     Group,
+    control_tokens,
 )
 from selfcorrect_rag.training.rows import read_rows
 
@@ -106,7 +107,7 @@ def segments(output: str, language: str) -> list[str]:
     return whole or [output]
 
 
-_SIGNS: dict[str, str] = {
+_SIGNS = {
     NO_RETRIEVAL: "N",
     RETRIEVAL: "Y",
     CONTINUE: "C",
@@ -114,32 +115,40 @@ _SIGNS: dict[str, str] = {
     END_PARAGRAPH: ">",
     RELEVANT: "R",
     IRRELEVANT: "I",
-} | {
-    token: "S" if group == Group.ISSUP else "U"
-    for token, group in GROUP_OF.items()
-    if group in (Group.ISSUP, Group.ISUSE)
 }
-_TOKEN = re.compile("(" + "|".join(map(re.escape, CONTROL_TOKENS)) + ")")
-_ORDER = re.compile(r"t?(?:[NC]t|Y<t>(?:It|RtS))*U")
-"""Of the signs, with t for text: each segment after its decision, its critique, one ISUSE."""
+_ORDER = re.compile(r"t?(?:[NC]tg*|Y<t>(?:It|RtS)g*)*a*Ua*")
+"""Order of the signs, with t for text: each segment after its decision, its critique, one ISUSE;
+g and a are registered groups that judge a segment or its passage, and the answer."""
+
+
+def _sign(token: str) -> str:
+    group = GROUP_OF.get(token, "")
+    if group in (Group.ISSUP, Group.ISUSE):
+        return "S" if group == Group.ISSUP else "U"
+    return _SIGNS.get(token) or ("a" if GROUPS[group].judges == "answer" else "g")
+
+
+@cache
+def token_pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches each of ``tokens``, as the one group of the pattern."""
+    return re.compile(f"({'|'.join(map(re.escape, tokens))})")
 
 
 def tokens_and_texts(output: str) -> Iterator[tuple[str, bool]]:
     """The parts of an output with reflection tokens, in order, and whether each is a token."""
-    for number, part in enumerate(_TOKEN.split(output)):
+    for number, part in enumerate(token_pattern(control_tokens()).split(output)):
         if part:
             yield part, number % 2 == 1
 
 
 def order_faults(output: str) -> list[str]:
-    """What is wrong with the order of tokens in an output, as Figure 2 and Table 4 show it.
+    """Errors in the order of tokens of an output, as Figure 2 and Table 4 show it.
 
     A segment follows ``[No Retrieval]``; ``[Continue to Use Evidence]``; or ``[Retrieval]``, a
-    passage and ISREL, and then ISSUP ends it where the passage is relevant. ISUSE ends the output.
+    passage and ISREL, and then ISSUP follows where the passage is relevant; tokens of registered
+    groups end it. ISUSE ends the output, beside registered groups that judge the answer.
     """
-    signs = "".join(
-        _SIGNS[part] if is_token else "t" for part, is_token in tokens_and_texts(output)
-    )
+    signs = "".join(_sign(part) if is_token else "t" for part, is_token in tokens_and_texts(output))
     if not _ORDER.fullmatch(signs):
         return [f"tokens are out of order: {signs}"]
     faults = []

@@ -14,9 +14,8 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from selfcorrect_rag.errors import RetrievalFailed
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.models.critic import Answer, Asked, Critic, critic_prompt
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.training.augmentation import Case, Label, Passage
-from selfcorrect_rag.training.critic_data import critic_asked
+from selfcorrect_rag.training.critic_data import critic_asked, critique_prompts
 from selfcorrect_rag.training.journal import Journal
 from selfcorrect_rag.training.labelling import Labelling, Request
 
@@ -81,7 +80,7 @@ class _Asking:
 
     def __init__(self, cases: Sequence[Case], kept: Path, done: Done) -> None:
         self._journal, self._done = Journal(kept), done
-        all_asked = [critic_asked(CRITIQUE_PROMPTS[case.aspect], case.instance) for case in cases]
+        all_asked = [critic_asked(critique_prompts()[case.aspect], case.instance) for case in cases]
         self._keys = [Request(critic_prompt(asked), asked.group).key for asked in all_asked]
         missing: dict[str, Asked] = {
             key: asked
@@ -124,8 +123,8 @@ class _LanguageModel(CaseCritic):
     def _labelling(self, cases: Sequence[Case], kept: Path) -> tuple[list[Request], Labelling]:
         requests = [
             Request(
-                CRITIQUE_PROMPTS[case.aspect].prompt(case.instance),
-                CRITIQUE_PROMPTS[case.aspect].group,
+                critique_prompts()[case.aspect].prompt(case.instance),
+                critique_prompts()[case.aspect].group,
                 {"aspect": case.aspect},
             )
             for case in cases
@@ -134,7 +133,7 @@ class _LanguageModel(CaseCritic):
 
 
 def _read(request: Request, answer: str) -> Mapping[str, Any] | None:
-    judgement = CRITIQUE_PROMPTS[request.fields["aspect"]].read(answer)
+    judgement = critique_prompts()[request.fields["aspect"]].read(answer)
     return {"token": judgement.token} if judgement else None
 
 
