@@ -28,6 +28,21 @@ def test_the_readmes_make_targets_exist() -> None:
         assert re.search(rf"^[a-z -]*\b{target}\b[a-z -]*:", makefile, re.MULTILINE), target
 
 
+def test_links_lead_to_files() -> None:
+    folders = ("docs", "examples", "integrations", "nano_training", "selfcorrect_rag")
+    pages = [
+        *ROOT.glob("*.md"),
+        *(page for name in folders for page in (ROOT / name).rglob("*.md")),
+    ]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)#\s:]+)[^):]*\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 50
+    assert not [(page.name, link) for page, link in links if not (page.parent / link).exists()]
+
+
 def test_ci_runs_the_readmes_test_command() -> None:
     assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
