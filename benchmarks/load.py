@@ -53,10 +53,11 @@ Ask = Callable[[dict[str, Any]], Any]
 def local() -> tuple[list[Ask], Callable[[], dict[str, int]], Callable[[], None]]:
     """Both graphs on the local models, what is at work in these, and their end."""
     llm, evaluator = load_generator(), load_evaluator()
+    scheduler = llm._runner.engine.scheduler  # type: ignore[attr-defined]
 
     def busy() -> dict[str, int]:
         return {
-            "calls": len(llm._worker._calls) + llm._worker._waiting.qsize(),
+            "calls": len(scheduler._calls) + scheduler._waiting.qsize(),
             "pairs": len(evaluator._batcher._waiting),
         }
 
@@ -68,7 +69,8 @@ def vllm() -> tuple[list[Ask], Callable[[], dict[str, int]], Callable[[], None]]
     from selfcorrect_rag.models import VLLMReflectionLLM
 
     llm = VLLMReflectionLLM(model=str(generator_path()))
-    return [_self_rag(llm)], lambda: {"requests": llm._engine.unfinished}, llm.close
+    engine: Any = llm._runner.engine
+    return [_self_rag(llm)], lambda: {"requests": engine.unfinished}, llm.close
 
 
 def _self_rag(llm: ReflectionLLM) -> Ask:

@@ -31,66 +31,58 @@ from statistics import median
 from typing import Any
 
 import torch
-from pydantic import PrivateAttr
 
 from benchmarks.transformers_models import nano, widened
 from benchmarks.vllm_models import questions
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models import ReflectionLLM, TransformersReflectionLLM
-from selfcorrect_rag.models.engines.decoded import Decoded, ReflectionIds, Rules
-from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
-from selfcorrect_rag.reflection import Group
+from selfcorrect_rag.models import (
+    Completion,
+    Engine,
+    EngineReflectionLLM,
+    Request,
+    TransformersReflectionLLM,
+)
+from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 from selfcorrect_rag.state import Segment
 
 PASSAGES, LONG_PASSAGES, BEAMS, DEPTH, TOKENS = 10, 5, 2, 7, 100
 SHORT: Any = {"form": "short", "segment_tokens": TOKENS}
 TOKEN: Any = {"max_tokens": 1, "choose": "Retrieve"}
 """Options of a decision that takes one token."""
+ANSWER: Any = {"max_tokens": TOKENS, "stop_at_retrieval": True}
+"""Options of an answer, which ends at the next retrieval token."""
 LONG: Any = {"mode": "always", "depth": DEPTH, "beam_width": BEAMS, "segment_tokens": TOKENS}
 MODELS: dict[str, Callable[[bool], TransformersReflectionLLM]] = {"nano": nano, "widened": widened}
 
 
-class Naive(ReflectionLLM):
+class Naive(Engine):
     """``model.generate`` on each batch of prompts, from their first token on."""
 
-    _llm: TransformersReflectionLLM = PrivateAttr()
+    def __init__(self, llm: TransformersReflectionLLM) -> None:
+        self._model: Any = llm._model
+        self._eos_id = llm._tokenizer.eos_id
 
     @classmethod
-    def of(cls, llm: TransformersReflectionLLM) -> "Naive":
+    def of(cls, llm: TransformersReflectionLLM) -> EngineReflectionLLM:
         """Naive with the model and tokenizer of ours."""
-        naive = cls()
-        naive._llm = llm
-        return naive
+        return EngineReflectionLLM.from_engine(cls(llm), llm._tokenizer)
 
-    @property
-    def _llm_type(self) -> str:
-        return "naive"
-
-    async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        return await asyncio.to_thread(self._segments, prompts, **options)
+    async def complete(
+        self, prompts: Sequence[Sequence[int]], request: Request
+    ) -> list[Completion]:
+        return await asyncio.to_thread(self._generate, prompts, request)
 
     @torch.inference_mode()
-    def _segments(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        max_tokens: int = TOKENS,
-        choose: str | None = None,
-        **others: Any,
-    ) -> list[Segment]:
-        model: Any = self._llm._model
-        tokenizer = self._llm._tokenizer
-        reflections = ReflectionIds(tokenizer.control_ids)
-        encoded = tokenizer.encode(prompts)
-        longest = max(len(each.ids) for each in encoded)
-        ends = [tokenizer.eos_id, *([] if choose else reflections.of(Group.RETRIEVE))]
-        made = model.generate(
-            torch.tensor([[0] * (longest - len(each.ids)) + each.ids for each in encoded]),
+    def _generate(self, prompts: Sequence[Sequence[int]], request: Request) -> list[Completion]:
+        longest = max(map(len, prompts))
+        ends = [self._eos_id, *request.stop_ids]
+        made = self._model.generate(
+            torch.tensor([[0] * (longest - len(ids)) + [*ids] for ids in prompts]),
             attention_mask=torch.tensor(
-                [[0] * (longest - len(each.ids)) + [1] * len(each.ids) for each in encoded]
+                [[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts]
             ),
             do_sample=False,
-            max_new_tokens=max_tokens,
+            max_new_tokens=request.max_tokens,
             eos_token_id=ends,
             pad_token_id=0,
             return_dict_in_generate=True,
@@ -98,35 +90,37 @@ class Naive(ReflectionLLM):
         )
         logprobs = torch.stack(made.logits, dim=1).log_softmax(-1)
         written = made.sequences[:, longest:]
-        if choose:
-            allowed = torch.tensor(reflections.of(choose))
+        if request.allowed_ids is not None:
+            allowed = torch.tensor(request.allowed_ids)
             written = allowed[logprobs[:, :1, allowed].argmax(-1)]
         own = logprobs.gather(2, written[:, :, None])[:, :, 0].tolist()
-        watched = logprobs[:, :, reflections.all].tolist()
-        rules = Rules(max_tokens, frozenset([tokenizer.eos_id or 0]), stop_at_retrieval=not choose)
-        segments = []
+        watched = logprobs[:, :, list(request.logprob_ids)].tolist()
+        completions = []
         for row, ids in enumerate(written.tolist()):
-            output = Decoded()
-            for place, token_id in enumerate(ids):
-                by_id = dict(zip(reflections.all, watched[row][place], strict=True))
-                reflection = reflections.reflection(token_id, by_id, place)
-                output.append(token_id, own[row][place], reflection, rules)
-                if output.finish_reason != "length":
-                    break
-            segments.append(output.segment(tokenizer, encoded[row], ()))
-        return segments
+            size = next((i for i, each in enumerate(ids, start=1) if each in ends), len(ids))
+            by_id = [
+                {**dict(zip(request.logprob_ids, others, strict=True)), token_id: logprob}
+                for token_id, logprob, others in zip(ids, own[row], watched[row], strict=True)
+            ]
+            reason: Any = "stop" if ids[size - 1] in ends else "length"
+            completions.append(Completion(ids[:size], by_id[:size], reason))
+        return completions
 
 
-def asked(naive: Naive, each: Any, batch: int, decision: dict[str, Any]) -> list[Segment]:
+def asked(
+    naive: EngineReflectionLLM, each: Any, batch: int, decision: dict[str, Any]
+) -> list[Segment]:
     """Short form without a graph: the decision, then the passages, ``batch`` at a time."""
     documents = each["documents"]
-    naive._segments([decision_prompt(each["question"])], **decision)
+    naive._segments([decision_prompt(each["question"])], **{**ANSWER, **decision})
     prompts = [
         segment_prompt(each["question"], [], documents, "retrieve", i)
         for i in range(len(documents))
     ]
     starts = range(0, len(prompts), batch)
-    return [s for start in starts for s in naive._segments(prompts[start : start + batch])]
+    return [
+        s for start in starts for s in naive._segments(prompts[start : start + batch], **ANSWER)
+    ]
 
 
 class Counted:

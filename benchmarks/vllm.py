@@ -35,8 +35,8 @@ from benchmarks.vllm_models import VOCABULARY, grown, questions
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import VLLMReflectionLLM
 from selfcorrect_rag.models.engines import tokens
-from selfcorrect_rag.models.engines.background import together
-from selfcorrect_rag.models.engines.engine_llm import _Job
+from selfcorrect_rag.models.engines.background import gather
+from selfcorrect_rag.models.engines.engine_llm import _Call
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.local.checkpoints import load_tokenizer
 from selfcorrect_rag.nano import generator_path
@@ -71,8 +71,8 @@ class Watched(VLLMReflectionLLM):
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        engine: Any = self._engine
-        core, receive = engine._engine.engine_core, engine._engine.engine_core.get_output_async
+        engine: Any = self._runner.engine
+        core, receive = engine._llm.engine_core, engine._llm.engine_core.get_output_async
         outputs = engine.outputs
 
         async def counted() -> Any:
@@ -91,20 +91,21 @@ class Watched(VLLMReflectionLLM):
     def fresh(self) -> None:
         """Forget what was seen, here and in the engine's prefix cache."""
         self._requests, self._answers, self._steps = [], [], 0
-        engine: Any = self._engine
-        self.on_loop(engine._engine.reset_prefix_cache())
+        engine: Any = self._runner.engine
+        self.on_loop(engine._llm.reset_prefix_cache())
 
     def on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run something on the engine's own loop."""
-        return self._loop.run(coroutine)
+        return self._runner._loop.run(coroutine)
 
     async def ask(self, prompts: Sequence[Sequence[int]], params: Any) -> None:
         """One batch of requests, as the engine's own users make it."""
-        await together(self.drain(prompt, params) for prompt in prompts)
+        await gather(self.drain(prompt, params) for prompt in prompts)
 
     async def drain(self, prompt: Sequence[int], params: Any) -> None:
         """One request to its end."""
-        async for _ in self._engine.outputs(prompt, params):
+        engine: Any = self._runner.engine
+        async for _ in engine.outputs(prompt, params):
             pass
 
 
@@ -125,7 +126,7 @@ def short_form(llm: Watched, count: int, papers: int) -> dict[str, float]:
         asyncio.run(graph.abatch(inputs, context=SHORT))  # type: ignore[call-arg]
 
     def flat() -> None:
-        llm.on_loop(together(llm.drain(prompt, params) for prompt, params in asked))
+        llm.on_loop(gather(llm.drain(prompt, params) for prompt, params in asked))
 
     a, d = [], []
     for _ in range(3):  # in turn, so that whatever else the machine does falls on both
@@ -249,18 +250,18 @@ def where_time_goes(llm: Watched, count: int) -> dict[str, float]:
 
     graph = create_self_rag(llm, lambda query: [])
     inputs: list[Any] = questions(count, PASSAGES, "profile")
-    encode, segments = ControlledTokenizer.encode, _Job.segments
+    encode, segments = ControlledTokenizer.encode, _Call.segments
     timed(ControlledTokenizer, "encode", "tokenizing")
-    timed(_Job, "segments", "reading")
+    timed(_Call, "segments", "reading")
     llm.fresh()
     cpu = time.process_time()
     asyncio.run(graph.abatch(inputs, context=SHORT))  # type: ignore[call-arg]
     cpu = time.process_time() - cpu
-    ControlledTokenizer.encode, _Job.segments = encode, segments  # type: ignore[method-assign]
+    ControlledTokenizer.encode, _Call.segments = encode, segments  # type: ignore[method-assign]
     asked = llm._requests
     llm.fresh()
     front = time.process_time()
-    llm.on_loop(together(llm.drain(prompt, params) for prompt, params in asked))
+    llm.on_loop(gather(llm.drain(prompt, params) for prompt, params in asked))
     front = time.process_time() - front
     rest = cpu - front - spent["tokenizing"] - spent["reading"]
     parts = {"engine_front": front, **spent, "graph": rest}

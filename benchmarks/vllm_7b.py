@@ -91,7 +91,8 @@ def main() -> None:
             "prompt_tokens_a_question": sum(len(ids) for ids, _ in llm._requests) / args.questions,
             "process_ms": 1000 * cpu / args.questions,
         }
-        bounds = {"max_num_seqs": llm._engine.sequences, "in_flight": llm.in_flight}
+        engine: Any = llm._runner.engine
+        bounds = {"max_num_seqs": engine.sequences, "in_flight": engine.in_flight}
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     rounded = {name: round(value, 3) for name, value in figures.items()}
     print(

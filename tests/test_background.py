@@ -1,6 +1,7 @@
 """The loop in the background: whoever waits for it gets an answer, however it ends."""
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.models.engines.background import BackgroundLoop, End
+from selfcorrect_rag.models.engines.background import BackgroundLoop
 
 LIMIT = 15
 """Seconds after which a caller waits for good."""
@@ -170,7 +171,7 @@ def test_what_ends_with_the_loop_runs_once_and_last() -> None:
     async def end() -> None:
         done.append("end")
 
-    loop = BackgroundLoop("test", lambda: end)
+    loop = BackgroundLoop("test", end)
     with ThreadPoolExecutor(1) as pool:
         left = pool.submit(how, lambda: loop.run(leave()))
         loop.run(double(1))
@@ -246,6 +247,22 @@ async def test_a_cancelled_reader_closes_what_it_reads(loop: BackgroundLoop) -> 
     assert await asyncio.to_thread(closed.wait, LIMIT)
 
 
+def test_the_thread_ends_when_nobody_has_the_loop_any_more() -> None:
+    ended = threading.Event()
+
+    async def end() -> None:
+        ended.set()
+
+    loop = BackgroundLoop("test", end)
+    thread = loop._thread
+    assert loop.run(double(2)) == 4
+    del loop
+    gc.collect()
+    thread.join(LIMIT)
+    assert ended.is_set()
+    assert not thread.is_alive()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 class TestForks:
     def test_a_loop_that_can_begin_anew_does(self) -> None:
@@ -254,11 +271,7 @@ class TestForks:
         async def end() -> None:
             begun.append(-os.getpid())
 
-        def begin() -> End:
-            begun.append(os.getpid())
-            return end
-
-        loop = BackgroundLoop("test", begin)
+        loop = BackgroundLoop("test", end, lambda: begun.append(os.getpid()))
         stream = loop.iterate(count())
         assert next(stream) == 0
 
@@ -266,29 +279,36 @@ class TestForks:
             again = loop.run(double(2)) == 4
             old = how(lambda: next(stream)) == "EngineFailed"
             loop.close()
-            ended = begun[1:] == [os.getpid(), -os.getpid()]
+            ended = begun == [os.getpid(), -os.getpid()]
             return again and old and ended and how(lambda: loop.run(double(2))) == "EngineFailed"
 
         assert in_child(act)
         assert next(stream) == 1
         assert loop.run(double(2)) == 4
         loop.close()
-        assert begun == [os.getpid(), -os.getpid()]
+        assert begun == [-os.getpid()]
 
-    def test_one_that_cannot_says_so(self, loop: BackgroundLoop) -> None:
+    def test_one_that_cannot_says_so(self) -> None:
+        def refuse() -> None:
+            raise EngineFailed("not here")
+
+        loop = BackgroundLoop("test", after_fork=refuse)
+
         def act() -> bool:
-            with pytest.raises(EngineFailed, match="make the model in the process that uses it"):
-                loop.run(double(2))
+            for _ in range(2):
+                with pytest.raises(EngineFailed, match="not here"):
+                    loop.run(double(2))
             loop.close()
             return how(lambda: loop.run(double(2))) == "EngineFailed"
 
         assert in_child(act)
         assert loop.run(double(2)) == 4
+        loop.close()
 
     def test_a_fork_while_another_thread_is_at_it(self, loop: BackgroundLoop) -> None:
         """The lock may be held just then, by a thread that the child does not have."""
         with loop._lock:
-            assert in_child(lambda: how(lambda: loop.run(double(2))) == "EngineFailed")
+            assert in_child(lambda: loop.run(double(2)) == 4)
 
     def test_closing_in_the_child_leaves_the_parents_end_alone(self) -> None:
         ended: list[int] = []
@@ -296,7 +316,7 @@ class TestForks:
         async def end() -> None:
             ended.append(os.getpid())
 
-        loop = BackgroundLoop("test", lambda: end)
+        loop = BackgroundLoop("test", end)
 
         def act() -> bool:
             loop.close()

@@ -64,7 +64,7 @@ def held() -> Iterator[tuple[TransformersReflectionLLM, Held]]:
 
 def waiting(llm: TransformersReflectionLLM, count: int) -> None:
     """Return once ``count`` calls wait behind the one that the worker is busy with."""
-    while llm._worker._waiting.qsize() < count:
+    while llm._runner.engine.scheduler._waiting.qsize() < count:
         threading.Event().wait(0.001)
 
 
@@ -179,7 +179,7 @@ def test_where_a_batch_fails_each_of_its_calls_is_tried_alone() -> None:
         bad = pool.submit(llm.invoke, "~", max_tokens=5)
         waiting(llm, 2)
         holding.released.set()
-        with pytest.raises(RuntimeError, match="poisoned"):
+        with pytest.raises(EngineFailed, match="RuntimeError: poisoned"):
             bad.result(60)
         assert all(close(a, b) for a, b in zip(good.result(60), expected, strict=True))
 
@@ -280,7 +280,8 @@ def test_the_worker_ends_with_its_llm() -> None:
 
 SCRIPT = """
 import os, sys, threading
-from selfcorrect_rag.prompts import prompt_of
+from selfcorrect_rag.models import Request
+from selfcorrect_rag.models.local.scheduler import Call
 from tests.conftest import talkative
 
 llm = talkative(bias=0.01)
@@ -306,7 +307,7 @@ def test_the_interpreter_ends_while_a_call_is_running() -> None:
 asked = threading.Thread(target=llm.invoke, args=("Who?",), kwargs={"max_tokens": 250})
 asked.daemon = True
 asked.start()
-while not llm._worker._calls: pass
+while not llm._runner.engine.scheduler._calls: pass
 print("end")
 """
     )
@@ -320,9 +321,11 @@ def test_the_interpreter_ends_while_the_worker_of_an_llm_that_is_gone_is_busy() 
 import gc, time
 for _ in range(3):
     left = talkative(bias=0.01)
-    call = left._job([prompt_of("Who? " * 60)] * 8, max_tokens=250).call
-    left._worker.submit(call)
-    while not call.rows[0].output.tokens: time.sleep(0.001)
+    scheduler = left._runner.engine.scheduler
+    call = Call([left.get_token_ids("Who? " * 60)] * 8, Request(250, ()), end_ids=())
+    scheduler.submit(call)
+    while not call.rows[0].generated: time.sleep(0.001)
+    del scheduler
     del left
 gc.collect()
 print("end")
@@ -336,7 +339,8 @@ def test_a_forked_child_has_a_worker_of_its_own() -> None:
     done = run(
         """
 threading.Thread(target=llm.invoke, args=("Why?",), kwargs={"max_tokens": 250}).start()
-while not llm._worker._calls: pass  # the parent's worker is busy, and has the lock at times
+# The parent's worker is busy, and has the lock at times.
+while not llm._runner.engine.scheduler._calls: pass
 child = os.fork()
 if child == 0:
     os._exit(7 if llm.invoke("Who?", max_tokens=5) == before else 1)

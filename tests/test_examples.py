@@ -1,6 +1,8 @@
 """The examples do what they say, on the nano models and on loopback servers."""
 
 import importlib.util
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from tests.prompted_runs import hard, opinion
 from tests.providers import Provider
 from tests.search.test_tavily import Tavily, page, tavily  # noqa: F401
 from tests.test_docs import ROOT
-from tests.test_vllm_server_llm import TOKENIZER, Loopback, completion, loopback  # noqa: F401
+from tests.test_vllm_server import TOKENIZER, Loopback, completion, loopback  # noqa: F401
 
 WORDS = load_tokenizer(generator_path())
 QUESTION = "Who wrote Middlemarch?"
@@ -121,6 +123,13 @@ def test_own_reflection_group(capsys: pytest.CaptureFixture[str]) -> None:
         unregister_group("ISPLAIN")
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("1.0") and "George Eliot" in line for line in lines)
+
+
+def test_own_engine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its engine passes tests/engine_contract.py too."""
+    monkeypatch.setattr(sys, "argv", ["own_engine.py", QUESTION])
+    runpy.run_path(str(ROOT / "examples" / "own_engine.py"), run_name="__main__")
+    assert capsys.readouterr().out == "Middlemarch was written by George Eliot. [1]\n"
 
 
 def test_community_retriever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

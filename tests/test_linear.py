@@ -323,8 +323,7 @@ def test_what_is_not_linear_is_found() -> None:
 
 ELSEWHERE = {
     "errors/disk.py": "reads what SQLite and the system say of an error",
-    "models/engines/vllm_engine.py": "reads what the engine says of an error",
-    "models/engines/vllm_log.py": "reads what the engine logs",
+    "models/engines/vllm_engine.py": "reads what the engine says of an error, and its log",
     "search/chroma.py": "reads what Chroma says of an error",
     "search/loading.py": "reads files, which tests/search/test_loading.py holds to account",
     "serving/hosts.py": "reads what whoever starts the server calls it",

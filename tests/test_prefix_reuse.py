@@ -17,15 +17,16 @@ from transformers import (
 )
 
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.models.engines.decoded import Decoded, ReflectionIds, Rules
+from selfcorrect_rag.models.engines.engine import Completion, Request
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.models.local import packed_prefill
-from selfcorrect_rag.models.local.calls import Call
+from selfcorrect_rag.models.local import prefix_cache
 from selfcorrect_rag.models.local.decoding import Decoder
 from selfcorrect_rag.models.local.prefix_cache import PrefixCache
+from selfcorrect_rag.models.local.scheduler import Call
 from selfcorrect_rag.nano import load_generator
-from selfcorrect_rag.reflection import RETRIEVAL
+from selfcorrect_rag.reflection import REFLECTION_TOKENS, RETRIEVAL
 from tests.conftest import byte_level_tokenizer, talkative
 from tests.scripted import document
 
@@ -57,37 +58,33 @@ def model() -> LlamaForCausalLM:
     return llama()
 
 
-def decode(decoder: Decoder, prompts: Sequence[list[int]], tokens: int = 6) -> list[Decoded]:
-    call = Call(prompts, Rules(tokens, frozenset([TOKENIZER.eos_id or 0])))
+EOS = TOKENIZER.eos_id or 0
+LOGPROB_IDS = [CONTROL_IDS[token] for token in REFLECTION_TOKENS]
+
+
+def decode(decoder: Decoder, prompts: Sequence[list[int]], tokens: int = 6) -> list[Completion]:
+    call = Call(prompts, Request(tokens, LOGPROB_IDS), end_ids=[EOS])
     decoder(call.rows)
-    return call.outputs.result(timeout=0)
+    return call.completions.result(timeout=0)
 
 
-def plainly(model: PreTrainedModel, prompt: list[int], tokens: int = 6) -> Decoded:
+def plainly(model: PreTrainedModel, prompt: list[int], tokens: int = 6) -> Completion:
     """Each token by a forward pass of its own over all before it."""
-    output, ids, reflections = Decoded(), list(prompt), ReflectionIds(CONTROL_IDS)
-    rules = Rules(tokens, frozenset([TOKENIZER.eos_id or 0]))
-    while output.finish_reason == "length" and output.tokens < tokens:
+    ids: list[int] = []
+    logprobs: list[dict[int, float]] = []
+    while len(ids) < tokens and EOS not in ids:
         with torch.inference_mode():
-            row = model(input_ids=torch.tensor([ids])).logits[0, -1].log_softmax(-1)
-        chosen = int(row.argmax())
-        by_id = {i: float(row[i]) for i in reflections.all}
-        reflection = reflections.reflection(chosen, by_id, output.tokens)
-        output.append(chosen, float(row[chosen]), reflection, rules)
-        ids.append(chosen)
-    return output
+            row = model(input_ids=torch.tensor([[*prompt, *ids]])).logits[0, -1].log_softmax(-1)
+        ids.append(int(row.argmax()))
+        wanted = LOGPROB_IDS if ids[-1] in LOGPROB_IDS else ids[-1:]
+        logprobs.append({i: float(row[i]) for i in wanted})
+    return Completion(ids, logprobs, "stop" if EOS in ids else "length")
 
 
-def assert_same(one: Decoded, other: Decoded) -> None:
-    assert (one.ids, one.tokens, one.finish_reason) == (
-        other.ids,
-        other.tokens,
-        other.finish_reason,
-    )
-    assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
-    for mine, its in zip(one.reflections, other.reflections, strict=True):
-        assert (mine["token"], mine["position"]) == (its["token"], its["position"])
-        assert mine["logprobs"] == pytest.approx(its["logprobs"], abs=1e-5)
+def assert_same(one: Completion, other: Completion) -> None:
+    assert (one.ids, one.finish_reason) == (other.ids, other.finish_reason)
+    for mine, its in zip(one.logprobs, other.logprobs, strict=True):
+        assert mine == pytest.approx(its, abs=1e-5)
 
 
 def batches(seed: int) -> Iterator[list[list[int]]]:
@@ -112,10 +109,10 @@ def batches(seed: int) -> Iterator[list[list[int]]]:
 def test_reuse_changes_nothing(
     model: LlamaForCausalLM, limit: int, pack: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed_prefill, "PACK", pack)
-    seen: dict[tuple[int, ...], Decoded] = {}
+    monkeypatch.setattr(prefix_cache, "PACK", pack)
+    seen: dict[tuple[int, ...], Completion] = {}
     for seed in range(4):
-        decoder = Decoder(model, CONTROL_IDS, limit)
+        decoder = Decoder(model, limit)
         assert decoder._shares
         for batch in batches(seed):
             outputs = decode(decoder, batch)
@@ -128,14 +125,14 @@ def test_reuse_changes_nothing(
 
 def test_prompts_that_are_all_there_do_not_see_each_other(model: LlamaForCausalLM) -> None:
     prompts = [[3, 5, 6, 7], [3, 5, 8], [3, 5, 6, 9, 5], [3, 5, 6], [3]]
-    decoder = Decoder(model, CONTROL_IDS, 1000)
+    decoder = Decoder(model, 1000)
     decode(decoder, prompts)
     for prompt, output in zip(prompts, decode(decoder, prompts), strict=True):
         assert_same(output, plainly(model, prompt))
 
 
 def test_what_was_generated_is_not_read_again(model: LlamaForCausalLM) -> None:
-    decoder = Decoder(model, CONTROL_IDS, 1000)
+    decoder = Decoder(model, 1000)
     prompt = [3, 5, 6, 7, 8, 9]
     (written,) = decode(decoder, [prompt], tokens=8)
     assert len(written.ids) == 8
@@ -219,7 +216,7 @@ def test_prompts_of_a_batch_share_what_they_begin_with_without_a_cache(
 ) -> None:
     begun = list(range(3, 43))
     prompts = [[*begun, 50 + i, 60] for i in range(5)]
-    decoder = Decoder(model, CONTROL_IDS, 0)
+    decoder = Decoder(model, 0)
     counted = Counted(model)
     with counted:
         decode(decoder, prompts)
@@ -319,7 +316,7 @@ def without() -> Iterator[Any]:
 
 @pytest.mark.parametrize("other", list(without()))
 def test_models_whose_attention_is_not_plain_go_without(other: Any) -> None:
-    decoder = Decoder(other.eval(), CONTROL_IDS, 1000)
+    decoder = Decoder(other.eval(), 1000)
     assert not decoder._shares
     prompts = [[3, *range(5, 25), i] for i in range(4)] + [[3, 5, 6]]
     for _ in range(2):
@@ -330,7 +327,7 @@ def test_models_whose_attention_is_not_plain_go_without(other: Any) -> None:
 
 def test_eager_attention_shares_too() -> None:
     model = llama(attn_implementation="eager")
-    decoder = Decoder(model, CONTROL_IDS, 1000)
+    decoder = Decoder(model, 1000)
     assert decoder._shares
     prompts = [[3, *range(5, 25), i] for i in range(4)] + [[3, 5, 6]]
     for _ in range(2):
@@ -345,7 +342,7 @@ def test_eager_attention_shares_too() -> None:
 def test_where_memory_runs_out_the_cache_is_given_up(
     model: LlamaForCausalLM, fails_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoder = Decoder(model, CONTROL_IDS, 1000)
+    decoder = Decoder(model, 1000)
     prompts = [[3, 5, 6, 7], [3, 5, 8]]
     decode(decoder, [[9, *range(10, 40)]])
     forward, calls = model.forward, iter(range(100))
@@ -372,7 +369,7 @@ def test_memory_that_stays_out_is_an_error() -> None:
     plain = llm._model.forward
     assert llm.invoke("Who?")
     llm._model.forward = failing
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(EngineFailed, match="OutOfMemoryError: no more"):
         llm.invoke("Why?")
     llm._model.forward = plain
     assert llm.invoke("Who?") == talkative().invoke("Who?")

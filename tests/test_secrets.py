@@ -192,7 +192,7 @@ def test_what_tavily_says_is_one_short_line(
 def test_a_server_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineFailed) as raised:
         VLLMServerReflectionLLM(
-            base_url="http://127.0.0.1:9", api_key=SecretStr(PROVIDER), patience=0
+            base_url="http://127.0.0.1:9", api_key=SecretStr(PROVIDER), retry_seconds=0
         )
     assert PROVIDER not in str(raised.value)
     with pytest.raises(EngineFailed, match="give the key as api_key") as raised:

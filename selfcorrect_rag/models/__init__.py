@@ -4,18 +4,25 @@ A reflection LLM continues prompts and criticises itself; a retrieval evaluator 
 """
 
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
-from selfcorrect_rag.models.engines.vllm_llm import VLLMReflectionLLM
-from selfcorrect_rag.models.engines.vllm_server_llm import VLLMServerReflectionLLM
+from selfcorrect_rag.models.engines.engine import Completion, Engine, EngineUnavailable, Request
+from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
+from selfcorrect_rag.models.engines.vllm_engine import VLLMReflectionLLM
+from selfcorrect_rag.models.engines.vllm_server import VLLMServerReflectionLLM
 from selfcorrect_rag.models.evaluators.chat_evaluator import ChatEvaluator
 from selfcorrect_rag.models.evaluators.t5_evaluator import T5Evaluator
-from selfcorrect_rag.models.local.transformers_llm import TransformersReflectionLLM
+from selfcorrect_rag.models.local.transformers_engine import TransformersReflectionLLM
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 
 __all__ = [
     "ChatEvaluator",
+    "Completion",
+    "Engine",
+    "EngineReflectionLLM",
+    "EngineUnavailable",
     "PromptedReflectionLLM",
     "ReflectionLLM",
+    "Request",
     "RetrievalEvaluator",
     "T5Evaluator",
     "TransformersReflectionLLM",

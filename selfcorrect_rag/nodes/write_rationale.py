@@ -11,7 +11,7 @@ from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.by_name import Model, as_language_model
 from selfcorrect_rag.models.chat.context import exceeds, prompt_limit
 from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
-from selfcorrect_rag.models.engines.decoded import room
+from selfcorrect_rag.models.engines.engine import split_context
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, current, emit
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, reply
@@ -117,7 +117,7 @@ class _Request:
         if settings.max_tokens is None:
             return own, READABLE
         spent = known_tokens(self._state["costs"])
-        left = room(max(settings.max_tokens - spent, 1), settings.rationale_tokens)[1]
+        left = split_context(max(settings.max_tokens - spent, 1), settings.rationale_tokens)[1]
         if own is not None and left is not None and own <= left:
             return own, READABLE
         return left, LEFT

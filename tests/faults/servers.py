@@ -24,7 +24,7 @@ from tests.durability.test_resume import ROOT, check, killed
 from tests.faults import served_graph
 from tests.faults.cases import Seen, fault
 from tests.faults.graphs import QUESTION, Parts, hangs, seen
-from tests.test_vllm_server_llm import TOKENIZER, Loopback, completion, connect
+from tests.test_vllm_server import TOKENIZER, Loopback, completion, connect
 
 CHATTING = ("crag", "instruct_rag")
 REFLECTING = ("self_rag", "self_crag")
@@ -214,7 +214,7 @@ class VLLM(Loopback):
 
 def _on_vllm(graph: str, form: str, between: Callable[[VLLM], None]) -> Seen:
     server = VLLM(between)
-    with connect(server, patience=1) as llm:
+    with connect(server, retry_seconds=1) as llm:
 
         def served(parts: Parts) -> None:
             parts.llm = llm

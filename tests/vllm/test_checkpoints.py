@@ -8,15 +8,15 @@ import pytest
 from vllm.lora.utils import parse_fine_tuned_lora_name
 
 from selfcorrect_rag.models import (
+    EngineReflectionLLM,
     TransformersReflectionLLM,
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from tests.conftest import random_model
+from tests.engine_contract import assert_alike
 from tests.test_checkpoint_tokenizers import TEXTS, checkpoint, prompt
 from tests.vllm.conftest import Server
-from tests.vllm.test_parity import assert_alike
 
 PROMPTS = [prompt(text["parts"]) for text in TEXTS]
 
@@ -48,13 +48,13 @@ def test_what_the_engine_reads_is_what_the_official_inference_read(
     llm: EngineReflectionLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Sequence[int]] = []
-    complete = llm._complete
+    complete = llm._runner.engine.complete
 
     async def seen(ids: Sequence[Sequence[int]], request: Any) -> Any:
         sent.extend(ids)
         return await complete(ids, request)
 
-    monkeypatch.setattr(type(llm), "_complete", lambda self, *args: seen(*args))
+    monkeypatch.setattr(llm._runner.engine, "complete", seen)
     segments = llm.generate_segments(PROMPTS, max_tokens=1)
     assert [list(ids) for ids in sent] == [text["llama"] for text in TEXTS]
     assert [segment["prompt_tokens"] for segment in segments] == [len(ids) for ids in sent]

@@ -81,7 +81,7 @@ async def test_a_sync_call_works_where_a_loop_is_running(backend: ReflectionLLM)
 
 def left(llm: ReflectionLLM, running: Server) -> Callable[[], float]:
     if isinstance(llm, VLLMReflectionLLM):
-        return lambda: llm._engine.unfinished
+        return lambda: llm._runner.engine.unfinished  # type: ignore[attr-defined]
     return lambda: unfinished(running.url)
 
 
@@ -144,18 +144,18 @@ def test_the_engine_takes_as_much_in_a_step_as_vllms_own_batch_class(
     from vllm.usage.usage_lib import UsageContext
 
     tokens, sequences = EngineArgs.get_batch_defaults(world_size=1)
-    scheduler = engine._engine._engine.vllm_config.scheduler_config  # type: ignore[union-attr]
+    scheduler = engine._runner.engine._llm.vllm_config.scheduler_config  # type: ignore[attr-defined]
     assert scheduler.max_num_batched_tokens == tokens[UsageContext.LLM_CLASS] > 2048
     assert scheduler.max_num_seqs == sequences[UsageContext.LLM_CLASS] > 128
-    assert engine.in_flight == 2 * scheduler.max_num_seqs
+    assert engine._runner.in_flight == 2 * scheduler.max_num_seqs
 
 
 def test_a_user_sets_what_a_step_takes() -> None:
     bounds = {"max_num_seqs": 3, "max_num_batched_tokens": 1024, "max_model_len": 1024}
     with VLLMReflectionLLM(model=str(generator_path()), engine=bounds) as small:
-        scheduler = small._engine._engine.vllm_config.scheduler_config  # type: ignore[union-attr]
+        scheduler = small._runner.engine._llm.vllm_config.scheduler_config  # type: ignore[attr-defined]
         assert (scheduler.max_num_seqs, scheduler.max_num_batched_tokens) == (3, 1024)
-        assert small.in_flight == 6
+        assert small._runner.in_flight == 6
     with VLLMReflectionLLM(model=str(generator_path()), engine=bounds, in_flight=2) as smaller:
-        assert smaller.in_flight == 2
+        assert smaller._runner.in_flight == 2
         assert len(smaller.generate_segments([decision_prompt("Who?")] * 8, max_tokens=3)) == 8

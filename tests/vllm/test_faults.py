@@ -22,9 +22,10 @@ from selfcorrect_rag.models import ReflectionLLM, VLLMReflectionLLM, VLLMServerR
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts import segment_prompt
 from tests.conftest import byte_level_tokenizer, random_model
+from tests.engine_contract import assert_alike
 from tests.test_background import how, in_child
 from tests.vllm.conftest import HELLO, Server, documents
-from tests.vllm.test_parity import assert_alike, prompts
+from tests.vllm.test_parity import prompts
 
 
 def test_a_prompt_over_the_limit_is_shortened_and_said_so(backend: ReflectionLLM) -> None:
@@ -92,7 +93,7 @@ def test_closing_under_callers_ends_them_all() -> None:
     next(stream)
     with ThreadPoolExecutor(15) as pool:
         calls = [pool.submit(llm.invoke, "Tell me a story.", **endless) for _ in range(12)]
-        while llm._engine.unfinished < 13:
+        while llm._runner.engine.unfinished < 13:
             time.sleep(0.01)
         for closing in [pool.submit(llm.close) for _ in range(3)]:
             closing.result(60)
@@ -197,7 +198,7 @@ def test_a_server_killed_in_mid_run_and_restarted(
 ) -> None:
     """Runs that were under way wait and go on: no answer is lost, and none is another's."""
     asked = [{"question": c.question, "documents": documents(c)} for c in cases[:60]]
-    with VLLMServerReflectionLLM(base_url=running.url, patience=240, in_flight=8) as llm:
+    with VLLMServerReflectionLLM(base_url=running.url, retry_seconds=240, in_flight=8) as llm:
         graph = create_self_rag(llm, lambda query: [])
         expected = graph.batch(asked)  # type: ignore[arg-type]
         results: list[dict] = []

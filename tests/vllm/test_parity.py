@@ -17,29 +17,8 @@ from selfcorrect_rag.nano import demo_passages, demo_questions
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
 from selfcorrect_rag.search import BM25Index
-from selfcorrect_rag.state import Segment
+from tests.engine_contract import CLOSE, assert_alike
 from tests.vllm.conftest import documents
-
-CLOSE = 1e-3
-"""Nats that a log-probability may differ by."""
-
-
-def assert_alike(expected: list[Segment], given: list[Segment]) -> None:
-    assert len(expected) == len(given)
-    for one, other in zip(expected, given, strict=True):
-        for field in ("text", "pieces", "finish_reason", "tokens", "prompt_tokens", "shortened"):
-            assert other[field] == one[field]  # type: ignore[literal-required]
-        assert other["logprob"] == pytest.approx(one["logprob"], abs=CLOSE * one["tokens"])
-        following = [[s["next"]] if s["next"] else [] for s in (one, other)]
-        both = zip(
-            [*one["reflections"], *following[0]],
-            [*other["reflections"], *following[1]],
-            strict=True,
-        )
-        for ours, theirs in both:
-            assert theirs["token"] == ours["token"]
-            assert theirs["position"] == ours["position"]
-            assert theirs["logprobs"] == pytest.approx(ours["logprobs"], abs=CLOSE)
 
 
 def prompts(cases: list[WorldQuestion]) -> list[Prompt]:

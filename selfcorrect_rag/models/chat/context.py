@@ -8,7 +8,7 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.models.chat.llm_chat import model_behind
-from selfcorrect_rag.models.engines.decoded import room
+from selfcorrect_rag.models.engines.engine import split_context
 
 CHARACTERS_PER_TOKEN = 3
 """For models that do not count tokens by themselves; English has more, so that prompts fit."""
@@ -25,7 +25,7 @@ def prompt_limit(
     model = model_behind(llm)
     context = context_tokens or getattr(model, "context_tokens", None)
     if context is not None:
-        return room(context, reply_tokens)[1]
+        return split_context(context, reply_tokens)[1]
     profile = getattr(model, "profile", None) or {}
     limit: int | None = profile.get("max_input_tokens")
     return limit

@@ -4,7 +4,15 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+)
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -12,7 +20,6 @@ from typing import Any, Generic, TypeVar
 from selfcorrect_rag.errors import EngineFailed
 
 T = TypeVar("T")
-End = Callable[[], Awaitable[None]]
 CLOSED = "this model has been closed: make a new one"
 _LOOPS: "weakref.WeakSet[BackgroundLoop]" = weakref.WeakSet()
 
@@ -21,32 +28,37 @@ class BackgroundLoop:
     """Runs coroutines for callers in any thread and any other event loop.
 
     A cancelled or interrupted caller cancels its coroutine here. Every other caller gets a result
-    or an error, also when the loop is closed under it. A forked child has no thread of its
-    parent's: there the loop begins anew, or refuses.
+    or an error, also when the loop is closed under it. The thread ends when this is closed, or when
+    nobody refers to it any more. A forked child begins with a new thread.
     """
 
-    def __init__(self, name: str, begin: Callable[[], End] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        end: Callable[[], Awaitable[None]] | None = None,
+        after_fork: Callable[[], None] | None = None,
+    ) -> None:
         """Start the thread.
 
         Args:
             name: the thread's.
-            begin: makes what is bound to the loop, now and again in a forked child, and gives what
-                ends it, which runs last on the loop. Without it a forked child is refused.
+            end: runs last on the loop, in the process that made it or began it anew. It must not
+                refer to this object, or that would live for ever.
+            after_fork: called at the first use in a forked child; what it raises refuses that.
         """
-        self._name, self._begin = name, begin
+        self._name, self._end, self._after_fork = name, end, after_fork
         self._closed, self._lock = False, threading.Lock()
         self._start()
         _LOOPS.add(self)
 
     def _start(self) -> None:
-        self._process = os.getpid()
-        end = self._begin() if self._begin else None
-        self._loop = asyncio.new_event_loop()
-        # The thread keeps no reference to what is behind this object, which may so be freed.
+        self._process, self._loop = os.getpid(), asyncio.new_event_loop()
+        # The thread keeps no reference to this object, which may so be freed.
         self._thread = threading.Thread(
-            target=_live, args=(self._loop, end), name=self._name, daemon=True
+            target=_live, args=(self._loop, self._end), name=self._name, daemon=True
         )
         self._thread.start()
+        weakref.finalize(self, _stop, self._loop, self._process).atexit = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run to the end, from a thread that may block.
@@ -62,19 +74,11 @@ class BackgroundLoop:
             raise
 
     async def arun(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run to the end, from another event loop.
-
-        Raises:
-            EngineFailed: it is closed, or was before there was a result.
-        """
+        """Run to the end, from another event loop; errors as :meth:`run`."""
         return await asyncio.wrap_future(self._submit(coroutine))
 
-    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Items as they come, from a thread that may block.
-
-        Raises:
-            EngineFailed: it is closed, or was before the items ended.
-        """
+    def iterate(self, items: AsyncIterator[T]) -> Generator[T, None, None]:
+        """Items as they come, from a thread that may block; errors as :meth:`run`."""
         stream = _Stream(items)
         try:
             while True:
@@ -86,12 +90,8 @@ class BackgroundLoop:
             with suppress(EngineFailed):  # closing has closed them
                 self.run(stream.close())
 
-    async def aiterate(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        """Items as they come, from another event loop.
-
-        Raises:
-            EngineFailed: it is closed, or was before the items ended.
-        """
+    async def aiterate(self, items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
+        """Items as they come, from another event loop; errors as :meth:`run`."""
         stream = _Stream(items)
         try:
             while True:
@@ -114,7 +114,7 @@ class BackgroundLoop:
             if self._process != os.getpid():
                 return
             if first:
-                self._loop.call_soon_threadsafe(self._loop.stop)
+                _stop(self._loop, self._process)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -125,26 +125,20 @@ class BackgroundLoop:
                 if self._closed:
                     raise EngineFailed(CLOSED)
                 if self._process != os.getpid():
-                    self._adopt()
+                    if self._after_fork is not None:
+                        self._after_fork()
+                    self._start()
                 self._loop.call_soon_threadsafe(_work, self._loop, coroutine, result)
         except BaseException:
             coroutine.close()
             raise
         return result
 
-    def _adopt(self) -> None:
-        if self._begin is None:
-            raise EngineFailed(
-                "this model's engine belongs to the process that this one was forked from: make "
-                "the model in the process that uses it"
-            )
-        self._start()
-
     def _forked(self) -> None:
         self._lock = threading.Lock()  # a thread that is not here may have held it
 
 
-async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """All results in order; where one fails or the caller is cancelled, the others are too."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
@@ -156,7 +150,13 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         raise
 
 
-def _live(loop: asyncio.AbstractEventLoop, end: End | None) -> None:
+def _stop(loop: asyncio.AbstractEventLoop, process: int) -> None:
+    if process == os.getpid():
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(loop.stop)
+
+
+def _live(loop: asyncio.AbstractEventLoop, end: Callable[[], Awaitable[None]] | None) -> None:
     """The thread's whole life."""
     loop.run_forever()
     try:
@@ -165,7 +165,7 @@ def _live(loop: asyncio.AbstractEventLoop, end: End | None) -> None:
         loop.close()
 
 
-async def _finish(end: End | None) -> None:
+async def _finish(end: Callable[[], Awaitable[None]] | None) -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

@@ -1,78 +1,91 @@
-"""What the vLLM backends share: prompts to requests, completions to segments, one event loop."""
+"""A ReflectionLLM of any engine: prompts to requests, completions to segments."""
 
 import asyncio
-from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.outputs import GenerationChunk
 from pydantic import Field, PrivateAttr
 
-from selfcorrect_rag.models.engines.background import BackgroundLoop
-from selfcorrect_rag.models.engines.decoded import Decoded, ReflectionIds, Rules, prune, room
-from selfcorrect_rag.models.engines.places import Places
+from selfcorrect_rag.models.engines.engine import Completion, Engine, Request, split_context
+from selfcorrect_rag.models.engines.runner import EngineRunner
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
-from selfcorrect_rag.reflection import Group
+from selfcorrect_rag.reflection import (
+    GROUP_OF,
+    TOKENS,
+    Group,
+    Reflection,
+    critique_score,
+    is_readable,
+)
 from selfcorrect_rag.state.self_rag import Segment
 
-
-@dataclass(frozen=True)
-class Request:
-    """How an engine should continue prompts."""
-
-    max_tokens: int
-    logprob_ids: Sequence[int]
-    """Ids whose log-probabilities are wanted at each generated token."""
-    stop_ids: Sequence[int] = ()
-    stop: Sequence[str] = ()
-    allowed_ids: Sequence[int] | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    """Settings under the engine's own names: temperature, top_p, seed and so on."""
-
-
-class Completion(NamedTuple):
-    """What an engine generated for one prompt."""
-
-    ids: Sequence[int]
-    """Generated ids, with the one that ended generation."""
-    logprobs: Sequence[Mapping[int, float]]
-    """For each of them: its own log-probability and those of ``logprob_ids``, by id."""
-    finish_reason: str
-    """stop or length, as OpenAI names them."""
-    stop_reason: int | str | None
-    """The stop id or the stop string that ended it, if one did."""
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class EngineReflectionLLM(ReflectionLLM):
-    """A ReflectionLLM whose engine merges all that is asked of it at a time into its batches.
+    """A ReflectionLLM whose engine merges all that it is asked at a time into its batches.
 
-    Sync and async calls from any thread and any event loop meet on one background loop. Cancelled
-    calls leave the engine. Close it when done, or use it in a ``with`` block.
+    Sync and async calls from any thread and any event loop meet on one background loop. A cancelled
+    call leaves the engine. Close it when done, or use it in a ``with`` block.
     """
 
-    in_flight: int = Field(default=512, ge=1)
-    """Most prompts handed to the engine at a time; further ones wait here, first come first. Fewer
-    than the engine decodes in a step (vLLM's ``max_num_seqs``) keep its batches as small."""
+    in_flight: int | None = Field(default=None, ge=1)
+    """Most prompts handed to the engine at a time, by default what the engine says; further ones
+    wait, first come first. Fewer than it decodes in a step keep its batches small."""
+    retry_seconds: float = Field(default=60.0, ge=0)
+    """Seconds to retry while the engine is unavailable, such as a server that restarts."""
 
+    _runner: EngineRunner = PrivateAttr()
     _tokenizer: ControlledTokenizer = PrivateAttr()
-    _reflection_ids: ReflectionIds = PrivateAttr()
-    _loop: BackgroundLoop = PrivateAttr()
-    _places: Places = PrivateAttr()
-    _context: int | None = PrivateAttr(default=None)
+    _reflection_ids: "ReflectionIds" = PrivateAttr()
 
-    @abstractmethod
-    async def _complete(
-        self, prompts: Sequence[Sequence[int]], request: Request
-    ) -> list[Completion]:
-        """Continue prompts of token ids together, on the background loop."""
+    @classmethod
+    def from_engine(
+        cls,
+        engine: Engine,
+        tokenizer: "PreTrainedTokenizerBase | ControlledTokenizer | str | Path",
+        **options: Any,
+    ) -> Self:
+        """Run an engine, which is opened here and closed with this LLM.
 
-    @abstractmethod
-    def _deltas(self, prompt: Sequence[int], request: Request) -> AsyncIterator[str]:
-        """The text that continues one prompt, without special tokens, as it comes."""
+        Args:
+            engine: one that is not open yet.
+            tokenizer: of the model that it runs: loaded, or a folder or hub name.
+            options: fields of this class.
+
+        Raises:
+            NotAReflectionModel: the vocabulary lacks reflection tokens.
+            ModelNotFound: there is no such tokenizer.
+        """
+        llm = cls(**options)
+        if isinstance(tokenizer, str | Path):
+            tokenizer = ControlledTokenizer.from_pretrained(tokenizer)
+        llm._read_by(tokenizer)
+        llm._open(engine)
+        return llm
+
+    def _open(self, engine: Engine) -> None:
+        self._runner = EngineRunner(
+            engine, in_flight=self.in_flight, retry_seconds=self.retry_seconds
+        )
+
+    def _read_by(self, tokenizer: "PreTrainedTokenizerBase | ControlledTokenizer") -> None:
+        if not isinstance(tokenizer, ControlledTokenizer):
+            tokenizer = ControlledTokenizer(tokenizer)
+        self._tokenizer = tokenizer
+        self._reflection_ids = ReflectionIds(tokenizer.control_ids)
+
+    @property
+    def _llm_type(self) -> str:
+        return "engine-reflection"
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -81,8 +94,8 @@ class EngineReflectionLLM(ReflectionLLM):
 
     @property
     def context_tokens(self) -> int | None:
-        """The model's context length in tokens."""
-        return self._context
+        """The model's context length in tokens, where the engine knows it."""
+        return self._runner.engine.context_tokens
 
     def get_token_ids(self, text: str) -> list[int]:
         """The ids of a prompt, those that the tokenizer puts before every text included."""
@@ -90,7 +103,7 @@ class EngineReflectionLLM(ReflectionLLM):
 
     def close(self) -> None:
         """Free what the engine holds; calls that are running fail. May be repeated."""
-        self._loop.close()
+        self._runner.close()
 
     def __enter__(self) -> Self:
         return self
@@ -98,20 +111,14 @@ class EngineReflectionLLM(ReflectionLLM):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _begin(self, tokenizer: ControlledTokenizer, context: int | None) -> None:
-        """What a backend calls when its engine is up."""
-        self._tokenizer, self._context = tokenizer, context
-        self._reflection_ids = ReflectionIds(tokenizer.control_ids)
-        self._places = Places(self.in_flight)
-
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        job = _Job(self, prompts, **options)
-        return job.segments(self._loop.run(self._decode(job)))
+        call = _Call(self, prompts, **options)
+        return call.segments(self._runner.complete(call.ids, call.request))
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         # Encoding thousands of tokens would keep the caller's loop from all else.
-        job = await asyncio.to_thread(_Job, self, prompts, **options)
-        return job.segments(await self._loop.arun(self._decode(job)))
+        call = await asyncio.to_thread(_Call, self, prompts, **options)
+        return call.segments(await self._runner.acomplete(call.ids, call.request))
 
     def _stream(
         self,
@@ -120,12 +127,19 @@ class EngineReflectionLLM(ReflectionLLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[GenerationChunk]:
-        for text in _trimmed(self._loop.iterate(self._job_deltas(prompt, stop, kwargs))):
-            chunk = GenerationChunk(text=text)
-            if run_manager:
-                run_manager.on_llm_new_token(text, chunk=chunk)
-            yield chunk
-        yield GenerationChunk(text="")  # LangChain takes a stream without chunks for a failure
+        call = _Call(self, [prompt_of(prompt)], **self._options(stop, kwargs))
+        text = _TextStream(self._tokenizer, call.request.stop)
+        with closing(self._runner.stream(call.ids[0], call.request)) as stream:
+            for ids in stream:
+                if delta := text.add(ids):
+                    chunk = GenerationChunk(text=delta)
+                    if run_manager:
+                        run_manager.on_llm_new_token(delta, chunk=chunk)
+                    yield chunk
+                if text.has_stopped:
+                    break
+        # It may be empty: LangChain takes a stream without chunks for a failure.
+        yield GenerationChunk(text=text.rest())
 
     async def _astream(
         self,
@@ -134,49 +148,69 @@ class EngineReflectionLLM(ReflectionLLM):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[GenerationChunk]:
-        trim = _Trim()
-        async for delta in self._loop.aiterate(self._job_deltas(prompt, stop, kwargs)):
-            if text := trim(delta):
-                chunk = GenerationChunk(text=text)
-                if run_manager:
-                    await run_manager.on_llm_new_token(text, chunk=chunk)
-                yield chunk
-        yield GenerationChunk(text="")
+        options = self._options(stop, kwargs)
+        call = await asyncio.to_thread(_Call, self, [prompt_of(prompt)], **options)
+        text = _TextStream(self._tokenizer, call.request.stop)
+        async with aclosing(self._runner.astream(call.ids[0], call.request)) as stream:
+            async for ids in stream:
+                if delta := text.add(ids):
+                    chunk = GenerationChunk(text=delta)
+                    if run_manager:
+                        await run_manager.on_llm_new_token(delta, chunk=chunk)
+                    yield chunk
+                if text.has_stopped:
+                    break
+        yield GenerationChunk(text=text.rest())
 
-    def _job_deltas(
-        self, prompt: str, stop: list[str] | None, options: dict[str, Any]
-    ) -> AsyncIterator[str]:
-        options = {"max_tokens": self.max_tokens, **options, "stop": stop or ()}
-        job = _Job(self, [prompt_of(prompt)], **options)
-        return self._deltas(job.encoded[0].ids, job.request)
-
-    async def _decode(self, job: "_Job") -> list[Completion]:
-        """The completions of a job; where it prunes, in two calls, the second for what goes on."""
-        ids = [encoded.ids for encoded in job.encoded]
-        if job.rules.prune_below is None:
-            return await self._in_turn(ids, job.request)
-        first = await self._in_turn(ids, replace(job.request, max_tokens=1))
-        outputs = [job.decoded(completion) for completion in first]
-        going = [i for i, output in enumerate(outputs) if output.finish_reason == "length"]
-        going = prune(going, outputs, job.rules.prune_below)
-        job.pruned = {i for i, output in enumerate(outputs) if output.finish_reason == "pruned"}
-        if going and job.rules.max_tokens > 1:
-            rest = replace(job.request, max_tokens=job.rules.max_tokens - 1)
-            further = await self._in_turn([[*ids[i], *first[i].ids] for i in going], rest)
-            for i, more in zip(going, further, strict=True):
-                joined = [*first[i].ids, *more.ids], [*first[i].logprobs, *more.logprobs]
-                first[i] = Completion(*joined, more.finish_reason, more.stop_reason)
-        return first
-
-    async def _in_turn(
-        self, prompts: Sequence[Sequence[int]], request: Request
-    ) -> list[Completion]:
-        async with self._places.take(len(prompts)):
-            return await self._complete(prompts, request)
+    def _options(self, stop: list[str] | None, options: dict[str, Any]) -> dict[str, Any]:
+        return {"max_tokens": self.max_tokens, **options, "stop": stop or ()}
 
 
-class _Job:
-    """One call: its prompts in tokens, and what becomes of their completions."""
+class ReflectionIds:
+    """The ids of the reflection tokens in a vocabulary."""
+
+    def __init__(self, control_ids: Mapping[str, int]) -> None:
+        self._id = {token: control_ids[token] for token in GROUP_OF if token in control_ids}
+        self._token = {token_id: token for token, token_id in self._id.items()}
+        self.all = list(self._token)
+        """Ids of every reflection token."""
+
+    def of(self, group: str) -> list[int]:
+        """Ids of one group's tokens."""
+        return [self._id[token] for token in TOKENS[group]]
+
+    def reflection(
+        self, token_id: int, logprobs: Mapping[int, float], position: int
+    ) -> Reflection | None:
+        """The reflection that ``token_id`` is, if it is one, from log-probabilities by id."""
+        token = self._token.get(token_id)
+        if token is None:
+            return None
+        group = GROUP_OF[token]
+        return Reflection(
+            group=group,
+            position=position,
+            token=token,
+            logprobs={name: logprobs[self._id[name]] for name in TOKENS[group]},
+        )
+
+    def pruning(self, below: float) -> Callable[[Sequence[Completion]], list[int]]:
+        """For :attr:`Request.keep`: drops what begins with an ISREL below a score, but the best."""
+
+        def keep(begun: Sequence[Completion]) -> list[int]:
+            isrel: dict[int, float] = {}
+            for i, completion in enumerate(begun):
+                first = self.reflection(completion.ids[0], completion.logprobs[0], 0)
+                if first and first["group"] == Group.ISREL and is_readable(first):
+                    isrel[i] = critique_score(first)
+            best = max(isrel, key=lambda i: isrel[i], default=None)
+            return [i for i in range(len(begun)) if i == best or isrel.get(i, below) >= below]
+
+        return keep
+
+
+class _Call:
+    """Prompts in token ids, the request that continues them, and segments of the completions."""
 
     def __init__(
         self,
@@ -191,71 +225,114 @@ class _Job:
         critique: bool = False,  # part of what the model writes, asked for or not
         **sampling: Any,
     ) -> None:
-        max_tokens, limit = room(llm.context_tokens, max_tokens)
-        self.tokenizer, self.reflection_ids = llm._tokenizer, llm._reflection_ids
-        self.encoded: list[Encoded] = self.tokenizer.encode(prompts, limit)
-        eos_id = self.tokenizer.eos_id
-        self.rules = Rules(
-            max_tokens=max_tokens,
-            eos_ids=frozenset([] if eos_id is None else [eos_id]),
-            stop_at_retrieval=stop_at_retrieval,
-            choose=choose,
-            prune_below=prune_below,
-        )
+        max_tokens, limit = split_context(llm.context_tokens, max_tokens)
+        self._tokenizer, self._reflection_ids = llm._tokenizer, llm._reflection_ids
+        self._encoded = self._tokenizer.encode(prompts, limit)
+        self.ids = [encoded.ids for encoded in self._encoded]
+        reflection_ids = self._reflection_ids
         self.request = Request(
             max_tokens=max_tokens,
-            logprob_ids=self.reflection_ids.all,
-            stop_ids=self.reflection_ids.of(Group.RETRIEVE) if stop_at_retrieval else (),
+            logprob_ids=reflection_ids.all,
+            stop_ids=reflection_ids.of(Group.RETRIEVE) if stop_at_retrieval and not choose else (),
             stop=tuple(stop),
-            allowed_ids=self.reflection_ids.of(choose) if choose else None,
-            sampling={"temperature": 0.0, **sampling},
+            allowed_ids=reflection_ids.of(choose) if choose else None,
+            sampling=sampling,
+            keep=None if prune_below is None else reflection_ids.pruning(prune_below),
         )
-        self.pruned: set[int] = set()
 
     def segments(self, completions: Sequence[Completion]) -> list[Segment]:
         """The segments of all prompts, in order."""
-        outputs = [self.decoded(completion) for completion in completions]
-        for i in self.pruned:
-            outputs[i].finish_reason = "pruned"
-        return [
-            output.segment(self.tokenizer, encoded, self.request.stop)
-            for output, encoded in zip(outputs, self.encoded, strict=True)
-        ]
+        return list(map(self._segment, self._encoded, completions))
 
-    def decoded(self, completion: Completion) -> Decoded:
-        """A completion in the terms that all backends share."""
-        rules, output = self.rules, Decoded()
-        stopped = completion.finish_reason == "stop"
-        if stopped and not isinstance(completion.stop_reason, str):
-            # A checkpoint may name further ids that end a text; the engine knows them.
-            last = {completion.ids[-1]} - set(self.reflection_ids.all)
-            rules = replace(rules, eos_ids=rules.eos_ids | last)
+    def _segment(self, encoded: Encoded, completion: Completion) -> Segment:
+        ids, finish_reason = list(completion.ids), str(completion.finish_reason)
+        if size := self._stop_size(ids):
+            ids, finish_reason = ids[:size], "stop"
+        logprob, reflections = 0.0, list[Reflection]()
         for position, (token_id, logprobs) in enumerate(
-            zip(completion.ids, completion.logprobs, strict=True)
+            zip(ids, completion.logprobs, strict=False)
         ):
-            reflection = self.reflection_ids.reflection(token_id, logprobs, position)
-            output.append(token_id, logprobs[token_id], reflection, rules)
-        if stopped and isinstance(completion.stop_reason, str):
-            output.finish_reason = "stop"
-        return output
+            logprob += logprobs[token_id]
+            reflection = self._reflection_ids.reflection(token_id, logprobs, position)
+            if reflection is not None:
+                reflections.append(reflection)
+        tokens, following = len(ids), None
+        if finish_reason == "stop" and not size:
+            if ids[-1] in self.request.stop_ids:
+                finish_reason, following = "retrieval", reflections.pop()
+                ids.pop()
+            elif ids[-1] not in self._reflection_ids.all:
+                # A checkpoint may name further ids that end a text; the engine knows them.
+                finish_reason = "end"
+                ids.pop()
+        text = self._tokenizer.text(ids)
+        if finish_reason == "stop":
+            found = (text.find(string) for string in self.request.stop if string in text)
+            text = text[: min(found, default=len(text))]
+        return Segment(
+            text=text.strip(),
+            pieces=self._tokenizer.pieces(ids),
+            reflections=reflections,
+            next=following,
+            finish_reason=finish_reason,  # type: ignore[typeddict-item]
+            tokens=tokens,
+            logprob=logprob,
+            prompt_tokens=len(encoded.ids),
+            shortened=encoded.shortened,
+            requests=0,
+        )
+
+    def _stop_size(self, ids: Sequence[int]) -> int:
+        """How many ids end with a stop string's last; 0 where there is none in their text."""
+
+        def has_stopped(size: int) -> bool:
+            text = self._tokenizer.text(ids[:size])
+            return any(string in text for string in self.request.stop)
+
+        if not self.request.stop or not has_stopped(len(ids)):
+            return 0
+        return bisect_left(range(len(ids)), True, key=has_stopped)
 
 
-class _Trim:
-    """Drops white space at both ends of a text that comes in pieces, as ``invoke`` does."""
+class _TextStream:
+    """Text of ids that come in pieces, as ``invoke`` gives it: ends at a stop string, stripped."""
 
-    def __init__(self) -> None:
-        self._held, self._begun = "", False
+    def __init__(self, tokenizer: ControlledTokenizer, stop: Sequence[str]) -> None:
+        self._tokenizer, self._stop = tokenizer, stop
+        self._ids: list[int] = []
+        self._from = self._read = 0
+        """Where in the ids the piece that was decoded last begins and ends."""
+        self._held, self._has_begun = "", False
+        self.has_stopped = False
+        """Whether a stop string has come; nothing is shown after it."""
 
-    def __call__(self, delta: str) -> str:
-        text = self._held + delta
-        if not self._begun:
-            text = text.lstrip()
-        kept = text.rstrip()
-        self._begun = self._begun or bool(kept)
-        self._held = text[len(kept) :]
-        return kept
+    def add(self, ids: Sequence[int]) -> str:
+        """The text that can be shown now."""
+        self._ids += self._tokenizer.text_ids(ids)
+        return self._show(final=False)
 
+    def rest(self) -> str:
+        """What was held back, at the end."""
+        return self._show(final=True)
 
-def _trimmed(deltas: Iterator[str]) -> Iterator[str]:
-    trim = _Trim()
-    return (text for delta in deltas if (text := trim(delta)))
+    def _show(self, *, final: bool) -> str:
+        if self.has_stopped:
+            return ""
+        # What a token is written as may depend on the piece before it.
+        before = self._tokenizer.text(self._ids[self._from : self._read])
+        text = self._tokenizer.text(self._ids[self._from :])
+        if final or not text.endswith("\ufffd"):  # the middle of a character
+            self._held += text[len(before) :]
+            self._from, self._read = self._read, len(self._ids)
+        end = len(self._held)
+        found = [i for i in (self._held.find(string) for string in self._stop) if i >= 0]
+        if found:
+            self.has_stopped, end = True, min(found)
+        elif self._stop and not final:  # its end may begin a stop string
+            end = max(0, end - max(map(len, self._stop)) + 1)
+        shown = self._held[:end].rstrip()
+        self._held = self._held[len(shown) :]
+        if not self._has_begun:
+            shown = shown.lstrip()
+            self._has_begun = bool(shown)
+        return shown

@@ -180,7 +180,11 @@ class ControlledTokenizer:
 
     def text(self, ids: Sequence[int]) -> str:
         """Ids as plain text, special tokens left out."""
-        return self._reader.decode([i for i in ids if i not in self._special])
+        return self._reader.decode(self.text_ids(ids))
+
+    def text_ids(self, ids: Sequence[int]) -> list[int]:
+        """The ids that are text, special tokens left out."""
+        return [i for i in ids if i not in self._special]
 
     def _stretches(self, parts: Sequence[Part]) -> Iterator[tuple[list[int], _Stretch]]:
         """What is encoded together, and how many characters each of its parts has in it."""

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from selfcorrect_rag.models.critic import MAX_TOKENS, Answer, Asked, Critic
-from selfcorrect_rag.models.engines.background import together
-from selfcorrect_rag.models.engines.vllm_engine import VLLMEngine, require_vllm
+from selfcorrect_rag.models.engines.background import gather
+from selfcorrect_rag.models.engines.engine import Request
+from selfcorrect_rag.models.engines.runner import EngineRunner
+from selfcorrect_rag.models.engines.vllm_engine import VLLMEngine
 from selfcorrect_rag.models.local.checkpoints import load_tokenizer
 
 
@@ -42,12 +45,11 @@ class VLLMCritic(Critic):
                 :class:`~selfcorrect_rag.models.critic.Critic`.
             EngineFailed: memory is too small for it.
         """
-        require_vllm()
-        tokenizer = load_tokenizer(model, "vllm")
-        super().__init__(tokenizer, max_tokens)  # fails before the engine starts
-        self._engine = VLLMEngine(str(model), engine)
-        self.max_tokens = min(max_tokens, self._engine.context_tokens)
-        self._batch = batch or self._engine.sequences
+        vllm = VLLMEngine(str(model), engine)
+        super().__init__(load_tokenizer(model, "vllm"), max_tokens)  # before the engine starts
+        self._runner = EngineRunner(vllm)
+        self.max_tokens = min(max_tokens, vllm.context_tokens or max_tokens)
+        self._batch = batch or vllm.sequences
 
     def __enter__(self) -> Self:
         return self
@@ -57,7 +59,7 @@ class VLLMCritic(Critic):
 
     def close(self) -> None:
         """End the engine's processes and free its memory. May be repeated."""
-        self._engine.close()
+        self._runner.close()
 
     def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
         """The answers of one batch after another.
@@ -67,8 +69,11 @@ class VLLMCritic(Critic):
         """
         for start in range(0, len(asked), self._batch):
             batch = asked[start : start + self._batch]
-            answers = self._engine.loop.run(together(map(self._answer, batch)))
+            answers = self._runner.run(partial(self._answers, batch))
             yield dict(enumerate(answers, start))
+
+    async def _answers(self, batch: Sequence[Asked]) -> list[Answer]:
+        return await gather(map(self._answer, batch))
 
     async def _answer(self, asked: Asked) -> Answer:
         prompt, labels = self.fitted(self.prompt_ids(asked)), self._choices(asked)
@@ -88,16 +93,6 @@ class VLLMCritic(Critic):
 
     async def _logprobs(self, prompt: Sequence[int], ids: Sequence[int]) -> Mapping[int, float]:
         """Of each id after the prompt, in nats and over the whole vocabulary."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        params = SamplingParams(
-            temperature=0,
-            max_tokens=1,
-            logprob_token_ids=list(ids),
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        (output,) = [output async for output in self._engine.outputs(prompt, params)]
-        (first,) = output.outputs[0].logprobs
-        return {token: first[token].logprob for token in ids}
+        request = Request(max_tokens=1, logprob_ids=ids, allowed_ids=ids)
+        (completion,) = await self._runner.complete_on_loop([prompt], request)
+        return completion.logprobs[0]

@@ -1,15 +1,22 @@
-"""vLLM's asynchronous engine in this process, for callers in any thread."""
+"""vLLM in this process: continuous batching over all that is in flight."""
 
 import itertools
+import json
 import os
 import re
-import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import Field
 
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound, SelfCorrectError, require
-from selfcorrect_rag.models.engines.background import BackgroundLoop
-from selfcorrect_rag.models.engines.vllm_log import StartLog
+from selfcorrect_rag.models.engines.background import gather
+from selfcorrect_rag.models.engines.engine import Completion, Engine, Request
+from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -29,12 +36,55 @@ gathers the log-probabilities takes longer than it saves."""
 ADVICE = re.compile(r" (?=Try |To allow |See )")
 """Where vLLM's reasons end and sentences of advice begin."""
 
+RECORD = "\x1e"
+"""Put before each record, whose text may be of many lines."""
+RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: (?P<message>.*))?$", re.MULTILINE)
+"""The last line of a traceback; all others are indented, or end with a colon."""
 
-class VLLMEngine:
-    """An engine in processes of its own, and the event loop that it is bound to."""
+
+class VLLMReflectionLLM(EngineReflectionLLM):
+    """Runs a Self-RAG checkpoint on vLLM's asynchronous engine.
+
+    The engine is one process more (or several, with tensor parallelism); a script that makes one
+    on a machine where vLLM spawns processes, as its CPU build does, needs the usual
+    ``if __name__ == "__main__":``. Passages, beams and concurrent runs share its batches.
+    ``in_flight`` is by default twice what it decodes in a step, vLLM's ``max_num_seqs``.
+
+    It starts when it is made: seconds for a small model, minutes for a large one.
+
+    Raises:
+        MissingExtra: vLLM is not installed.
+        ModelNotFound: no checkpoint is there, or vLLM cannot run it.
+        NotAReflectionModel: its vocabulary lacks reflection tokens.
+        EngineFailed: memory is too small for it.
+    """
+
+    model: str
+    """A folder, or a hub name such as ``selfrag/selfrag_llama2_7b``."""
+    engine: dict[str, Any] = Field(default_factory=dict)
+    """The engine's own options: ``tensor_parallel_size``, ``dtype``, ``max_model_len``,
+    ``gpu_memory_utilization`` and all others of vLLM's ``AsyncEngineArgs``. ``max_num_seqs`` and
+    ``max_num_batched_tokens``, most prompts and tokens of a step, are vLLM's for throughput."""
+
+    def model_post_init(self, context: Any, /) -> None:
+        require_vllm()
+        self._read_by(ControlledTokenizer.from_pretrained(self.model, "vllm"))  # before the engine
+        self._open(VLLMEngine(self.model, self.engine))
+
+    @property
+    def _llm_type(self) -> str:
+        return "vllm-reflection"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model": self.model, **self.engine}
+
+
+class VLLMEngine(Engine):
+    """vLLM's asynchronous engine, in processes of its own."""
 
     def __init__(self, model: str, options: Mapping[str, Any]) -> None:
-        """Start it: seconds for a small model, minutes for a large one.
+        """Nothing is started yet.
 
         Args:
             model: a folder or a hub name.
@@ -42,27 +92,30 @@ class VLLMEngine:
 
         Raises:
             MissingExtra: vllm is not installed.
+        """
+        require_vllm()
+        self._model, self._options, self._numbers = model, options, itertools.count()
+        self._llm: AsyncLLM | None = None
+
+    async def open(self) -> None:
+        """Start it: seconds for a small model, minutes for a large one.
+
+        Raises:
             ModelNotFound: no checkpoint is there, or vLLM cannot run it.
             EngineFailed: memory is too small for it.
         """
-        require_vllm()
-        self._model, self._numbers = model, itertools.count()
-        self._process, self._lock = os.getpid(), threading.Lock()
-        self.loop = BackgroundLoop("vllm")
-        with StartLog(options) as log:
+        with StartLog(self._options) as log:
             try:
-                engine = self.loop.run(self._start({**options, **log.options}))
-            except BaseException as error:
-                self.loop.close()
-                if isinstance(error, Exception):
-                    raise _failure(model, log.cause() or _reason(error)) from error
-                raise
-        self._engine: AsyncLLM | None = engine
-        self.context_tokens: int = engine.model_config.max_model_len
-        self.sequences: int = engine.vllm_config.scheduler_config.max_num_seqs
+                self._llm = self._start({**self._options, **log.options})
+            except Exception as error:
+                raise _failure(self._model, log.cause() or _reason(error)) from error
+        self.context_tokens = self._llm.model_config.max_model_len
+        self.sequences: int = self._llm.vllm_config.scheduler_config.max_num_seqs
         """Most prompts that it decodes in one step."""
+        # The next are then there when some of a step have ended.
+        self.in_flight = 2 * self.sequences
 
-    async def _start(self, options: Mapping[str, Any]) -> "AsyncLLM":
+    def _start(self, options: Mapping[str, Any]) -> "AsyncLLM":
         from vllm import AsyncEngineArgs
         from vllm.platforms import current_platform
         from vllm.usage.usage_lib import UsageContext
@@ -76,13 +129,55 @@ class VLLMEngine:
         # and 2,048 tokens; for batches, on a GPU of 80 GB, 1,024 and 16,384.
         return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.LLM_CLASS)
 
+    async def close(self) -> None:
+        """End its processes and free its memory."""
+        if self._llm is not None:
+            self._llm.shutdown()
+            self._llm = None
+
     @property
     def unfinished(self) -> int:
         """Prompts that it is at work on, or that wait in it."""
-        return self._engine.get_num_unfinished_requests() if self._engine else 0
+        return self._llm.get_num_unfinished_requests() if self._llm else 0
+
+    async def complete(
+        self, prompts: Sequence[Sequence[int]], request: Request
+    ) -> list[Completion]:
+        """See :class:`Engine`."""
+        from vllm.sampling_params import RequestOutputKind
+
+        params = _sampling_params(request)
+        params.output_kind = RequestOutputKind.FINAL_ONLY
+        params.detokenize = bool(request.stop)  # only stop strings need the engine to read text
+        return await gather(self._one(prompt, params) for prompt in prompts)
+
+    async def _one(self, prompt: Sequence[int], params: "SamplingParams") -> Completion:
+        (output,) = [output async for output in self.outputs(prompt, params)]
+        (completion,) = output.outputs
+        wanted = params.logprob_token_ids
+        return Completion(
+            ids=completion.token_ids,
+            logprobs=[
+                # Most tokens are text, of which only their own log-probability is of use.
+                {i: step[i].logprob for i in (wanted if token_id in wanted else [token_id])}
+                for token_id, step in zip(completion.token_ids, completion.logprobs, strict=True)
+            ],
+            finish_reason=completion.finish_reason,
+        )
+
+    async def stream(self, prompt: Sequence[int], request: Request) -> AsyncIterator[Sequence[int]]:
+        """See :class:`Engine`."""
+        from vllm.sampling_params import RequestOutputKind
+
+        params = _sampling_params(request)
+        params.output_kind = RequestOutputKind.DELTA
+        async for output in self.outputs(prompt, params):
+            (delta,) = output.outputs
+            ended = delta.finish_reason == "stop" and not isinstance(delta.stop_reason, str)
+            yield delta.token_ids[:-1] if ended else delta.token_ids
 
     async def outputs(self, prompt: Sequence[int], params: "SamplingParams") -> AsyncIterator[Any]:
-        """What vLLM gives for one prompt of token ids, on the engine's loop.
+        """What vLLM gives for one prompt of token ids.
 
         Raises:
             EngineFailed: the engine has died.
@@ -90,10 +185,10 @@ class VLLMEngine:
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        assert self._engine is not None  # closing ends the loop that this runs on
+        assert self._llm is not None  # closing ends the loop that this runs on
         name = f"selfcorrect-{next(self._numbers)}"
         try:
-            async for output in self._engine.generate(tokens_input(list(prompt)), params, name):
+            async for output in self._llm.generate(tokens_input(list(prompt)), params, name):
                 yield output
         except EngineDeadError as error:
             raise EngineFailed(
@@ -101,15 +196,18 @@ class VLLMEngine:
                 "runs on it and start anew"
             ) from error
 
-    def close(self) -> None:
-        """End its processes and free its memory; running calls fail. May be repeated."""
-        self.loop.close()
-        if self._process != os.getpid():  # of a fork: the engine is the parent's
-            return
-        with self._lock:  # who else closes it waits for its end, as the first does
-            if self._engine is not None:
-                self._engine.shutdown()
-                self._engine = None
+
+def _sampling_params(request: Request) -> "SamplingParams":
+    from vllm import SamplingParams
+
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        logprob_token_ids=list(request.logprob_ids),
+        stop_token_ids=list(request.stop_ids),
+        stop=list(request.stop),
+        allowed_token_ids=None if request.allowed_ids is None else list(request.allowed_ids),
+        **{"temperature": 0.0, **request.sampling},
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -150,3 +248,63 @@ def set_environment() -> None:
     if find_spec("vllm") and not torch.cuda.is_available():
         for name, value in CPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+
+
+class StartLog:
+    """Keeps the errors that vLLM's processes log while an engine starts.
+
+    vLLM itself raises "See root cause above". What it logs is still shown as before. Where the
+    user says how vLLM is to log, nothing is kept.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Nothing is written before the ``with`` block.
+
+        Args:
+            options: the user's, of vLLM's ``AsyncEngineArgs``.
+        """
+        from vllm import envs
+
+        self.options: dict[str, Any] = {}
+        """What to add to them."""
+        said = {"logging_config", "log_config_file", "log_level"} & options.keys()
+        self._wanted = (
+            envs.VLLM_CONFIGURE_LOGGING and not envs.VLLM_LOGGING_CONFIG_PATH and not said
+        )
+
+    def __enter__(self) -> Self:
+        from vllm.config.logging import LoggingConfig
+        from vllm.logger import DEFAULT_LOGGING_CONFIG
+
+        self._folder = TemporaryDirectory(prefix="vllm-start-")
+        if self._wanted:
+            config = deepcopy(DEFAULT_LOGGING_CONFIG)
+            config["formatters"]["start"] = {"format": f"{RECORD}%(message)s"}
+            config["handlers"]["start"] = {
+                "class": "logging.FileHandler",
+                "formatter": "start",
+                "level": "ERROR",
+                "filename": str(self._errors),
+            }
+            config["loggers"]["vllm"]["handlers"].append("start")
+            path = Path(self._folder.name) / "logging.json"
+            path.write_text(json.dumps(config), "utf-8")
+            self.options = {"logging_config": LoggingConfig(pylogging_config_file=str(path))}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def cause(self) -> str | None:
+        """What the process that failed first raised last, or None where none told."""
+        if not self._errors.exists():
+            return None
+        for record in self._errors.read_text("utf-8", "replace").split(RECORD):
+            _, traceback, text = record.partition("Traceback (most recent call last):\n")
+            if traceback and (raised := list(RAISED.finditer(text))):
+                return raised[-1]["message"] or raised[-1][0]
+        return None
+
+    @property
+    def _errors(self) -> Path:
+        return Path(self._folder.name) / "errors.log"

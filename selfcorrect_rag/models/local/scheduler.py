@@ -1,86 +1,125 @@
-"""Calls that wait for a model, and the thread that decodes them together."""
+"""Calls that wait for a model, and the thread that decodes them in common batches."""
 
 import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from queue import SimpleQueue
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.models.engines.decoded import Decoded, Rules, prune
+from selfcorrect_rag.models.engines.background import CLOSED
+from selfcorrect_rag.models.engines.engine import Completion, Request
 
 
 class Call:
-    """What one caller asks for: prompts of token ids under the same rules."""
+    """Prompts of token ids under one request, and the future of their completions."""
 
-    def __init__(self, prompts: Sequence[list[int]], rules: Rules) -> None:
-        self.rules = rules
+    def __init__(
+        self,
+        prompts: Sequence[Sequence[int]],
+        request: Request,
+        *,
+        end_ids: Collection[int],
+        has_stopped: Callable[[Sequence[int]], bool] = lambda ids: False,
+        on_token: Callable[[int], None] | None = None,
+    ) -> None:
+        """Nothing is decoded yet.
+
+        Args:
+            prompts: to continue.
+            request: how.
+            end_ids: ids that end a text.
+            has_stopped: whether generated ids hold a stop string.
+            on_token: called, on the scheduler's thread, with each id that ends no text.
+        """
+        self.request, self.on_token = request, on_token
+        self.end_ids, self.has_stopped = frozenset(end_ids) | {*request.stop_ids}, has_stopped
+        self.logprob_ids = frozenset(request.logprob_ids)
+        self.temperature = float(request.sampling.get("temperature") or 0.0)
+        self.seed: int | None = request.sampling.get("seed")
         self.rows = [Row(self, prompt) for prompt in prompts]
-        self.outputs: Future[list[Decoded]] = Future()
+        self.completions: Future[list[Completion]] = Future()
         """One for each prompt; cancel it where nobody waits any more."""
-        self.unpruned = rules.prune_below is not None
+        self.unpruned = request.keep is not None
         """Whether its rows are still to be pruned, which takes the first token of each."""
 
     @property
     def samples(self) -> bool:
         """Whether it draws its tokens, so that others in its batch would change them."""
-        return self.rules.temperature > 0 or self.rules.seed is not None
+        return self.temperature > 0 or self.seed is not None
 
     def advance(self) -> None:
-        """Prune once all rows have begun, and give the outputs once none goes on."""
-        outputs = [row.output for row in self.rows]
-        if self.unpruned and all(output.tokens for output in outputs):
-            assert self.rules.prune_below is not None
-            going = [i for i, output in enumerate(outputs) if output.finish_reason == "length"]
-            prune(going, outputs, self.rules.prune_below)
+        """Prune once all rows have begun, and give the completions once none goes on."""
+        completions = [row.completion for row in self.rows]
+        if self.unpruned and all(completion.ids for completion in completions):
+            assert self.request.keep is not None
+            kept = set(self.request.keep(completions))
+            for i, completion in enumerate(completions):
+                if i not in kept and completion.finish_reason == "length":
+                    completion.finish_reason = "pruned"
             self.unpruned = False
         if not self.unpruned and not any(row.going for row in self.rows):
-            self._settle(lambda: self.outputs.set_result(outputs))
+            self._settle(lambda: self.completions.set_result(completions))
 
     def fail(self, error: BaseException) -> None:
         """Raise ``error`` where the caller waits; its rows go no further."""
-        self._settle(lambda: self.outputs.set_exception(error))
+        self._settle(lambda: self.completions.set_exception(error))
 
     def _settle(self, settle: Callable[[], None]) -> None:
-        with suppress(InvalidStateError):  # cancelled meanwhile, or failed as the LLM was closed
+        with suppress(InvalidStateError):  # cancelled meanwhile, or failed as it was closed
             settle()
 
 
 class Row:
     """One prompt of a call, and what has become of it."""
 
-    def __init__(self, call: Call, prompt: list[int]) -> None:
-        self.call, self.prompt, self.output = call, prompt, Decoded()
+    def __init__(self, call: Call, prompt: Sequence[int]) -> None:
+        self.call, self.prompt = call, list(prompt)
+        self.generated: list[int] = []
+        self.logprobs: list[dict[int, float]] = []
+        self.completion = Completion(self.generated, self.logprobs, "length")
 
     @property
     def ids(self) -> list[int]:
         """The prompt and what was generated."""
-        return self.prompt + self.output.ids
+        return self.prompt + self.generated
 
     @property
     def going(self) -> bool:
         """Whether it wants another token."""
         return (
-            self.output.finish_reason == "length"
-            and self.output.tokens < self.call.rules.max_tokens
-            and not self.call.outputs.done()
+            self.completion.finish_reason == "length"
+            and len(self.generated) < self.call.request.max_tokens
+            and not self.call.completions.done()
         )
 
     @property
     def ready(self) -> bool:
         """Whether it can have another token now, and does not wait for its call to be pruned."""
-        return self.going and not (self.call.unpruned and self.output.tokens)
+        return self.going and not (self.call.unpruned and self.generated)
+
+    def add(self, token_id: int, logprobs: dict[int, float]) -> None:
+        """Take the next token."""
+        self.generated.append(token_id)
+        self.logprobs.append(logprobs)
+        if token_id in self.call.end_ids:
+            self.completion.finish_reason = "stop"
+            return
+        if self.call.on_token is not None:
+            self.call.on_token(token_id)
+        if self.call.has_stopped(self.generated):
+            self.completion.finish_reason = "stop"
 
 
 Decode = Callable[[Sequence[Row]], None]
 """Gives rows their tokens together, until none is ready any more."""
 
 
-class Worker:
-    """Decodes the calls of any thread and any event loop on one thread of its own.
+class Scheduler:
+    """Decodes the calls of any thread on one thread of its own.
 
     Calls that wait are decoded together, first come first, in batches of at most ``batch_tokens``
     padded tokens; what samples is decoded alone. Where a batch fails, each of its calls is tried
@@ -97,7 +136,7 @@ class Worker:
         """
         self._make, self._batch_tokens, self._closed = make, batch_tokens, False
         self.begin()
-        _WORKERS.add(self)
+        _SCHEDULERS.add(self)
 
     def begin(self) -> None:
         """Start anew, in a forked child too: it has neither the thread nor the others' calls."""
@@ -112,7 +151,7 @@ class Worker:
         """Have a call decoded.
 
         Raises:
-            EngineFailed: this worker has been closed.
+            EngineFailed: it has been closed.
         """
         with self._lock:
             if self._closed:
@@ -139,7 +178,7 @@ class Worker:
             thread.join()
 
 
-_WORKERS: weakref.WeakSet[Worker] = weakref.WeakSet()
+_SCHEDULERS: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 _THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 """Of workers that are gone too: each ends after the batch that it is at."""
 
@@ -147,15 +186,15 @@ _THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     """A thread that the interpreter stops in the middle of a forward pass can abort the process."""
-    for worker in list(_WORKERS):
-        worker.close()
+    for scheduler in list(_SCHEDULERS):
+        scheduler.close()
     for thread in list(_THREADS):
         thread.join()
 
 
 def _begin_all() -> None:
-    for worker in list(_WORKERS):
-        worker.begin()
+    for scheduler in list(_SCHEDULERS):
+        scheduler.begin()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
@@ -163,7 +202,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 def _has_closed() -> EngineFailed:
-    return EngineFailed("this LLM has been closed: make a new one")
+    return EngineFailed(CLOSED)
 
 
 def _work(

@@ -1,12 +1,13 @@
-"""One patience for all callers of a server, by a clock that only sleeping moves."""
+"""One time for retries of all callers of a server, by a clock that only sleeping moves."""
 
 import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from selfcorrect_rag.models.engines import patience
-from selfcorrect_rag.models.engines.patience import Patience, Unavailable
+from selfcorrect_rag.models.engines import runner
+from selfcorrect_rag.models.engines.engine import EngineUnavailable
+from selfcorrect_rag.models.engines.runner import Retries
 
 
 class Server:
@@ -15,7 +16,7 @@ class Server:
     def __init__(self, seconds: float) -> None:
         self.up, self.healthy, self.now = True, False, 0.0
         self.attempts = self.probes = self.probing = 0
-        self.patience = Patience(seconds, self.probe, lambda: self.now)
+        self.retries = Retries(seconds, self.probe, lambda: self.now)
 
     async def probe(self) -> bool:
         self.probes += 1
@@ -29,19 +30,19 @@ class Server:
         self.attempts += 1
         await asyncio.sleep(0)
         if not self.up:
-            raise Unavailable("away")
+            raise EngineUnavailable("away")
         return "answer"
 
     async def call(self) -> str:
         try:
-            return await self.patience.call(self.ask)
-        except Unavailable as error:
+            return await self.retries.call(self.ask)
+        except EngineUnavailable as error:
             return str(error)
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """Of ten seconds' patience; sleeping moves its clock, and the latest sleeper's."""
+    """Retried for ten seconds; sleeping moves its clock, and the latest sleeper's."""
     server, sleep = Server(10), asyncio.sleep
 
     async def faster(seconds: float) -> None:
@@ -52,7 +53,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         else:
             await sleep(0)
 
-    monkeypatch.setattr(patience.asyncio, "sleep", faster)
+    monkeypatch.setattr(runner.asyncio, "sleep", faster)
     return server
 
 
@@ -77,13 +78,15 @@ async def test_a_call_that_comes_late_has_what_is_left(server: Server) -> None:
     assert server.now == began
 
 
-async def test_it_is_one_patience_also_where_only_the_probe_is_answered(server: Server) -> None:
+async def test_it_is_one_time_also_where_only_the_probe_is_answered(server: Server) -> None:
     server.up, server.healthy = False, True
     first = [asyncio.ensure_future(server.call()) for _ in range(4)]
     while server.now < 8:
         await asyncio.sleep(0)
     assert await server.call() == "away"
-    assert server.now < 8 + patience.LONGEST * 2  # not the ten seconds that it would have alone
+    assert (
+        server.now < 8 + runner.LONGEST_BACKOFF * 2
+    )  # not the ten seconds that it would have alone
     assert await asyncio.gather(*first) == ["away"] * 4
 
 
@@ -109,7 +112,7 @@ async def test_who_waits_goes_on_when_the_server_is_back(server: Server) -> None
     server.up = True
     assert await asyncio.gather(*calls) == ["answer"] * 16
     assert server.now < 10
-    server.up = False  # and the next outage has a patience of its own
+    server.up = False  # and the next outage has a time of its own
     began = server.now
     assert await server.call() == "away"
     assert server.now >= began + 10
@@ -117,9 +120,9 @@ async def test_who_waits_goes_on_when_the_server_is_back(server: Server) -> None
 
 async def test_a_request_that_alone_fails_holds_up_no_other(server: Server) -> None:
     async def poison() -> str:
-        raise Unavailable("HTTP 500")
+        raise EngineUnavailable("HTTP 500")
 
-    failing = asyncio.ensure_future(server.patience.call(poison))
+    failing = asyncio.ensure_future(server.retries.call(poison))
     while not failing.done():
         assert await server.call() == "answer"
         server.now += 0.5
@@ -127,11 +130,11 @@ async def test_a_request_that_alone_fails_holds_up_no_other(server: Server) -> N
     assert server.now < 25
 
 
-async def test_without_patience_each_call_asks(server: Server) -> None:
-    none = Patience(0, server.probe, lambda: server.now)
+async def test_without_retries_each_call_asks(server: Server) -> None:
+    none = Retries(0, server.probe, lambda: server.now)
     server.up = False
     for _ in range(3):
-        with pytest.raises(Unavailable):
+        with pytest.raises(EngineUnavailable):
             await none.call(server.ask)
     server.up = True
     assert await none.call(server.ask) == "answer"

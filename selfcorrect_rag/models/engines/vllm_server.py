@@ -1,0 +1,344 @@
+"""A vLLM server over HTTP, spoken to in token ids."""
+
+import json
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, SecretStr
+
+from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel, require
+from selfcorrect_rag.models.engines.engine import Completion, Engine, EngineUnavailable, Request
+from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
+
+if TYPE_CHECKING:
+    import httpx
+
+RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""HTTP statuses of a server that is starting, busy or on its way down."""
+PROBE_TIMEOUT = 5.0
+"""Seconds in which a server says whether it is up, also while it is busy with long prompts."""
+TOKEN_ID = "token_id:"
+"""What vLLM puts before an id where it stands for a token."""
+
+
+class VLLMServerReflectionLLM(EngineReflectionLLM):
+    """Runs a Self-RAG checkpoint that a vLLM server (0.27 or newer) serves.
+
+    Prompts go out as token ids, so that text can forge nothing on the way, and one call's prompts
+    as one HTTP request. The connection is checked when this is made: that vLLM answers, that it
+    gives the log-probabilities of chosen ids, and that its vocabulary is the tokenizer's.
+
+    Raises:
+        MissingExtra: httpx or transformers is not installed.
+        EngineFailed: no server answers, it refuses the key, or it is not (or too old a) vLLM.
+        ModelNotFound: the server has no such model, or its tokenizer is not at hand.
+        NotAReflectionModel: the vocabulary lacks reflection tokens.
+    """
+
+    base_url: str
+    """Where the server listens, such as ``http://localhost:8000``, with or without ``/v1``."""
+    model: str = ""
+    """The model's name on the server; its first model by default."""
+    tokenizer: str = ""
+    """Folder or hub name of the model's tokenizer; by default where the server has the model."""
+    api_key: SecretStr | None = None
+    timeout: float = Field(default=300.0, gt=0)
+    """Seconds to wait for one answer."""
+
+    def model_post_init(self, context: Any, /) -> None:
+        require("transformers", "vllm-server")
+        key = self.api_key.get_secret_value() if self.api_key else ""
+        engine = VLLMServerEngine(self.base_url, model=self.model, key=key, timeout=self.timeout)
+        self._open(engine)
+        try:
+            self.model, self.tokenizer = engine.model, self.tokenizer or engine.root
+            try:
+                tokenizer = ControlledTokenizer.from_pretrained(self.tokenizer, "vllm-server")
+            except ModelNotFound as error:
+                raise ModelNotFound(
+                    f"{error}; the server has it elsewhere: give its folder or hub name as "
+                    "tokenizer"
+                ) from error
+            self._read_by(tokenizer)
+            self._check(engine)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _llm_type(self) -> str:
+        return "vllm-server-reflection"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model": self.model, "base_url": self.base_url}
+
+    def _check(self, engine: "VLLMServerEngine") -> None:
+        """Ask for the ids of the control tokens, and for one token, which shows an old server.
+
+        The version that the server could name would tell no more: whether others send it plain
+        top-k ``logprobs``, which ours would spoil, is in no version (see docs/vllm.md).
+        """
+        ids = list(self._tokenizer.control_ids.values())
+        given = self._runner.run(lambda: engine.tokenize("".join(self._tokenizer.control_ids)))
+        if [i for i in given if i in ids] != ids:
+            raise NotAReflectionModel(
+                f"{self.base_url} has other ids for the reflection tokens than the tokenizer of "
+                f"{self.tokenizer}: give the tokenizer of the model that it serves"
+            )
+        reflection_ids = self._reflection_ids.all
+        request = Request(max_tokens=1, logprob_ids=reflection_ids, allowed_ids=reflection_ids)
+        try:
+            self._runner.complete([[ids[0]]], request)
+        except EngineUnavailable:
+            raise
+        except EngineFailed as error:
+            raise EngineFailed(
+                f"{self.base_url} gives no log-probabilities of chosen ids (logprob_token_ids), as "
+                f"vLLM 0.27 and newer do: {error}"
+            ) from error
+
+
+class VLLMServerEngine(Engine):
+    """A vLLM server's OpenAI-compatible API."""
+
+    def __init__(
+        self, base_url: str, *, model: str = "", key: str = "", timeout: float = 300.0
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            base_url: with or without ``/v1``.
+            model: its name on the server; the first model by default.
+            key: for its API.
+            timeout: seconds to wait for one answer.
+
+        Raises:
+            MissingExtra: httpx is not installed.
+            EngineFailed: the address or the key can be none.
+        """
+        require("httpx", "vllm-server")
+        if "@" in base_url:
+            raise EngineFailed(
+                "base_url holds a user and a password, which traces would show: give the key as "
+                "api_key"
+            )
+        if not (key.isascii() and key.isprintable()):
+            raise EngineFailed(
+                "the API key holds a line break or another character that no HTTP header takes: "
+                "give it as the server has it, without what surrounds it"
+            )
+        self.base_url, self.model, self.root = base_url, model, ""
+        self._key, self._timeout = key, timeout
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Make the client, whose connections belong to one event loop."""
+        import httpx
+
+        try:
+            self._client = httpx.AsyncClient(
+                base_url=self.base_url.rstrip("/").removesuffix("/v1"),
+                headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+                timeout=httpx.Timeout(self._timeout, connect=10.0),
+                limits=httpx.Limits(),  # what is in flight is limited elsewhere
+            )
+        except httpx.InvalidURL as error:
+            raise EngineFailed(
+                f"{self.base_url} is no URL ({error}): give one such as http://localhost:8000"
+            ) from error
+
+    async def open(self) -> None:
+        """Find the model: its name, where its files are (``root``), and its context length.
+
+        Raises:
+            EngineFailed: no server answers, it refuses the key, or it is not vLLM.
+            ModelNotFound: the server has no such model.
+        """
+        cards = _cards(await self._ask("GET", "/v1/models"))
+        if cards is None:
+            raise EngineFailed(f"{self.base_url} is no vLLM server: it gives no list of models")
+        card = next((c for c in cards if self.model in ("", c["id"])), None)
+        if card is None:
+            names = ", ".join(c["id"] for c in cards)
+            raise ModelNotFound(
+                f"{self.base_url} serves {names}, not {self.model}: give one of its names as model"
+                if names
+                else f"{self.base_url} serves no model: start it with one"
+            )
+        if not isinstance(card.get("max_model_len"), int):
+            raise EngineFailed(
+                f"{self.base_url} is no vLLM server: its models name no max_model_len"
+            )
+        self.model, self.root = card["id"], card.get("root") or card["id"]
+        self.context_tokens = card["max_model_len"]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def is_up(self) -> bool:
+        """Whether the server says that it is healthy."""
+        import httpx
+
+        try:
+            response = await self._client.get("/health", timeout=PROBE_TIMEOUT)
+        except httpx.RequestError:
+            return False
+        return response.status_code not in RETRIED
+
+    async def tokenize(self, text: str) -> list[int]:
+        """The ids that the server's own tokenizer makes of a text; none where it has no answer."""
+        body = {"model": self.model, "prompt": text, "add_special_tokens": False}
+        answer = await self._ask("POST", "/tokenize", body)
+        tokens = answer.get("tokens") if isinstance(answer, dict) else None
+        return tokens if isinstance(tokens, list) else []
+
+    async def complete(
+        self, prompts: Sequence[Sequence[int]], request: Request
+    ) -> list[Completion]:
+        """See :class:`Engine`."""
+        answer = await self._ask("POST", "/v1/completions", self._body(prompts, request))
+        try:
+            return _completions(answer, len(prompts))
+        except ValueError as error:
+            raise self._malformed(error) from error
+
+    async def stream(self, prompt: Sequence[int], request: Request) -> AsyncIterator[Sequence[int]]:
+        """See :class:`Engine`."""
+        import httpx
+
+        body = {**self._body([prompt], request), "stream": True}
+        response = await self._send("POST", "/v1/completions", body, stream=True)
+        try:
+            async for line in response.aiter_lines():
+                data = line.removeprefix("data:").strip()
+                if line.startswith("data:") and data != "[DONE]":
+                    yield _delta(data)
+        except ValueError as error:
+            raise self._malformed(error) from error
+        except httpx.RequestError as error:
+            raise EngineFailed(f"{self.base_url} broke off a stream: {error!r}") from error
+        finally:
+            await response.aclose()
+
+    def _body(self, prompts: Sequence[Sequence[int]], request: Request) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "prompt": [list(prompt) for prompt in prompts],
+            "max_tokens": request.max_tokens,
+            "logprobs": 1,
+            "logprob_token_ids": list(request.logprob_ids),
+            "return_tokens_as_token_ids": True,
+            "return_token_ids": True,
+            "skip_special_tokens": False,
+            "stop_token_ids": list(request.stop_ids),
+            "temperature": 0.0,
+            **request.sampling,
+        }
+        if request.stop:
+            body["stop"] = list(request.stop)
+        if request.allowed_ids is not None:
+            body["allowed_token_ids"] = list(request.allowed_ids)
+        return body
+
+    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The server's answer, from JSON."""
+        response = await self._send(method, path, body)
+        try:
+            return response.json()
+        except ValueError as error:
+            raise EngineFailed(f"{self.base_url}{path} did not answer in JSON") from error
+
+    async def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, stream: bool = False
+    ) -> "httpx.Response":
+        """A response that is no error; its body is read unless it is a stream."""
+        import httpx
+
+        try:
+            request = self._client.build_request(method, path, json=body)
+            response = await self._client.send(request, stream=stream)
+            if response.is_error:
+                await response.aread()
+        except httpx.ReadTimeout as error:
+            raise EngineFailed(
+                f"{self.base_url} gave no answer within {self._timeout:g} s: raise timeout"
+            ) from error
+        except httpx.TimeoutException as error:
+            raise EngineUnavailable(f"{self.base_url} does not answer: {error!r}") from error
+        except httpx.TransportError as error:
+            raise EngineUnavailable(
+                f"no vLLM server answers at {self.base_url} ({error}): start one with "
+                "`python -m vllm.entrypoints.openai.api_server --model ...`"
+            ) from error
+        except httpx.RequestError as error:
+            raise self._malformed(error) from error
+        if response.is_error:
+            raise self._failure(response)
+        return response
+
+    def _malformed(self, error: Exception) -> EngineFailed:
+        return EngineFailed(
+            f"{self.base_url} gave an answer that is not vLLM's ({error}): ask its log, and what "
+            "lies between here and there"
+        )
+
+    def _failure(self, response: "httpx.Response") -> EngineFailed:
+        status = response.status_code
+        if status in (401, 403):
+            return EngineFailed(f"{self.base_url} refuses the API key (HTTP {status})")
+        try:
+            answer = response.json()
+            reason = (answer.get("error") or answer).get("message", "")
+        except (ValueError, AttributeError):
+            reason = response.text[:200]
+        kind = EngineUnavailable if status in RETRIED else EngineFailed
+        return kind(f"{response.url} answered HTTP {status}: {reason}")
+
+
+def _cards(answer: Any) -> list[dict[str, Any]] | None:
+    """What is said of each model, or None where the answer is no list of models."""
+    cards = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(cards, list):
+        return None
+    named = [c for c in cards if isinstance(c, dict) and isinstance(c.get("id"), str)]
+    return named if len(named) == len(cards) else None
+
+
+def _delta(data: str) -> list[int]:
+    """The ids of one event of a stream; ``ValueError`` says what is wrong with it."""
+    event = json.loads(data)
+    try:
+        ids: list[int] = []
+        for choice in event["choices"]:
+            ended = choice["finish_reason"] == "stop" and not isinstance(choice["stop_reason"], str)
+            ids += choice["token_ids"][:-1] if ended else choice["token_ids"]
+        return ids
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"an event of a stream is {data[:200]}") from error
+
+
+def _completions(answer: Any, count: int) -> list[Completion]:
+    """The completions of ``count`` prompts in order; ``ValueError`` says what they lack."""
+    try:
+        choices = {choice["index"]: choice for choice in answer["choices"]}
+        if len(answer["choices"]) != count or choices.keys() != set(range(count)):
+            raise ValueError(f"{len(answer['choices'])} choices for {count} prompts")
+        return [_completion(choices[i]) for i in range(count)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"its completions lack what was asked for: {error!r}") from error
+
+
+def _completion(choice: Mapping[str, Any]) -> Completion:
+    if choice["finish_reason"] == "abort":
+        raise EngineUnavailable("the server was ended while it was writing: start it again")
+    logprobs = [
+        {int(key.removeprefix(TOKEN_ID)): value for key, value in step.items()}
+        for step in choice["logprobs"]["top_logprobs"]
+    ]
+    if not all(math.isfinite(value) for step in logprobs for value in step.values()):
+        raise ValueError("a log-probability is no number")
+    return Completion([int(i) for i in choice["token_ids"]], logprobs, choice["finish_reason"])
