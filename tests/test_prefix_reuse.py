@@ -26,7 +26,7 @@ from selfcorrect_rag.models.local.decoding import Decoder
 from selfcorrect_rag.models.local.prefix_cache import PrefixCache
 from selfcorrect_rag.models.local.scheduler import Call
 from selfcorrect_rag.nano import load_generator
-from selfcorrect_rag.reflection import REFLECTION_TOKENS, RETRIEVAL
+from selfcorrect_rag.reflection import GROUP_OF, RETRIEVAL
 from tests.conftest import byte_level_tokenizer, talkative
 from tests.scripted import document
 
@@ -59,7 +59,7 @@ def model() -> LlamaForCausalLM:
 
 
 EOS = TOKENIZER.eos_id or 0
-LOGPROB_IDS = [CONTROL_IDS[token] for token in REFLECTION_TOKENS]
+LOGPROB_IDS = [CONTROL_IDS[token] for token in GROUP_OF]
 
 
 def decode(decoder: Decoder, prompts: Sequence[list[int]], tokens: int = 6) -> list[Completion]:

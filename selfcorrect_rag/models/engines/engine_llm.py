@@ -261,8 +261,9 @@ class _Call:
             if ids[-1] in self.request.stop_ids:
                 finish_reason, following = "retrieval", reflections.pop()
                 ids.pop()
-            elif ids[-1] not in self._reflection_ids.all:
-                # A checkpoint may name further ids that end a text; the engine knows them.
+            elif not self.request.stop or not self._tokenizer.pieces(ids[-1:]):
+                # Without stop strings it may be text: a checkpoint may name further ids that end
+                # one. With them, an engine may see a space before a text that is not shown here.
                 finish_reason = "end"
                 ids.pop()
         text = self._tokenizer.text(ids)
@@ -323,7 +324,8 @@ class _TextStream:
         text = self._tokenizer.text(self._ids[self._from :])
         if final or not text.endswith("\ufffd"):  # the middle of a character
             self._held += text[len(before) :]
-            self._from, self._read = self._read, len(self._ids)
+            if len(self._ids) > self._read:
+                self._from, self._read = self._read, len(self._ids)
         end = len(self._held)
         found = [i for i in (self._held.find(string) for string in self._stop) if i >= 0]
         if found:
