@@ -10,7 +10,7 @@ import pytest
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag.models.chat import calls
+from selfcorrect_rag.models.chat import model_calls
 from selfcorrect_rag.models.chat.classification import (
     ABSENT,
     ChatClassifier,
@@ -250,7 +250,7 @@ def test_what_is_readable_of_several_labels_stays(text: str, labels: Any) -> Non
 
 def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(calls.time, "sleep", waits.append)
+    monkeypatch.setattr(model_calls.time, "sleep", waits.append)
     answers: list[Any] = ["[Relevant]", RateLimited("7"), "[Irrelevant]", RateLimited("999")]
     answers += [RateLimited("1"), RateLimited(), "[Relevant]"]
     classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0)))
@@ -263,7 +263,7 @@ def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> Non
         RELEVANT,
     ]
     assert [r.usage.requests for r in results] == [1, 2, 2, 1, 1]
-    assert waits == [7.0, calls.MAX_RETRY_AFTER]
+    assert waits == [7.0, model_calls.MAX_RETRY_AFTER]
     assert isinstance(results[2].error, RateLimited)
     assert classifier.counts == ClassificationCounts(classifications=5, absent=2, failed=2)
 
@@ -274,7 +274,7 @@ async def test_the_async_twin_waits_too(monkeypatch: pytest.MonkeyPatch) -> None
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(calls.asyncio, "sleep", sleep)
+    monkeypatch.setattr(model_calls.asyncio, "sleep", sleep)
     answers: list[Any] = [RateLimited("0.5"), "[Relevant]"]
     (answer,) = await ChatClassifier(Provider(answer=lambda p: answers.pop(0))).aclassify(
         [RELEVANCE]

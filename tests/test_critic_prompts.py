@@ -9,8 +9,8 @@ from selfcorrect_rag.prompts.critic import (
     ISUSE,
     RETRIEVE,
     RETRIEVE_MORE,
+    CritiqueAnswer,
     Instance,
-    Judgement,
 )
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS, Group
@@ -155,7 +155,7 @@ def test_labels_and_tokens() -> None:
         assert given == set(TOKENS[group])
     for aspect in CRITIQUE_PROMPTS.values():
         for label, token in aspect.tokens_by_label.items():
-            assert aspect.read(f"{label}\nExplanation: So.") == Judgement(label, token, "So.")
+            assert aspect.read(f"{label}\nExplanation: So.") == CritiqueAnswer(label, token, "So.")
         for demonstration in aspect.demonstrations:
             assert demonstration.label in aspect.tokens_by_label
 
@@ -253,13 +253,13 @@ def test_an_explanation_may_name_other_labels() -> None:
     judgement = ISREL.read(
         "[Relevant]\nExplanation: It names 5 novels; were it 1815, it were [Irrelevant]."
     )
-    assert judgement == Judgement(
+    assert judgement == CritiqueAnswer(
         "[Relevant]", "[Relevant]", "It names 5 novels; were it 1815, it were [Irrelevant]."
     )
     judgement = ISREL.read("[Relevant] Explanation: It is not [Irrelevant].")
-    assert judgement == Judgement("[Relevant]", "[Relevant]", "It is not [Irrelevant].")
+    assert judgement == CritiqueAnswer("[Relevant]", "[Relevant]", "It is not [Irrelevant].")
     judgement = ISUSE.read("Perceived utility: 2\nExplanation: Of 5 questions it answers 1.")
-    assert judgement == Judgement("2", "[Utility:2]", "Of 5 questions it answers 1.")
+    assert judgement == CritiqueAnswer("2", "[Utility:2]", "Of 5 questions it answers 1.")
 
 
 def test_reading_takes_no_time_on_long_answers() -> None:

@@ -25,9 +25,9 @@ from selfcorrect_rag.agents.support import missing_support
 from selfcorrect_rag.errors.messages import one_line, redact
 from selfcorrect_rag.evaluation.judge import _read, judge_prompt
 from selfcorrect_rag.evaluation.matching import contains_answer
-from selfcorrect_rag.models.chat.calls import CallResult
 from selfcorrect_rag.models.chat.classification import read_structured, read_text
 from selfcorrect_rag.models.chat.completion import _completion
+from selfcorrect_rag.models.chat.model_calls import CallResult
 from selfcorrect_rag.models.chat.prompted_llm import (
     critique_classification,
     relevance_classification,

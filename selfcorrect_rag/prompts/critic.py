@@ -64,15 +64,15 @@ SEPARATOR = "\n\n##\n"
 """Between the parts of a prompt."""
 
 
-class Demonstration(NamedTuple):
-    """An instance with its judgement."""
+class CritiqueExample(NamedTuple):
+    """A few-shot example of a critique."""
 
     instance: Instance
     label: str
     explanation: str
 
 
-class Judgement(NamedTuple):
+class CritiqueAnswer(NamedTuple):
     """The label and explanation of an answer."""
 
     label: str
@@ -95,7 +95,7 @@ class CritiquePrompt:
     label_heading: str
     """Stands before the label, such as ``Rating:``."""
     tokens_by_label: Mapping[str, str]
-    demonstrations: tuple[Demonstration, ...]
+    demonstrations: tuple[CritiqueExample, ...]
 
     def lacks(self, instance: Instance) -> list[str]:
         """The fields without which nothing can be asked about ``instance``."""
@@ -121,7 +121,7 @@ class CritiquePrompt:
         ]
         return SEPARATOR.join([self.instructions, *shown])
 
-    def read(self, answer: str) -> Judgement | None:
+    def read(self, answer: str) -> CritiqueAnswer | None:
         """The judgement that ``answer`` opens with; None where it keeps to no form of the tables.
 
         Upper and lower case, brackets, emphasis, the heading before the label and the explanation
@@ -131,7 +131,7 @@ class CritiquePrompt:
         if not found:
             return None
         explanation = _EXPLANATION.sub("", answer[found.end :], count=1).split("\n##")[0]
-        return Judgement(found.label, self.tokens_by_label[found.label], explanation.strip())
+        return CritiqueAnswer(found.label, self.tokens_by_label[found.label], explanation.strip())
 
     @property
     def label_name(self) -> str:
@@ -181,20 +181,20 @@ RETRIEVE = CritiquePrompt(
     label_heading="Need retrieval?",
     tokens_by_label={"[Yes]": RETRIEVAL, "[No]": NO_RETRIEVAL},
     demonstrations=(
-        Demonstration(
+        CritiqueExample(
             Instance("Give three tips for staying healthy."),
             "[Yes]",
             "There might be some online sources listing three tips for staying healthy or some "
             "reliable sources to explain the effects of different behaviors on health. So "
             "retrieving documents is helpful to improve the response to this query.",
         ),
-        Demonstration(
+        CritiqueExample(
             Instance("Describe a time when you had to make a difficult decision."),
             "[No]",
             "This instruction is asking about some personal experience and thus it does not "
             "require one to find some external documents.",
         ),
-        Demonstration(
+        CritiqueExample(
             Instance(
                 "Write a short story in third person narration about a protagonist who has to make "
                 "an important career decision."
@@ -203,19 +203,19 @@ RETRIEVE = CritiquePrompt(
             "This instruction asks us to write a short story, which does not require external "
             "evidence to verify.",
         ),
-        Demonstration(
+        CritiqueExample(
             Instance("What is the capital of France?"),
             "[Yes]",
             "While the instruction simply asks us to answer the capital of France, which is a "
             "widely known fact, retrieving web documents for this question can still help.",
         ),
-        Demonstration(
+        CritiqueExample(
             Instance("Find the area of a circle given its radius. Radius = 4"),
             "[No]",
             "This is a math question and although we may be able to find some documents describing "
             "a formula, it is unlikely to find a document exactly mentioning the answer.",
         ),
-        Demonstration(
+        CritiqueExample(
             Instance(
                 "Arrange the words in the given sentence to form a grammatically correct "
                 "sentence. quickly the brown fox jumped"
@@ -224,7 +224,7 @@ RETRIEVE = CritiquePrompt(
             "This task doesn't require any external evidence, as it is a simple grammatical "
             "question.",
         ),
-        Demonstration(
+        CritiqueExample(
             Instance("Explain the process of cellular respiration in plants."),
             "[Yes]",
             "This instruction asks for a detailed description of a scientific concept, and is "
@@ -275,7 +275,7 @@ RETRIEVE_MORE = CritiquePrompt(
     label_heading="Rating:",
     tokens_by_label={token: token for token in (CONTINUE, NO_RETRIEVAL, RETRIEVAL)},
     demonstrations=(
-        Demonstration(
+        CritiqueExample(
             _EMBEDDINGS,
             "[Retrieval]",
             "The output discusses the applications of word embeddings, while the evidence only "
@@ -300,7 +300,7 @@ ISREL = CritiquePrompt(
     label_heading="Rating:",
     tokens_by_label={token: token for token in (RELEVANT, IRRELEVANT)},
     demonstrations=(
-        Demonstration(
+        CritiqueExample(
             Instance(
                 "Given four answer options, A, B, C, and D, choose the best answer.",
                 input=(
@@ -317,7 +317,7 @@ ISREL = CritiquePrompt(
             "The evidence explicitly mentions that the rotation causes a day-night cycle, as "
             "described in the answer option A.",
         ),
-        Demonstration(
+        CritiqueExample(
             Instance(
                 "age to run for US House of Representatives",
                 evidence=(
@@ -360,7 +360,7 @@ ISSUP = CritiquePrompt(
     label_heading="Score:",
     tokens_by_label={token: token for token in (FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT)},
     demonstrations=(
-        Demonstration(
+        CritiqueExample(
             _EMBEDDINGS._replace(
                 evidence=_EMBEDDINGS.evidence
                 + " Methods to generate this mapping include neural networks, dimensionality "
@@ -402,7 +402,7 @@ ISUSE = CritiquePrompt(
     label_heading="Perceived utility:",
     tokens_by_label={str(grade): token for grade, token in enumerate(UTILITY, start=1)},
     demonstrations=(
-        Demonstration(
+        CritiqueExample(
             Instance(
                 "Who is the current prime minister of the UK as of 2023?",
                 output="Boris Johnson was the prime minister of the UK from 2019 - 2022.",
@@ -412,7 +412,7 @@ ISUSE = CritiquePrompt(
             "from 2019 to 2022, this instruction asks who the prime minister is as of 2023, so it "
             "doesn't answer the instruction. Therefore, the utility is 2.",
         ),
-        Demonstration(
+        CritiqueExample(
             Instance(
                 "Given a description of a travel destination, recommend 10 tourist attractions "
                 "with detailed descriptions of each. The travel destination is Tokyo, Japan.",

@@ -17,16 +17,16 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.models.chat.calls import (
-    Call,
+from selfcorrect_rag.models.chat.llm_chat import model_behind
+from selfcorrect_rag.models.chat.model_calls import (
     CallResult,
     Calls,
     CallUsage,
+    ModelCall,
     arun,
     is_refusal,
     run,
 )
-from selfcorrect_rag.models.chat.llm_chat import model_behind
 from selfcorrect_rag.prompts.labels import LabelMatch, LabelParser, normalized
 
 ABSENT = -100.0
@@ -123,7 +123,7 @@ class ChatClassifier:
     this order; a mode that the provider refuses, or that gives no log-probabilities, is not tried
     again. An answer without a readable label is asked for once more, with a reminder of the
     labels, and counts as absent after that. So does an error of the provider; one that says when
-    to come back is waited for once (:func:`~selfcorrect_rag.models.chat.calls.retry_after`).
+    to come back is waited for once (:func:`~selfcorrect_rag.models.chat.model_calls.retry_after`).
 
     Several threads and event loops may share one.
     """
@@ -220,21 +220,23 @@ class ChatClassifier:
                     self._finding = None
             mine.set_result(None)
 
-    def _call(self, mode: Mode, form: Classification, is_retry: bool = False) -> Call:
+    def _call(self, mode: Mode, form: Classification, is_retry: bool = False) -> ModelCall:
         prompt = f"{form.prompt}\n\n{_reminder(form)}" if is_retry else form.prompt
         match mode:
             case "text":
-                return Call(self.model, prompt)
+                return ModelCall(self.model, prompt)
             case "structured":
                 structured = self.model.with_structured_output  # type: ignore[attr-defined]
-                return Call(structured(_schema(form), include_raw=True), prompt)
+                return ModelCall(structured(_schema(form), include_raw=True), prompt)
             case "logprobs":
-                return Call(self.model.bind(**_logprob_options(form)), prompt)
+                return ModelCall(self.model.bind(**_logprob_options(form)), prompt)
             case "constrained":
                 extra = {**own_extra_body(self.model), "structured_outputs": _constraint(form)}
                 if self._tokenizer is not None:
                     extra["logprob_token_ids"] = label_ids(self._tokenizer, form)
-                return Call(self.model.bind(**_logprob_options(form), extra_body=extra), prompt)
+                return ModelCall(
+                    self.model.bind(**_logprob_options(form), extra_body=extra), prompt
+                )
 
 
 class _Pending:

@@ -10,8 +10,14 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.errors.faults import hint
 from selfcorrect_rag.errors.messages import describe_error
-from selfcorrect_rag.models.chat.calls import Call, CallResult, Calls, CallUsage, is_refusal
 from selfcorrect_rag.models.chat.classification import Tokenizer, own_extra_body, tokens_of
+from selfcorrect_rag.models.chat.model_calls import (
+    CallResult,
+    Calls,
+    CallUsage,
+    ModelCall,
+    is_refusal,
+)
 from selfcorrect_rag.prompts.chat import END, answer_prompt
 from selfcorrect_rag.prompts.critic import Instance
 
@@ -76,7 +82,8 @@ class ChatCompleter:
             waiting = [i for i, results in enumerate(tried) if not results or _refused(results)]
             if not waiting:
                 break
-            results = yield [Call(self.model.bind(**levels[level]), prompts[i]) for i in waiting]
+            bound = self.model.bind(**levels[level])
+            results = yield [ModelCall(bound, prompts[i]) for i in waiting]
             for i, result in zip(waiting, results, strict=True):
                 tried[i].append(result)
             if len(waiting) == len(prompts) and any(r.error is None for r in results):

@@ -7,7 +7,6 @@ from typing import Any
 from langchain_core.runnables import Runnable
 from pydantic import Field, PrivateAttr
 
-from selfcorrect_rag.models.chat.calls import Calls, CallUsage, arun, run
 from selfcorrect_rag.models.chat.classification import (
     ABSENT,
     ChatClassifier,
@@ -18,6 +17,7 @@ from selfcorrect_rag.models.chat.classification import (
 )
 from selfcorrect_rag.models.chat.completion import ChatCompleter, ChatCompletion
 from selfcorrect_rag.models.chat.llm_chat import model_behind
+from selfcorrect_rag.models.chat.model_calls import Calls, CallUsage, arun, run
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import (
     SegmentRequest,

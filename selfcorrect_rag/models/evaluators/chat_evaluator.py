@@ -7,11 +7,18 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.models.chat.calls import Call, CallResult, Calls, arun, is_refusal, run
 from selfcorrect_rag.models.chat.classification import (
     TOP_LOGPROBS,
     label_probabilities,
     tokens_of,
+)
+from selfcorrect_rag.models.chat.model_calls import (
+    CallResult,
+    Calls,
+    ModelCall,
+    arun,
+    is_refusal,
+    run,
 )
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT, RELEVANT, RetrievalEvaluator
@@ -140,7 +147,7 @@ class ChatEvaluator(RetrievalEvaluator):
         grading, is_plain = _Grading(self, question, passages), self._is_plain
         while prompts := grading.prompts():
             llm = self.llm if is_plain else self.llm.bind(logprobs=True, top_logprobs=TOP_LOGPROBS)
-            results = yield [Call(llm, prompt) for prompt in prompts]
+            results = yield [ModelCall(llm, prompt) for prompt in prompts]
             errors = [result.error for result in results if result.error is not None]
             if errors and not is_plain and all(map(is_refusal, errors)):
                 is_plain = True

@@ -11,7 +11,7 @@ from selfcorrect_rag.prompts.rationale.clauses import (
     POSITIVE_NOT,
     REPORTING,
     USEFUL,
-    Grade,
+    Stance,
 )
 from selfcorrect_rag.prompts.rationale.mentions import BEGIN, END, MARK
 
@@ -71,19 +71,19 @@ def is_relative(clause: str) -> bool:
     return _RELATIVE.match(clause) is not None
 
 
-def of_pronoun(clause: str) -> Grade:
-    """The grade that a clause gives the documents named before."""
+def of_pronoun(clause: str) -> Stance:
+    """The stance that a clause gives the documents named before."""
     clause, is_praised = POSITIVE_NOT.subn(" ", clause)
     shown = REPORTING.sub("says", clause)
     if IRRELEVANT.search(shown) or _NOT_SO.search(shown):
-        return Grade.IRRELEVANT
+        return Stance.IRRELEVANT
     if LACKING.search(shown) or _IT_DOES_NOT.match(shown):
-        return Grade.LACKING
+        return Stance.LACKING
     if is_praised or USEFUL.search(shown):
-        return Grade.USEFUL
+        return Stance.USEFUL
     if _SAYS.search(clause):
-        return Grade.REPORTED
-    return Grade.TOPIC if _IT_IS_ABOUT.match(clause) else Grade.NAMED
+        return Stance.REPORTED
+    return Stance.TOPIC if _IT_IS_ABOUT.match(clause) else Stance.NAMED
 
 
 _IT_DOES_NOT = re.compile(
@@ -147,23 +147,23 @@ def is_none_of_them(clause: str) -> bool:
     return _NONE_OF_THEM.match(clause) is not None
 
 
-def collective(clause: str) -> Grade | None:
-    """The grade it gives all documents, or all others; None where it says nothing against them."""
+def collective(clause: str) -> Stance | None:
+    """The stance it gives all documents, or all others; None where it says nothing against them."""
     if _ONLY_SOME.search(clause) and not LACKING.search(clause):
-        return Grade.LACKING
+        return Stance.LACKING
     match = _COLLECTIVE.search(clause)
     if not match:
         return None
     plain = POSITIVE_NOT.sub(" ", clause)
     is_none = re.match(r"(?:none|no|neither|nothing)\b", match[0], FLAGS) is not None
     if is_none and not re.search(r"\b(?:irrelevant|unrelated|useless)\b", plain):
-        return Grade.LACKING
+        return Stance.LACKING
     if IRRELEVANT.search(plain) or LACKING.search(plain) or re.search(r"n['’]t\b", plain):
-        return Grade.LACKING
+        return Stance.LACKING
     if _OTHERS.search(match[0]) and re.search(
         r"\b(?:about|concern|deal with|discuss|cover)\b", plain, FLAGS
     ):
-        return Grade.LACKING
+        return Stance.LACKING
     return None
 
 
@@ -207,7 +207,7 @@ def lists_useful(sentence: str) -> bool:
 _LABEL = re.compile(rf"^\W*([^:{BEGIN}.!?]{{2,60}}): (?=.*{BEGIN})", re.DOTALL)
 
 
-def label(sentence: str) -> Grade | None:
+def label(sentence: str) -> Stance | None:
     """The verdict before the colon of "Irrelevant: Documents 3 and 5", if it is one."""
     match = _LABEL.match(sentence)
     return of_heading(match[1]) if match else None
@@ -219,13 +219,13 @@ def without_label(sentence: str) -> str:
     return sentence[match.end() :] if match and of_heading(match[1]) else sentence
 
 
-def of_heading(line: str) -> Grade | None:
+def of_heading(line: str) -> Stance | None:
     if re.match(r"\W*(?:no|drop(?:ped)?)\W*$", line, FLAGS):
-        return Grade.IRRELEVANT
+        return Stance.IRRELEVANT
     if re.match(r"\W*yes\W*$", line, FLAGS):
-        return Grade.USEFUL
+        return Stance.USEFUL
     if IRRELEVANT.search(line) and not POSITIVE_NOT.search(line):
-        return Grade.IRRELEVANT
+        return Stance.IRRELEVANT
     if LACKING.search(line):
-        return Grade.LACKING
-    return Grade.USEFUL if USEFUL.search(line) else None
+        return Stance.LACKING
+    return Stance.USEFUL if USEFUL.search(line) else None

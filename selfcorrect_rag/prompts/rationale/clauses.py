@@ -8,8 +8,8 @@ from enum import IntEnum
 from selfcorrect_rag.prompts.rationale.mentions import BEGIN, END, MARK, numbers_in
 
 
-class Grade(IntEnum):
-    """A judgement of a document; over a rationale, the highest grade decides."""
+class Stance(IntEnum):
+    """A judgement of a document; over a rationale, the highest stance decides."""
 
     NAMED = 0
     TOPIC = 1
@@ -211,34 +211,34 @@ _MERELY_A = re.compile(r" (?:only|merely|just|simply) (?:an?|the) (?!one|thing)"
 _MERELY = re.compile(r"\b(?:only|merely|just|simply)\b", FLAGS)
 
 
-def of_named(clause: str) -> Grade:
-    """The grade that a clause gives the documents that it names."""
+def of_named(clause: str) -> Stance:
+    """The stance that a clause gives the documents that it names."""
     clause, is_praised = POSITIVE_NOT.subn(" ", clause)
     clause = _SEEMING.sub("seems", _HEDGED.sub("also ", clause))
     clause = " ".join(clause.replace('""', " quoted ").split(" "))
     subject = _as_subject(clause)
     shown = _without_content(clause, subject)
     if _ELLIPSIS.search(clause):
-        return Grade.USEFUL
+        return Stance.USEFUL
     if verdict := _by_mark(clause):
         return verdict
     if _is_attribution(clause):
-        return Grade.REPORTED if not _MISSING_THERE.search(clause) else Grade.LACKING
+        return Stance.REPORTED if not _MISSING_THERE.search(clause) else Stance.LACKING
     if IRRELEVANT.search(shown):
-        return Grade.IRRELEVANT
+        return Stance.IRRELEVANT
     if subject:
-        grade = _of_subject(subject, clause)
-        if grade is not None:
-            return Grade.USEFUL if grade <= Grade.REPORTED and is_praised else grade
+        stance = _of_subject(subject, clause)
+        if stance is not None:
+            return Stance.USEFUL if stance <= Stance.REPORTED and is_praised else stance
     if LACKING.search(shown):
-        return Grade.LACKING
+        return Stance.LACKING
     if is_praised or USEFUL.search(shown):
-        return Grade.USEFUL
+        return Stance.USEFUL
     if _is_cited(clause):
-        return Grade.REPORTED
+        return Stance.REPORTED
     if _NEGATED.search(clause.split(BEGIN)[0]):
-        return Grade.LACKING
-    return Grade.REPORTED if _IN.search(clause) else Grade.NAMED
+        return Stance.LACKING
+    return Stance.REPORTED if _IN.search(clause) else Stance.NAMED
 
 
 def _without_content(clause: str, subject: re.Match[str] | None) -> str:
@@ -261,11 +261,11 @@ _NO = re.compile(
 )
 
 
-def _by_mark(clause: str) -> Grade | None:
+def _by_mark(clause: str) -> Stance | None:
     """The verdict of "2: yes", or of a row of a table."""
     if _YES.search(clause):
-        return Grade.USEFUL
-    return Grade.IRRELEVANT if _NO.search(clause) else None
+        return Stance.USEFUL
+    return Stance.IRRELEVANT if _NO.search(clause) else None
 
 
 _ATTRIBUTION = re.compile(
@@ -350,35 +350,35 @@ _ONLY = re.compile(
 _COLON = re.compile(rf"{END}(?: ?\([^()]*\))? ?[:=|—–-]")
 
 
-def _of_subject(predicate: re.Match[str], clause: str) -> Grade | None:
+def _of_subject(predicate: re.Match[str], clause: str) -> Stance | None:
     """None where the rest of the clause must tell."""
     adverbs, verb, rest = predicate["adverbs"].lower(), predicate["verb"].lower(), predicate["rest"]
     after = f"{adverbs}{verb}{rest}"
     lead = clause[: clause.index(BEGIN)]
     if _DENIED_SUBJECT.search(lead) or _DENIED_VERB.match(after) or verb in _NOTHING:
-        return Grade.LACKING
+        return Stance.LACKING
     if _TOPIC_VERBS.match(after):
         if _AND_SAYS.search(rest):
-            return Grade.REPORTED
-        return Grade.LACKING if LACKING.search(after) else Grade.TOPIC
+            return Stance.REPORTED
+        return Stance.LACKING if LACKING.search(after) else Stance.TOPIC
     is_colon = _COLON.match(predicate[0]) is not None
     if _BE.fullmatch(verb) and _MERELY_A.match(rest):
-        return Grade.LACKING
+        return Stance.LACKING
     if _BE.fullmatch(verb) and not (is_colon and adverbs):
-        return Grade.REPORTED if _AND_SAYS.search(rest) else None
+        return Stance.REPORTED if _AND_SAYS.search(rest) else None
     if _MERELY.search(adverbs) or _ONLY.match(rest):
-        return Grade.LACKING
+        return Stance.LACKING
     if _TO_OTHERS.search(rest) or _SHORT_OF.search(rest):
-        return Grade.LACKING
+        return Stance.LACKING
     if is_colon and not _FINITE.search(after) and not _FACT.search(after):
-        return None if IRRELEVANT.search(after) or USEFUL.search(after) else Grade.TOPIC
+        return None if IRRELEVANT.search(after) or USEFUL.search(after) else Stance.TOPIC
     if _NO_VERB.fullmatch(verb) and not (is_colon and _FINITE.search(after)):
         return None
     if _BACKGROUND.match(after) and not _AND_SAYS.search(rest):
-        return Grade.NAMED
+        return Stance.NAMED
     if USEFUL.search(after.split(" that ")[0]):
-        return Grade.USEFUL
-    return Grade.REPORTED
+        return Stance.USEFUL
+    return Stance.REPORTED
 
 
 _FACT = re.compile(r"\d|[\"→]|\bquoted\b|->")
@@ -433,7 +433,7 @@ _SHORT_OF = re.compile(
 
 def is_topic(clause: str) -> bool:
     """Whether a clause says what its documents are, or are about, and no more."""
-    return of_named(clause) in (Grade.NAMED, Grade.TOPIC)
+    return of_named(clause) in (Stance.NAMED, Stance.TOPIC)
 
 
 _GAPPED = re.compile(
@@ -465,7 +465,7 @@ _EXCEPTION = re.compile(
 _OTHER_THAN = ("except", "with", "other", "apart", "aside", "besides")
 
 
-def exceptions(clause: str, is_against: bool) -> Iterator[tuple[list[int], Grade]]:
+def exceptions(clause: str, is_against: bool) -> Iterator[tuple[list[int], Stance]]:
     """Documents that a clause takes out: "unlike Document 3", "none except Document 2".
 
     Args:
@@ -474,8 +474,8 @@ def exceptions(clause: str, is_against: bool) -> Iterator[tuple[list[int], Grade
     """
     for match in _EXCEPTION.finditer(clause):
         is_other = match["cue"].lower().startswith(_OTHER_THAN)
-        grade = Grade.USEFUL if is_other and is_against else Grade.LACKING
-        yield numbers_in(match["marks"]), grade
+        stance = Stance.USEFUL if is_other and is_against else Stance.LACKING
+        yield numbers_in(match["marks"]), stance
     for match in _ASIDE.finditer(clause):
         if found := _of_aside(match["said"]):
             yield numbers_in(match["mark"]), found
@@ -486,13 +486,13 @@ _SAYS_NO = re.compile(r"\(?(?:no|nope|not|✗|✘|❌|✖)(?!\w)", FLAGS)
 _SAYS_YES = re.compile(r"\(?(?:yes|useful|relevant|helpful|✓|✔|✅)(?!\w)", FLAGS)
 
 
-def _of_aside(said: str) -> Grade | None:
+def _of_aside(said: str) -> Stance | None:
     """The verdict in brackets after a document: "Document 3 (irrelevant)"."""
     if _SAYS_YES.match(said):
-        return Grade.USEFUL
+        return Stance.USEFUL
     if _SAYS_NO.match(said) or IRRELEVANT.search(said):
-        return Grade.IRRELEVANT
-    return Grade.LACKING if LACKING.search(said) else None
+        return Stance.IRRELEVANT
+    return Stance.LACKING if LACKING.search(said) else None
 
 
 def without_exceptions(clause: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from selfcorrect_rag.prompts.rationale import anaphora
-from selfcorrect_rag.prompts.rationale.clauses import Grade
+from selfcorrect_rag.prompts.rationale.clauses import Stance
 from selfcorrect_rag.prompts.rationale.mentions import marked, numbers_in
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.sentences import sentences
@@ -243,7 +243,7 @@ def _names_documents(sentence: str, titles: Sequence[str]) -> bool:
 
 def _dismisses(sentence: str) -> bool:
     """Whether, after one on documents, it speaks against them: "Those two don't say"."""
-    return anaphora.follows(sentence) and anaphora.of_pronoun(sentence) >= Grade.LACKING
+    return anaphora.follows(sentence) and anaphora.of_pronoun(sentence) >= Stance.LACKING
 
 
 _NO_SUBJECT = re.compile(

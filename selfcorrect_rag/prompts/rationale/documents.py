@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from selfcorrect_rag.prompts.rationale import anaphora, clauses
-from selfcorrect_rag.prompts.rationale.clauses import Grade
+from selfcorrect_rag.prompts.rationale.clauses import Stance
 from selfcorrect_rag.prompts.rationale.conclusions import is_closing
 from selfcorrect_rag.prompts.rationale.mentions import BEGIN, MARK, marked, numbers_in
 from selfcorrect_rag.prompts.sentences import sentences
@@ -40,7 +40,7 @@ def read_documents(rationale: str, titles: Sequence[str]) -> Reading:
         rationale: what a model wrote.
         titles: of the documents as they were numbered; empty where one has none.
     """
-    found = _Found(len(titles))
+    found = _Reader(len(titles))
     text = _ASKED.sub(r"\1: ", marked(rationale, titles))
     for sentence, heading in _with_headings(text):
         if not is_closing(sentence):
@@ -54,74 +54,74 @@ _ASKED = re.compile(
 """Documents that are asked of, "Documents 2 and 4? Virus and news", before what is said of them."""
 
 
-class _Found:
-    """The grades of documents so far, sentence by sentence."""
+class _Reader:
+    """The stances of documents so far, sentence by sentence."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.grades: dict[int, Grade] = {}
-        self.rest = Grade.NAMED
-        """Grade of the documents of which nothing else is said."""
+        self.stances: dict[int, Stance] = {}
+        self.rest = Stance.NAMED
+        """Stance of the documents of which nothing else is said."""
         self.listed: set[int] = set()
         """Documents of a list of the useful ones."""
         self.before: list[int] = []
         """The documents named last."""
-        self.last = Grade.NAMED
-        """Their grade."""
+        self.last = Stance.NAMED
+        """Their stance."""
 
-    def read(self, sentence: str, heading: Grade | None) -> None:
+    def read(self, sentence: str, heading: Stance | None) -> None:
         listed = anaphora.lists_useful(sentence)
         if listed:
             self.listed.update(numbers_in(sentence))
         inline = anaphora.label(sentence) or heading
-        grades = self._read_clauses(anaphora.without_label(sentence))
+        stances = self._read_clauses(anaphora.without_label(sentence))
         if inline:
-            grades = {n: max(grade, inline) for n, grade in grades.items()}
-        for number, grade in grades.items():
-            self.grades[number] = max(grade, self.grades.get(number, grade))
-        self.before = [n for n in grades if n in numbers_in(sentence)] or self.before
+            stances = {n: max(stance, inline) for n, stance in stances.items()}
+        for number, stance in stances.items():
+            self.stances[number] = max(stance, self.stances.get(number, stance))
+        self.before = [n for n in stances if n in numbers_in(sentence)] or self.before
 
-    def _read_clauses(self, sentence: str) -> dict[int, Grade]:
-        """The grade of each document that the sentence names, or that its pronouns stand for."""
-        grades: dict[int, Grade] = {}
+    def _read_clauses(self, sentence: str) -> dict[int, Stance]:
+        """The stance of each document that the sentence names, or that its pronouns stand for."""
+        stances: dict[int, Stance] = {}
         named: list[list[int]] = []  # by the clauses so far
-        parallel = Grade.NAMED
+        parallel = Stance.NAMED
         of_others = False
         for clause in _clauses(sentence):
             kept = clauses.without_exceptions(clause)
-            for numbers, grade in clauses.exceptions(
+            for numbers, stance in clauses.exceptions(
                 clause, bool(anaphora.collective(kept if re.search(r"\w", kept) else sentence))
             ):
-                _raise(grades, numbers, grade)
+                _raise(stances, numbers, stance)
             clause = kept
             numbers = numbers_in(clause)
             if numbers:
                 if named and anaphora.begins_with_pronoun(clause):
-                    _raise(grades, named[-1], anaphora.of_pronoun(clause.split(BEGIN)[0]))
+                    _raise(stances, named[-1], anaphora.of_pronoun(clause.split(BEGIN)[0]))
                 is_same = clauses.is_likewise(clause) or (named and clauses.is_gapped(clause))
-                grade = self.last if is_same else clauses.of_named(clause)
-                if parallel == Grade.LACKING and clauses.is_topic(clause):
-                    grade = max(grade, Grade.LACKING)
-                parallel = self.last = grade
-                _raise(grades, numbers, grade)
+                stance = self.last if is_same else clauses.of_named(clause)
+                if parallel == Stance.LACKING and clauses.is_topic(clause):
+                    stance = max(stance, Stance.LACKING)
+                parallel = self.last = stance
+                _raise(stances, numbers, stance)
                 named = [*named[-_RECENT:], numbers]
-                if anaphora.singles_out(clause) and grade in (Grade.REPORTED, Grade.USEFUL):
-                    self.rest = max(self.rest, Grade.LACKING)
+                if anaphora.singles_out(clause) and stance in (Stance.REPORTED, Stance.USEFUL):
+                    self.rest = max(self.rest, Stance.LACKING)
             elif (of := anaphora.collective(clause)) and not self._is_of_them(clause, named):
                 self.rest, of_others = max(self.rest, of), True
             elif of_others and not named:
                 continue  # "so they are not useful": of the same others
             elif anaphora.follows(clause):
-                grade = anaphora.of_pronoun(clause)
-                meant = self._meant(clause, grades, named)
-                if grade == Grade.REPORTED and anaphora.is_but(clause):
+                stance = anaphora.of_pronoun(clause)
+                meant = self._meant(clause, stances, named)
+                if stance == Stance.REPORTED and anaphora.is_but(clause):
                     # "does not mention the year, but it states ...": it is of use after all
                     for number in meant:
-                        if grades.get(number) in (Grade.TOPIC, Grade.LACKING):
-                            grades[number] = Grade.REPORTED
-                elif grade > Grade.NAMED:
-                    _raise(grades, meant, grade)
-        return grades
+                        if stances.get(number) in (Stance.TOPIC, Stance.LACKING):
+                            stances[number] = Stance.REPORTED
+                elif stance > Stance.NAMED:
+                    _raise(stances, meant, stance)
+        return stances
 
     def _is_of_them(self, clause: str, named: Sequence[Sequence[int]]) -> bool:
         """Whether "none of them" is said of several documents that were named before."""
@@ -129,44 +129,44 @@ class _Found:
         return anaphora.is_none_of_them(clause) and len(last) > 1
 
     def _meant(
-        self, clause: str, grades: dict[int, Grade], named: Sequence[Sequence[int]]
+        self, clause: str, stances: dict[int, Stance], named: Sequence[Sequence[int]]
     ) -> Iterable[int]:
         """The documents that a clause without a name speaks of."""
         if not named:
             return [] if anaphora.is_relative(clause) else self.before
         if anaphora.is_plural(clause) and len(named[-1]) == 1:
-            unclear = [n for numbers in named for n in numbers if grades[n] <= Grade.LACKING
-                       and grades[n] != Grade.REPORTED]  # fmt: skip
+            unclear = [n for numbers in named for n in numbers if stances[n] <= Stance.LACKING
+                       and stances[n] != Stance.REPORTED]  # fmt: skip
             return unclear if len(unclear) > 1 else [n for numbers in named[-2:] for n in numbers]
         return named[-1]
 
     def reading(self) -> Reading:
-        there = {n: g for n, g in self.grades.items() if 1 <= n <= self.count}
+        there = {n: g for n, g in self.stances.items() if 1 <= n <= self.count}
         for number in range(1, self.count + 1):
-            if there.get(number, Grade.NAMED) == Grade.NAMED and self.rest > Grade.NAMED:
+            if there.get(number, Stance.NAMED) == Stance.NAMED and self.rest > Stance.NAMED:
                 there[number] = self.rest
         if self.listed:
             there = {
-                n: Grade.NAMED if grade == Grade.REPORTED and n not in self.listed else grade
-                for n, grade in there.items()
+                n: Stance.NAMED if stance == Stance.REPORTED and n not in self.listed else stance
+                for n, stance in there.items()
             }
         return Reading(
-            useful=[n for n, grade in there.items() if grade in (Grade.REPORTED, Grade.USEFUL)],
-            dismissed=[n for n, grade in there.items() if grade in _DISMISSED],
-            missing=[n for n in self.grades if n not in there],
+            useful=[n for n, stance in there.items() if stance in (Stance.REPORTED, Stance.USEFUL)],
+            dismissed=[n for n, stance in there.items() if stance in _DISMISSED],
+            missing=[n for n in self.stances if n not in there],
         )
 
 
-_DISMISSED = (Grade.TOPIC, Grade.LACKING, Grade.IRRELEVANT)
+_DISMISSED = (Stance.TOPIC, Stance.LACKING, Stance.IRRELEVANT)
 
 
 _RECENT = 10
 """Clauses back that "they" may stand for."""
 
 
-def _raise(grades: dict[int, Grade], numbers: Iterable[int], grade: Grade) -> None:
+def _raise(stances: dict[int, Stance], numbers: Iterable[int], stance: Stance) -> None:
     for number in numbers:
-        grades[number] = max(grade, grades.get(number, grade))
+        stances[number] = max(stance, stances.get(number, stance))
 
 
 # Sentences and clauses
@@ -176,12 +176,12 @@ _BULLET = re.compile(r"(?:[-*•] |\d{1,2}[.)] )")
 _HEADLINE = re.compile(r"#{1,6} ")
 
 
-def _with_headings(text: str) -> Iterator[tuple[str, Grade | None]]:
-    """The sentences, each with the grade of the heading that it stands under.
+def _with_headings(text: str) -> Iterator[tuple[str, Stance | None]]:
+    """The sentences, each with the stance of the heading that it stands under.
 
     A heading ends at the next one; one that ends in a colon, with the list below it.
     """
-    heading: Grade | None = None
+    heading: Stance | None = None
     is_list = has_bullets = False
     for line in text.splitlines():
         if not line:

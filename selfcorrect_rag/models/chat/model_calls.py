@@ -29,7 +29,7 @@ _CONFIG = RunnableConfig(
 )  # these calls are no part of an answer as it is streamed
 
 
-class Call(NamedTuple):
+class ModelCall(NamedTuple):
     """A model, perhaps bound to options, and its input."""
 
     model: Runnable[Any, Any]
@@ -79,7 +79,7 @@ class CallUsage(NamedTuple):
         return CallUsage(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
-Calls = Generator["list[Call] | Future[None]", list[CallResult], Result]
+Calls = Generator["list[ModelCall] | Future[None]", list[CallResult], Result]
 """Yields calls, or a future to wait for; is sent the calls' results; returns its own result."""
 
 
@@ -104,7 +104,7 @@ async def arun(calls: Calls[Result], max_concurrency: int) -> Result:
     """The async twin of :func:`run`."""
     semaphore = asyncio.Semaphore(max_concurrency)
 
-    async def invoke(call: Call) -> CallResult:
+    async def invoke(call: ModelCall) -> CallResult:
         async with semaphore:
             return await _ainvoke(call)
 
@@ -131,7 +131,7 @@ def _is_on_a_loop() -> bool:
     return True
 
 
-def _invoke(call: Call, attempt: int = 1) -> CallResult:
+def _invoke(call: ModelCall, attempt: int = 1) -> CallResult:
     try:
         return CallResult(call.model.invoke(call.input, _CONFIG), None, attempt)
     except Exception as error:
@@ -141,7 +141,7 @@ def _invoke(call: Call, attempt: int = 1) -> CallResult:
     return _invoke(call, 2)
 
 
-async def _ainvoke(call: Call, attempt: int = 1) -> CallResult:
+async def _ainvoke(call: ModelCall, attempt: int = 1) -> CallResult:
     try:
         return CallResult(await call.model.ainvoke(call.input, _CONFIG), None, attempt)
     except Exception as error:
