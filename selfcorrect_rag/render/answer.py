@@ -15,6 +15,7 @@ from selfcorrect_rag.render.markup import (
     excerpt,
     folded,
     joined,
+    labelled,
     marked,
     prose,
 )
@@ -54,22 +55,18 @@ def answer(result: Result) -> Html:
                 yield mark.start, mark.end, element("sup", pointer(name, at, mark.text))
 
     given = str(result.get("cited_answer") or result.get("answer") or "").strip()
+    body = labelled("No answer was written.", "answer none")
+    if given:
+        body = prose(given, LONG, kind="answer", inline=lambda part: marked(part, links(part)))
+    is_broken = result.get("constraints_met") is False
     score, uncited = number(result.get("score")), why_uncited(result)
     return joined(
         [
-            prose(given, LONG, kind="answer", inline=lambda part: marked(part, links(part)))
-            if given
-            else element("p", "No answer was written.", class_="answer none"),
-            element("p", "The best of what broke a hard constraint.", class_="notice")
-            if result.get("constraints_met") is False
-            else None,
-            element("p", f"path score {written(score)}", class_="aside")
-            if score is not None
-            else None,
+            body,
+            labelled(is_broken and "The best of what broke a hard constraint.", "notice"),
+            labelled("" if score is None else f"path score {written(score)}"),
             _references(citations, name, targets, is_numbered=graph_of(result) == "instruct_rag"),
-            element("p", f"{uncited.capitalize()}: nothing is cited.", class_="aside")
-            if uncited
-            else None,
+            labelled(uncited and f"{uncited.capitalize()}: nothing is cited."),
         ]
     )
 

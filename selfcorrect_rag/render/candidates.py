@@ -7,7 +7,16 @@ from typing import Any
 from selfcorrect_rag.reflection import GROUPS
 from selfcorrect_rag.render.charts import bar, closed_set, tree, written
 from selfcorrect_rag.render.evidence import LETTERS, pointer
-from selfcorrect_rag.render.markup import LINES, Html, element, excerpt, folded, joined, prose
+from selfcorrect_rag.render.markup import (
+    LINES,
+    Html,
+    element,
+    excerpt,
+    folded,
+    joined,
+    labelled,
+    prose,
+)
 from selfcorrect_rag.render.reading import (
     Result,
     Shown,
@@ -143,10 +152,8 @@ def _card(
         element(
             "div",
             element("span", *from_, class_="number"),
-            element("span", "chosen", class_="badge chosen") if chosen else None,
-            element("span", f"dropped: {excerpt(dropped, 80)}", class_="badge")
-            if dropped
-            else None,
+            labelled(chosen and "chosen", "badge chosen", "span"),
+            labelled(dropped and f"dropped: {excerpt(dropped, 80)}", "badge", "span"),
             element("span", " \u00b7 ".join(scores), class_="score"),
             class_="head",
         ),

@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.render.charts import bar, written
-from selfcorrect_rag.render.markup import LINES, Html, address, element, excerpt, joined, prose
+from selfcorrect_rag.render.markup import (
+    LINES,
+    Html,
+    address,
+    element,
+    excerpt,
+    joined,
+    labelled,
+    prose,
+)
 from selfcorrect_rag.render.reading import (
     Result,
     Shown,
@@ -97,7 +106,7 @@ def web(result: Result) -> Html | None:
     return joined(
         [
             element("p", *lead, element("q", excerpt(query, LINES))),
-            element("p", excerpt(failure, LINES), class_="notice") if failure else None,
+            labelled(failure and excerpt(failure, LINES), "notice"),
             element(
                 "ol",
                 *(

@@ -52,6 +52,11 @@ def joined(children: Iterable[object]) -> Html:
     )
 
 
+def labelled(words: object, kind: str = "aside", tag: str = "p") -> Html | None:
+    """Words in an element of a class; None where there are none."""
+    return element(tag, words, class_=kind) if words else None
+
+
 def text(value: object) -> Html:
     """Text as it stands, with characters that nobody can see shown by their code points."""
     shown, end = [], 0

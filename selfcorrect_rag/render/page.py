@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 
 from selfcorrect_rag.render import answer, candidates, evidence
-from selfcorrect_rag.render.markup import Html, element, excerpt, plain, prose
+from selfcorrect_rag.render.markup import Html, element, excerpt, labelled, plain, prose
 from selfcorrect_rag.render.reading import GRAPHS, Result, graph_of, rows
 from selfcorrect_rag.render.route import route_of
 
@@ -144,7 +144,7 @@ def _route(result: Result) -> Html | None:
         beside = [s.node for j, s in enumerate(steps) if j != i and s.after == step.after]
         words = [step.outcome] if step.outcome else []
         words += [f"beside {node}" for node in beside]
-        aside = element("span", ", ".join(words), class_="aside") if words else None
+        aside = labelled(", ".join(words), "aside", "span")
         items.append(element("li", element("code", step.node), aside))
     paused = element("li", element("strong", "paused")) if rows(result, "__interrupt__") else None
     return element("ol", *items, paused, class_="route")
