@@ -15,6 +15,7 @@ from selfcorrect_rag.commands.studio import CONFIG
 from selfcorrect_rag.serving import langgraph_server
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
+from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 
 ROOT = Path(__file__).parents[2]
 GRAPHS = ["self_rag", "crag", "self_crag", "instruct_rag", "chat_agent"]
@@ -96,13 +97,17 @@ def test_a_chat_model_that_is_named_writes_and_rewrites(
         assert "rewrite_follow_up" in sketch.graph(name).nodes
     real = Parts(config)
     assert real.rationale_llm is real.agent_model is real.chat_model
-    assert real.chat_model.responses == ["made"]  # type: ignore[union-attr]
+    real.retriever = lambda query: [document("Noise.")]
+    real.evaluator, real.web = WordEvaluator(), PagesWebSearch()
+    monkeypatch.setattr(Parts, "llm", None)
+    result = real.graph("crag").invoke({"question": "Who wrote Emma?"})
+    assert (result["answer"], result["web_query"]) == ("Jane Austen", "Jane Austen")
 
 
 def make_model() -> Any:
     from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-    return FakeListChatModel(responses=["made"])
+    return FakeListChatModel(responses=["Jane Austen"])
 
 
 def test_models_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
