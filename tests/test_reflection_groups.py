@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from langgraph.cache.memory import InMemoryCache
 from tokenizers import AddedToken
 
 from selfcorrect_rag import create_self_rag, render_run
@@ -31,6 +32,7 @@ from tests.conftest import byte_level_tokenizer, random_model
 from tests.prompted_runs import PASSAGES, QUESTION, is_writing, last_case, reader
 from tests.providers import LOGPROBS, VLLM, Provider
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
+from tests.test_docs import BLOCK, ROOT
 
 PLAIN = ReflectionGroup(
     "ISPLAIN", ("[Plain]", "[Dense]"), (1.0, -1.0), absent=-1.0, instruction="Is it plain?"
@@ -108,6 +110,18 @@ def test_scores_beams_and_events_take_it_up() -> None:
     assert none["answer"] == "A", "the first passage wins a tie"
     kept = run(Scripted(write=written), hard_constraints=("[Plain]",))
     assert kept["candidates"][1]["dropped"] == "hard constraint [Plain]"
+
+
+def test_a_cache_knows_the_entries() -> None:
+    register_group(PLAIN)
+    graph = create_self_rag(
+        Scripted(write=written), lambda query: [document("B")], cache=InMemoryCache()
+    )
+    one, same = (graph.invoke({"question": "Who?"})["candidates"][0] for _ in range(2))
+    unregister_group("ISPLAIN")
+    register_group(replace(PLAIN, values=(2.0, -1.0)))
+    other = graph.invoke({"question": "Who?"})["candidates"][0]
+    assert one["score"] == same["score"] == pytest.approx(other["score"] - 0.9)
 
 
 def test_silence_counts_as_the_entry_says_and_a_model_without_the_group_is_left_alone() -> None:
@@ -202,3 +216,9 @@ def test_a_chat_model_is_asked_by_the_instruction(joined: bool) -> None:
     unregister_group("ISPLAIN")
     register_group(replace(PLAIN, instruction=""))
     assert llm.groups == PAPER_GROUPS, "without an instruction it is not asked, and is absent"
+
+
+def test_the_page_registers_a_group_as_written() -> None:
+    (block,) = BLOCK.findall((ROOT / "docs" / "self-rag.md").read_text(encoding="utf-8"))
+    exec(compile(block, "self-rag.md", "exec"), {})
+    assert "ISPLAIN" in GROUPS

@@ -20,6 +20,7 @@ from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, work
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, say
+from selfcorrect_rag.reflection import registered_groups
 from selfcorrect_rag.settings import Settings
 
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
@@ -120,13 +121,14 @@ def _kept(update: Update) -> Update:
 
 
 def _read_with(model: object) -> tuple[object, dict[str, Any]]:
-    """What else than its identity a model's result depends on, at a run."""
+    """Besides its identity, all that a model's result depends on at a run."""
     if isinstance(model, RetrievalEvaluator):
         return model.thresholds, {}
     if not isinstance(model, Runnable):
         return None, {}
     given = ensure_config().get("configurable", {})
-    return None, {spec.id: given.get(spec.id) for spec in model.config_specs}
+    own = [group for group in registered_groups() if group.name in getattr(model, "groups", ())]
+    return own or None, {spec.id: given.get(spec.id) for spec in model.config_specs}
 
 
 def _plain(value: object) -> Any:
