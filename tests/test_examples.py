@@ -147,3 +147,28 @@ def test_community_retriever(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     written, cited = capsys.readouterr().out.splitlines()
     assert written == "Middlemarch was written by George Eliot. [1]"
     assert cited == f"[1] George Eliot ({notes / 'George Eliot.txt'})"
+
+
+def test_own_node(capsys: pytest.CaptureFixture[str]) -> None:
+    example("own_node").main(QUESTION)
+    replaced, alone, inside = capsys.readouterr().out.splitlines()
+    assert "George Eliot" in replaced
+    assert alone.removeprefix("alone: ") == inside.removeprefix("in a graph: ") == "correct"
+
+
+def test_own_strip_filter(capsys: pytest.CaptureFixture[str]) -> None:
+    example("own_strip_filter").main(QUESTION)
+    first, *kept = capsys.readouterr().out.splitlines()
+    assert first.endswith("strips kept")
+    assert first.startswith(f"{len(kept)} of ")
+    assert kept
+    assert all("Middlemarch" in strip or "Who" in strip for strip in kept)
+
+
+def test_own_rewriter(capsys: pytest.CaptureFixture[str]) -> None:
+    example("own_rewriter").main("Where was Harper Lee born?")
+    assert capsys.readouterr().out.splitlines() == [
+        "searched for: Harper Lee",
+        "read: ['https://example.org/harper-lee']",
+        "answered: Harper Lee was born in Monroeville.",
+    ]

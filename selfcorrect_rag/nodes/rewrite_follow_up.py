@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import Fault
@@ -50,7 +50,9 @@ def _original(state: Mapping[str, Any]) -> str:
 
 def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Who said what before this turn, tools and empty messages aside."""
-    messages: Sequence[AnyMessage] = state.get("messages") or []
+    messages: Sequence[BaseMessage] = convert_to_messages(state.get("messages") or [])
+    if "human_message_id" not in state and messages and isinstance(messages[-1], HumanMessage):
+        messages = messages[:-1]  # outside of our graphs, which say which message asks
     ids = [message.id or "" for message in messages]
     if state.get("human_message_id") in ids:
         messages = messages[: ids.index(state["human_message_id"])]

@@ -205,8 +205,8 @@ class ChatClassifier:
                     return
                 try:
                     call = self._call(mode, pending.form)
-                except (NotImplementedError, AttributeError, TypeError, ValueError):
-                    continue  # the model has no structured output
+                except (NotImplementedError, AttributeError, TypeError, ValueError, NameError):
+                    continue  # no structured output; LangChain's fallbacks say so by a NameError
                 (result,) = yield [call]
                 pending.start(mode, result)
                 if result.error is None and _is_supported(mode, result):

@@ -59,8 +59,9 @@ def own_node(
     def step(state: Mapping[str, Any]) -> Work:
         if name == "web_search":
             check_approval(settings, state)
+        own_state = {key: value for key, value in state.items() if key in keys}
         given = yield from call(
-            own.invoke, own.ainvoke, dict(state), counted_config(), within=_own_errors(name)
+            own.invoke, own.ainvoke, own_state, counted_config(), within=_own_errors(name)
         )
         if given is not None and not isinstance(given, Mapping):
             raise NodeFailed(

@@ -47,4 +47,6 @@ def say(state: Mapping[str, Any], text: str) -> None:
     if is_given_up() or runtime() is None:
         return
     if text and TAG_NOSTREAM not in (ensure_config().get("tags") or ()):
-        push_message(AIMessageChunk(content=text, id=state["reply_id"]), state_key=None)
+        push_message(
+            AIMessageChunk(content=text, id=state.get("reply_id") or "answer"), state_key=None
+        )

@@ -1,0 +1,36 @@
+"""CRAG with one's own decomposition and strip filter: sentences with the question's names."""
+
+import re
+
+from selfcorrect_rag import create_crag
+from selfcorrect_rag.nano import demo_index, load_evaluator, load_generator
+
+
+def sentences(text: str) -> list[str]:
+    """The strips of a document: a sentence each."""
+    return re.split(r"(?<=[.!?])\s+", text)
+
+
+def shares_a_name(question: str, strips: list[str]) -> list[bool]:
+    """Whether to keep each strip; an evaluator is not asked."""
+    names = {word for word in re.findall(r"\w+", question) if word[0].isupper()}
+    return [bool(names & set(re.findall(r"\w+", strip))) for strip in strips]
+
+
+def main(question: str) -> None:
+    graph = create_crag(
+        load_generator(),
+        demo_index().as_retriever(k=5),
+        load_evaluator(),
+        decompose=sentences,
+        strip_filter=shares_a_name,
+    )
+    result = graph.invoke({"question": question})
+    kept = [strip["text"] for strip in result["strips"] if strip["kept"]]
+    print(f"{len(kept)} of {len(result['strips'])} strips kept")
+    for text in kept:
+        print("-", text)
+
+
+if __name__ == "__main__":
+    main("Who wrote Middlemarch?")
