@@ -24,11 +24,18 @@ def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
         return create_crag(echo(), retriever, evaluator, PagesWebSearch(), cache=InMemoryCache())
 
     graph = made(lambda query: [document("Gold.")], WordEvaluator())
-    names: dict[str, Any] = {"graph": graph, "search": search}
+    names: dict[str, Any] = {
+        "graph": graph,
+        "search": search,
+        "llm": echo(),
+        "evaluator": WordEvaluator(),
+        "document": document("Gold."),
+    }
     for block in BLOCK.findall(PAGE):
         exec(compile(block, "parts.md", "exec"), names)
     said = "uper: CRAG has no such knob; did you mean upper?"
-    assert capsys.readouterr().out.strip() == said
+    assert capsys.readouterr().out.splitlines() == [said, names["graded"]["action"]]
+    assert names["answer"] == "Middlemarch is by George Eliot."
     assert said in PAGE
     assert names["strict"]["action"] == names["same"]["action"] == "ambiguous"
     overlap = names["Overlap"]()
