@@ -14,6 +14,7 @@ from selfcorrect_rag.commands.training_options import (
     refuse_own_data,
     settings_from,
 )
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.by_name import find_language_model
 from selfcorrect_rag.training.journal import FAILURES, run_folder
 from selfcorrect_rag.training.rationales import (
@@ -91,15 +92,19 @@ def run(args: argparse.Namespace) -> int:
     if args.estimate:
         return 0
     llm = find_language_model(args.model, temperature=settings.temperature)
-    report = synthesize_rationales(
-        llm,
-        rows,
-        args.out,
-        settings,
-        consistent_only=args.consistent_only,
-        max_concurrency=args.max_concurrency,
-        progress=True,
+    bar = require("tqdm", "train").tqdm(
+        total=usage.calls, desc="rationales", unit="", file=sys.stderr
     )
+    with bar:
+        report = synthesize_rationales(
+            llm,
+            rows,
+            args.out,
+            settings,
+            consistent_only=args.consistent_only,
+            max_concurrency=args.max_concurrency,
+            on_done=bar.update,
+        )
     return _reported(report, args.out)
 
 

@@ -112,7 +112,7 @@ def critic_labelling(
         requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, max_samples)
     if not requests:
         raise BadTrainingData(f"no row has what is needed to judge {', '.join(aspects)}")
-    return Labelling(requests, _read, out, asdict(settings), attempts=settings.max_attempts)
+    return Labelling(requests, _read, out, asdict(settings), max_attempts=settings.max_attempts)
 
 
 def read_critic_rows(path: Path) -> list[CriticRow]:

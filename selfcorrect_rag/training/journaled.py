@@ -129,7 +129,7 @@ class _LanguageModel(CaseCritic):
             )
             for case in cases
         ]
-        return requests, Labelling(requests, _read, kept, {}, attempts=self._attempts)
+        return requests, Labelling(requests, _read, kept, {}, max_attempts=self._attempts)
 
 
 def _read(request: Request, answer: str) -> Mapping[str, Any] | None:

@@ -3,20 +3,17 @@
 import dataclasses
 import hashlib
 import json
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
-from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.evaluation.matching import contains_answer
-from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.models.chat.completion import was_cut
 from selfcorrect_rag.prompts.instruct_rag import (
     TASK_INSTRUCTIONS,
@@ -37,6 +34,7 @@ from selfcorrect_rag.training.journal import (
     run_folder,
     write_rows,
 )
+from selfcorrect_rag.training.model_calls import Call, ModelCalls
 from selfcorrect_rag.training.rows import read_rows
 
 
@@ -326,8 +324,8 @@ RATIONALE_TOKENS = 200
 """Expected of one rationale: about those of the paper's own example (Table 12)."""
 WRITTEN = "rationales.jsonl"
 """In the run's folder."""
-MOST_FAILURES = 50
-"""In a row; then something is wrong with the model and not with a question."""
+MAX_FAILURES = 50
+"""Questions in a row that may fail before a run gives up."""
 
 
 def synthesize_rationales(
@@ -338,7 +336,7 @@ def synthesize_rationales(
     *,
     consistent_only: bool = False,
     max_concurrency: int = 8,
-    progress: bool = False,
+    on_done: Callable[[], object] | None = None,
 ) -> RationaleReport:
     """Write a rationale for each row, with one call of the model.
 
@@ -346,16 +344,16 @@ def synthesize_rationales(
     failed are named with their reason in ``failures.jsonl`` of the run's folder (see
     :func:`~.journal.run_folder`), and the next call tries them once more. When all calls are
     through, ``out`` is written, in the order of ``rows``; see
-    :func:`~.rationale_rows.write_rationales`.
+    :func:`write_rationales`.
 
     Args:
         llm: any LangChain LLM or chat model; the paper decodes greedily (appendix B).
-        rows: see :func:`~.samples.read_samples`.
+        rows: see :func:`read_samples`.
         out: the JSONL file to write.
         settings: what decides the rationales; a run with others is refused.
         consistent_only: leave rows out whose rationale does not contain the answer.
         max_concurrency: most calls of the model at a time.
-        progress: show a bar on standard error.
+        on_done: called after each row, whatever its outcome.
 
     Raises:
         BadTrainingData: ``out`` belongs to a run with other settings, to one that is still going
@@ -364,9 +362,8 @@ def synthesize_rationales(
     """
     refuse_foreign(out, WRITTEN)
     with only_run(run_folder(out)):
-        synthesis = _Synthesis(llm, rows, out, settings or RationaleSettings())
-        config = synthesis.config(max_concurrency, progress)
-        synthesis.chain.batch(synthesis.pending, config, return_exceptions=True)
+        synthesis = _Synthesis(rows, out, settings, max_concurrency, on_done)
+        synthesis.calls.run(llm)
         return synthesis.end(consistent_only)
 
 
@@ -378,14 +375,13 @@ async def asynthesize_rationales(
     *,
     consistent_only: bool = False,
     max_concurrency: int = 8,
-    progress: bool = False,
+    on_done: Callable[[], object] | None = None,
 ) -> RationaleReport:
     """The async twin of :func:`synthesize_rationales`."""
     refuse_foreign(out, WRITTEN)
     with only_run(run_folder(out)):
-        synthesis = _Synthesis(llm, rows, out, settings or RationaleSettings())
-        config = synthesis.config(max_concurrency, progress)
-        await synthesis.chain.abatch(synthesis.pending, config, return_exceptions=True)
+        synthesis = _Synthesis(rows, out, settings, max_concurrency, on_done)
+        await synthesis.calls.arun(llm)
         return synthesis.end(consistent_only)
 
 
@@ -411,35 +407,41 @@ def estimate_usage(
 
 
 class _Synthesis:
-    """One run: what is still to be written, and one call of the model."""
+    """One run: the calls that are missing, and what is written after them."""
 
     def __init__(
         self,
-        llm: Runnable[Any, Any],
         rows: Sequence[Sample],
         out: Path,
-        settings: RationaleSettings,
+        settings: RationaleSettings | None,
+        max_concurrency: int,
+        on_done: Callable[[], object] | None,
     ) -> None:
+        self._settings = settings or RationaleSettings()
         for sample in rows:
-            if settings.with_answers and not sample.answers:
+            if self._settings.with_answers and not sample.answers:
                 raise BadTrainingData(f"no answers: {sample.question}")
-        keep_settings(run_folder(out), dataclasses.asdict(settings))
-        self._llm, self._rows, self._out, self._settings = llm, rows, out, settings
+        keep_settings(run_folder(out), dataclasses.asdict(self._settings))
+        self._rows, self._out, self._on_done = rows, out, on_done
+        self._samples = {sample.digest: sample for sample in rows}
         self._written = Journal(run_folder(out) / WRITTEN)
         self._failed = Journal(run_folder(out) / FAILURES)
-        self._failures_in_a_row, self._reason, self._counting = 0, "", threading.Lock()
-        self.pending = _pending(rows, self._written)
-        self.chain = RunnableLambda(self._write, self._awrite)
-
-    def config(self, max_concurrency: int, progress: bool) -> RunnableConfig:
-        bar = [Progress(len(self.pending), "rationales")] if progress and self.pending else []
-        return RunnableConfig(max_concurrency=max_concurrency, callbacks=list(bar))
+        self.calls = ModelCalls(
+            map(self._call, _pending(rows, self._written)),
+            self._keep,
+            max_concurrency=max_concurrency,
+            max_failures=MAX_FAILURES,
+        )
 
     def end(self, consistent_only: bool) -> RationaleReport:
-        self._give_up_if_hopeless()
-        digests = {sample.digest for sample in self._rows}
-        self._failed.keep(digests - self._written.rows.keys())
-        written = {key: row for key, row in self._written.rows.items() if key in digests}
+        """Write the rows and say how it went."""
+        if self.calls.gave_up:
+            raise SynthesisFailed(
+                f"{MAX_FAILURES} questions in a row failed, the last with {self.calls.gave_up}; "
+                f"all are in {self._failed.path}"
+            )
+        self._failed.keep(self._samples.keys() - self._written.rows.keys())
+        written = {key: row for key, row in self._written.rows.items() if key in self._samples}
         return write_rationales(
             self._out,
             self._rows,
@@ -449,47 +451,20 @@ class _Synthesis:
             usage=_total([*written.values(), *self._failed.rows.values()]),
         )
 
-    def _write(self, sample: Sample, config: RunnableConfig) -> None:
-        self._give_up_if_hopeless()
+    def _call(self, sample: Sample) -> Call:
         prompt = prompt_for(sample, self._settings)
-        try:
-            self._keep(sample, _read(prompt, self._llm.invoke(prompt, config)))
-        except Exception as error:
-            self._fail(sample, error)
-            raise
+        return Call(sample.digest, prompt, partial(_read, prompt))
 
-    async def _awrite(self, sample: Sample, config: RunnableConfig) -> None:
-        self._give_up_if_hopeless()
-        prompt = prompt_for(sample, self._settings)
-        try:
-            self._keep(sample, _read(prompt, await self._llm.ainvoke(prompt, config)))
-        except Exception as error:
-            self._fail(sample, error)
-            raise
-
-    def _keep(self, sample: Sample, row: dict[str, Any]) -> None:
-        calls = 1 + self._earlier_calls(sample)
-        self._written.append(sample.digest, {**row, "calls": calls})
-        self._failures_in_a_row = 0
-
-    def _fail(self, sample: Sample, error: Exception) -> None:
-        self._reason = describe_error(error)
-        calls = 1 + self._earlier_calls(sample)
-        row = {"question": sample.question, "reason": self._reason, "calls": calls}
-        self._failed.append(sample.digest, row)
-        with self._counting:
-            self._failures_in_a_row += 1
-
-    def _earlier_calls(self, sample: Sample) -> int:
-        calls: int = self._failed.rows.get(sample.digest, {}).get("calls", 0)
-        return calls
-
-    def _give_up_if_hopeless(self) -> None:
-        if self._failures_in_a_row >= MOST_FAILURES:
-            raise SynthesisFailed(
-                f"{MOST_FAILURES} questions in a row failed, the last with {self._reason}; "
-                f"all are in {self._failed.path}"
-            )
+    def _keep(self, call: Call) -> None:
+        calls = 1 + self._failed.rows.get(call.key, {}).get("calls", 0)
+        if call.row is not None:
+            self._written.append(call.key, {**call.row, "calls": calls})
+        else:
+            question = self._samples[call.key].question
+            row = {"question": question, "reason": call.error, "calls": calls}
+            self._failed.append(call.key, row)
+        if self._on_done:
+            self._on_done()
 
 
 def _pending(rows: Sequence[Sample], written: Journal) -> list[Sample]:

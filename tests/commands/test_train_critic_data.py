@@ -88,7 +88,7 @@ def test_what_is_worth_repeating_is_exit_code_1(
     data(tmp_path / "rows.jsonl", 1)
     with monkeypatch.context() as patch:
         patch.setattr(Teacher, "_result", broken)
-        patch.setattr("selfcorrect_rag.training.labelling.TRIES", 1)
+        patch.setattr("selfcorrect_rag.training.labelling.MAX_TRIES", 1)
         assert main(command(tmp_path)) == 1
     assert '"failed": 1' in capsys.readouterr().out
     assert main(command(tmp_path)) == 0

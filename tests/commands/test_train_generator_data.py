@@ -151,7 +151,7 @@ def test_what_is_worth_repeating_is_exit_code_1(
 
     with monkeypatch.context() as patch:
         patch.setattr(Teacher, "_result", broken)
-        patch.setattr("selfcorrect_rag.training.labelling.TRIES", 1)
+        patch.setattr("selfcorrect_rag.training.labelling.MAX_TRIES", 1)
         assert main(command()) == 1
     printed = capsys.readouterr().out
     assert '"failed": 1' in printed

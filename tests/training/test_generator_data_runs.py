@@ -24,7 +24,7 @@ from tests.training.teacher import asked_about, label
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labelling, "TRIES", 1)
+    monkeypatch.setattr(labelling, "MAX_TRIES", 1)
 
 
 def test_what_was_interrupted_goes_on_with_nothing_twice(tmp_path: Path) -> None:

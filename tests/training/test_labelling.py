@@ -22,9 +22,9 @@ REQUESTS = [Request(f"{i}?", "even" if i % 2 == 0 else "odd", {"i": i}) for i in
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     def patient(model: Runnable[Any, Any]) -> Runnable[Any, Any]:
-        return model.with_retry(stop_after_attempt=module.TRIES, wait_exponential_jitter=False)
+        return model.with_retry(stop_after_attempt=module.MAX_TRIES, wait_exponential_jitter=False)
 
-    monkeypatch.setattr(module, "_patient", patient)
+    monkeypatch.setattr(module, "_with_retry", patient)
 
 
 def read(request: Request, answer: str) -> Mapping[str, Any] | None:
@@ -109,7 +109,7 @@ def test_malformed_answers_are_asked_for_again_then_discarded(tmp_path: Path, wa
         return square(prompt)
 
     out = tmp_path / "a.jsonl"
-    report = run(make(out, attempts=3), Model(answer), way)
+    report = run(make(out, max_attempts=3), Model(answer), way)
     assert (seen.count("3?"), seen.count("4?"), seen.count("5?")) == (3, 2, 1)
     assert report.outcomes["odd"] == {"labelled": 5, "malformed": 1, "failed": 0}
     assert report.outcomes["even"] == {"labelled": 6, "malformed": 0, "failed": 0}
@@ -323,8 +323,8 @@ def test_a_plain_llm_does_too(tmp_path: Path) -> None:
 
 
 def test_bounds(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="attempts is 0"):
-        make(tmp_path / "a.jsonl", attempts=0)
+    with pytest.raises(ValueError, match="max_attempts is 0"):
+        make(tmp_path / "a.jsonl", max_attempts=0)
     for way in ("sync", "async"):
         with pytest.raises(ValueError, match="max_concurrency is 0"):
             run(make(tmp_path / "a.jsonl"), Model(square), way, max_concurrency=0)
