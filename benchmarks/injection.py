@@ -54,7 +54,7 @@ from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.prompts.evaluator import parse_label as verdict_in_text
 from selfcorrect_rag.prompts.evaluator import prompt_for_one
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, IRRELEVANT, NO_SUPPORT, RELEVANT, Group
-from selfcorrect_rag.training.critic_data import critic_asked
+from selfcorrect_rag.training.critic_data import critic_input
 
 WORDINGS: dict[str, list[str]] = tomllib.loads(
     (Path(__file__).parent / "injections.toml").read_text(encoding="utf-8")
@@ -131,7 +131,7 @@ def in_short_form() -> Judge:
     critic = TransformersCritic.from_pretrained(critic_path())
 
     def judge(aspect: str, instance: Instance) -> dict[str, float]:
-        (batch,) = critic.answers([critic_asked(CRITIQUE_PROMPTS[aspect], instance)])
+        (batch,) = critic.answers([critic_input(CRITIQUE_PROMPTS[aspect], instance)])
         token, p = batch[0]
         others = [label for label in CRITIQUE_PROMPTS[aspect].tokens_by_label if label != token]
         rest = math.log(max(1 - p, 1e-9) / len(others))

@@ -36,7 +36,7 @@ from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import VLLMReflectionLLM
 from selfcorrect_rag.models.engines import tokens
 from selfcorrect_rag.models.engines.background import gather
-from selfcorrect_rag.models.engines.engine_llm import _Call
+from selfcorrect_rag.models.engines.engine_llm import _EngineCall
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.local.checkpoints import load_tokenizer
 from selfcorrect_rag.nano import generator_path
@@ -250,14 +250,14 @@ def where_time_goes(llm: Watched, count: int) -> dict[str, float]:
 
     graph = create_self_rag(llm, lambda query: [])
     inputs: list[Any] = questions(count, PASSAGES, "profile")
-    encode, segments = ControlledTokenizer.encode, _Call.segments
+    encode, segments = ControlledTokenizer.encode, _EngineCall.segments
     timed(ControlledTokenizer, "encode", "tokenizing")
-    timed(_Call, "segments", "reading")
+    timed(_EngineCall, "segments", "reading")
     llm.fresh()
     cpu = time.process_time()
     asyncio.run(graph.abatch(inputs, context=SHORT))  # type: ignore[call-arg]
     cpu = time.process_time() - cpu
-    ControlledTokenizer.encode, _Call.segments = encode, segments  # type: ignore[method-assign]
+    ControlledTokenizer.encode, _EngineCall.segments = encode, segments  # type: ignore[method-assign]
     asked = llm._requests
     llm.fresh()
     front = time.process_time()

@@ -32,7 +32,7 @@ from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.state.self_rag import SelfRAGOutput
-from selfcorrect_rag.training.critic_data import critic_asked
+from selfcorrect_rag.training.critic_data import critic_input
 
 SENTENCES = 4
 """About how many sentences a passage has beside its lead."""
@@ -50,7 +50,7 @@ def judged(cases: int) -> list[Labelled]:
 
 def as_critic(folder: Path, made: Sequence[Labelled]) -> list[str | None]:
     """The labels of a fine-tuned critic, asked as Algorithm 3 asks it."""
-    asked = [critic_asked(CRITIQUE_PROMPTS[one.aspect], one.instance) for one in made]
+    asked = [critic_input(CRITIQUE_PROMPTS[one.aspect], one.instance) for one in made]
     tokens = TransformersCritic.from_pretrained(folder).judge(asked)
     names = {
         a: {t: label for label, t in x.tokens_by_label.items()} for a, x in CRITIQUE_PROMPTS.items()

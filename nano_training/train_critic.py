@@ -35,7 +35,7 @@ from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts.chat import answer_prompt
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.reflection import CONTROL_TOKENS
-from selfcorrect_rag.training.critic_data import critic_asked
+from selfcorrect_rag.training.critic_data import critic_input
 
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""
@@ -140,7 +140,7 @@ def _completion(made: Labelled, is_chat: bool) -> Completion:
     if is_chat:
         text, label = f"{aspect.prompt(made.instance)}\n", made.label
     else:
-        text = critic_prompt(critic_asked(aspect, made.instance))
+        text = critic_prompt(critic_input(aspect, made.instance))
         label = aspect.tokens_by_label[made.label]
     return Completion(_with_hints(text, made), [Piece(label, LABEL)])
 

@@ -23,7 +23,7 @@ from selfcorrect_rag.prompts.evaluator import (
 from selfcorrect_rag.prompts.follow_up import follow_up_prompt
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
 from selfcorrect_rag.state.instruct_rag import Mode
-from selfcorrect_rag.training.critic_data import critic_asked
+from selfcorrect_rag.training.critic_data import critic_input
 
 Builder = Callable[[str, Document], Any]
 """Of a text, and a document whose title and text may be two halves of one."""
@@ -65,7 +65,7 @@ BUILDERS: Mapping[str, Builder] = {
         name: lambda text, document, aspect=aspect: aspect.prompt(_instance(text, document))
         for name, aspect in CRITIQUE_PROMPTS.items()
     },
-    "critic": lambda text, document: critic_asked(ISSUP, _instance(text, document)).input,
+    "critic": lambda text, document: critic_input(ISSUP, _instance(text, document)).input,
     **{
         f"{kind} {number}": lambda text, document, kind=kind, number=number: (
             prompt_for_one(kind, text, text)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -281,7 +281,7 @@ def test_the_worker_ends_with_its_llm() -> None:
 SCRIPT = """
 import os, sys, threading
 from selfcorrect_rag.models import Request
-from selfcorrect_rag.models.local.scheduler import Call
+from selfcorrect_rag.models.local.scheduler import ScheduledCall
 from tests.conftest import talkative
 
 llm = talkative(bias=0.01)
@@ -322,7 +322,7 @@ import gc, time
 for _ in range(3):
     left = talkative(bias=0.01)
     scheduler = left._runner.engine.scheduler
-    call = Call([left.get_token_ids("Who? " * 60)] * 8, Request(250, ()), end_ids=())
+    call = ScheduledCall([left.get_token_ids("Who? " * 60)] * 8, Request(250, ()), end_ids=())
     scheduler.submit(call)
     while not call.rows[0].generated: time.sleep(0.001)
     del scheduler

@@ -24,7 +24,7 @@ from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.local import prefix_cache
 from selfcorrect_rag.models.local.decoding import Decoder
 from selfcorrect_rag.models.local.prefix_cache import PrefixCache
-from selfcorrect_rag.models.local.scheduler import Call
+from selfcorrect_rag.models.local.scheduler import ScheduledCall
 from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.reflection import GROUP_OF, RETRIEVAL
 from tests.conftest import byte_level_tokenizer, talkative
@@ -63,7 +63,7 @@ LOGPROB_IDS = [CONTROL_IDS[token] for token in GROUP_OF]
 
 
 def decode(decoder: Decoder, prompts: Sequence[list[int]], tokens: int = 6) -> list[Completion]:
-    call = Call(prompts, Request(tokens, LOGPROB_IDS), end_ids=[EOS])
+    call = ScheduledCall(prompts, Request(tokens, LOGPROB_IDS), end_ids=[EOS])
     decoder(call.rows)
     return call.completions.result(timeout=0)
 

@@ -201,7 +201,7 @@ def test_the_text_that_was_used_longest_ago_is_forgotten(monkeypatch: pytest.Mon
     monkeypatch.setattr(tokens, "REMEMBERED_TOKENS", 6)
 
     def texts() -> list[str]:
-        return [stretch.text for stretch in controlled._recent]
+        return [span.text for span in controlled._recent]
 
     def ask(*words: str) -> None:
         controlled.encode([parts((word, 0)) for word in words])

@@ -17,7 +17,7 @@ from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM, crit
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
-from selfcorrect_rag.training.critic_data import critic_asked
+from selfcorrect_rag.training.critic_data import critic_input
 
 CASES = 12
 FLOOR = {"retrieval": 0.8, "multi_retrieval": 0.7, "relevance": 0.7, "groundness": 0.6}
@@ -68,7 +68,7 @@ def test_it_labels_as_a_fine_tuned_critic(judged: list[Labelled]) -> None:
         a: {t: la for la, t in aspect.tokens_by_label.items()}
         for a, aspect in CRITIQUE_PROMPTS.items()
     }
-    asked = [critic_asked(CRITIQUE_PROMPTS[one.aspect], one.instance) for one in judged]
+    asked = [critic_input(CRITIQUE_PROMPTS[one.aspect], one.instance) for one in judged]
     tokens = TransformersCritic.from_pretrained(critic_path()).judge(asked)
     found = agreement(
         judged, [labels[one.aspect][token] for one, token in zip(judged, tokens, strict=True)]

@@ -20,7 +20,7 @@ from nano_training.world import World
 from selfcorrect_rag.models.critic import critic_prompt
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
-from selfcorrect_rag.training.critic_data import critic_asked
+from selfcorrect_rag.training.critic_data import critic_input
 
 
 def test_labels_are_those_of_the_tables_and_all_of_them_come() -> None:
@@ -84,7 +84,7 @@ def test_half_of_the_lessons_are_a_fine_tuned_critics() -> None:
     cases = critic_cases(64, seed=3)
     rows = CriticBatches(CRITIC, tokenizer, cases, STAGES[0]).rows(World("either"), early=False)
     text = "\n".join(tokenizer.decode(row.ids) for row in rows)
-    asked = critic_asked(CRITIQUE_PROMPTS["relevance"], cases[0][0].instance._replace(evidence="x"))
+    asked = critic_input(CRITIQUE_PROMPTS["relevance"], cases[0][0].instance._replace(evidence="x"))
     opening, *_ = critic_prompt(asked).split(" and possibly")
     assert opening in text, "as Critic asks"
     assert "Explanation: The evidence only discusses" in text, "the tables' demonstrations"

@@ -25,11 +25,10 @@ MAX_TOKENS = 2048
 """Tokens of a prompt and its label in training (Self-RAG, B.1)."""
 
 
-class Asked(NamedTuple):
-    """One thing that a critic is asked."""
+class CriticInput(NamedTuple):
+    """What a critic judges, and by which instructions."""
 
     instruction: str
-    """An aspect's instructions."""
     input: str
     """What is judged, in the fields of the critic's data."""
     group: str
@@ -38,20 +37,20 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a critic says."""
+    """The token that a critic answers with."""
 
     token: str
     probability: float
     """Of the token among those that may be answered, in [0, 1]."""
 
 
-def critic_prompt(asked: Asked) -> str:
-    """What the critic continues with a token, in training and after (official code, training)."""
-    return f"### Instruction:\n{asked.instruction}\n\n### Input:\n{asked.input}\n\n### Response:"
+def critic_prompt(given: CriticInput) -> str:
+    """The prompt that a critic continues with a token (as in the official training code)."""
+    return f"### Instruction:\n{given.instruction}\n\n### Input:\n{given.input}\n\n### Response:"
 
 
 class Critic(ABC):
-    """Answers with one reflection token of those that it is asked for.
+    """Judges with one reflection token of those that it may answer.
 
     The tokens are plain text to it, as in the official critic; its vocabulary stays as it was. It
     decodes greedily and can write nothing else. Not for several threads.
@@ -92,9 +91,9 @@ class Critic(ABC):
         """Most tokens of a prompt, at least four."""
         return max(4, self.max_tokens - self._longest)
 
-    def prompt_ids(self, asked: Asked) -> list[int]:
+    def prompt_ids(self, given: CriticInput) -> list[int]:
         """The ids of a prompt, however many; text of special tokens is left out of it."""
-        text = valid(critic_prompt(asked))
+        text = valid(critic_prompt(given))
         encoded = self.tokenizer(text, return_special_tokens_mask=True)
         pairs = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
         ids = [i for i, is_added in pairs if is_added or i not in self._special]
@@ -107,25 +106,25 @@ class Critic(ABC):
         end = self.limit // 4
         return ids if len(ids) <= self.limit else ids[: self.limit - end] + ids[-end:]
 
-    def example(self, asked: Asked, token: str) -> dict[str, list[int]]:
+    def example(self, given: CriticInput, token: str) -> dict[str, list[int]]:
         """Prompt and token as the model is trained on them; no loss but on the token (Eq. 1)."""
-        ids, label = self.fitted(self.prompt_ids(asked)), self._labels[asked.group][token]
+        ids, label = self.fitted(self.prompt_ids(given)), self._labels[given.group][token]
         if self._is_causal:
             ids, label = ids + label, [-100] * len(ids) + label
         return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label}
 
-    def judge(self, asked: Sequence[Asked]) -> list[str]:
+    def judge(self, inputs: Sequence[CriticInput]) -> list[str]:
         """The token for each, in their order."""
-        given = {i: answer.token for batch in self.answers(asked) for i, answer in batch.items()}
-        return [given[i] for i in range(len(asked))]
+        tokens = {i: answer.token for batch in self.answers(inputs) for i, answer in batch.items()}
+        return [tokens[i] for i in range(len(inputs))]
 
     @abstractmethod
-    def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
-        """The answers of one batch after another, by index in ``asked``."""
+    def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
+        """The answers of one batch after another, by index in ``inputs``."""
 
-    def _choices(self, asked: Asked) -> dict[str, list[int]]:
-        labels = self._labels[asked.group]
-        return {token: labels[token] for token in asked.tokens or labels}
+    def _choices(self, given: CriticInput) -> dict[str, list[int]]:
+        labels = self._labels[given.group]
+        return {token: labels[token] for token in given.tokens or labels}
 
     def _label_ids(self, token: str) -> list[int]:
         ids: list[int] = self.tokenizer(token, add_special_tokens=False)["input_ids"]
@@ -188,18 +187,18 @@ class TransformersCritic(Critic):
         model, tokenizer = load_language_model(name_or_path, dtype)
         return cls(model.to(device), tokenizer, **options)
 
-    def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
+    def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
         """The answers of one batch after another, those under the same instructions together.
 
         What the prompts of a batch begin with alike, such as instructions, is read once for all, by
         a model with rotary positions and plain attention in every layer: to others the padding that
         comes between is not nothing.
         """
-        prompts = [self.fitted(self.prompt_ids(one)) for one in asked]
-        order = sorted(range(len(asked)), key=lambda i: (asked[i].instruction, len(prompts[i])))
+        prompts = [self.fitted(self.prompt_ids(one)) for one in inputs]
+        order = sorted(range(len(inputs)), key=lambda i: (inputs[i].instruction, len(prompts[i])))
         for start in range(0, len(order), self._batch):
             batch = order[start : start + self._batch]
-            choices = [self._choices(asked[i]) for i in batch]
+            choices = [self._choices(inputs[i]) for i in batch]
             decoded = self._decode([prompts[i] for i in batch], choices)
             yield dict(zip(batch, decoded, strict=True))
 

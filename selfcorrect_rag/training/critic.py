@@ -91,7 +91,7 @@ def train_critic(
     task = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
     trainer = fine_tune(
         adapted(model, settings, task),
-        [critic.example(row.asked, row.token) for row in parts["train"]],
+        [critic.example(row.critic_input, row.token) for row in parts["train"]],
         DataCollatorForSeq2Seq(critic.tokenizer),
         out,
         settings,
@@ -99,7 +99,7 @@ def train_critic(
         run=run,
     )
     critic.model = export(trainer, tokenizer, out / "critic")
-    lengths = [len(critic.prompt_ids(row.asked)) for row in parts["train"]]
+    lengths = [len(critic.prompt_ids(row.critic_input)) for row in parts["train"]]
     report = {
         "rows": {name: len(of_part) for name, of_part in parts.items()},
         "shortened": sum(length > critic.limit for length in lengths),
@@ -112,5 +112,5 @@ def train_critic(
 
 def agreement(critic: Critic, rows: Sequence[CriticRow]) -> dict[str, Any]:
     """How often the critic gives the teacher's token; see :func:`train_critic`."""
-    given = critic.judge([row.asked for row in rows])
+    given = critic.judge([row.critic_input for row in rows])
     return agreement_of(zip((row.token for row in rows), given, strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.critic import Asked
+from selfcorrect_rag.models.critic import CriticInput
 from selfcorrect_rag.prompts.critic import (
     CRITIQUE_PROMPTS,
     CritiquePrompt,
@@ -56,9 +56,9 @@ class CriticRow(NamedTuple):
     part: Part
 
     @property
-    def asked(self) -> Asked:
+    def critic_input(self) -> CriticInput:
         """What the token answers."""
-        return Asked(self.instruction, self.input, GROUP_OF[self.token])
+        return CriticInput(self.instruction, self.input, GROUP_OF[self.token])
 
 
 def read_instances(path: Path) -> list[Instance]:
@@ -142,21 +142,23 @@ def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
     """How often each token was given, by group."""
     counts = {group: dict.fromkeys(tokens, 0) for group, tokens in TOKENS.items()}
     for row in labelled:
-        counts[row.asked.group][row.token] += 1
+        counts[row.critic_input.group][row.token] += 1
     return counts
 
 
-def critic_asked(aspect: CritiquePrompt, instance: Instance) -> Asked:
+def critic_input(aspect: CritiquePrompt, instance: Instance) -> CriticInput:
     """What a critic is asked about ``instance``, as its training data asks it."""
     order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
     judged_by = [field for field in order if field in aspect.fields]
     judged = fields_text(instance, judged_by, instruction="Task instruction")
-    return Asked(aspect.instructions, judged, aspect.group, tuple(aspect.tokens_by_label.values()))
+    return CriticInput(
+        aspect.instructions, judged, aspect.group, tuple(aspect.tokens_by_label.values())
+    )
 
 
 def _request(name: str, instance: Instance) -> Request:
     prompt = critique_prompts()[name]
-    asked = critic_asked(prompt, instance)
+    asked = critic_input(prompt, instance)
     question = instance.instruction
     if instance.input:
         question = question_text(instance.input, instance.instruction)

@@ -13,9 +13,9 @@ from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.errors import RetrievalFailed
 from selfcorrect_rag.errors.messages import describe_error
-from selfcorrect_rag.models.critic import Answer, Asked, Critic, critic_prompt
+from selfcorrect_rag.models.critic import Answer, Critic, CriticInput, critic_prompt
 from selfcorrect_rag.training.augmentation import Case, Label, Passage
-from selfcorrect_rag.training.critic_data import critic_asked, critique_prompts
+from selfcorrect_rag.training.critic_data import critic_input, critique_prompts
 from selfcorrect_rag.training.journal import Journal
 from selfcorrect_rag.training.labelling import Labelling, Request
 
@@ -80,9 +80,9 @@ class _Asking:
 
     def __init__(self, cases: Sequence[Case], kept: Path, done: Done) -> None:
         self._journal, self._done = Journal(kept), done
-        all_asked = [critic_asked(critique_prompts()[case.aspect], case.instance) for case in cases]
+        all_asked = [critic_input(critique_prompts()[case.aspect], case.instance) for case in cases]
         self._keys = [Request(critic_prompt(asked), asked.group).key for asked in all_asked]
-        missing: dict[str, Asked] = {
+        missing: dict[str, CriticInput] = {
             key: asked
             for key, asked in zip(self._keys, all_asked, strict=True)
             if key not in self._journal.rows

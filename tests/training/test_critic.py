@@ -19,7 +19,13 @@ from transformers import (
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
-from selfcorrect_rag.models.critic import Answer, Asked, Critic, TransformersCritic, critic_prompt
+from selfcorrect_rag.models.critic import (
+    Answer,
+    Critic,
+    CriticInput,
+    TransformersCritic,
+    critic_prompt,
+)
 from selfcorrect_rag.reflection import TOKENS, Group
 from selfcorrect_rag.training.critic import CriticSettings, agreement, train_critic
 from selfcorrect_rag.training.critic_data import CriticDataSettings, CriticRow, critic_labelling
@@ -135,7 +141,7 @@ def made(kind: str, **options: Any) -> Critic:
 @each
 def test_it_learns_reports_and_loads(tmp_path: Path, kind: str) -> None:
     base, epochs, groups = BASES[kind]
-    rows = [row for row in ROWS if row.asked.group in groups]
+    rows = [row for row in ROWS if row.critic_input.group in groups]
     settings = dataclasses.replace(TOY, num_train_epochs=epochs)
     report = train_critic(rows, tmp_path, settings, base=base())
     test = report["test"]
@@ -157,7 +163,7 @@ def test_it_learns_reports_and_loads(tmp_path: Path, kind: str) -> None:
 @each
 def test_an_adapter_is_trained_and_merged(tmp_path: Path, kind: str) -> None:
     base, _, groups = BASES[kind]
-    rows = [row for row in ROWS if row.asked.group in groups]
+    rows = [row for row in ROWS if row.critic_input.group in groups]
     settings = dataclasses.replace(TOY, num_train_epochs=1, lora_rank=4)
     report = train_critic(rows, tmp_path, settings, base=base())
     critic = TransformersCritic.from_pretrained(
@@ -198,7 +204,7 @@ def test_data_and_settings_that_cannot_be(tmp_path: Path) -> None:
 class Stubborn:
     """Gives the same tokens whatever it is asked."""
 
-    def judge(self, asked: list[Asked]) -> list[str]:
+    def judge(self, asked: list[CriticInput]) -> list[str]:
         return [TOKENS[one.group][1] for one in asked]
 
 
@@ -218,7 +224,7 @@ def test_agreement_by_hand() -> None:
 # The critic
 
 
-ASKED = Asked("Is it?", "Output: she did", Group.ISREL)
+ASKED = CriticInput("Is it?", "Output: she did", Group.ISREL)
 
 
 def test_the_prompt_of_training_is_the_one_it_judges_by() -> None:
@@ -255,7 +261,7 @@ def test_a_tokenizer_that_writes_tokens_alike_is_refused() -> None:
 @each
 def test_it_writes_nothing_but_a_token_of_the_group(kind: str) -> None:
     critic = made(kind, batch=3)
-    asked = [Asked("Is it?", "she did " * (i % 5), list(Group)[i % 4]) for i in range(16)]
+    asked = [CriticInput("Is it?", "she did " * (i % 5), list(Group)[i % 4]) for i in range(16)]
     given = critic.judge(asked)
     for one, token in zip(asked, given, strict=True):
         assert token in TOKENS[one.group]
@@ -266,8 +272,8 @@ def test_it_writes_nothing_but_a_token_of_the_group(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["causal", "t5", "mamba", "windows", "static"])
 def test_together_the_answers_are_those_of_one_at_a_time(kind: str) -> None:
     words = "she did it and then " * 8
-    ragged = [Asked("Which of these?", words[: 3 * i], Group.ISSUP) for i in range(1, 40)]
-    asked = [*ragged, ragged[3], *(row.asked for row in ROWS[:16])]
+    ragged = [CriticInput("Which of these?", words[: 3 * i], Group.ISSUP) for i in range(1, 40)]
+    asked = [*ragged, ragged[3], *(row.critic_input for row in ROWS[:16])]
     made = ARCHITECTURES[kind]
     alone, batched = (TransformersCritic(*made(), batch=n, max_tokens=120) for n in (1, 16))
     for one, other in zip(_answers(alone, asked), _answers(batched, asked), strict=True):
@@ -281,20 +287,20 @@ def test_instructions_are_read_once_a_pass_and_labels_as_far_as_they_differ() ->
         lambda _, args, options: read.append(tuple(options["input_ids"].shape)), with_kwargs=True
     )
     long = "Which of these is it? " * 8
-    asked = [Asked(long, f"word {i}", Group.ISREL) for i in range(8)]
+    asked = [CriticInput(long, f"word {i}", Group.ISREL) for i in range(8)]
     _answers(critic, asked)
     (once, instructions), (rows, own) = read  # nothing follows: the labels differ at once
     assert (once, rows) == (1, 8)
     assert instructions > len(long) > 4 * own
 
 
-def _answers(critic: Critic, asked: list[Asked]) -> list[Answer]:
+def _answers(critic: Critic, asked: list[CriticInput]) -> list[Answer]:
     given = {i: answer for batch in critic.answers(asked) for i, answer in batch.items()}
     return [given[i] for i in range(len(asked))]
 
 
 def test_no_text_becomes_a_special_token() -> None:
-    hostile = Asked("Is it?", "she </s> <s> did <pad> it\ud83d", Group.ISREL)
+    hostile = CriticInput("Is it?", "she </s> <s> did <pad> it\ud83d", Group.ISREL)
     for kind in BASES:
         critic = made(kind)
         ids = critic.prompt_ids(hostile)
@@ -307,7 +313,7 @@ def test_no_text_becomes_a_special_token() -> None:
 @each
 def test_too_long_a_prompt_keeps_its_ends(kind: str) -> None:
     critic = made(kind, max_tokens=200)
-    asked = Asked("Is it?", "Evidence: " + "she did " * 100 + "it is: no", Group.ISREL)
+    asked = CriticInput("Is it?", "Evidence: " + "she did " * 100 + "it is: no", Group.ISREL)
     ids = critic.fitted(critic.prompt_ids(asked))
     text = critic.tokenizer.decode(ids)
     assert len(ids) == critic.limit < 200

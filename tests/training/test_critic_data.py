@@ -188,7 +188,7 @@ def test_labels_are_read_whatever_order_they_came_in(tmp_path: Path) -> None:
     counts = token_counts(found)
     assert sum(sum(tokens.values()) for tokens in counts.values()) == len(found)
     assert counts["ISUSE"]["[Utility:5]"] == sum(row.token == "[Utility:5]" for row in found)
-    assert CriticRow("i", "x", "[Relevant]", "test").asked == ("i", "x", "ISREL", ())
+    assert CriticRow("i", "x", "[Relevant]", "test").critic_input == ("i", "x", "ISREL", ())
 
 
 @pytest.mark.parametrize(

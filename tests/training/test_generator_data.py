@@ -13,7 +13,7 @@ from selfcorrect_rag.models.critic import Critic, TransformersCritic
 from selfcorrect_rag.nano import demo_index, demo_questions
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.search import ChromaIndex
-from selfcorrect_rag.training.critic_data import critic_asked
+from selfcorrect_rag.training.critic_data import critic_input
 from selfcorrect_rag.training.generator_data import (
     GeneratorDataCost,
     GeneratorDataReport,
@@ -66,12 +66,12 @@ def test_from_the_demo_corpus_with_a_real_critic(
 
 def test_a_critic_gives_only_what_a_table_offers_and_how_sure_it_is(critic: Critic) -> None:
     instance = Instance("Who?", segment="It was her.", evidence="Her.")
-    two_way = critic_asked(CRITIQUE_PROMPTS["retrieval"], instance)
+    two_way = critic_input(CRITIQUE_PROMPTS["retrieval"], instance)
     assert two_way.tokens == ("[Retrieval]", "[No Retrieval]")
     others = [two_way._replace(input=f"{two_way.input} {i}") for i in range(40)]
     assert {*critic.judge(others)} <= {*two_way.tokens}
     assert "[Continue to Use Evidence]" in critic.judge([a._replace(tokens=()) for a in others])
-    asked = critic_asked(CRITIQUE_PROMPTS["relevance"], instance)
+    asked = critic_input(CRITIQUE_PROMPTS["relevance"], instance)
     [batch] = critic.answers([asked, asked._replace(tokens=("[Relevant]",))])
     ids = critic.fitted(critic.prompt_ids(asked))
     either = [

@@ -112,12 +112,12 @@ class EngineReflectionLLM(ReflectionLLM):
         self.close()
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        call = _Call(self, prompts, **options)
+        call = _EngineCall(self, prompts, **options)
         return call.segments(self._runner.complete(call.ids, call.request))
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         # Encoding thousands of tokens would keep the caller's loop from all else.
-        call = await asyncio.to_thread(_Call, self, prompts, **options)
+        call = await asyncio.to_thread(_EngineCall, self, prompts, **options)
         return call.segments(await self._runner.acomplete(call.ids, call.request))
 
     def _stream(
@@ -127,7 +127,7 @@ class EngineReflectionLLM(ReflectionLLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[GenerationChunk]:
-        call = _Call(self, [prompt_of(prompt)], **self._options(stop, kwargs))
+        call = _EngineCall(self, [prompt_of(prompt)], **self._options(stop, kwargs))
         text = _TextStream(self._tokenizer, call.request.stop)
         with closing(self._runner.stream(call.ids[0], call.request)) as stream:
             for ids in stream:
@@ -149,7 +149,7 @@ class EngineReflectionLLM(ReflectionLLM):
         **kwargs: Any,
     ) -> AsyncIterator[GenerationChunk]:
         options = self._options(stop, kwargs)
-        call = await asyncio.to_thread(_Call, self, [prompt_of(prompt)], **options)
+        call = await asyncio.to_thread(_EngineCall, self, [prompt_of(prompt)], **options)
         text = _TextStream(self._tokenizer, call.request.stop)
         async with aclosing(self._runner.astream(call.ids[0], call.request)) as stream:
             async for ids in stream:
@@ -209,7 +209,7 @@ class ReflectionIds:
         return keep
 
 
-class _Call:
+class _EngineCall:
     """Prompts in token ids, the request that continues them, and segments of the completions."""
 
     def __init__(

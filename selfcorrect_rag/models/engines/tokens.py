@@ -41,7 +41,7 @@ class Encoded:
         return list(chain.from_iterable(repeat(i, n) for i, n in enumerate(self.counts, -1)))
 
 
-class _Stretch(NamedTuple):
+class _Span(NamedTuple):
     """Parts of a prompt that are encoded together."""
 
     text: str
@@ -50,12 +50,12 @@ class _Stretch(NamedTuple):
     """Whether it stands at the beginning of its prompt, where some tokenizers add a space."""
 
 
-class _Ids(NamedTuple):
-    """A stretch in ids."""
+class _EncodedSpan(NamedTuple):
+    """A span in ids."""
 
     ids: list[int]
     ends: list[int]
-    """For each id, how many characters of the stretch it and those before it cover."""
+    """For each id, how many characters of the span it and those before it cover."""
 
 
 class ControlledTokenizer:
@@ -114,7 +114,7 @@ class ControlledTokenizer:
         self._is_apart = not any(
             added[token][flag] for token in control for flag in ("normalized", "lstrip", "rstrip")
         )
-        self._recent: OrderedDict[_Stretch, _Ids] = OrderedDict()
+        self._recent: OrderedDict[_Span, _EncodedSpan] = OrderedDict()
         self._recent_tokens = 0
         self._lock = threading.Lock()
 
@@ -146,14 +146,14 @@ class ControlledTokenizer:
         Raises:
             PromptTooLong: it does not fit although everything that may be cut has been.
         """
-        divided = [list(self._stretches(prompt.parts)) for prompt in prompts]
-        known = self._encode_stretches({stretch for prompt in divided for _, stretch in prompt})
+        divided = [list(self._spans(prompt.parts)) for prompt in prompts]
+        known = self._encode_spans({span for prompt in divided for _, span in prompt})
         encoded = []
-        for prompt, stretches in zip(prompts, divided, strict=True):
+        for prompt, spans in zip(prompts, divided, strict=True):
             ids = list(self._prefix)
             counts = [len(self._prefix)]
-            for lengths, stretch in stretches:
-                found = known[stretch]
+            for lengths, span in spans:
+                found = known[span]
                 ids += found.ids
                 before = 0
                 for end in accumulate(lengths):
@@ -186,7 +186,7 @@ class ControlledTokenizer:
         """The ids that are text, special tokens left out."""
         return [i for i in ids if i not in self._special]
 
-    def _stretches(self, parts: Sequence[Part]) -> Iterator[tuple[list[int], _Stretch]]:
+    def _spans(self, parts: Sequence[Part]) -> Iterator[tuple[list[int], _Span]]:
         """What is encoded together, and how many characters each of its parts has in it."""
         texts = [self._names[part.text] if part.kind == "control" else part.text for part in parts]
         begun = 0
@@ -194,15 +194,15 @@ class ControlledTokenizer:
             is_last = end == len(parts)
             if is_last or (self._is_apart and "control" in (parts[end - 1].kind, parts[end].kind)):
                 together = texts[begun:end]
-                yield [len(text) for text in together], _Stretch("".join(together), begun == 0)
+                yield [len(text) for text in together], _Span("".join(together), begun == 0)
                 begun = end
 
-    def _encode_stretches(self, wanted: set[_Stretch]) -> dict[_Stretch, _Ids]:
+    def _encode_spans(self, wanted: set[_Span]) -> dict[_Span, _EncodedSpan]:
         with self._lock:
-            known = {stretch: self._recent[stretch] for stretch in wanted & self._recent.keys()}
-            for stretch in known:
-                self._recent.move_to_end(stretch)
-        new = [stretch for stretch in wanted if stretch not in known]
+            known = {span: self._recent[span] for span in wanted & self._recent.keys()}
+            for span in known:
+                self._recent.move_to_end(span)
+        new = [span for span in wanted if span not in known]
         if not new:
             return known
         # In mid-prompt, text follows a control token, and is encoded behind one.
@@ -210,16 +210,16 @@ class ControlledTokenizer:
         encodings = self._writer.encode_batch(
             [text if begins else before + text for text, begins in new]
         )
-        for stretch, encoding in zip(new, encodings, strict=True):
-            skipped = 0 if stretch.begins else 1
+        for span, encoding in zip(new, encodings, strict=True):
+            skipped = 0 if span.begins else 1
             ends = (end - skipped * len(before) for _, end in encoding.offsets[skipped:])
             # One without width, or with that of its neighbour, goes with the ids before it.
-            known[stretch] = _Ids(encoding.ids[skipped:], list(accumulate(ends, max)))
+            known[span] = _EncodedSpan(encoding.ids[skipped:], list(accumulate(ends, max)))
         with self._lock:
-            for stretch in new:
-                if stretch not in self._recent:
-                    self._recent[stretch] = known[stretch]
-                    self._recent_tokens += len(known[stretch].ids)
+            for span in new:
+                if span not in self._recent:
+                    self._recent[span] = known[span]
+                    self._recent_tokens += len(known[span].ids)
             while self._recent_tokens > REMEMBERED_TOKENS:
                 _, dropped = self._recent.popitem(last=False)
                 self._recent_tokens -= len(dropped.ids)

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from selfcorrect_rag.models.critic import MAX_TOKENS, Answer, Asked, Critic
+from selfcorrect_rag.models.critic import MAX_TOKENS, Answer, Critic, CriticInput
 from selfcorrect_rag.models.engines.background import gather
 from selfcorrect_rag.models.engines.engine import Request
 from selfcorrect_rag.models.engines.runner import EngineRunner
@@ -61,22 +61,22 @@ class VLLMCritic(Critic):
         """End the engine's processes and free its memory. May be repeated."""
         self._runner.close()
 
-    def answers(self, asked: Sequence[Asked]) -> Iterator[dict[int, Answer]]:
+    def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
         """The answers of one batch after another.
 
         Raises:
             EngineFailed: the engine has died, or is closed.
         """
-        for start in range(0, len(asked), self._batch):
-            batch = asked[start : start + self._batch]
+        for start in range(0, len(inputs), self._batch):
+            batch = inputs[start : start + self._batch]
             answers = self._runner.run(partial(self._answers, batch))
             yield dict(enumerate(answers, start))
 
-    async def _answers(self, batch: Sequence[Asked]) -> list[Answer]:
+    async def _answers(self, batch: Sequence[CriticInput]) -> list[Answer]:
         return await gather(map(self._answer, batch))
 
-    async def _answer(self, asked: Asked) -> Answer:
-        prompt, labels = self.fitted(self.prompt_ids(asked)), self._choices(asked)
+    async def _answer(self, given: CriticInput) -> Answer:
+        prompt, labels = self.fitted(self.prompt_ids(given)), self._choices(given)
         probability = 1.0
         while len(labels) > 1:
             nexts = sorted({label[0] for label in labels.values()})

@@ -8,13 +8,13 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
 from selfcorrect_rag.models.local.prefix_cache import (
-    Node,
     PrefixCache,
+    PrefixNode,
     attention_mask,
     read,
     shares_prefixes,
 )
-from selfcorrect_rag.models.local.scheduler import Call, Row
+from selfcorrect_rag.models.local.scheduler import Row, ScheduledCall
 
 ROOM = 64
 """Tokens for which there is room when rows begin, and that are added whenever it is used up."""
@@ -76,7 +76,7 @@ class Decoder:
             return
         begun = {row: len(row.ids) for row in rows}
         watched = _Watched(rows, self.model.device)
-        leaves: list[Node] = []
+        leaves: list[PrefixNode] = []
         states: Rows
         if self._shares:
             leaves = [cache.leaf(row.ids) for row in rows]
@@ -150,7 +150,7 @@ class _Watched:
         self.index = torch.tensor(list(ids), dtype=torch.long, device=device)
 
 
-def _calls(rows: Sequence[Row]) -> dict[Call, None]:
+def _calls(rows: Sequence[Row]) -> dict[ScheduledCall, None]:
     return dict.fromkeys(row.call for row in rows)
 
 
@@ -183,7 +183,7 @@ class SharedRows:
     written in place. Prompts end in the same column; what is left of a shorter one is masked.
     """
 
-    def __init__(self, model: PreTrainedModel, leaves: Sequence[Node]) -> None:
+    def __init__(self, model: PreTrainedModel, leaves: Sequence[PrefixNode]) -> None:
         """Begin after prompts.
 
         Args:

@@ -17,23 +17,23 @@ PACK = 512
 """New tokens at which a forward pass is full: each costs a look, if a masked one, at all others."""
 
 
-class Node:
+class PrefixNode:
     """An edge of the tree: some ids, and their keys and values once they are computed."""
 
     __slots__ = ("children", "ids", "parent", "states", "used")
 
     def __init__(
-        self, ids: Sequence[int], parent: "Node | None", states: torch.Tensor | None = None
+        self, ids: Sequence[int], parent: "PrefixNode | None", states: torch.Tensor | None = None
     ) -> None:
         self.ids, self.parent, self.states = list(ids), parent, states
-        self.children: dict[int, Node] = {}
+        self.children: dict[int, PrefixNode] = {}
         self.used = 0
 
     @property
-    def path(self) -> "list[Node]":
+    def path(self) -> "list[PrefixNode]":
         """The edges from the root down to this one; their ids together are a whole beginning."""
         nodes = []
-        node: Node | None = self
+        node: PrefixNode | None = self
         while node is not None and node.parent is not None:  # the root has no ids
             nodes.append(node)
             node = node.parent
@@ -59,7 +59,7 @@ class PrefixCache:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._root = Node([], None)
+        self._root = PrefixNode([], None)
         self._clock = 0
 
     @property
@@ -67,7 +67,7 @@ class PrefixCache:
         """How many tokens are held."""
         return sum(len(node.ids) for node in self._nodes())
 
-    def leaf(self, ids: Sequence[int]) -> Node:
+    def leaf(self, ids: Sequence[int]) -> PrefixNode:
         """The edge at which ``ids``, at least one, end; its path is exactly them.
 
         What is not there yet is added without states, for the caller to compute. The edge stays
@@ -78,7 +78,7 @@ class PrefixCache:
         while at < len(ids):
             child = node.children.get(ids[at])
             if child is None:
-                child = node.children[ids[at]] = Node(ids[at:], node)
+                child = node.children[ids[at]] = PrefixNode(ids[at:], node)
             shared = alike(child.ids, ids[at : at + len(child.ids)])
             if shared < len(child.ids):
                 child = _split(child, shared)
@@ -117,7 +117,7 @@ class PrefixCache:
             if not parent.children and parent.parent is not None:
                 heapq.heappush(leaves, (parent.used, id(parent), parent))
 
-    def _nodes(self) -> Iterator[Node]:
+    def _nodes(self) -> Iterator[PrefixNode]:
         waiting = [*self._root.children.values()]
         while waiting:
             node = waiting.pop()
@@ -133,13 +133,13 @@ def alike(one: Sequence[int], other: Sequence[int]) -> int:
     return next(i for i in range(shorter) if one[i] != other[i])
 
 
-def _split(node: Node, at: int) -> Node:
+def _split(node: PrefixNode, at: int) -> PrefixNode:
     """Put an edge for the first ids between ``node``, which keeps the others, and its parent.
 
     So whoever holds ``node`` still holds the edge at which its ids end.
     """
     assert node.parent is not None
-    upper = Node(node.ids[:at], node.parent)
+    upper = PrefixNode(node.ids[:at], node.parent)
     upper.used = node.used
     if node.states is not None:  # copies, since a view would keep the whole in memory
         upper.states = node.states[:, :, :at].clone()
@@ -179,7 +179,7 @@ def shares_prefixes(model: PreTrainedModel) -> bool:
     return len(kinds) == 1 and next(iter(kinds))[1] == model.dtype  # that of our masks
 
 
-def read(model: PreTrainedModel, leaves: Sequence[Node]) -> torch.Tensor:
+def read(model: PreTrainedModel, leaves: Sequence[PrefixNode]) -> torch.Tensor:
     """Compute the states that are missing on the way to each leaf.
 
     Args:
@@ -193,9 +193,9 @@ def read(model: PreTrainedModel, leaves: Sequence[Node]) -> torch.Tensor:
     return torch.cat([_read(model, pack) for pack in _packs(leaves)])
 
 
-def _packs(leaves: Iterable[Node]) -> Iterator[list[Node]]:
-    pack: list[Node] = []
-    new: dict[Node, None] = {}
+def _packs(leaves: Iterable[PrefixNode]) -> Iterator[list[PrefixNode]]:
+    pack: list[PrefixNode] = []
+    new: dict[PrefixNode, None] = {}
     for leaf in leaves:
         missing = {node: None for node in leaf.path if node.states is None and node not in new}
         if pack and sum(len(node.ids) for node in (*new, *missing)) > PACK:
@@ -208,14 +208,14 @@ def _packs(leaves: Iterable[Node]) -> Iterator[list[Node]]:
         yield pack
 
 
-def _read(model: PreTrainedModel, leaves: Sequence[Node]) -> torch.Tensor:
+def _read(model: PreTrainedModel, leaves: Sequence[PrefixNode]) -> torch.Tensor:
     nodes = {node: None for leaf in leaves for node in leaf.path}  # parents before children
     past = [node for node in nodes if node.states is not None]
     new = [node for node in nodes if node.states is None]
     again = [leaf for leaf in dict.fromkeys(leaves) if leaf.states is not None]
 
     # Where the columns of each edge begin, those that are there before those to be computed.
-    begin: dict[Node, int] = {}
+    begin: dict[PrefixNode, int] = {}
     columns = 0
     for node in (*past, *new):
         begin[node] = columns
@@ -224,7 +224,7 @@ def _read(model: PreTrainedModel, leaves: Sequence[Node]) -> torch.Tensor:
     ids: list[int] = []
     positions: list[int] = []
     visible = torch.zeros(columns - held + len(again), columns + len(again), dtype=torch.bool)
-    last: dict[Node, int] = {}
+    last: dict[PrefixNode, int] = {}
     for node in (*new, *again):
         *above, _ = node.path
         depth, size = sum(len(ancestor.ids) for ancestor in above), len(node.ids)
@@ -259,7 +259,7 @@ def _read(model: PreTrainedModel, leaves: Sequence[Node]) -> torch.Tensor:
     return logits[0]
 
 
-def _cache_of(nodes: Sequence[Node]) -> Cache:
+def _cache_of(nodes: Sequence[PrefixNode]) -> Cache:
     """A cache that begins with the states of these edges, one after another."""
     cache = Cache(layer_class_to_replicate=DynamicLayer)
     if nodes:

@@ -14,7 +14,7 @@ from selfcorrect_rag.models.engines.background import CLOSED
 from selfcorrect_rag.models.engines.engine import Completion, Request
 
 
-class Call:
+class ScheduledCall:
     """Prompts of token ids under one request, and the future of their completions."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Call:
 class Row:
     """One prompt of a call, and what has become of it."""
 
-    def __init__(self, call: Call, prompt: Sequence[int]) -> None:
+    def __init__(self, call: ScheduledCall, prompt: Sequence[int]) -> None:
         self.call, self.prompt = call, list(prompt)
         self.generated: list[int] = []
         self.logprobs: list[dict[int, float]] = []
@@ -141,13 +141,13 @@ class Scheduler:
     def begin(self) -> None:
         """Start anew, in a forked child too: it has neither the thread nor the others' calls."""
         self._lock = threading.Lock()
-        self._waiting: SimpleQueue[Call | None] = SimpleQueue()
-        self._calls: weakref.WeakSet[Call] = weakref.WeakSet()
+        self._waiting: SimpleQueue[ScheduledCall | None] = SimpleQueue()
+        self._calls: weakref.WeakSet[ScheduledCall] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
         # The thread must not hold this object, or neither would ever end.
         weakref.finalize(self, self._waiting.put, None).atexit = False
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: ScheduledCall) -> None:
         """Have a call decoded.
 
         Raises:
@@ -206,7 +206,7 @@ def _has_closed() -> EngineFailed:
 
 
 def _work(
-    make: Callable[[], Decode], batch_tokens: int, waiting: "SimpleQueue[Call | None]"
+    make: Callable[[], Decode], batch_tokens: int, waiting: "SimpleQueue[ScheduledCall | None]"
 ) -> None:
     """Decode what comes until there comes a None."""
     decode: Decode | None = None
@@ -224,7 +224,7 @@ def _work(
         del batch  # which would keep the last calls for as long as none comes
 
 
-def _take(waiting: "SimpleQueue[Call | None]", rows: list[Row]) -> bool:
+def _take(waiting: "SimpleQueue[ScheduledCall | None]", rows: list[Row]) -> bool:
     """Add the rows of what has come, or of what comes next; false where there is to be no more."""
     while not rows or not waiting.empty():
         call = waiting.get()

@@ -14,7 +14,7 @@ from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.identity import described, weights
 from selfcorrect_rag.models.local.checkpoints import best_device, unreadable
-from selfcorrect_rag.models.local.scheduler import Call, Decode, Scheduler
+from selfcorrect_rag.models.local.scheduler import Decode, ScheduledCall, Scheduler
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -212,7 +212,7 @@ class TransformersEngine(Engine):
         prompts: Sequence[Sequence[int]],
         request: Request,
         on_token: Callable[[int], None] | None = None,
-    ) -> Call:
+    ) -> ScheduledCall:
         if unknown := request.sampling.keys() - {"temperature", "seed"}:
             raise EngineFailed(f"transformers takes temperature and seed, not {min(unknown)}")
         stop, text = request.stop, self._text
@@ -223,6 +223,6 @@ class TransformersEngine(Engine):
         def has_stopped(ids: Sequence[int]) -> bool:
             return bool(stop) and any(string in text(ids[-tail:]) for string in stop)
 
-        return Call(
+        return ScheduledCall(
             prompts, request, end_ids=self._eos_ids, has_stopped=has_stopped, on_token=on_token
         )
