@@ -233,7 +233,6 @@ class VLLMServerEngine(Engine):
             "logprob_token_ids": list(request.logprob_ids),
             "return_tokens_as_token_ids": True,
             "return_token_ids": True,
-            "skip_special_tokens": False,
             "stop_token_ids": list(request.stop_ids),
             "temperature": 0.0,
             **request.sampling,
