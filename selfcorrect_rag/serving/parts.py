@@ -18,14 +18,12 @@ from selfcorrect_rag.crag import create_crag
 from selfcorrect_rag.errors import BadDemonstrations
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import (
-    ChatEvaluator,
     RetrievalEvaluator,
-    T5Evaluator,
     TransformersReflectionLLM,
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.models.by_name import find_language_model
+from selfcorrect_rag.models.by_name import as_evaluator, find_language_model
 from selfcorrect_rag.nano import (
     demo_index,
     demo_web,
@@ -267,17 +265,12 @@ class Parts:
 
 
 def open_evaluator(name: str | None) -> RetrievalEvaluator:
-    """The evaluator called ``name``, as in the configuration; the shipped one where None.
+    """The evaluator called ``name``; the shipped one where None.
 
     Raises:
-        ModelNotFound, NotAnEvaluator, MissingExtra: see ``T5Evaluator.from_pretrained``.
-        NoLanguageModel: see :func:`~selfcorrect_rag.models.by_name.find_language_model`.
+        ModelNotFound, NotAnEvaluator, NoLanguageModel, MissingExtra: see ``as_evaluator``.
     """
-    if name is None:
-        return load_evaluator()
-    if ":" in name and not Path(name).exists():
-        return ChatEvaluator(find_language_model(name))
-    return T5Evaluator.from_pretrained(name)
+    return load_evaluator() if name is None else as_evaluator(name)
 
 
 def quiet_vllm() -> None:
