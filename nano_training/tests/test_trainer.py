@@ -75,6 +75,20 @@ def test_a_checkpoint_from_another_start_is_refused(tmp_path: Path) -> None:
         Trainer(TOY, tmp_path, data=GeneratorBatches, start=tmp_path / "b")
 
 
+def test_an_export_keeps_so_many_bits_of_the_mantissa(tmp_path: Path) -> None:
+    trainer = Trainer(TOY, tmp_path, data=GeneratorBatches)
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    export(trainer.model, trainer.tokenizer, tmp_path / "out", mantissa=4)
+    for name, after in load_file(tmp_path / "out" / "model.safetensors").items():
+        if after.ndim == 2:
+            fraction = torch.frexp(after.float())[0] * 2**5
+            assert torch.equal(fraction, fraction.round())
+            assert not torch.equal(fraction, (fraction / 2).round() * 2)
+            torch.testing.assert_close(after.float(), before[name], rtol=2**-5, atol=1e-7)
+        else:
+            assert torch.equal(after, before[name].half())
+
+
 def run(module: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Path) -> None:
     given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     monkeypatch.setattr(sys, "argv", [module.__name__, "--out", str(folder), *given])

@@ -5,7 +5,6 @@ of each passage are counted and spilled to a file, and sorted by word from there
 The files are those that bm25s searches.
 """
 
-import asyncio
 import json
 import os
 import shutil
@@ -200,9 +199,6 @@ class BM25Index(Index):
                 for id_, text, metadata in rows
             ]
         return sorted(documents, key=lambda document: -scored[str(document.id)])
-
-    async def asearch(self, query: str, k: int = 5) -> list[Document]:
-        return await asyncio.to_thread(self.search, query, k)
 
     def ids(self) -> set[str]:
         with self._database() as database:

@@ -2,6 +2,7 @@
 its folder, each cause with its remedy.
 """
 
+import asyncio
 import errno
 import hashlib
 import json
@@ -165,9 +166,9 @@ class Index(ABC):
     def search(self, query: str, k: int = 5) -> list[Document]:
         """At most ``k`` passages, best first, with ``id``, and ``score`` in their metadata."""
 
-    @abstractmethod
     async def asearch(self, query: str, k: int = 5) -> list[Document]:
-        """`search` without blocking the event loop."""
+        """`search` in a thread, off the event loop."""
+        return await asyncio.to_thread(self.search, query, k)
 
     @abstractmethod
     def ids(self) -> set[str]:

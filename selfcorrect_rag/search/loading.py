@@ -253,8 +253,8 @@ def _pieces(file: OpenFile) -> Iterator[str]:
         rest += block
         file.done = file.position()
         if len(rest) == PIECE:
-            borders = ("\n\n", "\r\n\r\n", "\n", ". ", " ")
-            ends = (place + len(b) for b in borders if (place := rest.rfind(b, PIECE // 2)) >= 0)
+            breaks = ("\n\n", "\r\n\r\n", "\n", ". ", " ")
+            ends = (start + len(b) for b in breaks if (start := rest.rfind(b, PIECE // 2)) >= 0)
             end = next(ends, PIECE)
             yield rest[:end]
             rest = rest[end:]

