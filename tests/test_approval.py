@@ -19,8 +19,8 @@ from selfcorrect_rag.prompts.approval import (
     CONSENTS,
     REFUSALS,
     VERDICTS,
+    approval_request,
     approved,
-    asked_for,
 )
 from tests.agents.scripted import asking, reflecting, tool_messages
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesWebSearch, WordEvaluator, document
@@ -270,7 +270,7 @@ def test_a_key_that_is_not_known_may_say_no(key: Any, value: Any, verdict: str) 
 
 
 def test_the_value_of_the_pause_is_no_reply() -> None:
-    value = asked_for(QUERY, "pages")
+    value = approval_request(QUERY, "pages")
     for choice in ("yes", "no", "query", False, True):
         assert approved({**value, "choice": choice}, QUERY) is None
     assert approved(value, QUERY) is None
@@ -369,7 +369,7 @@ async def test_a_query_leaves_only_with_consent_where_it_is_asked_for(
         await run(graph, asynchronous, None, THREAD, context=second)
     assert not queries(web)
     (pause,) = graph.get_state(THREAD).interrupts
-    assert pause.value == asked_for(QUERY, "pages")
+    assert pause.value == approval_request(QUERY, "pages")
     assert set(pause.value["choices"]) == {"yes", "no", "query"}
     said, query = reply
     result = await run(graph, asynchronous, Command(resume=said), THREAD, context=second)

@@ -12,7 +12,7 @@ from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.events import WebSearched, WebSearchFailed
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.own_node import check_approval
-from selfcorrect_rag.prompts.approval import REFUSED, approved, asked_for
+from selfcorrect_rag.prompts.approval import REFUSED, approval_request, approved
 from selfcorrect_rag.search.web_search import Web, WebSearch, as_web_search
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
@@ -79,7 +79,7 @@ def web_search(
         query: str | None = given
         if _asks(state) or chosen.approve_search:
             _check_checkpointer()
-            query = approved(interrupt(asked_for(given, web.name)), given)
+            query = approved(interrupt(approval_request(given, web.name)), given)
         if query is None:
             return _failed(state, web, REFUSED, state["web_query"])
         query = one_line(query)[:LONGEST].strip()

@@ -44,7 +44,7 @@ CARRIERS = ("query", "args", "edited_action")
 """Keys of a reply that may hold other words."""
 
 
-def asked_for(query: str, source: str) -> dict[str, Any]:
+def approval_request(query: str, source: str) -> dict[str, Any]:
     """The pause's payload: the question, the query, who would get it, and the choices."""
     return {
         "ask": "search the web?",

@@ -1,4 +1,4 @@
-"""How a chat model is asked whether passages are relevant, and how its answers are read.
+"""Prompts that ask a chat model whether passages are relevant, and readers of its answers.
 
 The paper's prompts (CRAG appendix A, tables 6 to 8) ask about one passage. The ones about several
 at once are ours, in the paper's words. Passages are untrusted: each stands in a slot of its own,
@@ -88,16 +88,16 @@ _DEMONSTRATIONS = (
 
 def prompt_for_one(kind: PromptKind, question: str, passage: str) -> str:
     """The paper's prompt, with the passage in its slot."""
-    asked = f"Question: {_line(question)}\nDocument: {_slot(passage)}"
+    case = f"Question: {_line(question)}\nDocument: {_marked(passage)}"
     if kind == "direct":
-        return f"{_ONE} {_BRIEFLY}\n{asked}"
+        return f"{_ONE} {_BRIEFLY}\n{case}"
     if kind == "chain_of_thought":
-        return f"{_ONE}\n{asked}\n{_THINK}"
+        return f"{_ONE}\n{case}\n{_THINK}"
     shown = "\n\n".join(
-        f"Question: {demo.question}\nDocument: {_slot(demo.document)}\nAnswer: {demo.answer}."
+        f"Question: {demo.question}\nDocument: {_marked(demo.document)}\nAnswer: {demo.answer}."
         for demo in _DEMONSTRATIONS
     )
-    return f"{_ONE} {_BRIEFLY}\n\n{shown}\n\n{asked}\nAnswer:"
+    return f"{_ONE} {_BRIEFLY}\n\n{shown}\n\n{case}\nAnswer:"
 
 
 def prompt_for_several(
@@ -107,18 +107,18 @@ def prompt_for_several(
 
     ``is_retry`` adds what to write, for a model whose answer did not keep to it.
     """
-    asked = _numbered(question, passages)
+    case = _numbered(question, passages)
     if is_retry:
-        asked += f"\n\nWrite {len(passages)} lines, from 1 to {len(passages)}, such as: 1: yes"
+        case += f"\n\nWrite {len(passages)} lines, from 1 to {len(passages)}, such as: 1: yes"
     if kind == "direct":
-        return f"{_SEVERAL} {_BRIEFLY_EACH}\n{asked}"
+        return f"{_SEVERAL} {_BRIEFLY_EACH}\n{case}"
     if kind == "chain_of_thought":
-        return f"{_SEVERAL}\n{asked}\n{_THINK_EACH}"
+        return f"{_SEVERAL}\n{case}\n{_THINK_EACH}"
     shown = "\n\n".join(
         f"{_numbered(demo.question, [demo.document])}\nAnswer:\n1: {demo.answer.lower()}"
         for demo in _DEMONSTRATIONS
     )
-    return f"{_SEVERAL} {_BRIEFLY_EACH}\n\n{shown}\n\n{asked}\nAnswer:"
+    return f"{_SEVERAL} {_BRIEFLY_EACH}\n\n{shown}\n\n{case}\nAnswer:"
 
 
 YES, NO = "yes", "no"
@@ -158,13 +158,15 @@ def _found(match: re.Match[str], group: int) -> LabelMatch:
 
 
 def _numbered(question: str, passages: Sequence[str]) -> str:
-    slots = "\n".join(_slot(passage, number) for number, passage in enumerate(passages, start=1))
-    return f"Question: {_line(question)}\n{slots}"
+    documents = "\n".join(
+        _marked(passage, number) for number, passage in enumerate(passages, start=1)
+    )
+    return f"Question: {_line(question)}\n{documents}"
 
 
-def _slot(passage: str, number: int | None = None) -> str:
-    opening = "<document>" if number is None else f'<document number="{number}">'
-    return f"{opening}\n{quoted(passage.strip())}\n</document>"
+def _marked(passage: str, number: int | None = None) -> str:
+    tag = "<document>" if number is None else f'<document number="{number}">'
+    return f"{tag}\n{quoted(passage.strip())}\n</document>"
 
 
 def _line(question: str) -> str:

@@ -172,7 +172,7 @@ class ChatClassifier:
                 pending.error = every[0].error
         else:
             while unanswered := [pending for pending in every if pending.is_open]:
-                results = yield [self._call(self.mode, p.form, p.is_retry) for p in unanswered]
+                results = yield [self._call(self.mode, p.task, p.is_retry) for p in unanswered]
                 for pending, result in zip(unanswered, results, strict=True):
                     pending.take(self.mode, result)
         with self._lock:
@@ -204,7 +204,7 @@ class ChatClassifier:
                     self.mode = mode
                     return
                 try:
-                    call = self._call(mode, pending.form)
+                    call = self._call(mode, pending.task)
                 except (NotImplementedError, AttributeError, TypeError, ValueError, NameError):
                     continue  # no structured output; LangChain's fallbacks say so by a NameError
                 (result,) = yield [call]
@@ -220,31 +220,31 @@ class ChatClassifier:
                     self._finding = None
             mine.set_result(None)
 
-    def _call(self, mode: Mode, form: Classification, is_retry: bool = False) -> ModelCall:
-        prompt = f"{form.prompt}\n\n{_reminder(form)}" if is_retry else form.prompt
+    def _call(self, mode: Mode, task: Classification, is_retry: bool = False) -> ModelCall:
+        prompt = f"{task.prompt}\n\n{_reminder(task)}" if is_retry else task.prompt
         match mode:
             case "text":
                 return ModelCall(self.model, prompt)
             case "structured":
                 structured = self.model.with_structured_output  # type: ignore[attr-defined]
-                return ModelCall(structured(_schema(form), include_raw=True), prompt)
+                return ModelCall(structured(_schema(task), include_raw=True), prompt)
             case "logprobs":
-                return ModelCall(self.model.bind(**_logprob_options(form)), prompt)
+                return ModelCall(self.model.bind(**_logprob_options(task)), prompt)
             case "constrained":
-                extra = {**own_extra_body(self.model), "structured_outputs": _constraint(form)}
+                extra = {**own_extra_body(self.model), "structured_outputs": _constraint(task)}
                 if self._tokenizer is not None:
-                    extra["logprob_token_ids"] = label_ids(self._tokenizer, form)
+                    extra["logprob_token_ids"] = label_ids(self._tokenizer, task)
                 return ModelCall(
-                    self.model.bind(**_logprob_options(form), extra_body=extra), prompt
+                    self.model.bind(**_logprob_options(task), extra_body=extra), prompt
                 )
 
 
 class _Pending:
     """One classification while it is asked."""
 
-    def __init__(self, form: Classification) -> None:
-        self.form = form
-        self.predictions: list[Prediction | None] = [None] * len(form.fields)
+    def __init__(self, task: Classification) -> None:
+        self.task = task
+        self.predictions: list[Prediction | None] = [None] * len(task.fields)
         self.error: Exception | None = None
         self.results: list[CallResult] = []
         self.is_retry = False
@@ -272,9 +272,9 @@ class _Pending:
             return
         self._answers += 1
         if mode == "structured":
-            read = read_structured(self.form, result.answer.get("parsed"))
+            read = read_structured(self.task, result.answer.get("parsed"))
         else:
-            read = read_text(self.form, result)
+            read = read_text(self.task, result)
         self.predictions = [old or new for old, new in zip(self.predictions, read, strict=True)]
         self.is_retry |= self._answers == 1 and None in self.predictions
 
@@ -302,9 +302,9 @@ def own_extra_body(model: Runnable[Any, Any]) -> Mapping[str, Any]:
 # Requests
 
 
-def _logprob_options(form: Classification) -> dict[str, Any]:
+def _logprob_options(task: Classification) -> dict[str, Any]:
     # No token is shorter than a character, so that no label is cut, however it is split.
-    longest = sum(len(field.name) + 3 + max(map(len, field.labels)) for field in form.fields)
+    longest = sum(len(field.name) + 3 + max(map(len, field.labels)) for field in task.fields)
     return {
         "temperature": 0,
         "max_tokens": longest,
@@ -313,22 +313,22 @@ def _logprob_options(form: Classification) -> dict[str, Any]:
     }
 
 
-def _constraint(form: Classification) -> dict[str, Any]:
+def _constraint(task: Classification) -> dict[str, Any]:
     """vLLM's ``structured_outputs``: all that may be written."""
-    if len(form.fields) == 1:
-        return {"choice": list(form.fields[0].labels)}
+    if len(task.fields) == 1:
+        return {"choice": list(task.fields[0].labels)}
     lines = (
         f"{re.escape(field.name)}: ({'|'.join(map(re.escape, field.labels))})"
-        for field in form.fields
+        for field in task.fields
     )
     return {"regex": "\n".join(lines)}
 
 
-def label_ids(tokenizer: Tokenizer, form: Classification) -> list[int]:
+def label_ids(tokenizer: Tokenizer, task: Classification) -> list[int]:
     """The ids that labels may be written with, at most 128, which is all that vLLM gives."""
     texts = [
         text
-        for field in form.fields
+        for field in task.fields
         for label in field.labels
         for text in (label, f" {label}", label.strip("[]"))
     ]
@@ -336,11 +336,11 @@ def label_ids(tokenizer: Tokenizer, form: Classification) -> list[int]:
     return list(dict.fromkeys(ids))[:128]
 
 
-def _named_fields(form: Classification) -> dict[str, LabelField]:
-    return {f"label_{number}": field for number, field in enumerate(form.fields, start=1)}
+def _named_fields(task: Classification) -> dict[str, LabelField]:
+    return {f"label_{number}": field for number, field in enumerate(task.fields, start=1)}
 
 
-def _schema(form: Classification) -> dict[str, Any]:
+def _schema(task: Classification) -> dict[str, Any]:
     """A JSON schema with a property for each field."""
     properties = {
         name: {
@@ -348,7 +348,7 @@ def _schema(form: Classification) -> dict[str, Any]:
             "enum": list(field.labels),
             "description": field.name or "The label that the answer begins with.",
         }
-        for name, field in _named_fields(form).items()
+        for name, field in _named_fields(task).items()
     }
     return {
         "title": "judgement",
@@ -360,31 +360,31 @@ def _schema(form: Classification) -> dict[str, Any]:
     }
 
 
-def _reminder(form: Classification) -> str:
+def _reminder(task: Classification) -> str:
     """Added to the prompt where an answer was malformed."""
-    if len(form.fields) == 1:
-        return f"Answer with nothing but one of these: {' or '.join(form.fields[0].labels)}"
-    lines = "\n".join(f"{field.name}: {' or '.join(field.labels)}" for field in form.fields)
+    if len(task.fields) == 1:
+        return f"Answer with nothing but one of these: {' or '.join(task.fields[0].labels)}"
+    lines = "\n".join(f"{field.name}: {' or '.join(field.labels)}" for field in task.fields)
     return f"Answer with these lines and nothing else, each with one of its labels:\n{lines}"
 
 
 # Answers
 
 
-def read_structured(form: Classification, parsed: Any) -> list[Prediction | None]:
+def read_structured(task: Classification, parsed: Any) -> list[Prediction | None]:
     """The predictions of a structured output, by field."""
     given = parsed if isinstance(parsed, Mapping) else {}
     return [
         _hard(field, field.parser.find(str(given.get(name, ""))))
-        for name, field in _named_fields(form).items()
+        for name, field in _named_fields(task).items()
     ]
 
 
-def read_text(form: Classification, result: CallResult) -> list[Prediction | None]:
+def read_text(task: Classification, result: CallResult) -> list[Prediction | None]:
     """The predictions of an answer in text, with their probabilities where it has any, by field."""
     tokens, text = tokens_of(result.answer), result.text
     predictions: list[Prediction | None] = []
-    for field in form.fields:
+    for field in task.fields:
         found = field.find(text)
         mass = found and label_probabilities(field.labels, tokens, text, found)
         if found and mass:

@@ -48,9 +48,9 @@ def was_cut(message: Any) -> bool:
 
     False also where nothing says so: a model that gives plain text never does.
     """
-    said = getattr(message, "response_metadata", None) or {}
-    incomplete = said.get("incomplete_details")  # of OpenAI's Responses
-    reasons = [said.get(key) for key in _REASONS]
+    metadata = getattr(message, "response_metadata", None) or {}
+    incomplete = metadata.get("incomplete_details")  # of OpenAI's Responses
+    reasons = [metadata.get(key) for key in _REASONS]
     reasons += [incomplete.get("reason")] if isinstance(incomplete, Mapping) else []
     return any(str(reason).lower() in _CUT for reason in reasons)
 
@@ -90,8 +90,8 @@ class ChatCompleter:
                 self._level = max(self._level, level)  # below, all were refused
         errors = [error for results in tried if (error := results[-1].error) is not None]
         if errors and len(errors) == len(tried):
-            said = f"the model gave no answer ({describe_error(errors[0])})"
-            raise EngineFailed(said, hint(errors[0])) from errors[0]
+            message = f"the model gave no answer ({describe_error(errors[0])})"
+            raise EngineFailed(message, hint(errors[0])) from errors[0]
         return [
             _completion(results, sentence, stop)
             for results, (_, sentence) in zip(tried, wanted, strict=True)

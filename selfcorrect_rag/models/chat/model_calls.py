@@ -69,8 +69,8 @@ class CallUsage(NamedTuple):
         """The usage of these calls together."""
         usage = cls()
         for result in results:
-            told = getattr(result.message, "usage_metadata", None) or {}
-            read, written = told.get("input_tokens", 0), told.get("output_tokens", 0)
+            metadata = getattr(result.message, "usage_metadata", None) or {}
+            read, written = metadata.get("input_tokens", 0), metadata.get("output_tokens", 0)
             usage = usage.plus(cls(result.requests, read, written))
         return usage
 

@@ -171,8 +171,8 @@ class TransformersChat(BaseChatModel):
         if stop or temperature or others:
             named = [*others, *["stop"][: bool(stop)], *["temperature"][: bool(temperature)]]
             raise ValueError(f"it writes greedily and to its end: it takes no {', '.join(named)}")
-        asked = self._tokens.encode(convert_to_openai_messages(messages))
-        ids = torch.tensor([asked], device=self._model.device)
+        encoded = self._tokens.encode(convert_to_openai_messages(messages))
+        ids = torch.tensor([encoded], device=self._model.device)
         limit = self._model.config.max_position_embeddings
         if ids.shape[1] >= limit:
             raise PromptTooLong(f"the conversation has {ids.shape[1]} tokens of at most {limit}")

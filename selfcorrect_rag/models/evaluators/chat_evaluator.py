@@ -140,8 +140,8 @@ class ChatEvaluator(RetrievalEvaluator):
 
     def model_calls(self, passages: Sequence[str]) -> int:
         """Calls that scoring them takes where each answer can be read."""
-        asked = sum(bool(passage.strip()) for passage in passages)
-        return -(-asked // self.passages_per_call)
+        nonblank = sum(bool(passage.strip()) for passage in passages)
+        return -(-nonblank // self.passages_per_call)
 
     def _calls(self, question: str, passages: Sequence[str]) -> Calls[list[float]]:
         grading, is_plain = _Grading(self, question, passages), self._is_plain
@@ -168,9 +168,9 @@ class _Grading:
 
     def __init__(self, evaluator: ChatEvaluator, question: str, passages: Sequence[str]) -> None:
         self._kind, self._question, self._passages = evaluator.prompt, question, passages
-        asked = [i for i, passage in enumerate(passages) if passage.strip()]
+        nonblank = [i for i, passage in enumerate(passages) if passage.strip()]
         size = evaluator.passages_per_call
-        self._groups = [asked[start : start + size] for start in range(0, len(asked), size)]
+        self._groups = [nonblank[start : start + size] for start in range(0, len(nonblank), size)]
         self._waiting: list[list[int]] = []
         """Groups whose answer kept to no format, while the first of them is asked about again."""
         self._is_retry = False
