@@ -26,10 +26,11 @@ test-vllm: $(VENV)-vllm/.dev  ## the vLLM backends on the real engine (its CPU b
 mutants: $(VENV)/.mutants  ## change the code in one place at a time, and see that a test goes red: hours for all modules
 	OMP_NUM_THREADS=1 nice $(BIN)/python -m tests.mutation $(MODULE)
 
-lint: $(VENV)/.dev  ## format, lint, types
+lint: $(VENV)/.dev  ## format, lint, types, those of the Python in README, docs and examples too
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.snippets
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -22,7 +22,7 @@ class Reader:
     name: str
 
 
-class State(MessagesState, total=False):
+class State(MessagesState):
     """Keys that the graphs name alike flow through: messages, answer, citations, and so on."""
 
     citations: list[Citation]
@@ -38,7 +38,7 @@ def write_letter(state: State, runtime: Runtime[Reader]) -> dict[str, str]:
 def main(question: str) -> None:
     settings = SelfRAGSettings(threshold=0.1)
     self_rag = create_self_rag(load_generator(), demo_index().as_retriever(k=5), settings=settings)
-    graph = StateGraph(State, context_schema=Reader)
+    graph = StateGraph(State, Reader, input_schema=MessagesState)
     graph.add_node("self_rag", self_rag)
     graph.add_node("write_letter", write_letter)
     graph.add_edge(START, "self_rag")

@@ -27,7 +27,6 @@ from selfcorrect_rag.nodes.write_rationale import write_rationale
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import InstructRAGContext, InstructRAGSettings
 from selfcorrect_rag.state.instruct_rag import (
-    Demonstration,
     InstructRAGInput,
     InstructRAGOutput,
     InstructRAGState,
@@ -42,7 +41,7 @@ InstructRAG = CompiledStateGraph[
 def create_instruct_rag(
     llm: Model,
     retriever: Retriever,
-    demonstrations: Sequence[Demonstration] = (),
+    demonstrations: Sequence[Mapping[str, Any]] = (),
     *,
     embeddings: Embeddings | str | None = None,
     follow_up: Model | None = None,

@@ -24,13 +24,13 @@ from langchain_core.retrievers import BaseRetriever
 
 from selfcorrect_rag.models import ReflectionLLM, RetrievalEvaluator
 from selfcorrect_rag.search import WebSearch
-from selfcorrect_rag.self_rag import SelfRAG
+from selfcorrect_rag.crag import CRAG
 from selfcorrect_rag import create_self_rag as create_self_rag
 
 chat_model: BaseChatModel
 evaluator: RetrievalEvaluator
 generator: ReflectionLLM
-graph: SelfRAG
+graph: CRAG
 llm: ReflectionLLM
 retriever: BaseRetriever
 second_retriever: BaseRetriever

@@ -3,8 +3,9 @@
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from langchain_core.embeddings import Embeddings
@@ -21,7 +22,7 @@ Vector = list[float]
 
 
 def choose_demonstrations(
-    demonstrations: Sequence[Demonstration],
+    demonstrations: Sequence[Mapping[str, Any]],
     embeddings: Embeddings | None = None,
     settings: InstructRAGSettings | None = None,
 ) -> Node:
@@ -33,13 +34,13 @@ def choose_demonstrations(
     for that. Their text is made fit as an input's is (:func:`~selfcorrect_rag.state.intake.fit`).
     """
     settings = InstructRAGSettings.of_step(settings)
-    demonstrations = [fit(demonstration) for demonstration in demonstrations]
-    embedded = _Embedded(demonstrations)
+    known: list[Demonstration] = [fit(demonstration) for demonstration in demonstrations]
+    embedded = _Embedded(known)
 
     def run(state: InstructRAGState) -> Work:
         chosen, question = current(settings), state["question"]
         mode = state.get("mode") or chosen.mode or "icl"
-        usable = _usable(demonstrations, question, mode)
+        usable = _usable(known, question, mode)
         if chosen.selection != "nearest":
             return _update(_chosen(usable, chosen, question))
         if embeddings is None:
