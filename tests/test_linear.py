@@ -327,8 +327,8 @@ ELSEWHERE = {
     "search/chroma.py": "reads what Chroma says of an error",
     "search/loading.py": "reads files, which tests/search/test_loading.py holds to account",
     "serving/hosts.py": "reads what whoever starts the server calls it",
-    "training/samples.py": "reads the user's own training data",
-    "training/instruct_rows.py": "reads the user's own training data",
+    "training/rows.py": "reads the user's own training data",
+    "training/instruct.py": "reads the user's own training data",
 }
 """Modules with patterns that none of ``READERS`` uses, and why."""
 
