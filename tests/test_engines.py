@@ -1,11 +1,12 @@
 """The contract of engines: transformers, the example's own engine, and a loopback vLLM server."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from nano_training.tokenizer import load_tokenizer
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import (
     Completion,
@@ -154,3 +155,17 @@ async def test_transformers_streams_in_pieces() -> None:
     with TransformersReflectionLLM.from_pretrained(generator_path(), device="cpu") as llm:
         pieces = [piece async for piece in llm.astream(PROMPTS[0])]
         assert len([piece for piece in pieces if piece]) > 2
+
+
+def test_spaces_stay_whatever_comes_between_the_pieces_of_a_stream() -> None:
+    text = "the inn by the sea, naïve"
+
+    class Pieces(Wrong):
+        async def stream(self, *given: Any) -> AsyncIterator[list[int]]:
+            for token_id in self.completions:
+                for piece in ([token_id], [], REFLECTION_IDS[:1]):
+                    yield piece
+
+    ids = load_tokenizer(generator_path()).encode(text, add_special_tokens=False)
+    with EngineReflectionLLM.from_engine(Pieces(ids), generator_path()) as llm:
+        assert "".join(llm.stream(PROMPTS[0])) == text
