@@ -103,7 +103,7 @@ def _mixed(rows: Sequence[Graded]) -> list[Graded]:
 
 
 def _held_out(by_question: Sequence[list[Judged]], worth: float) -> list[Calibration]:
-    """What the thresholds of each half of the questions do on the other half.
+    """Measure the thresholds of each half of the questions on the other half.
 
     Nothing where a half has no relevant or no irrelevant retrieval to choose from.
     """

@@ -113,7 +113,7 @@ def _shown(value: Any) -> str:
 
 
 def _about(kind: type[Any], name: str) -> Mapping[str, Any]:
-    """What a field, or the one of a base class that it overrides, says of itself."""
+    """Metadata of a field, or of the base class's field that it overrides."""
     fields = (c.__dataclass_fields__.get(name) for c in kind.__mro__ if dataclasses.is_dataclass(c))
     return next((field.metadata for field in fields if field and field.metadata), {})
 

@@ -46,7 +46,7 @@ def wrap_errors(kind: type[Fault], part: str) -> Iterator[None]:
 
 
 def hint(error: BaseException) -> str:
-    """What the user can do about an error."""
+    """Advice to the user about an error."""
     if isinstance(error, TypeError) and ASYNC_ONLY in str(error):
         return "it is async: run the graph with ainvoke or astream"
     if isinstance(error, ContextOverflowError) or "context length" in str(error):

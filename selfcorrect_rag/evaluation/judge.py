@@ -25,7 +25,7 @@ IN_TEXT = 'Begin with "yes" if it aligns and "no" if it does not, then explain w
 
 
 class Judgement(TypedDict):
-    """What a judge says of a rationale."""
+    """The judgement of a rationale."""
 
     aligns: bool | None
     """Whether the rationale leads to the true answer; None where the model did not say."""

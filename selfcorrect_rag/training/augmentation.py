@@ -31,34 +31,34 @@ from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
 from selfcorrect_rag.training.labelling import MALFORMED
 
 
-class Case(NamedTuple):
-    """Something for a critic to judge."""
+class CritiqueRequest(NamedTuple):
+    """A judgement that a critic is asked for."""
 
-    aspect: str
-    """A name in :func:`~.critic_data.critique_prompts`."""
+    prompt: str
+    """Name of its prompt in :func:`~.critic_data.critique_prompts`."""
     instance: Instance
 
 
 class Judge(NamedTuple):
-    """Wants a :class:`Label` for each case."""
+    """Asks for a :class:`Label` for each request."""
 
-    cases: list[Case]
+    requests: list[CritiqueRequest]
 
 
-class Find(NamedTuple):
-    """Wants a list of :class:`Passage`, best first, for each query."""
+class Retrieve(NamedTuple):
+    """Asks for a list of :class:`Passage`, best first, for each query."""
 
     queries: list[str]
 
 
 @dataclass(frozen=True)
 class Label:
-    """What a critic says of a case."""
+    """The answer of a critic to one request."""
 
     token: str | None
     """A reflection token; None where there is none, for a ``reason``."""
     probability: float | None = None
-    """Of the token among those that may be given, in [0, 1]; None where a critic does not tell."""
+    """Probability of the token among those allowed, in [0, 1]; None where a critic gives none."""
     reason: str = ""
 
 
@@ -70,7 +70,7 @@ class Passage:
     title: str
     text: str
     score: float | None
-    """Of the retriever, where it tells; the higher the better."""
+    """Score of the retriever, the higher the better; None where it gives none."""
     isrel: Label | None = None
     """None where it was not asked, as is the next."""
     issup: Label | None = None
@@ -96,7 +96,7 @@ class Segment:
     """Which of the passages is read."""
     why: str = ""
     token: str = NO_RETRIEVAL
-    """Of the group Retrieve: what it is written after."""
+    """Token of the group Retrieve that stands before it."""
     groups: dict[str, Label] = field(default_factory=dict)
     """By name of a registered group that judges a segment, or the passage it is written from."""
 
@@ -143,7 +143,7 @@ class Decisions:
         return next(iter(sorted(reasons, key=lambda reason: reason == MALFORMED)), "")
 
     def instance(self, segment: Segment | None = None, evidence: Passage | None = None) -> Instance:
-        """What a critic is shown: the whole output, or a segment of it and a passage."""
+        """The instance for a critic: the whole output, or a segment of it and a passage."""
         asked = Instance(self.row.instruction, self.row.input, self.row.output)
         if segment is None:
             return asked._replace(segment=self.row.output)
@@ -156,7 +156,7 @@ class Decisions:
 
 def augment(
     rows: Sequence[GeneratorRow], *, passages: int, language: str, seed: int
-) -> Generator[Judge | Find, list[Any], list[Decisions]]:
+) -> Generator[Judge | Retrieve, list[Any], list[Decisions]]:
     """Decide about ``rows``, in step, with one batch of cases or queries for all at a time.
 
     Args:
@@ -172,7 +172,7 @@ def augment(
     registered = [group for group, _ in registered_prompts()]
     about_answer = [group.name for group in registered if group.judges == "answer"]
     names = ("retrieval", "utility", *about_answer)
-    labels = yield Judge([Case(name, one.instance()) for name in names for one in every])
+    labels = yield Judge([CritiqueRequest(name, one.instance()) for name in names for one in every])
     by_name = {name: labels[i * len(every) :] for i, name in enumerate(names)}
     for i, one in enumerate(every):
         one.retrieve, one.utility = by_name["retrieval"][i], by_name["utility"][i]
@@ -181,7 +181,7 @@ def augment(
     for one in retrieving:
         one.query = _query(one.row, one.row.output)
         one.segments = list(_segments(one.row.output, language))
-    found = yield Find([one.query for one in retrieving])
+    found = yield Retrieve([one.query for one in retrieving])
     for one, documents in zip(retrieving, found, strict=True):
         one.passages = documents[:passages]
     yield from _decide(retrieving)
@@ -199,13 +199,13 @@ def augment(
     return every
 
 
-_Step = Generator[Judge | Find, list[Any], None]
+_Step = Generator[Judge | Retrieve, list[Any], None]
 
 
 def _decide(every: Sequence[Decisions]) -> _Step:
     """Whether a sentence wants passages of its own, by the first of the whole output's (A.2)."""
     each = [(one, segment) for one in every if one.passages for segment in one.segments]
-    cases = [Case("multi_retrieval", o.instance(s, o.passages[0])) for o, s in each]
+    cases = [CritiqueRequest("multi_retrieval", o.instance(s, o.passages[0])) for o, s in each]
     labels = yield Judge(cases)
     for (_, segment), label in zip(each, labels, strict=True):
         segment.retrieve = label
@@ -225,7 +225,7 @@ def _retrieve(every: Sequence[Decisions], passages: int) -> _Step:
                     # What the critic saw; the generator has read another passage, or none.
                     segment.passages = [copy.copy(one.passages[0])]
                 is_read = True
-    found = yield Find([segment.query for segment in wanting])
+    found = yield Retrieve([segment.query for segment in wanting])
     for segment, documents in zip(wanting, found, strict=True):
         segment.passages = documents[:passages]
 
@@ -233,11 +233,11 @@ def _retrieve(every: Sequence[Decisions], passages: int) -> _Step:
 def _critique(every: Sequence[Decisions]) -> _Step:
     """ISREL of each passage, and ISSUP of those that are relevant (section 3.2.2)."""
     each = [(o, s, passage) for o in every for s in o.segments for passage in s.passages]
-    labels = yield Judge([Case("relevance", o.instance(s, p)) for o, s, p in each])
+    labels = yield Judge([CritiqueRequest("relevance", o.instance(s, p)) for o, s, p in each])
     for (_, _, passage), label in zip(each, labels, strict=True):
         passage.isrel = label
     relevant = [(o, s, p) for o, s, p in each if _is(p.isrel, RELEVANT)]
-    labels = yield Judge([Case("groundness", o.instance(s, p)) for o, s, p in relevant])
+    labels = yield Judge([CritiqueRequest("groundness", o.instance(s, p)) for o, s, p in relevant])
     for (_, _, passage), label in zip(relevant, labels, strict=True):
         passage.issup = label
 
@@ -250,7 +250,7 @@ def _judge_segments(every: Sequence[Decisions], group: ReflectionGroup) -> _Step
         for segment in one.written
         if group.judges == "segment" or segment.chosen is not None
     ]
-    labels = yield Judge([Case(group.name, o.instance(s, p)) for o, s, p in each])
+    labels = yield Judge([CritiqueRequest(group.name, o.instance(s, p)) for o, s, p in each])
     for (_, segment, _), label in zip(each, labels, strict=True):
         segment.groups[group.name] = label
 

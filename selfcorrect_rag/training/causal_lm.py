@@ -120,7 +120,7 @@ def is_held_out(question: str, share: float) -> bool:
 
 
 class TokenPrediction(NamedTuple):
-    """What the model thought of one token, having read what stands before it."""
+    """The model's prediction of one token from the tokens before it."""
 
     token_id: int
     loss: float
@@ -169,7 +169,7 @@ def predict_tokens(
 
 @dataclass(frozen=True)
 class CausalLMSettings(TrainingSettings):
-    """What decides a model that answers questions; defaults are Self-RAG's (B.1)."""
+    """Settings of a model that answers questions; defaults are Self-RAG's (B.1)."""
 
     packing: bool = option(
         True,

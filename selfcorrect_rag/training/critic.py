@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CriticSettings(TrainingSettings):
-    """What decides the result; defaults are the paper's (B.1)."""
+    """Settings of a critic; defaults are the paper's (B.1)."""
 
     model: str = option(
         "meta-llama/Llama-2-7b-hf",

@@ -32,7 +32,7 @@ def critique_prompts() -> dict[str, CritiquePrompt]:
 
 @dataclass(frozen=True)
 class CriticDataSettings:
-    """What the labels depend on; defaults are the paper's (A.1)."""
+    """Settings of the labels; defaults are the paper's (A.1)."""
 
     model: str
     """Which model labels; a file is of one model."""
@@ -57,7 +57,7 @@ class CriticRow(NamedTuple):
 
     @property
     def critic_input(self) -> CriticInput:
-        """What the token answers."""
+        """The question that the token answers."""
         return CriticInput(self.instruction, self.input, GROUP_OF[self.token])
 
 
@@ -86,7 +86,7 @@ def critic_labelling(
     aspects: Sequence[str] | None = None,
     max_samples: int | None = None,
 ) -> Labelling:
-    """What to ask of a model about ``instances``; ``run`` or ``arun`` of the result asks it.
+    """Prepare the labelling of ``instances``; ``run`` or ``arun`` of the result calls the model.
 
     Each aspect is asked about each instance that has what it needs, and once about equal ones.
     Then ``out`` is written. Its rows are the official data's (instruction, input, output, task)
@@ -147,7 +147,7 @@ def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
 
 
 def critic_input(aspect: CritiquePrompt, instance: Instance) -> CriticInput:
-    """What a critic is asked about ``instance``, as its training data asks it."""
+    """A critic's question about ``instance``, as in its training data."""
     order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
     judged_by = [field for field in order if field in aspect.fields]
     judged = fields_text(instance, judged_by, instruction="Task instruction")

@@ -181,12 +181,12 @@ def mine_negatives(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> lis
 
 
 _HEADS = ("classifier", "classification_head", "score", "pooler")
-"""What gives the score: fresh as it is, it is trained whole beside an adapter."""
+"""Modules that give the score: newly initialised, so trained whole beside an adapter."""
 
 
 @dataclass(frozen=True)
 class EvaluatorSettings(TrainingSettings):
-    """What decides the result; defaults are the official code's."""
+    """Settings of an evaluator; defaults are the official code's."""
 
     model: str = option(
         "google-t5/t5-large",
@@ -336,7 +336,7 @@ def _scored(evaluator: RetrievalEvaluator, row: Graded) -> list[tuple[float, flo
 
 
 def _best_accuracy(scored: Sequence[tuple[float, float]]) -> float:
-    """Of the threshold that fits these pairs best."""
+    """Accuracy of the threshold that fits these pairs best."""
     right = sum(label < 0 for _, label in scored)  # all called irrelevant
     best = right
     ordered = sorted(scored, reverse=True)

@@ -1,4 +1,4 @@
-"""What every fine-tuning shares: its settings, the Trainer that runs it, adapters, the result."""
+"""Shared parts of all fine-tunings: settings, the Trainer, adapters, export."""
 
 import dataclasses
 import hashlib
@@ -171,7 +171,7 @@ def uses_bfloat16(settings: TrainingSettings) -> bool:
 
 
 def loading_dtype(settings: TrainingSettings) -> Literal["float32", "bfloat16"]:
-    """What weights to begin from are held in: bfloat16 only where they stay as they are."""
+    """Number format of the loaded base weights: bfloat16 only where they are not trained."""
     return "bfloat16" if settings.lora_rank and uses_bfloat16(settings) else "float32"
 
 

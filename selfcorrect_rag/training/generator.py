@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GeneratorSettings(CausalLMSettings):
-    """What decides the generator; defaults are the paper's 7B (B.1)."""
+    """Settings of a generator; defaults are the paper's 7B (B.1)."""
 
     model: str = "meta-llama/Llama-2-7b-hf"
 
@@ -125,7 +125,7 @@ def train_generator(
 def held_out_report(
     read: Sequence[TokenPrediction], tokenizer: ControlledTokenizer
 ) -> dict[str, Any]:
-    """What is learned, by kind: ``text``, a group of reflection tokens, ``paragraph``, ``end``.
+    """Losses and accuracies by kind: ``text``, reflection groups, ``paragraph``, ``end``.
 
     Returns:
         By kind ``tokens`` and their mean ``loss`` (negative natural log-probability under the full

@@ -18,7 +18,7 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.prompts.critic import registered_prompts
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_RETRIEVAL, PARTIALLY_SUPPORTED, RELEVANT
-from selfcorrect_rag.training.augmentation import Decisions, Find, Judge, augment
+from selfcorrect_rag.training.augmentation import Decisions, Judge, Retrieve, augment
 from selfcorrect_rag.training.critic_data import critique_prompts
 from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
@@ -32,7 +32,7 @@ from selfcorrect_rag.training.journal import (
     run_folder,
     write_rows,
 )
-from selfcorrect_rag.training.journaled import Search, case_critic
+from selfcorrect_rag.training.journaled import JournaledSearch, journaled_critic
 from selfcorrect_rag.training.labelling import MALFORMED
 
 
@@ -47,17 +47,17 @@ class GeneratorDataReport:
     malformed: int
     """Rows left out because the critic gave no label that can be read."""
     labels: dict[str, dict[str, int]]
-    """What the critic gave, by aspect and token."""
+    """Number of labels by prompt and token."""
     retrieved: float | None
-    """Of the rows written, the share that reads a passage. None where there is none, as below."""
+    """Share of the written rows that read a passage; None without rows, as below."""
     segments: int
-    """Of the rows that the critic wants retrieval for."""
+    """Segments of the rows that need retrieval."""
     read: int
-    """Of them, those written from a passage of their own."""
+    """Segments written from a passage of their own."""
     relevant: float | None
-    """Of the passages read, the share that is relevant."""
+    """Share of the passages read that are relevant."""
     supported: float | None
-    """Of the passages read, the share that supports its sentence, fully or in part."""
+    """Share of the passages read that support their sentence, fully or in part."""
     unfound: int
     """Segments without a passage though the critic wants one: there was none."""
     look_alikes: int
@@ -137,7 +137,7 @@ CHUNK_SIZE = 64
 
 @dataclass(frozen=True)
 class GeneratorDataSettings:
-    """What decides the rows; defaults are the paper's where it gives one."""
+    """Settings of the augmentation; defaults are the paper's where it gives one."""
 
     critic: str
     """A name for the critic, so that rows of two never mix in one file."""
@@ -165,7 +165,7 @@ class GeneratorDataSettings:
 
 
 class GeneratorDataCost(NamedTuple):
-    """What is still to be judged; how much of it only the labels tell."""
+    """Labels that are still needed, as bounds: the labels themselves decide how many."""
 
     rows: int
     fewest: int
@@ -177,7 +177,7 @@ class GeneratorDataCost(NamedTuple):
 def generator_data_cost(
     rows: Sequence[GeneratorRow], out: Path, settings: GeneratorDataSettings
 ) -> GeneratorDataCost:
-    """What :func:`make_generator_data` would have judged; nothing is written.
+    """Cost of :func:`make_generator_data`; nothing is written.
 
     Raises:
         BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
@@ -241,7 +241,7 @@ def make_generator_data(
             answers: list[Any] | None = None
             while wanted := part.next(answers):
                 if isinstance(wanted, Judge):
-                    answers = run.critic.judge(wanted.cases, part.labels, on_labels)
+                    answers = run.critic.judge(wanted.requests, part.labels, on_labels)
                 else:
                     answers = run.search.find(wanted.queries, part.passages)
             run.keep(part)
@@ -269,7 +269,7 @@ async def amake_generator_data(
             answers: list[Any] | None = None
             while wanted := part.next(answers):
                 if isinstance(wanted, Judge):
-                    answers = await run.critic.ajudge(wanted.cases, part.labels, on_labels)
+                    answers = await run.critic.ajudge(wanted.requests, part.labels, on_labels)
                 else:
                     answers = await run.search.afind(wanted.queries, part.passages)
             run.keep(part)
@@ -300,8 +300,8 @@ class _Part:
             seed=settings.seed,
         )
 
-    def next(self, answers: list[Any] | None) -> Judge | Find | None:
-        """What is wanted after ``answers``; None when all is decided."""
+    def next(self, answers: list[Any] | None) -> Judge | Retrieve | None:
+        """The next request for labels or passages; None when all is decided."""
         try:
             return self._steps.send(answers) if answers is not None else next(self._steps)
         except StopIteration as end:
@@ -310,7 +310,7 @@ class _Part:
 
 
 class _Run:
-    """What is done, and what is still to be."""
+    """One run: its critic and retriever, the rows that are decided and those that are not."""
 
     def __init__(
         self,
@@ -321,10 +321,10 @@ class _Run:
         settings: GeneratorDataSettings,
         max_concurrency: int,
     ) -> None:
-        self.critic = case_critic(
+        self.critic = journaled_critic(
             critic, attempts=settings.max_attempts, max_concurrency=max_concurrency
         )
-        self.search = Search(retriever, max_concurrency)
+        self.search = JournaledSearch(retriever, max_concurrency)
         self._rows, self._out, self._settings = rows, out, settings
         self._once = {row.digest: row for row in rows}
         self._folder = run_folder(out)

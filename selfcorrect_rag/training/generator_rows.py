@@ -47,7 +47,7 @@ class GeneratorRow(_Fields):
 
     @cached_property
     def digest(self) -> str:
-        """What tells it from any other row, in any run."""
+        """Fingerprint of the row, the same in any run."""
         known = json.dumps(self)
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 

@@ -175,7 +175,7 @@ def _prompt(row: InstructRow, dropped: int, order: Order) -> str:
 
 @dataclass(frozen=True)
 class InstructSettings(CausalLMSettings):
-    """What decides the model; defaults are InstructRAG's (appendix B, training details)."""
+    """Settings of the model; defaults are InstructRAG's (appendix B, training details)."""
 
     model: str = "meta-llama/Meta-Llama-3-8B-Instruct"
     num_train_epochs: float = 2.0

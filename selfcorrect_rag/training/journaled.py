@@ -14,7 +14,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from selfcorrect_rag.errors import RetrievalFailed
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.models.critic import Answer, Critic, CriticInput, critic_prompt
-from selfcorrect_rag.training.augmentation import Case, Label, Passage
+from selfcorrect_rag.training.augmentation import CritiqueRequest, Label, Passage
 from selfcorrect_rag.training.critic_data import critic_input, critique_prompts
 from selfcorrect_rag.training.journal import Journal
 from selfcorrect_rag.training.labelling import Labelling, Request
@@ -23,24 +23,24 @@ Done = Callable[[int], object]
 """Called with how many cases have been judged since the last time."""
 
 
-class CaseCritic(ABC):
+class JournaledCritic(ABC):
     """Any critic, as Algorithm 3 asks it."""
 
     calls = 0
     """Batches, or calls of a language model, so far."""
 
     @abstractmethod
-    def judge(self, cases: Sequence[Case], kept: Path, done: Done) -> list[Label]:
+    def judge(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> list[Label]:
         """A label for each case; what ``kept``, a file, has one for is not asked again."""
 
     @abstractmethod
-    async def ajudge(self, cases: Sequence[Case], kept: Path, done: Done) -> list[Label]:
+    async def ajudge(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> list[Label]:
         """The async twin of :meth:`judge`."""
 
 
-def case_critic(
+def journaled_critic(
     critic: Critic | Runnable[Any, Any], *, attempts: int, max_concurrency: int
-) -> CaseCritic:
+) -> JournaledCritic:
     """A fine-tuned critic, or any LangChain model with the paper's prompts (tables 8 to 12).
 
     Args:
@@ -53,34 +53,34 @@ def case_critic(
     return _LanguageModel(critic, attempts, max_concurrency)
 
 
-class _Checkpoint(CaseCritic):
+class _Checkpoint(JournaledCritic):
     def __init__(self, critic: Critic) -> None:
         self._critic = critic
 
-    def judge(self, cases: Sequence[Case], kept: Path, done: Done) -> list[Label]:
-        asking = _Asking(cases, kept, done)
-        for batch in self._critic.answers(asking.asked):
-            self._keep(asking, batch)
-        return asking.labels()
+    def judge(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> list[Label]:
+        pending = _PendingRequests(cases, kept, done)
+        for batch in self._critic.answers(pending.asked):
+            self._keep(pending, batch)
+        return pending.labels()
 
-    async def ajudge(self, cases: Sequence[Case], kept: Path, done: Done) -> list[Label]:
-        asking = _Asking(cases, kept, done)
-        batches = self._critic.answers(asking.asked)
+    async def ajudge(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> list[Label]:
+        pending = _PendingRequests(cases, kept, done)
+        batches = self._critic.answers(pending.asked)
         while batch := await asyncio.to_thread(next, batches, None):
-            self._keep(asking, batch)
-        return asking.labels()
+            self._keep(pending, batch)
+        return pending.labels()
 
-    def _keep(self, asking: "_Asking", batch: Mapping[int, Answer]) -> None:
+    def _keep(self, pending: "_PendingRequests", batch: Mapping[int, Answer]) -> None:
         self.calls += 1
-        asking.keep(batch)
+        pending.keep(batch)
 
 
-class _Asking:
+class _PendingRequests:
     """The cases of one call that have still to be asked."""
 
-    def __init__(self, cases: Sequence[Case], kept: Path, done: Done) -> None:
+    def __init__(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> None:
         self._journal, self._done = Journal(kept), done
-        all_asked = [critic_input(critique_prompts()[case.aspect], case.instance) for case in cases]
+        all_asked = [critic_input(critique_prompts()[case.prompt], case.instance) for case in cases]
         self._keys = [Request(critic_prompt(asked), asked.group).key for asked in all_asked]
         missing: dict[str, CriticInput] = {
             key: asked
@@ -98,11 +98,11 @@ class _Asking:
         return [Label(**self._journal.rows[key]) for key in self._keys]
 
 
-class _LanguageModel(CaseCritic):
+class _LanguageModel(JournaledCritic):
     def __init__(self, model: Runnable[Any, Any], attempts: int, max_concurrency: int) -> None:
         self._model, self._attempts, self._concurrency = model, attempts, max_concurrency
 
-    def judge(self, cases: Sequence[Case], kept: Path, done: Done) -> list[Label]:
+    def judge(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> list[Label]:
         requests, labelling = self._labelling(cases, kept)
         if labelling.pending:
             report = labelling.run(
@@ -111,7 +111,7 @@ class _LanguageModel(CaseCritic):
             self.calls += report.calls
         return [_label(labelling, request) for request in requests]
 
-    async def ajudge(self, cases: Sequence[Case], kept: Path, done: Done) -> list[Label]:
+    async def ajudge(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> list[Label]:
         requests, labelling = self._labelling(cases, kept)
         if labelling.pending:
             report = await labelling.arun(
@@ -120,12 +120,14 @@ class _LanguageModel(CaseCritic):
             self.calls += report.calls
         return [_label(labelling, request) for request in requests]
 
-    def _labelling(self, cases: Sequence[Case], kept: Path) -> tuple[list[Request], Labelling]:
+    def _labelling(
+        self, cases: Sequence[CritiqueRequest], kept: Path
+    ) -> tuple[list[Request], Labelling]:
         requests = [
             Request(
-                critique_prompts()[case.aspect].prompt(case.instance),
-                critique_prompts()[case.aspect].group,
-                {"aspect": case.aspect},
+                critique_prompts()[case.prompt].prompt(case.instance),
+                critique_prompts()[case.prompt].group,
+                {"aspect": case.prompt},
             )
             for case in cases
         ]
@@ -147,7 +149,7 @@ QUERIES = 64
 """That go to the retriever in one batch."""
 
 
-class Search:
+class JournaledSearch:
     """A retriever, as Algorithm 3 asks it."""
 
     def __init__(self, retriever: Runnable[str, list[Document]], max_concurrency: int) -> None:
@@ -162,7 +164,7 @@ class Search:
         Raises:
             RetrievalFailed: the retriever raised; what came before is kept.
         """
-        found = _Found(queries, kept)
+        found = _PendingQueries(queries, kept)
         for batch in found.missing():
             try:
                 self._keep(found, batch, self._retriever.batch(batch, self._config))
@@ -172,7 +174,7 @@ class Search:
 
     async def afind(self, queries: Sequence[str], kept: Path) -> list[list[Passage]]:
         """The async twin of :meth:`find`."""
-        found = _Found(queries, kept)
+        found = _PendingQueries(queries, kept)
         for batch in found.missing():
             try:
                 self._keep(found, batch, await self._retriever.abatch(batch, self._config))
@@ -181,13 +183,16 @@ class Search:
         return found.passages()
 
     def _keep(
-        self, found: "_Found", batch: Sequence[str], documents: Sequence[Sequence[Document]]
+        self,
+        found: "_PendingQueries",
+        batch: Sequence[str],
+        documents: Sequence[Sequence[Document]],
     ) -> None:
         self.queries += len(batch)
         found.keep(batch, documents)
 
 
-class _Found:
+class _PendingQueries:
     """The queries of one call, and what is known of them."""
 
     def __init__(self, queries: Sequence[str], kept: Path) -> None:

@@ -125,7 +125,7 @@ class Labelling:
 
     @property
     def pending(self) -> list[Request]:
-        """What is still to be asked, in order."""
+        """Requests without an outcome, in order."""
         requests = self._requests.items()
         return [request for key, request in requests if self._outcome(key) == "failed"]
 

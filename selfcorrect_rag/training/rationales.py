@@ -48,7 +48,7 @@ class Sample:
 
     @cached_property
     def digest(self) -> str:
-        """What tells it from any other sample, in any run."""
+        """Fingerprint of the sample, the same in any run."""
         texts = [[title(document), document.page_content] for document in self.documents]
         whole = json.dumps([self.question, self.answers, texts])
         return hashlib.sha256(whole.encode()).hexdigest()[:32]
@@ -143,7 +143,7 @@ TOP_K: dict[Dataset, int] = dict.fromkeys(DATASETS, 5) | {"2wikimultihopqa": 10}
 
 @dataclass(frozen=True)
 class RationaleSettings:
-    """What decides a rationale; defaults are the paper's."""
+    """Settings of the rationales; defaults are the paper's."""
 
     model: str = ""
     """A name for the model, so that rationales of two models never mix in one file."""
@@ -192,10 +192,10 @@ def prompt_for(sample: Sample, settings: RationaleSettings) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """What rationales cost; tokens are those of calls that gave one."""
+    """Usage of a synthesis; tokens are those of calls that gave a rationale."""
 
     calls: int
-    """Of the model, also those that failed."""
+    """Calls of the model, failed ones included."""
     prompt_tokens: int
     rationale_tokens: int
     estimated: bool
@@ -214,7 +214,7 @@ class RationaleReport:
     dropped: int
     """Rows left out because their rationale does not contain the answer."""
     consistent: float | None
-    """Of the rationales, how many contain an answer, in [0, 1] (the paper: 0.89); before any are
+    """Share of the rationales that contain an answer (the paper: 0.89), before any are
     dropped. None where no row has answers."""
     relevant: int
     """Rows with a rationale of which at least one document contains an answer."""
@@ -388,7 +388,7 @@ async def asynthesize_rationales(
 def estimate_usage(
     rows: Sequence[Sample], out: Path, settings: RationaleSettings | None = None
 ) -> Usage:
-    """What is still to be spent on ``rows``, before anything is; tokens by rule of thumb.
+    """Estimate the calls and tokens that ``rows`` still need; nothing is called.
 
     Raises:
         BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
@@ -473,7 +473,7 @@ def _pending(rows: Sequence[Sample], written: Journal) -> list[Sample]:
 
 
 def _read(prompt: str, answer: Any) -> dict[str, Any]:
-    """What a model wrote and what it cost."""
+    """The rationale in an answer, and its usage."""
     text = written_text(answer)
     if not text.strip():
         raise ValueError("the model wrote nothing")

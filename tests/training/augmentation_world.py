@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from selfcorrect_rag.training.augmentation import (
-    Case,
+    CritiqueRequest,
     Decisions,
-    Find,
     Judge,
     Label,
     Passage,
+    Retrieve,
     augment,
 )
 from selfcorrect_rag.training.generator_rows import GeneratorRow
@@ -28,11 +28,11 @@ class World:
 
     def __init__(
         self,
-        label: Callable[[Case], str | Label],
+        label: Callable[[CritiqueRequest], str | Label],
         found: Callable[[str], Sequence[str]] = lambda query: (),
     ) -> None:
         self._label, self._found = label, found
-        self.batches: list[Judge | Find] = []
+        self.batches: list[Judge | Retrieve] = []
 
     def decide(self, *rows: GeneratorRow, passages: int = 10, seed: int = 0) -> list[Decisions]:
         steps = augment(rows, passages=passages, language="en", seed=seed)
@@ -42,7 +42,7 @@ class World:
                 wanted = steps.send(answers) if answers is not None else next(steps)
                 self.batches.append(wanted)
                 if isinstance(wanted, Judge):
-                    answers = [self._as_label(self._label(case)) for case in wanted.cases]
+                    answers = [self._as_label(self._label(case)) for case in wanted.requests]
                 else:
                     answers = [[passage(n) for n in self._found(q)] for q in wanted.queries]
         except StopIteration as end:
@@ -52,13 +52,15 @@ class World:
     def _as_label(given: str | Label) -> Label:
         return Label(given) if isinstance(given, str) else given
 
-    def cases(self, aspect: str) -> list[Case]:
-        judged = [case for step in self.batches if isinstance(step, Judge) for case in step.cases]
-        return [case for case in judged if case.aspect == aspect]
+    def cases(self, aspect: str) -> list[CritiqueRequest]:
+        judged = [
+            case for step in self.batches if isinstance(step, Judge) for case in step.requests
+        ]
+        return [case for case in judged if case.prompt == aspect]
 
     @property
     def queries(self) -> list[str]:
-        return [q for step in self.batches if isinstance(step, Find) for q in step.queries]
+        return [q for step in self.batches if isinstance(step, Retrieve) for q in step.queries]
 
 
 def rule(
@@ -66,13 +68,13 @@ def rule(
     more: dict[str, str] | str = YES,
     passages: dict[str, tuple[str, str]] | None = None,
     utility: str = "[Utility:5]",
-) -> Callable[[Case], str]:
+) -> Callable[[CritiqueRequest], str]:
     """Labels by the first word of the sentence, and by the title of the passage."""
 
-    def label(case: Case) -> str:
+    def label(case: CritiqueRequest) -> str:
         sentence = case.instance.segment.split()[0]
         title = case.instance.evidence.split("\n")[0]
-        match case.aspect:
+        match case.prompt:
             case "retrieval":
                 return retrieval
             case "utility":

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS
-from selfcorrect_rag.training.augmentation import Case, Judge, Label, Passage, choose
+from selfcorrect_rag.training.augmentation import CritiqueRequest, Judge, Label, Passage, choose
 from selfcorrect_rag.training.generator_rows import GeneratorRow, order_faults, tokens_and_texts
 from selfcorrect_rag.training.labelling import MALFORMED
 from tests.training.augmentation_world import (
@@ -36,7 +36,7 @@ def test_a_row_that_needs_no_retrieval_is_left_whole_and_never_searched_for() ->
     [one] = world.decide(row)
     assert one.augmented == row._replace(output="[No Retrieval]La la.\nLa la la.\n[Utility:2]")
     assert world.queries == []
-    assert [len(step.cases) for step in world.batches if isinstance(step, Judge)] == [2, 0, 0, 0]
+    assert [len(step.requests) for step in world.batches if isinstance(step, Judge)] == [2, 0, 0, 0]
 
 
 def test_the_first_passage_that_is_relevant_and_supports_it() -> None:
@@ -192,9 +192,9 @@ def test_no_sentence_is_lost_where_no_passage_is_found() -> None:
 def test_a_passage_without_a_readable_label_is_none_to_choose() -> None:
     labels = {"a": (REL, None), "b": (None, None), "c": (REL, PART)}
 
-    def label(case: Case) -> str | Label:
-        if case.aspect in ("relevance", "groundness"):
-            given = labels[case.instance.evidence[0]][case.aspect == "groundness"]
+    def label(case: CritiqueRequest) -> str | Label:
+        if case.prompt in ("relevance", "groundness"):
+            given = labels[case.instance.evidence[0]][case.prompt == "groundness"]
             return given or Label(None, reason=MALFORMED)
         return rule()(case)
 
@@ -214,9 +214,9 @@ def test_rows_whose_labels_are_missing_fail_alone() -> None:
         "groundness": "Timeout: no",
     }
 
-    def label(case: Case) -> str | Label:
-        if case.aspect == case.instance.instruction:
-            return Label(None, reason=lost[case.aspect])
+    def label(case: CritiqueRequest) -> str | Label:
+        if case.prompt == case.instance.instruction:
+            return Label(None, reason=lost[case.prompt])
         return rule(passages={"a": (REL, FULL)})(case)
 
     rows = [GeneratorRow(aspect, "It was her.") for aspect in lost]
@@ -283,8 +283,8 @@ def test_whatever_is_judged_the_order_is_right_and_no_text_is_lost(
 ) -> None:
     text = "It was. " + "".join(sentences)
 
-    def label(case: Case) -> Label:
-        token = random.choice(LABELS[case.aspect])
+    def label(case: CritiqueRequest) -> Label:
+        token = random.choice(LABELS[case.prompt])
         return Label(token, reason="" if token else MALFORMED)
 
     world = World(label, lambda query: random.sample("abc", random.randint(0, 3)))
