@@ -122,4 +122,4 @@ def test_a_critic_learns_them(tmp_path: Path) -> None:
     report = train_critic(labels, tmp_path, critic, base=(random_model(len(words), 400), words))
     assert sum(map(sum, (c.values() for c in report["test"]["confusion"]["ISPLAIN"].values())))
     made = TransformersCritic.from_pretrained(tmp_path / "critic", device="cpu")
-    assert made.judge([row.asked for row in labels[:4]])
+    assert made.judge([row.critic_input for row in labels[:4]])
