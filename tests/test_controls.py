@@ -38,7 +38,7 @@ def recording(kind: type[Any], **knobs: Any) -> Any:
                         READ[name].add(node)
             return super().__getattribute__(name)
 
-        def merged(self, context: object, *, nested: bool) -> Any:
+        def merged(self, context: object) -> Any:
             return self
 
     return Recording(**knobs)
