@@ -19,6 +19,7 @@ BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 GIVEN = """
 from collections.abc import AsyncIterator
 
+from langchain_core.documents import Document
 from langchain_core.language_models import BaseChatModel
 from langchain_core.retrievers import BaseRetriever
 
@@ -28,6 +29,7 @@ from selfcorrect_rag.crag import CRAG
 from selfcorrect_rag import create_self_rag as create_self_rag
 
 chat_model: BaseChatModel
+document: Document
 evaluator: RetrievalEvaluator
 generator: ReflectionLLM
 graph: CRAG

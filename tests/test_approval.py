@@ -238,7 +238,7 @@ def test_what_is_no_plain_text_is_no_consent(reply: str, mark: str) -> None:
 @given(text=st.text("abcdeéß 019.,-?أлか❌", max_size=40), word=st.sampled_from(sorted(CONSENTS)))
 def test_a_bare_text_is_a_query_only_where_it_can_be_nothing_else(text: str, word: str) -> None:
     query = approved(text, QUERY)
-    if query is not None:
+    if query is not None and query != QUERY:  # a consent, such as "da"
         assert query == text.strip()
         assert len(query.split()) > 1 or re.search(r"\w\W+\w", query)
         assert not set("?أлか❌") & set(query)
