@@ -95,7 +95,7 @@ def segments(output: str, language: str) -> list[str]:
     for found in require("sentencex", "train").segment(language, readable):
         sentence = output[start : start + len(found)]
         start += len(found)
-        if whole and not sentence.strip():
+        if whole and not begun and not sentence.strip():
             whole[-1] += sentence
         elif len(sentence.split()) < 2:
             begun += sentence

@@ -28,7 +28,7 @@ from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.reflection import CONTROL_TOKENS
-from selfcorrect_rag.training.causal_lm import is_held_out
+from selfcorrect_rag.training.causal_lm import TokenPrediction, is_held_out
 from selfcorrect_rag.training.fine_tuning import RunOptions
 from selfcorrect_rag.training.generator import (
     PRESETS,
@@ -40,7 +40,6 @@ from selfcorrect_rag.training.generator import (
 )
 from selfcorrect_rag.training.generator_rows import read_generator_rows
 from selfcorrect_rag.training.journal import only_run
-from selfcorrect_rag.training.labelling import AnswerReader
 from tests.conftest import byte_level_tokenizer
 from tests.tiny_evaluators import t5, t5_tokenizer
 from tests.training.test_generator_examples import REAL, real
@@ -324,12 +323,16 @@ def test_the_report_by_hand() -> None:
     ids = tokenizer.control_ids
     yes, no = ids["[Relevant]"], ids["[Irrelevant]"]
     read = [
-        AnswerReader(5, 2.0, -1),
-        AnswerReader(6, 4.0, -1),
-        AnswerReader(tokenizer.eos_id or 0, 1.0, -1),
+        TokenPrediction(5, 2.0, -1),
+        TokenPrediction(6, 4.0, -1),
+        TokenPrediction(tokenizer.eos_id or 0, 1.0, -1),
     ]
-    read += [AnswerReader(yes, 0.5, yes), AnswerReader(yes, 1.5, no), AnswerReader(no, 1.0, no)]
-    read += [AnswerReader(ids["<paragraph>"], 0.25, -1)]
+    read += [
+        TokenPrediction(yes, 0.5, yes),
+        TokenPrediction(yes, 1.5, no),
+        TokenPrediction(no, 1.0, no),
+    ]
+    read += [TokenPrediction(ids["<paragraph>"], 0.25, -1)]
     found = held_out_report(read, tokenizer)
     assert found["tokens"] == {
         "text": 2, "Retrieve": 0, "ISREL": 3, "ISSUP": 0, "ISUSE": 0, "paragraph": 1, "end": 1
