@@ -2,12 +2,15 @@
 
 import gc
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from selfcorrect_rag.state import CRAGOutput, InstructRAGOutput, SelfRAGOutput
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -128,3 +131,23 @@ def test_the_python_of_the_docs_on_cost_runs(capsys: pytest.CaptureFixture[str])
     assert "grade_documents 1 None None" in shown
     note = "max_model_calls is 2: passages were kept whole"
     assert f"Jane Austen. max_model_calls [{note!r}]" in shown
+
+
+def test_the_glossarys_places_exist() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    places = re.findall(r"`(selfcorrect_rag[.\w]*)`", text)
+    assert len(places) > 15
+    for place in places:
+        assert pkgutil.resolve_name(place), place
+    keys = set(re.findall(r"`(\w+)` of a result", text))
+    states = (CRAGOutput, InstructRAGOutput, SelfRAGOutput)
+    assert keys <= {key for state in states for key in state.__annotations__}
+
+
+def test_the_readmes_house_stands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    house = text.split("## The house")[1].split("```")[1]
+    places = re.findall(r"^(\S+)  ", house, re.MULTILINE)
+    rooms = {p.name for p in (ROOT / "selfcorrect_rag").iterdir() if (p / "__init__.py").exists()}
+    assert [place for place in places if not (ROOT / place).exists()] == []
+    assert rooms <= {Path(place).name for place in places}
