@@ -191,6 +191,8 @@ def test_a_single_word_is_no_sentence_of_its_own() -> None:
     ]
     assert segments("Paris", "en") == ["Paris"]
     assert segments("Paris.\nRome.", "en") == ["Paris.\nRome."]
+    for output in ("1\u2028?A\n\n", "It is so.\nYes.\n\n"):
+        assert "".join(segments(output, "en")) == output
 
 
 @given(st.text(alphabet="ab .!?\n\t\"'()[]A。1é\u2028\ud83d\U0001f600", min_size=1))
