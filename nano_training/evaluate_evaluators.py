@@ -17,7 +17,7 @@ from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.nano import load_evaluator
-from selfcorrect_rag.training.evaluator import Graded, auc, held_out_report, mine_negatives
+from selfcorrect_rag.training.evaluator import GradedRow, auc, held_out_report, mine_negatives
 
 CASES = 500
 NEGATIVES = 4
@@ -76,7 +76,7 @@ def _threshold(scores: dict[str, list[float]]) -> float:
 
 def on_real_text(evaluator: T5Evaluator, data: Path) -> dict[str, Any]:
     """Questions of the test part alone: AUC, best accuracy against the base rate, actions."""
-    sets: dict[str, Sequence[Graded]] = {
+    sets: dict[str, Sequence[GradedRow]] = {
         "popqa": _popqa(data, titles=True),
         "popqa without titles": _popqa(data, titles=False),
         "hotpotqa": held_out(evaluator_data.hotpotqa(data)),
@@ -88,7 +88,7 @@ def on_real_text(evaluator: T5Evaluator, data: Path) -> dict[str, Any]:
     }
 
 
-def _popqa(data: Path, *, titles: bool) -> list[Graded]:
+def _popqa(data: Path, *, titles: bool) -> list[GradedRow]:
     rows, corpus = (
         evaluator_data.popqa(data, titles=titles),
         evaluator_data.popqa_corpus(data, titles=titles),
@@ -96,7 +96,7 @@ def _popqa(data: Path, *, titles: bool) -> list[Graded]:
     return mine_negatives(held_out(rows), corpus, NEGATIVES)
 
 
-def held_out(rows: Sequence[Graded]) -> list[Graded]:
+def held_out(rows: Sequence[GradedRow]) -> list[GradedRow]:
     """Those that neither training nor calibration has seen."""
     return [row for row in rows if row.part == "test"]
 

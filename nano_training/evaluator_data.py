@@ -16,13 +16,13 @@ from nano_training.world import World
 from selfcorrect_rag.models.retrieval_evaluator import titled
 from selfcorrect_rag.nodes.base.strips import decompose
 from selfcorrect_rag.prompts.sentences import sentences
-from selfcorrect_rag.training.evaluator import Graded
+from selfcorrect_rag.training.evaluator import GradedRow
 
 SHORTEST = 8
 """Words that must be left of a passage without its answer."""
 
 
-def world_rows(count: int, seed: str, *, held_out: bool = False) -> list[Graded]:
+def world_rows(count: int, seed: str, *, held_out: bool = False) -> list[GradedRow]:
     """Made-up questions, each with the gold passage, one on the same subject that lacks what is
     asked, one on a subject of similar name, and one on another of the same kind."""
     world = World(seed, held_out=held_out)
@@ -30,7 +30,7 @@ def world_rows(count: int, seed: str, *, held_out: bool = False) -> list[Graded]
     for _ in range(count):
         case = new_question(world, most=world.choice((2, 4, 6)), held_out=held_out)
         wrong = [case.missing(), case.similar(), case.other()]
-        rows.append(Graded(case.question, (read(case.gold),), tuple(map(read, wrong))))
+        rows.append(GradedRow(case.question, (read(case.gold),), tuple(map(read, wrong))))
     return rows
 
 
@@ -44,13 +44,13 @@ def as_read(title: str, text: str) -> str:
     return titled(Document(text, metadata={"title": title}))
 
 
-def popqa(folder: Path, *, titles: bool = True) -> list[Graded]:
+def popqa(folder: Path, *, titles: bool = True) -> list[GradedRow]:
     """PopQA: the paragraph of the subject's own page is relevant, as in CRAG's training."""
     rows = []
     for row in _lines(folder / "popqa_dev_741.jsonl"):
         own = [p for p in row["paragraphs"] if p["title"] == row["s_wiki_title"]]
         positives = tuple(as_read(p["title"] * titles, p["text"]) for p in own)
-        rows.append(Graded(row["question"], positives))
+        rows.append(GradedRow(row["question"], positives))
     return rows
 
 
@@ -60,7 +60,7 @@ def popqa_corpus(folder: Path, *, titles: bool = True) -> list[str]:
     return list(dict.fromkeys(as_read(p["title"] * titles, p["text"]) for p in found))
 
 
-def musique(folder: Path) -> list[Graded]:
+def musique(folder: Path) -> list[GradedRow]:
     """MuSiQue: supporting paragraphs against the others of the question."""
     rows = json.loads((folder / "musique_train100.json").read_text(encoding="utf-8"))
     return [
@@ -75,7 +75,7 @@ def musique(folder: Path) -> list[Graded]:
     ]
 
 
-def hotpotqa(folder: Path) -> list[Graded]:
+def hotpotqa(folder: Path) -> list[GradedRow]:
     """HotpotQA: passages that hold a supporting fact against the others of the question."""
     rows = json.loads((folder / "hotpotqa_train100.json").read_text(encoding="utf-8"))
     return [
@@ -90,20 +90,20 @@ def hotpotqa(folder: Path) -> list[Graded]:
     ]
 
 
-def nq_open(folder: Path) -> list[Graded]:
+def nq_open(folder: Path) -> list[GradedRow]:
     """NQ-open: the gold passage."""
     with gzip.open(folder / "nq_open_oracle_2655.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     return [
-        Graded(row["question"], tuple(as_read(c["title"], c["text"]) for c in row["ctxs"]))
+        GradedRow(row["question"], tuple(as_read(c["title"], c["text"]) for c in row["ctxs"]))
         for row in rows
     ]
 
 
-def pubmedqa(folder: Path) -> list[Graded]:
+def pubmedqa(folder: Path) -> list[GradedRow]:
     """PubMedQA: the abstract that a question was made from."""
     rows = json.loads((folder / "pubmedqa_pqal_1000.json").read_text(encoding="utf-8"))
-    return [Graded(row["QUESTION"], (" ".join(row["CONTEXTS"]),)) for row in rows.values()]
+    return [GradedRow(row["QUESTION"], (" ".join(row["CONTEXTS"]),)) for row in rows.values()]
 
 
 def corpus_2wiki(folder: Path) -> list[str]:
@@ -112,7 +112,7 @@ def corpus_2wiki(folder: Path) -> list[str]:
     return [as_read(row["title"], row["text"]) for row in rows]
 
 
-def harder(folder: Path, seed: str) -> list[Graded]:
+def harder(folder: Path, seed: str) -> list[GradedRow]:
     """Rows that lie closer to the border, all of training questions.
 
     For questions whose answers are known: the strip of the gold passage that holds an answer is
@@ -120,7 +120,7 @@ def harder(folder: Path, seed: str) -> list[Graded]:
     person's page, where first or last name is the same.
     """
     chance = random.Random(seed)
-    rows: list[Graded] = []
+    rows: list[GradedRow] = []
     people = []
     for row in _lines(folder / "popqa_dev_741.jsonl"):
         for p in row["paragraphs"]:
@@ -139,7 +139,7 @@ def harder(folder: Path, seed: str) -> list[Graded]:
 
 def _namesakes(
     people: Sequence[tuple[str, dict[str, Any]]], chance: random.Random
-) -> Iterator[Graded]:
+) -> Iterator[GradedRow]:
     """Questions on a made-up namesake of each person, to which the person's page is no answer."""
     names = [page["title"].split(" (")[0].split() for _, page in people]
     for (question, page), name in zip(people, names, strict=True):
@@ -151,10 +151,10 @@ def _namesakes(
         namesake[at] = other
         renamed = question.replace(" ".join(name), " ".join(namesake))
         if other != name[at] and _train(renamed):
-            yield Graded(renamed, (), (as_read(page["title"], page["text"]),))
+            yield GradedRow(renamed, (), (as_read(page["title"], page["text"]),))
 
 
-def _cut(question: str, answers: Sequence[str], title: str, text: str) -> Iterator[Graded]:
+def _cut(question: str, answers: Sequence[str], title: str, text: str) -> Iterator[GradedRow]:
     found = re.compile("|".join(rf"\b{re.escape(answer)}\b" for answer in answers), re.IGNORECASE)
     strips = [strip for strip in decompose(text) if found.search(strip)]
     rest = " ".join(s for s in sentences(text) if not found.search(s))
@@ -163,11 +163,11 @@ def _cut(question: str, answers: Sequence[str], title: str, text: str) -> Iterat
     is_wrong = strips and not found.search(rest) and len(rest.split()) >= SHORTEST
     negatives = (as_read(title, rest),) if is_wrong else ()
     if positives or negatives:
-        yield Graded(question, positives, negatives)
+        yield GradedRow(question, positives, negatives)
 
 
-def _told_apart(question: str, passages: Sequence[tuple[str, bool]]) -> Graded:
-    return Graded(
+def _told_apart(question: str, passages: Sequence[tuple[str, bool]]) -> GradedRow:
+    return GradedRow(
         question,
         tuple(text for text, relevant in passages if relevant),
         tuple(text for text, relevant in passages if not relevant),
@@ -175,7 +175,7 @@ def _told_apart(question: str, passages: Sequence[tuple[str, bool]]) -> Graded:
 
 
 def _train(question: str) -> bool:
-    return Graded(question).part == "train"
+    return GradedRow(question).part == "train"
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

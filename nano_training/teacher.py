@@ -27,7 +27,7 @@ from nano_training.world import World
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_SUPPORT, TOKENS, Group
 from selfcorrect_rag.training.critic_data import CriticDataSettings, critic_labelling
-from selfcorrect_rag.training.labelling import Request
+from selfcorrect_rag.training.labelling import LabelRequest
 
 WRITING = "writing"
 """In place of an aspect: the instance is a question, and the label an answer to it."""
@@ -211,7 +211,7 @@ def _answer(one: Labelled) -> str:
 
 def _read(one: Labelled, said: Mapping[str, Mapping[str, Any]]) -> Labelled:
     aspect = CRITIQUE_PROMPTS[one.aspect]
-    row = said[Request(aspect.prompt(one.instance), aspect.group).key]
+    row = said[LabelRequest(aspect.prompt(one.instance), aspect.group).key]
     label = next(label for label, token in aspect.tokens_by_label.items() if token == row["token"])
     explanation: str = row["explanation"]
     answer = explanation.removeprefix(_SAYS) if explanation.startswith(_SAYS) else None

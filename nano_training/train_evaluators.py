@@ -25,7 +25,7 @@ from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.nano.loaders import cross_encoder_base
 from selfcorrect_rag.training.evaluator import (
     EvaluatorSettings,
-    Graded,
+    GradedRow,
     read_graded,
     train_evaluator,
 )
@@ -85,7 +85,7 @@ def train_t5(out: Path) -> None:
     model.half().save_pretrained(out / "evaluator")  # type: ignore[no-untyped-call]
 
 
-def _one_row_a_question(rows: Iterable[Graded], file: Path) -> list[Graded]:
+def _one_row_a_question(rows: Iterable[GradedRow], file: Path) -> list[GradedRow]:
     """Rows by way of the file that the command would read."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", encoding="utf-8") as out:

@@ -1,4 +1,4 @@
-"""What a run says on the custom stream while it goes on: JSON objects, told apart by ``event``.
+"""Events of a run on the custom stream: JSON objects, told apart by ``event``.
 
 ``graph.stream(..., stream_mode="custom")`` gives them in the order in which things happen.
 """
@@ -41,7 +41,7 @@ class Retrieved(TypedDict):
     """Their titles, best first; of one without a title its first 60 characters."""
 
 
-class RetrievalFailed(TypedDict):
+class RetrievalFailure(TypedDict):
     """The retriever raised; the run goes on without."""
 
     event: Literal["retrieval_failed"]
@@ -112,7 +112,7 @@ class WebSearched(TypedDict):
     """Titles, or addresses where there is none."""
 
 
-class WebSearchFailed(TypedDict):
+class WebSearchFailure(TypedDict):
     """CRAG: the web gave nothing; the run goes on without."""
 
     event: Literal["web_search_failed"]
@@ -170,7 +170,7 @@ class Stopped(TypedDict):
     event: Literal["stopped"]
     by: Stop
     note: str
-    """What was done instead."""
+    """The step taken instead."""
 
 
 class Answered(TypedDict):
@@ -185,14 +185,14 @@ Event = (
     FollowUpRewritten
     | RetrievalDecided
     | Retrieved
-    | RetrievalFailed
+    | RetrievalFailure
     | CandidateScored
     | SegmentChosen
     | Graded
     | StripsKept
     | QueryRewritten
     | WebSearched
-    | WebSearchFailed
+    | WebSearchFailure
     | KnowledgeRecomposed
     | DemonstrationsChosen
     | Dropped

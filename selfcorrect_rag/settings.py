@@ -46,7 +46,7 @@ def knob(default: Any, description: str, *nodes: str, ge: Any = None, le: Any = 
 
 
 class Settings(BaseModel):
-    """What the knobs of all graphs share.
+    """The knobs of all graphs.
 
     Raises:
         BadSettings: a knob that the graph does not have, or a value out of its bounds.

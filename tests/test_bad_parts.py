@@ -37,7 +37,7 @@ from selfcorrect_rag.settings import (
     Settings,
 )
 from selfcorrect_rag.thresholds import Thresholds
-from selfcorrect_rag.training.evaluator import Graded, judged
+from selfcorrect_rag.training.evaluator import GradedRow, judged
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -412,7 +412,7 @@ def test_no_threshold_is_calibrated_on_what_is_no_score(
     fault: tuple[Callable[[int], Any], str],
 ) -> None:
     gives, says = fault
-    rows = [Graded("Who?", ("Emma is a novel.",), ("Emma is a town.",))]
+    rows = [GradedRow("Who?", ("Emma is a novel.",), ("Emma is a town.",))]
     refused(EvaluatorFailed, "in [-1, 1]", lambda: judged(Evaluator(gives), rows))
     refused(EvaluatorFailed, says, lambda: judged(Evaluator(gives), rows))
 

@@ -20,11 +20,11 @@ DESCRIPTION = (
     "by their numbers. Ask one question at a time, in words that stand alone."
 )
 Answered = tuple[str, dict[str, Any]]
-"""What a model reads, and the whole result."""
+"""The text for the model, and the whole result."""
 
 
 class Question(BaseModel):
-    """What a model gives to the tool."""
+    """The arguments that a model gives to the tool."""
 
     question: str = Field(description="One question that stands alone: no pronouns of the chat.")
 

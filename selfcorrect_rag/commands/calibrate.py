@@ -13,7 +13,7 @@ from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError, require
 from selfcorrect_rag.serving.options import add_options, config_from
 from selfcorrect_rag.serving.parts import open_evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate, measure
-from selfcorrect_rag.training.evaluator import Graded, judged, read_graded, readable
+from selfcorrect_rag.training.evaluator import GradedRow, judged, read_graded, readable
 
 
 class BadCalibration(SelfCorrectError, ValueError):
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(data: Path, worth: float) -> list[Graded]:
+def _rows(data: Path, worth: float) -> list[GradedRow]:
     """The rows, checked before the evaluator scores for minutes."""
     if not 0 <= worth <= 1:
         raise BadCalibration(f"--ambiguous-worth takes 0 to 1, not {worth:g}")
@@ -97,7 +97,7 @@ def _rows(data: Path, worth: float) -> list[Graded]:
     return rows
 
 
-def _mixed(rows: Sequence[Graded]) -> list[Graded]:
+def _mixed(rows: Sequence[GradedRow]) -> list[GradedRow]:
     """The rows in an order that depends on the questions alone, not on how the file is sorted."""
     return sorted(rows, key=lambda row: zlib.crc32(row.question.encode()))
 

@@ -26,11 +26,11 @@ MAX_TOKENS = 2048
 
 
 class CriticInput(NamedTuple):
-    """What a critic judges, and by which instructions."""
+    """The input of a critic, and the instructions that it judges by."""
 
     instruction: str
     input: str
-    """What is judged, in the fields of the critic's data."""
+    """The text to judge, in the fields of the critic's data."""
     group: str
     tokens: tuple[str, ...] = ()
     """Those of the group that may be answered; all where none are named."""
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
     token: str
     probability: float
-    """Of the token among those that may be answered, in [0, 1]."""
+    """Probability of the token among those that may be answered, in [0, 1]."""
 
 
 def critic_prompt(given: CriticInput) -> str:

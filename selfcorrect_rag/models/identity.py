@@ -1,4 +1,4 @@
-"""What tells a model from every other one that may answer otherwise, for results that are kept."""
+"""Fingerprints: they tell a model from all that may answer otherwise, for results that are kept."""
 
 import hashlib
 import json
@@ -72,7 +72,7 @@ def described(model: BaseChatModel | BaseLLM, *weights: str) -> str:
 
 
 def identity_of_object(thing: object) -> str:
-    """Of an object for as long as it lives; no other has ever had it, nor will."""
+    """The fingerprint of an object for as long as it lives; no other ever has the same."""
     with _lock:
         if id(thing) not in _objects:
             try:

@@ -39,7 +39,7 @@ class ReflectionLLM(BaseLLM):
 
     @property
     def identity(self) -> str:
-        """What tells it from models that may write otherwise, for results that are kept.
+        """A fingerprint that no model shares which may write otherwise, for results that are kept.
 
         By default its ``_identifying_params`` and its fields, or the object itself where a backend
         gives none.
@@ -213,7 +213,7 @@ class ReflectionLLM(BaseLLM):
 
 
 async def _strings(prompts: Sequence[Prompt]) -> list[str]:
-    """What ``agenerate_prompt`` makes of prompts, off the loop where they are long."""
+    """Prompts as the strings that ``agenerate_prompt`` makes, off the loop where they are long."""
     characters = sum(len(part.text) for prompt in prompts for part in prompt.parts)
     return await off_loop(list, (prompt.to_string() for prompt in prompts), long=characters > LONG)
 

@@ -72,7 +72,7 @@ def _update(state: CRAGState, text: str, is_numbered: bool) -> Update:
 
 
 def _uncited(marked: Marked) -> list[str]:
-    """What the answer points at and does not cite."""
+    """The marks of the answer that lead to no citation."""
     unknown = [f"the answer points at [{n}], which no document has" for n in marked.unknown]
     refused = [
         f"the answer points at [{n}], which was not judged relevant: it is not cited"

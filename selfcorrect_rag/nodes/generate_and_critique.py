@@ -49,7 +49,7 @@ class _Batch(NamedTuple):
     asks: list[_Ask]
     critique: bool
     limit: Limit | None
-    """What kept it from being all that the beams ask for."""
+    """The limit that kept it from holding all that the beams ask for."""
     wanted: int
 
 
@@ -232,7 +232,7 @@ def _of_passage(segment: Segment) -> list[Reflection]:
 
 
 def prompted_notes(segments: Sequence[Segment]) -> list[str]:
-    """What a reader should know about reflection tokens that no model has generated."""
+    """Notes on reflection tokens that no model has generated."""
     reflections = [r for s in segments for r in (*s["reflections"], s["next"]) if r is not None]
     kinds = {reflection.get("prompted") for reflection in reflections}
     notes = []

@@ -25,7 +25,7 @@ BRANCHES: dict[Action, list[str]] = {
     "incorrect": ["search"],
     "ambiguous": ["refine", "search"],
 }
-"""What each action does (Algorithm 1)."""
+"""The branches that each action takes (Algorithm 1)."""
 
 
 def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) -> Node:

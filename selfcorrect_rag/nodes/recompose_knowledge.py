@@ -74,7 +74,7 @@ def _whole(documents: Sequence[Document]) -> list[Strip]:
 
 
 def _judged(state: CRAGState) -> list[Judged | None]:
-    """Of each document of which strips were kept, internal first.
+    """The judgement of each document of which strips were kept, internal ones first.
 
     A piece is irrelevant where the best score that was given to its document or to one of its kept
     strips is below the lower threshold.
@@ -99,7 +99,7 @@ def _judged(state: CRAGState) -> list[Judged | None]:
 
 
 def _best(judged: Sequence[Judged | None]) -> Judged | None:
-    """Of pieces that became one: the best that was found of any."""
+    """The best judgement of any of the pieces that became one."""
     if "relevant" in judged:
         return "relevant"
     return None if None in judged else "irrelevant"

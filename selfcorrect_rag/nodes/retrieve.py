@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import Fault
-from selfcorrect_rag.events import RetrievalFailed, Retrieved
+from selfcorrect_rag.events import RetrievalFailure, Retrieved
 from selfcorrect_rag.nodes.base.limits import best_so_far, with_first_beam
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
@@ -102,5 +102,5 @@ def _identity(document: Document) -> object:
 
 def _failed(state: SelfRAGState, fault: Fault) -> Update:
     update = best_so_far(state, fault, ends=["retrieve"])
-    emit(RetrievalFailed(event="retrieval_failed", reason=fault.reason))
+    emit(RetrievalFailure(event="retrieval_failed", reason=fault.reason))
     return update

@@ -3,7 +3,7 @@
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import Fault
-from selfcorrect_rag.events import RetrievalFailed, Retrieved
+from selfcorrect_rag.events import RetrievalFailure, Retrieved
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
@@ -53,5 +53,5 @@ def _update(state: State, settings: RetrievesOnce, found: list[Document]) -> Upd
 
 
 def _failed(state: State, fault: Fault) -> Update:
-    emit(RetrievalFailed(event="retrieval_failed", reason=fault.reason))
+    emit(RetrievalFailure(event="retrieval_failed", reason=fault.reason))
     return {"passages": [], "notes": [*state["notes"], fault.reason]}

@@ -5,11 +5,10 @@ from langchain_core.runnables import ensure_config
 from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER
 from langgraph.types import interrupt
 
-from selfcorrect_rag.errors import Fault, NoCheckpointer
-from selfcorrect_rag.errors import WebSearchFailed as SearchFailed
+from selfcorrect_rag.errors import Fault, NoCheckpointer, WebSearchFailed
 from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.errors.messages import one_line
-from selfcorrect_rag.events import WebSearched, WebSearchFailed
+from selfcorrect_rag.events import WebSearched, WebSearchFailure
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.own_node import check_approval
 from selfcorrect_rag.prompts.approval import REFUSED, approval_request, approved
@@ -83,7 +82,7 @@ def web_search(
         if query is None:
             return _failed(state, web, REFUSED, state["web_query"])
         query = one_line(query)[:LONGEST].strip()
-        within = wrap_errors(SearchFailed, "the search")
+        within = wrap_errors(WebSearchFailed, "the search")
         try:  # the time is that of the search, not of the person who approves it
             found = yield from call(
                 search,
@@ -122,7 +121,7 @@ def _update(
 
 
 def _failed(state: CRAGState, web: WebSearch, reason: str, query: str) -> Update:
-    emit(WebSearchFailed(event="web_search_failed", query=query, source=web.name, reason=reason))
+    emit(WebSearchFailure(event="web_search_failed", query=query, source=web.name, reason=reason))
     return {"web_failure": reason, **_done(state, web, query)}
 
 

@@ -48,7 +48,7 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
 
 
 class _Request:
-    """What one run asks the model, and what a reader should know about it."""
+    """The prompt of one run, and the notes for a reader of its result."""
 
     def __init__(
         self, llm: Runnable[Any, Any], state: InstructRAGState, settings: InstructRAGSettings
@@ -76,7 +76,7 @@ class _Request:
         return self._llm, [HumanMessage(_text(self._prompt))]
 
     def update(self, written: str) -> Update:
-        """What the node adds to the state, once the model has written."""
+        """The update of the state with the text that the model wrote."""
         text = written.strip()
         if not text:
             self._notes.append(SILENT)

@@ -106,7 +106,7 @@ def rationale_prompt(
     answers: Sequence[str],
     instruction: str,
 ) -> str:
-    """What a rationale generator is asked (Table 7), for one user message.
+    """The prompt of a rationale generator (Table 7), for one user message.
 
     Without answers, or without documents, it is the prompt of an ablation (section 3.3). The paper
     describes these two and does not print them: the wording is ours, from Table 7's.

@@ -119,7 +119,7 @@ class TavilyWebSearch(WebSearch):
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> WebSearchFailed:
-        """What to tell of any error that tavily-python, requests or httpx raises."""
+        """The message for any error that tavily-python, requests or httpx raises."""
         errors = self._tavily.errors
         status = getattr(getattr(error, "response", None), "status_code", None)
         why = f": {safe_message(error)}" if str(error) else ""

@@ -94,7 +94,7 @@ class RetrieverWebSearch(WebSearch):
 
 
 Web = WebSearch | BaseTool | Retriever | None
-"""What a graph takes as the web; None is no web."""
+"""Everything that a graph takes as the web; None is no web."""
 
 
 def as_web_search(given: object) -> WebSearch:

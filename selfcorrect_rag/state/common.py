@@ -21,7 +21,7 @@ class Input(TypedDict, total=False):
 
 
 class Turn(TypedDict):
-    """What the input of one turn asks, apart from what its thread holds."""
+    """The question of one turn, apart from the state that its thread holds."""
 
     question: str
     by_message: bool
@@ -60,10 +60,11 @@ class Citation(TypedDict):
 
 
 class Output(TypedDict, total=False):
-    """What every graph says."""
+    """The output of every graph."""
 
     question: str
-    """What was answered: a follow-up question stands alone here, where it was rewritten."""
+    """The question as it was answered: a follow-up question stands alone here, where it was
+    rewritten."""
     original_question: str
     """The question in the user's own words."""
     messages: Annotated[list[AnyMessage], add_messages]
@@ -71,13 +72,14 @@ class Output(TypedDict, total=False):
     """Plain text, without citation marks."""
     citations: list[Citation]
     notes: list[str]
-    """What a reader should know: fallbacks taken, limits met, prompts shortened."""
+    """Notes for a reader: fallbacks taken, limits met, prompts shortened."""
     route: Annotated[list[StepRun], route_together]
     """The steps that ran for this turn, in order; those side by side by their names."""
     costs: Annotated[dict[str, Cost], costs_together]
     """By step (node), in the order in which they first ran; nested in none of the others."""
     stopped: Stop | None
-    """What kept the run from a step or from part of one; ``notes`` say from which."""
+    """The limit or the part that kept the run from a step or from part of one; ``notes`` say from
+    which."""
 
 
 def blank_common() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What ran for a question, and what it cost: steps in order, model calls, tokens, seconds."""
+"""The steps of a run and their costs: steps in order, model calls, tokens, seconds."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -11,11 +11,11 @@ Limit = Literal["max_model_calls", "max_tokens"]
 Stop = Literal[
     "max_model_calls", "max_tokens", "retriever", "evaluator", "model", "node", "timeout"
 ]
-"""What an answer can be cut short by: such a limit, a part that failed, a step out of time."""
+"""Why an answer can be cut short: such a limit, a part that failed, a step out of time."""
 
 
 class Usage(TypedDict):
-    """What Self-RAG's own model has cost so far."""
+    """Costs of Self-RAG's own model so far."""
 
     model_calls: int
     """Batches sent to the model, or requests, where a provider takes one for each prompt."""
@@ -30,7 +30,7 @@ class Usage(TypedDict):
 
 
 class Cost(TypedDict):
-    """What a step has cost, all its turns in a loop together."""
+    """The cost of a step, all its turns in a loop together."""
 
     model_calls: int
     """Batches sent to a local model, and requests to a provider; failed ones count."""

@@ -32,7 +32,7 @@ class Strip(TypedDict):
 
 
 Judged = Literal["relevant", "irrelevant"]
-"""Of a piece of knowledge."""
+"""Judgement of a piece of knowledge."""
 
 
 class CRAGInput(Input, total=False):
@@ -40,19 +40,19 @@ class CRAGInput(Input, total=False):
 
 
 class Correction(TypedDict, total=False):
-    """What CRAG made of a retrieval, on the way to an answer."""
+    """CRAG's correction of a retrieval, on the way to an answer."""
 
     passages: Documents
-    """What was retrieved or given."""
+    """The retrieved or given documents."""
     grades: list[Grade]
     action: Action | None
     """None where no evidence was wanted, or a limit on the cost left no call for grading."""
     thresholds: dict[Literal["upper", "lower"], float]
     """Scores that the action was chosen by; empty where there is none."""
     strips: list[Strip]
-    """Of the retrieved documents, in the order of the text."""
+    """Strips of the retrieved documents, in the order of the text."""
     web_query: str
-    """What the web was searched for; empty where it was not."""
+    """The query of the web search; empty where it was not."""
     web_source: str
     """Who answered, such as Tavily or a local corpus that stands in for the web."""
     web_results: Documents
@@ -60,9 +60,9 @@ class Correction(TypedDict, total=False):
     web_failure: str
     """Why a search gave nothing; empty where it did, or where there was none."""
     knowledge: Documents
-    """What the answer is written from: internal first, then external."""
+    """The documents that the answer is written from: internal first, then external."""
     judged: list[Judged | None]
-    """What the evaluator found of each piece of ``knowledge``; None where nothing scored it.
+    """The evaluator's judgement of each piece of ``knowledge``; None where nothing scored it.
 
     Irrelevant is what only has scores below the lower threshold, and what was taken although all
     its strips were dropped.
@@ -80,9 +80,9 @@ class CRAGState(CRAGInput, CRAGOutput, TurnState, total=False):
     """The whole state, with what only the nodes need."""
 
     branches: list[Literal["refine", "search"]]
-    """What the action, or the settings, ask for."""
+    """The branches that the action, or the settings, ask for."""
     web_notes: list[str]
-    """What is to be said of the pages: searching may run beside a step that writes ``notes``."""
+    """Notes on the pages: searching may run beside a step that writes ``notes``."""
     approval: Literal["none", "wanted", "late"]
     """Whether a person is asked before the web is: the turn began with it, or a later context did.
 

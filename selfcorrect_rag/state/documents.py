@@ -74,7 +74,7 @@ async def first_of(given: AsyncIterable[Any]) -> list[Any]:
 
 
 def needs_async(source: str) -> NoDocument:
-    """What to raise where ``source`` is async and was called from sync code."""
+    """The error to raise where ``source`` is async and was called from sync code."""
     return NoDocument(f"{source} is async: run the graph with ainvoke or astream")
 
 

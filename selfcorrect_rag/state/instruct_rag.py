@@ -8,7 +8,7 @@ from selfcorrect_rag.state.common import Input, Output, TurnState, blank_common
 from selfcorrect_rag.state.documents import Documents
 
 Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
-"""What the model is asked. InstructRAG: with demonstrations, fine-tuned, by instruction alone.
+"""How the model is prompted. InstructRAG: with demonstrations, fine-tuned, by instruction alone.
 
 Baselines (section 3.1): without retrieval, in-context RALM, few-shot demonstrations with
 instruction.
@@ -20,7 +20,7 @@ class Demonstration(TypedDict, total=False):
 
     question: Required[str]
     rationale: str
-    """What ``icl`` shows."""
+    """The rationale that ``icl`` shows."""
     answers: list[str]
     """Names of one answer; ``few_shot`` shows the first."""
 
@@ -56,7 +56,7 @@ class InstructRAGState(InstructRAGInput, InstructRAGOutput, TurnState, total=Fal
     """The whole state, with what only the nodes need."""
 
     written: str
-    """What the model wrote."""
+    """The text that the model wrote."""
 
 
 def blank_instruct_rag(mode: Mode) -> dict[str, Any]:

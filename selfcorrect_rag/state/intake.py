@@ -26,7 +26,7 @@ UNREADABLE = "\ufffd"
 """Stands for what is no character that can be read."""
 
 MOST_KEYS = 1_000
-"""Of metadata."""
+"""Bound on the keys of metadata."""
 LONGEST_ID = 1_000
 """Characters of a document's id."""
 PLACE = ("title", "source", "url")
@@ -137,7 +137,7 @@ def _admitted(document: Document, longest: int) -> Document:
 
 
 def _metadata(given: Mapping[Any, Any], room: int) -> dict[Any, Any]:
-    """What fits of it, its title and source before all else, in its own order."""
+    """The metadata that fits, title and source before all else, in its own order."""
     kept: dict[Any, Any] = {}
     first = dict.fromkeys([*islice(given, MOST_KEYS), *(key for key in PLACE if key in given)])
     for key in sorted(first, key=lambda key: key not in PLACE):

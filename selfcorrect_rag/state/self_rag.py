@@ -24,7 +24,8 @@ class Piece(TypedDict):
 
 
 class Segment(TypedDict):
-    """What a model wrote in one go, up to the next retrieval token, its end or its limit."""
+    """The text that a model wrote in one go, up to the next retrieval token, its end or its
+    limit."""
 
     text: str
     """Without control tokens, stripped."""
@@ -68,9 +69,9 @@ class Candidate(TypedDict):
     hard: list[str]
     """The groups of which a chat model only named a label, without probabilities."""
     score: float
-    """Of this segment alone, Eq. 3."""
+    """Score of this segment alone, Eq. 3."""
     path_score: float
-    """Of the beam that ends with it; what beams are compared by."""
+    """Score of the beam that ends with it; beams are compared by it."""
     next: Step | None
     """How the model wants to go on; None where it has finished."""
     finish_reason: str

@@ -82,7 +82,7 @@ class Passage:
 
 
 @dataclass
-class Segment:
+class OutputSegment:
     """A sentence of an output, and what was decided about it."""
 
     text: str
@@ -113,18 +113,18 @@ class Decisions:
     query: str = ""
     passages: list[Passage] = field(default_factory=list)
     """Found for the whole output; the first is the evidence by which sentences are judged."""
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[OutputSegment] = field(default_factory=list)
     augmented: GeneratorRow | None = None
     """The row with passages and reflection tokens in its output; None after a :attr:`failure`."""
     look_alikes: int = 0
     """Marks in the texts of the augmented row, such as control tokens, that were quoted."""
 
     @cached_property
-    def _undivided(self) -> Segment:
-        return Segment(self.row.output, "")
+    def _undivided(self) -> OutputSegment:
+        return OutputSegment(self.row.output, "")
 
     @property
-    def written(self) -> list[Segment]:
+    def written(self) -> list[OutputSegment]:
         """The segments, or the whole output as one where it needs no retrieval."""
         return self.segments or [self._undivided]
 
@@ -142,7 +142,9 @@ class Decisions:
             reasons += [reason for reason in found if reason not in ("", MALFORMED)]
         return next(iter(sorted(reasons, key=lambda reason: reason == MALFORMED)), "")
 
-    def instance(self, segment: Segment | None = None, evidence: Passage | None = None) -> Instance:
+    def instance(
+        self, segment: OutputSegment | None = None, evidence: Passage | None = None
+    ) -> Instance:
         """The instance for a critic: the whole output, or a segment of it and a passage."""
         asked = Instance(self.row.instruction, self.row.input, self.row.output)
         if segment is None:
@@ -255,10 +257,10 @@ def _judge_segments(every: Sequence[Decisions], group: ReflectionGroup) -> _Step
         segment.groups[group.name] = label
 
 
-def _segments(output: str, language: str) -> Iterator[Segment]:
+def _segments(output: str, language: str) -> Iterator[OutputSegment]:
     preceding = ""
     for text in segments(output, language):
-        yield Segment(text, preceding)
+        yield OutputSegment(text, preceding)
         preceding += text
 
 

@@ -18,7 +18,7 @@ from selfcorrect_rag.prompts.critic import (
 from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.fine_tuning import option
-from selfcorrect_rag.training.labelling import Labelling, Request
+from selfcorrect_rag.training.labelling import Labelling, LabelRequest
 from selfcorrect_rag.training.rows import Part, lines, part_of, read_text
 
 _OFFICIAL_TASKS = {"groundness": "groudness"}
@@ -106,7 +106,7 @@ def critic_labelling(
     """
     instances, prompts = list(instances), critique_prompts()
     aspects = list(prompts) if aspects is None else aspects
-    requests: list[Request] = []
+    requests: list[LabelRequest] = []
     for name in aspects:
         judged = [i for i in instances if not prompts[name].lacks(i)]
         requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, max_samples)
@@ -156,7 +156,7 @@ def critic_input(aspect: CritiquePrompt, instance: Instance) -> CriticInput:
     )
 
 
-def _request(name: str, instance: Instance) -> Request:
+def _request(name: str, instance: Instance) -> LabelRequest:
     prompt = critique_prompts()[name]
     asked = critic_input(prompt, instance)
     question = instance.instruction
@@ -168,15 +168,15 @@ def _request(name: str, instance: Instance) -> Request:
         "instruction": asked.instruction,
         "input": asked.input,
     }
-    return Request(prompt.prompt(instance), asked.group, fields)
+    return LabelRequest(prompt.prompt(instance), asked.group, fields)
 
 
-def _sampled(requests: Mapping[str, Request], sample: int | None) -> list[Request]:
+def _sampled(requests: Mapping[str, LabelRequest], sample: int | None) -> list[LabelRequest]:
     chosen = set(sorted(requests)[:sample])
     return [request for key, request in requests.items() if key in chosen]
 
 
-def _read(request: Request, answer: str) -> Mapping[str, Any] | None:
+def _read(request: LabelRequest, answer: str) -> Mapping[str, Any] | None:
     names = {_OFFICIAL_TASKS.get(name, name): prompt for name, prompt in critique_prompts().items()}
     judgement = names[request.fields["task"]].read(answer)
     if judgement is None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Graded:
+class GradedRow:
     """A question and passages known to be relevant to it, or not."""
 
     question: str
@@ -53,7 +53,7 @@ class Graded:
         yield from ((passage, -1.0) for passage in self.negatives)
 
 
-def read_graded(path: Path) -> list[Graded]:
+def read_graded(path: Path) -> list[GradedRow]:
     """Rows ``{"question": ..., "positives": [...], "negatives": [...]}`` of a JSONL file.
 
     A passage is a text, or ``{"title": ..., "text": ...}``, and is read as an evaluator reads it
@@ -85,7 +85,7 @@ def read_graded(path: Path) -> list[Graded]:
         for passages, more in zip(kept, found, strict=True):
             passages += [passage for passage in more if passage not in passages]
     return [
-        Graded(question, tuple(p), tuple(passage for passage in n if passage not in p))
+        GradedRow(question, tuple(p), tuple(passage for passage in n if passage not in p))
         for question, (p, n) in rows.items()
     ]
 
@@ -120,7 +120,7 @@ def _passages(given: Any) -> list[str]:
     return passages
 
 
-def parted(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> dict[Part, list[Graded]]:
+def parted(rows: Sequence[GradedRow], corpus: Sequence[str], k: int) -> dict[Part, list[GradedRow]]:
     """The rows by part, with up to ``k`` hard negatives more each.
 
     Those of the training part are none of what is relevant to a question held out from it.
@@ -146,7 +146,7 @@ def parted(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> dict[Part, 
     }
 
 
-def mine_negatives(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> list[Graded]:
+def mine_negatives(rows: Sequence[GradedRow], corpus: Sequence[str], k: int) -> list[GradedRow]:
     """The rows with up to ``k`` hard negatives more each: passages of the corpus that look right
     to BM25, the likest first, and are not known to be.
 
@@ -176,7 +176,7 @@ def mine_negatives(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> lis
         near = [passages[i] for i in best if passages[i] not in row.negatives]
         positives = [p for p in row.positives if p.strip()]  # a blank one is part of any passage
         hard = [n for n in near if not any(p in n or n in p for p in positives)]
-        mined.append(Graded(row.question, row.positives, (*row.negatives, *hard[:k])))
+        mined.append(GradedRow(row.question, row.positives, (*row.negatives, *hard[:k])))
     return mined
 
 
@@ -205,7 +205,7 @@ class EvaluatorSettings(TrainingSettings):
 
 
 def train_evaluator(
-    rows: Sequence[Graded],
+    rows: Sequence[GradedRow],
     out: Path,
     settings: EvaluatorSettings | None = None,
     run_options: RunOptions | None = None,
@@ -277,7 +277,7 @@ def train_evaluator(
     return report
 
 
-def held_out_report(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> dict[str, Any]:
+def held_out_report(evaluator: RetrievalEvaluator, rows: Sequence[GradedRow]) -> dict[str, Any]:
     """How well pairs and whole retrievals of ``rows`` are judged.
 
     AUC and best accuracy over pairs, against the base rate of always saying the commoner label;
@@ -295,7 +295,7 @@ def held_out_report(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> di
     }
 
 
-def judged(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> list[Judged]:
+def judged(evaluator: RetrievalEvaluator, rows: Sequence[GradedRow]) -> list[Judged]:
     """Each question twice: with all its passages, and with its irrelevant ones alone."""
     return _judged([_scored(evaluator, row) for row in rows])
 
@@ -330,7 +330,7 @@ def auc(scored: Sequence[tuple[float, float]]) -> float:
     return (sum(ranks) - positives * (positives + 1) / 2) / (positives * negatives)
 
 
-def _scored(evaluator: RetrievalEvaluator, row: Graded) -> list[tuple[float, float]]:
+def _scored(evaluator: RetrievalEvaluator, row: GradedRow) -> list[tuple[float, float]]:
     passages, labels = zip(*row.labelled, strict=True)
     return list(zip(grade(evaluator, row.question, passages), labels, strict=True))
 
@@ -349,7 +349,7 @@ def _best_accuracy(scored: Sequence[tuple[float, float]]) -> float:
 
 def _examples(
     tokenizer: "PreTrainedTokenizerBase",
-    rows: Sequence[Graded],
+    rows: Sequence[GradedRow],
     settings: EvaluatorSettings,
     longest: int,
 ) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from selfcorrect_rag.models.critic import Answer, Critic, CriticInput, critic_pr
 from selfcorrect_rag.training.augmentation import CritiqueRequest, Label, Passage
 from selfcorrect_rag.training.critic_data import critic_input, critique_prompts
 from selfcorrect_rag.training.journal import Journal
-from selfcorrect_rag.training.labelling import Labelling, Request
+from selfcorrect_rag.training.labelling import Labelling, LabelRequest
 
 Done = Callable[[int], object]
 """Called with how many cases have been judged since the last time."""
@@ -81,7 +81,7 @@ class _PendingRequests:
     def __init__(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> None:
         self._journal, self._done = Journal(kept), done
         all_asked = [critic_input(critique_prompts()[case.prompt], case.instance) for case in cases]
-        self._keys = [Request(critic_prompt(asked), asked.group).key for asked in all_asked]
+        self._keys = [LabelRequest(critic_prompt(asked), asked.group).key for asked in all_asked]
         missing: dict[str, CriticInput] = {
             key: asked
             for key, asked in zip(self._keys, all_asked, strict=True)
@@ -122,9 +122,9 @@ class _LanguageModel(JournaledCritic):
 
     def _labelling(
         self, cases: Sequence[CritiqueRequest], kept: Path
-    ) -> tuple[list[Request], Labelling]:
+    ) -> tuple[list[LabelRequest], Labelling]:
         requests = [
-            Request(
+            LabelRequest(
                 critique_prompts()[case.prompt].prompt(case.instance),
                 critique_prompts()[case.prompt].group,
                 {"aspect": case.prompt},
@@ -134,12 +134,12 @@ class _LanguageModel(JournaledCritic):
         return requests, Labelling(requests, _read, kept, {}, max_attempts=self._attempts)
 
 
-def _read(request: Request, answer: str) -> Mapping[str, Any] | None:
+def _read(request: LabelRequest, answer: str) -> Mapping[str, Any] | None:
     judgement = critique_prompts()[request.fields["aspect"]].read(answer)
     return {"token": judgement.token} if judgement else None
 
 
-def _label(labelling: Labelling, request: Request) -> Label:
+def _label(labelling: Labelling, request: LabelRequest) -> Label:
     if row := labelling.labels.rows.get(request.key):
         return Label(row["token"])
     return Label(None, reason=labelling.failures.rows[request.key]["reason"])

@@ -25,10 +25,10 @@ from selfcorrect_rag.training.journal import (
     run_folder,
     write_rows,
 )
-from selfcorrect_rag.training.model_calls import Call, ModelCalls
+from selfcorrect_rag.training.model_calls import ModelCall, ModelCalls
 
 
-class Cost(NamedTuple):
+class LabellingCost(NamedTuple):
     """Calls and tokens of a run in which no call is repeated."""
 
     calls: int
@@ -60,7 +60,7 @@ MAX_FAILURES = 20
 
 
 @dataclass(frozen=True)
-class Request:
+class LabelRequest:
     """A prompt for a model to label."""
 
     prompt: str
@@ -76,7 +76,7 @@ class Request:
         return hashlib.sha256(known).hexdigest()[:32]
 
 
-AnswerReader = Callable[[Request, str], Mapping[str, Any] | None]
+AnswerReader = Callable[[LabelRequest, str], Mapping[str, Any] | None]
 """Reads the label of an answer as fields of its row; None where it is malformed."""
 
 
@@ -93,7 +93,7 @@ class Labelling:
 
     def __init__(
         self,
-        requests: Iterable[Request],
+        requests: Iterable[LabelRequest],
         read: AnswerReader,
         out: Path,
         settings: Mapping[str, Any],
@@ -115,7 +115,7 @@ class Labelling:
         if max_attempts < 1:
             raise ValueError(f"max_attempts is {max_attempts}; a request is made at least once")
         refuse_foreign(out, LABELS)
-        self._requests: dict[str, Request] = {}
+        self._requests: dict[str, LabelRequest] = {}
         for request in requests:
             self._requests.setdefault(request.key, request)
         self._read, self.out, self._max_attempts = read, out, max_attempts
@@ -124,16 +124,16 @@ class Labelling:
         self._read_journals()
 
     @property
-    def pending(self) -> list[Request]:
+    def pending(self) -> list[LabelRequest]:
         """Requests without an outcome, in order."""
         requests = self._requests.items()
         return [request for key, request in requests if self._outcome(key) == "failed"]
 
-    def cost(self) -> Cost:
+    def cost(self) -> LabellingCost:
         """Calls and tokens of :meth:`run`."""
         prompts = [request.prompt for request in self.pending]
         tokens = sum(count_tokens_approximately([HumanMessage(prompt)]) for prompt in prompts)
-        return Cost(len(prompts), tokens)
+        return LabellingCost(len(prompts), tokens)
 
     def run(
         self,
@@ -176,7 +176,7 @@ class Labelling:
         """The calls that are missing, in a locked folder; ``out`` and the report follow them."""
         report = Report({})
 
-        def keep(call: Call) -> None:
+        def keep(call: ModelCall) -> None:
             request = self._requests[call.key]
             report.calls += len(call.answers)
             for answer in call.answers:
@@ -214,11 +214,11 @@ class Labelling:
             self.failures.keep(self.failures.rows.keys() - rows.keys())
             report.outcomes = self._outcomes()
 
-    def _call(self, request: Request) -> Call:
+    def _call(self, request: LabelRequest) -> ModelCall:
         def read(answer: Any) -> Mapping[str, Any] | None:
             return self._read(request, written_text(answer))
 
-        return Call(request.key, request.prompt, read, self._max_attempts)
+        return ModelCall(request.key, request.prompt, read, self._max_attempts)
 
     def _read_journals(self) -> None:
         self.labels = Journal(self._folder / LABELS)

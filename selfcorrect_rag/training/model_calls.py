@@ -13,7 +13,7 @@ from selfcorrect_rag.errors.messages import describe_error
 
 
 @dataclass
-class Call:
+class ModelCall:
     """A request to a model and its outcome; made again while the answer is malformed."""
 
     key: str
@@ -45,8 +45,8 @@ class ModelCalls:
 
     def __init__(
         self,
-        calls: Iterable[Call],
-        keep: Callable[[Call], object],
+        calls: Iterable[ModelCall],
+        keep: Callable[[ModelCall], object],
         *,
         max_concurrency: int,
         max_failures: int,
@@ -104,11 +104,11 @@ class ModelCalls:
             for worker in workers:
                 worker.cancel()
 
-    def _next(self) -> Call | None:
+    def _next(self) -> ModelCall | None:
         with self._lock:
             return None if self._stopped else next(self._calls, None)
 
-    def _finish(self, call: Call) -> None:
+    def _finish(self, call: ModelCall) -> None:
         with self._lock:
             self._keep(call)
             self._failures = self._failures + 1 if call.error else 0

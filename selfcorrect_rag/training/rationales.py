@@ -34,7 +34,7 @@ from selfcorrect_rag.training.journal import (
     run_folder,
     write_rows,
 )
-from selfcorrect_rag.training.model_calls import Call, ModelCalls
+from selfcorrect_rag.training.model_calls import ModelCall, ModelCalls
 from selfcorrect_rag.training.rows import read_rows
 
 
@@ -191,7 +191,7 @@ def prompt_for(sample: Sample, settings: RationaleSettings) -> str:
 
 
 @dataclass(frozen=True)
-class Usage:
+class TokenUsage:
     """Usage of a synthesis; tokens are those of calls that gave a rationale."""
 
     calls: int
@@ -220,7 +220,7 @@ class RationaleReport:
     """Rows with a rationale of which at least one document contains an answer."""
     consistent_of_relevant: float | None
     """The same ratio over these (the paper: 0.98)."""
-    usage: Usage
+    usage: TokenUsage
 
 
 def write_rationales(
@@ -230,7 +230,7 @@ def write_rationales(
     settings: RationaleSettings,
     *,
     consistent_only: bool,
-    usage: Usage,
+    usage: TokenUsage,
 ) -> RationaleReport:
     """Write ``out`` as JSONL, in the order of ``rows``, whole or not at all.
 
@@ -285,7 +285,7 @@ def write_template_rationales(
         sample.digest: template_rationale(sample.answers, relevant_numbers(sample, settings))
         for sample in rows
     }
-    free = Usage(calls=0, prompt_tokens=0, rationale_tokens=0, estimated=False)
+    free = TokenUsage(calls=0, prompt_tokens=0, rationale_tokens=0, estimated=False)
     return write_rationales(out, rows, rationales, settings, consistent_only=False, usage=free)
 
 
@@ -387,7 +387,7 @@ async def asynthesize_rationales(
 
 def estimate_usage(
     rows: Sequence[Sample], out: Path, settings: RationaleSettings | None = None
-) -> Usage:
+) -> TokenUsage:
     """Estimate the calls and tokens that ``rows`` still need; nothing is called.
 
     Raises:
@@ -398,7 +398,7 @@ def estimate_usage(
     refuse_other_settings(run_folder(out), dataclasses.asdict(settings))
     pending = _pending(rows, Journal(run_folder(out) / WRITTEN))
     prompts = [prompt_for(sample, settings) for sample in pending]
-    return Usage(
+    return TokenUsage(
         calls=len(prompts),
         prompt_tokens=sum(_tokens(prompt) for prompt in prompts),
         rationale_tokens=RATIONALE_TOKENS * len(prompts),
@@ -451,11 +451,11 @@ class _Synthesis:
             usage=_total([*written.values(), *self._failed.rows.values()]),
         )
 
-    def _call(self, sample: Sample) -> Call:
+    def _call(self, sample: Sample) -> ModelCall:
         prompt = prompt_for(sample, self._settings)
-        return Call(sample.digest, prompt, partial(_read, prompt))
+        return ModelCall(sample.digest, prompt, partial(_read, prompt))
 
-    def _keep(self, call: Call) -> None:
+    def _keep(self, call: ModelCall) -> None:
         calls = 1 + self._failed.rows.get(call.key, {}).get("calls", 0)
         if call.row is not None:
             self._written.append(call.key, {**call.row, "calls": calls})
@@ -492,8 +492,8 @@ def _tokens(text: str) -> int:
     return -(-len(text) // LETTERS_A_TOKEN)
 
 
-def _total(rows: Sequence[Mapping[str, Any]]) -> Usage:
-    return Usage(
+def _total(rows: Sequence[Mapping[str, Any]]) -> TokenUsage:
+    return TokenUsage(
         calls=sum(row["calls"] for row in rows),
         prompt_tokens=sum(row.get("prompt_tokens", 0) for row in rows),
         rationale_tokens=sum(row.get("rationale_tokens", 0) for row in rows),

@@ -20,7 +20,7 @@ from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.training.evaluator import (
     EvaluatorSettings,
-    Graded,
+    GradedRow,
     _best_accuracy,
     _like_lengths_together,
     auc,
@@ -38,7 +38,8 @@ TOY = EvaluatorSettings(
     seed=1,
 )
 ROWS = [
-    Graded(f"Question {i}?", (f"the the the {i % 7}",), (f"or or or {i % 5}",)) for i in range(80)
+    GradedRow(f"Question {i}?", (f"the the the {i % 7}",), (f"or or or {i % 5}",))
+    for i in range(80)
 ]
 
 
@@ -109,7 +110,7 @@ def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_data_of_one_kind_is_refused(tmp_path: Path) -> None:
-    rows = [Graded(row.question, row.positives) for row in ROWS]
+    rows = [GradedRow(row.question, row.positives) for row in ROWS]
     with pytest.raises(BadTrainingData, match="needs relevant and irrelevant"):
         train_evaluator(rows, tmp_path, TOY, base=toy())  # type: ignore[arg-type]
 

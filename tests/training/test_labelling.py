@@ -12,11 +12,11 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.errors import BadTrainingData, EngineFailed
 from selfcorrect_rag.training import labelling as module
-from selfcorrect_rag.training.labelling import Cost, Labelling, Report, Request
+from selfcorrect_rag.training.labelling import Labelling, LabellingCost, LabelRequest, Report
 from tests.providers import Slow
 from tests.training.scripted import Model, lines
 
-REQUESTS = [Request(f"{i}?", "even" if i % 2 == 0 else "odd", {"i": i}) for i in range(12)]
+REQUESTS = [LabelRequest(f"{i}?", "even" if i % 2 == 0 else "odd", {"i": i}) for i in range(12)]
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +27,11 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_with_retry", patient)
 
 
-def read(request: Request, answer: str) -> Mapping[str, Any] | None:
+def read(request: LabelRequest, answer: str) -> Mapping[str, Any] | None:
     return {"label": int(answer)} if answer.isdigit() else None
 
 
-def make(out: Path, requests: list[Request] = REQUESTS, **options: Any) -> Labelling:
+def make(out: Path, requests: list[LabelRequest] = REQUESTS, **options: Any) -> Labelling:
     return Labelling(requests, read, out, {"model": "m"}, **options)
 
 
@@ -68,7 +68,7 @@ def test_nothing_missing_is_no_call(tmp_path: Path, way: str) -> None:
     run(make(tmp_path / "a.jsonl"), Model(square), way)
     before, model = (tmp_path / "a.jsonl").read_bytes(), Model(square)
     again = make(tmp_path / "a.jsonl")
-    assert again.cost() == Cost(0, 0)
+    assert again.cost() == LabellingCost(0, 0)
     report = run(again, model, way)
     assert model.asked == []
     assert report.calls == 0
@@ -89,12 +89,12 @@ def test_more_requests_are_added_and_fewer_lose_nothing(tmp_path: Path) -> None:
 
 def test_equal_requests_are_one(tmp_path: Path) -> None:
     model = Model(square)
-    labelling = make(tmp_path / "a.jsonl", [REQUESTS[1], Request("1?", "odd", {"i": 99})])
+    labelling = make(tmp_path / "a.jsonl", [REQUESTS[1], LabelRequest("1?", "odd", {"i": 99})])
     assert labelling.cost().calls == 1
     labelling.run(model.runnable)
     assert model.asked == ["1?"]
     assert [row["i"] for row in lines(tmp_path / "a.jsonl")] == [1]
-    assert Request("1?", "odd").key != Request("1?", "even").key
+    assert LabelRequest("1?", "odd").key != LabelRequest("1?", "even").key
 
 
 @both
@@ -170,7 +170,7 @@ def test_a_model_that_is_gone_stops_the_run(tmp_path: Path, way: str) -> None:
             raise ConnectionError("no\nroute")
         return square(prompt)
 
-    requests = [Request(f"{i}?", "all") for i in range(500)]
+    requests = [LabelRequest(f"{i}?", "all") for i in range(500)]
     model = Model(answer)
     with pytest.raises(EngineFailed, match=r"20 requests .* with ConnectionError: no route;"):
         run(make(tmp_path / "a.jsonl", requests), model, way, max_concurrency=4)
@@ -299,7 +299,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path, text: str) -> No
 
 
 def test_half_a_surrogate_pair_is_kept(tmp_path: Path) -> None:
-    request = Request("\ud83d?", "all", {"text": "\ud83d \u2028 é"})
+    request = LabelRequest("\ud83d?", "all", {"text": "\ud83d \u2028 é"})
     for _ in range(2):
         Labelling([request], lambda r, a: {"a": a}, tmp_path / "a.jsonl", {}).run(
             RunnableLambda(lambda prompt: "\udc00")
@@ -309,7 +309,9 @@ def test_half_a_surrogate_pair_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_cost_is_near_the_prompts_length(tmp_path: Path) -> None:
-    labelling = make(tmp_path / "a.jsonl", [Request("word " * 400, "all"), Request("x", "all")])
+    labelling = make(
+        tmp_path / "a.jsonl", [LabelRequest("word " * 400, "all"), LabelRequest("x", "all")]
+    )
     calls, tokens = labelling.cost()
     assert calls == 2
     assert 480 < tokens < 530

@@ -7,7 +7,7 @@ import pytest
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.training.evaluator import (
-    Graded,
+    GradedRow,
     mine_negatives,
     parted,
     read_corpus,
@@ -28,7 +28,7 @@ def test_rows_of_one_question_are_put_together(tmp_path: Path) -> None:
         {"question": "Who? ", "negatives": ["b", "c"]},
         {"question": "When?", "positives": ["d"]},
     )
-    assert read_graded(file) == [Graded("Who?", ("a",), ("b", "c")), Graded("When?", ("d",))]
+    assert read_graded(file) == [GradedRow("Who?", ("a",), ("b", "c")), GradedRow("When?", ("d",))]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_corpus_of_strings_or_objects(tmp_path: Path) -> None:
 
 def test_passages_are_lists_of_texts(tmp_path: Path) -> None:
     row = {"question": "A?", "positives": [{"title": "B", "text": "c"}], "negatives": ["d"]}
-    assert read_graded(write(tmp_path / "a.jsonl", row)) == [Graded("A?", ("B // c",), ("d",))]
+    assert read_graded(write(tmp_path / "a.jsonl", row)) == [GradedRow("A?", ("B // c",), ("d",))]
     for passages in ("Emma", [7], [{"title": "B"}], {"text": "c"}):
         with pytest.raises(BadTrainingData, match=r"a\.jsonl:1: not"):
             read_graded(write(tmp_path / "a.jsonl", {"question": "A?", "positives": passages}))
@@ -87,16 +87,16 @@ def test_a_passage_is_either_positive_or_negative(tmp_path: Path) -> None:
     before = {"question": "A?", "positives": [], "negatives": ["a", "e"]}
     after = {"question": "A?", "positives": ["f"], "negatives": ["B // c"]}
     read = read_graded(write(tmp_path / "a.jsonl", before, row, after))
-    assert read == [Graded("A?", ("a", "B // c", "f"), ("e", "d"))], "positive in any row"
+    assert read == [GradedRow("A?", ("a", "B // c", "f"), ("e", "d"))], "positive in any row"
 
 
 def test_half_a_surrogate_pair_has_its_part() -> None:
-    assert Graded("Who \ud83d?").part == Graded("who \ud83d?").part
+    assert GradedRow("Who \ud83d?").part == GradedRow("who \ud83d?").part
 
 
 def test_a_question_is_always_in_the_same_part() -> None:
-    parts = [Graded(f"Question {i}?").part for i in range(2000)]
-    assert Graded("who  WROTE it?").part == Graded("Who wrote it?").part
+    parts = [GradedRow(f"Question {i}?").part for i in range(2000)]
+    assert GradedRow("who  WROTE it?").part == GradedRow("Who wrote it?").part
     assert 0.66 < parts.count("train") / 2000 < 0.74
     assert 0.17 < parts.count("test") / 2000 < 0.23
 
@@ -108,25 +108,25 @@ def test_hard_negatives_look_right_and_are_not_known_to_be() -> None:
         "Emma Stone is an actress in film.",
         "Lima is a city in Peru.",
     ]
-    rows = [Graded("Who wrote the novel Emma?", (corpus[0],), (corpus[3],))]
+    rows = [GradedRow("Who wrote the novel Emma?", (corpus[0],), (corpus[3],))]
     (mined,) = mine_negatives(rows, corpus, 2)
     assert set(mined.negatives) == {corpus[3], corpus[1], corpus[2]}
     assert mined.negatives[0] == corpus[3]
     assert mine_negatives(rows, [], 2) == rows
     assert mine_negatives(rows, ["the of", "and"], 2) == rows
-    (contained,) = mine_negatives([Graded("Emma novel", ("Emma is a novel",))], corpus, 5)
+    (contained,) = mine_negatives([GradedRow("Emma novel", ("Emma is a novel",))], corpus, 5)
     assert corpus[0] not in contained.negatives
 
 
 def test_blank_passages_are_no_hard_negatives_and_hide_none() -> None:
     corpus = ["", " ", "Emma is a film.", "Emma is a novel."]
-    (mined,) = mine_negatives([Graded("Emma?", (corpus[3], "", " "))], corpus, 4)
+    (mined,) = mine_negatives([GradedRow("Emma?", (corpus[3], "", " "))], corpus, 4)
     assert mined.negatives == ("Emma is a film.",)
-    assert mine_negatives([Graded("Emma?")], ["", " "], 4) == [Graded("Emma?")]
+    assert mine_negatives([GradedRow("Emma?")], ["", " "], 4) == [GradedRow("Emma?")]
 
 
 def test_fewer_than_no_hard_negatives_are_refused() -> None:
-    rows = [Graded(f"Question {i}?", (f"answer {i}",)) for i in range(20)]
+    rows = [GradedRow(f"Question {i}?", (f"answer {i}",)) for i in range(20)]
     for ask in (mine_negatives, parted):
         with pytest.raises(BadTrainingData, match="hard negatives -1: it must be 0 or more"):
             ask(rows, ["a"], -1)

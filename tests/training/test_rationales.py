@@ -15,7 +15,7 @@ from selfcorrect_rag.training.journal import run_folder
 from selfcorrect_rag.training.rationales import (
     RationaleSettings,
     Sample,
-    Usage,
+    TokenUsage,
     asynthesize_rationales,
     estimate_usage,
     prompt_for,
@@ -149,7 +149,7 @@ def test_plain_llms_and_lists_of_blocks(tmp_path: Path) -> None:
 
 def test_tokens_that_the_model_counts(tmp_path: Path) -> None:
     report = synthesize_rationales(chat(), ROWS, tmp_path / "out")
-    assert report.usage == Usage(12, 12 * 10, 12 * 1, estimated=False)
+    assert report.usage == TokenUsage(12, 12 * 10, 12 * 1, estimated=False)
 
 
 def test_costs_are_estimated_before(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Request:
 
 @dataclass
 class Completion:
-    """What an engine generated for one prompt."""
+    """The tokens that an engine generated for one prompt."""
 
     ids: Sequence[int]
     """Generated ids, at least one; with the stop id or end of text where that ended it."""

@@ -313,7 +313,7 @@ class _TextStream:
         return self._show(final=False)
 
     def rest(self) -> str:
-        """What was held back, at the end."""
+        """The text that was held back, at the end."""
         return self._show(final=True)
 
     def _show(self, *, final: bool) -> str:

@@ -172,7 +172,7 @@ class EngineRunner:
 
 
 def _wrong(given: Sequence[Completion], prompts: int, request: Request) -> str | None:
-    """What an engine gave that was not asked for, or None where all is well."""
+    """The fault in what an engine gave, or None where all is well."""
     if len(given) != prompts:
         return f"{len(given)} completions for {prompts} prompts"
     wanted = set(request.logprob_ids)

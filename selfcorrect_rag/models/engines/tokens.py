@@ -187,7 +187,7 @@ class ControlledTokenizer:
         return [i for i in ids if i not in self._special]
 
     def _spans(self, parts: Sequence[Part]) -> Iterator[tuple[list[int], _Span]]:
-        """What is encoded together, and how many characters each of its parts has in it."""
+        """The stretches that are encoded together, and how many characters each part has in it."""
         texts = [self._names[part.text] if part.kind == "control" else part.text for part in parts]
         begun = 0
         for end in range(1, len(parts) + 1):

@@ -92,7 +92,8 @@ class VLLMCritic(Critic):
         return Answer(token, probability)
 
     async def _logprobs(self, prompt: Sequence[int], ids: Sequence[int]) -> Mapping[int, float]:
-        """Of each id after the prompt, in nats and over the whole vocabulary."""
+        """The log-probability of each id after the prompt, in nats and over the whole
+        vocabulary."""
         request = Request(max_tokens=1, logprob_ids=ids, allowed_ids=ids)
         (completion,) = await self._runner.complete_on_loop([prompt], request)
         return completion.logprobs[0]

@@ -177,7 +177,7 @@ class VLLMEngine(Engine):
             yield delta.token_ids[:-1] if ended else delta.token_ids
 
     async def outputs(self, prompt: Sequence[int], params: "SamplingParams") -> AsyncIterator[Any]:
-        """What vLLM gives for one prompt of token ids.
+        """The outputs of vLLM for one prompt of token ids.
 
         Raises:
             EngineFailed: the engine has died.
@@ -296,7 +296,7 @@ class StartLog:
         self._folder.cleanup()
 
     def cause(self) -> str | None:
-        """What the process that failed first raised last, or None where none told."""
+        """The last error of the process that failed first, or None where none told."""
         if not self._errors.exists():
             return None
         for record in self._errors.read_text("utf-8", "replace").split(RECORD):

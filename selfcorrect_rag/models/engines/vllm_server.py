@@ -20,7 +20,7 @@ RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 PROBE_TIMEOUT = 5.0
 """Seconds in which a server says whether it is up, also while it is busy with long prompts."""
 TOKEN_ID = "token_id:"
-"""What vLLM puts before an id where it stands for a token."""
+"""The prefix that vLLM puts before an id where it stands for a token."""
 
 
 class VLLMServerReflectionLLM(EngineReflectionLLM):
@@ -299,7 +299,7 @@ class VLLMServerEngine(Engine):
 
 
 def _cards(answer: Any) -> list[dict[str, Any]] | None:
-    """What is said of each model, or None where the answer is no list of models."""
+    """The card of each model, or None where the answer is no list of models."""
     cards = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(cards, list):
         return None

@@ -1,4 +1,4 @@
-"""What loading a transformers checkpoint has in common, whatever it is for."""
+"""Loading a transformers checkpoint, whatever it is for."""
 
 import json
 from collections.abc import Mapping

@@ -274,6 +274,7 @@ def _halves(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def attention_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is added to attention scores of type ``dtype`` where ``visible`` says what is seen."""
+    """The mask that is added to attention scores of type ``dtype`` where ``visible`` says what is
+    seen."""
     hidden = torch.finfo(dtype).min
     return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, hidden)

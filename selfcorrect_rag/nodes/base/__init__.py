@@ -1,1 +1,1 @@
-"""What the steps share: their form, limits, costs, citations, strips, and turns of a thread."""
+"""Shared by the steps: their form, limits, costs, citations, strips, and turns of a thread."""

@@ -1,4 +1,4 @@
-"""What ends a run early: limits on its cost, and faults after something was written.
+"""How a run ends early: limits on its cost, and faults after something was written.
 
 The limits are ``max_model_calls`` and ``max_tokens``. A step begins only where its model calls fit,
 with one kept for the answer, and where what it may write fits into the tokens. What prompts take is

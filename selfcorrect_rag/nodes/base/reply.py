@@ -12,7 +12,7 @@ from selfcorrect_rag.nodes.base.node import Update, is_given_up, runtime
 from selfcorrect_rag.nodes.base.usage import counter
 
 NO_ANSWER = "No answer: the model wrote nothing."
-"""What stands for an answer where there is none."""
+"""Stands for an answer where there is none."""
 SILENT = "the model wrote nothing: the answer says so"
 """The note about that."""
 

@@ -1,4 +1,4 @@
-"""What a thread store raises, told from what a step raises."""
+"""Errors of a thread store, told from those of a step."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager

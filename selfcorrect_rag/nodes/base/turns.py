@@ -1,4 +1,4 @@
-"""What a turn asks: its own input, apart from what its thread holds, with its text made fit.
+"""The question of a turn: its own input, apart from what its thread holds, with its text made fit.
 
 A node sees a thread's state with the input merged into it. An unanswered message of an abandoned
 turn, or the question of the last one, would then pass for what is asked now. So ``__start__``,
@@ -183,7 +183,7 @@ def _with_documents(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _fit_command(given: Any) -> Any:
-    """What resumes or edits a thread, be it a Command."""
+    """A value or a Command that resumes or edits a thread, with its text made fit."""
     if not isinstance(given, Command):
         return fit(given)
     return replace(given, resume=fit(given.resume), update=fit(given.update))
@@ -217,7 +217,7 @@ class _WriteTurn(Runnable[Any, Any]):
 
 
 def read_turn(given: Any, *, shared: bool = False) -> Turn:
-    """What an input asks.
+    """The question of an input.
 
     A human message at the end of ``messages`` is the question, else ``question`` is; both may be
     given where they say the same.

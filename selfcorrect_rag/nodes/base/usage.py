@@ -28,9 +28,9 @@ class UsageCounter(BaseCallbackHandler):
         self._parents: dict[UUID, UUID | None] = {}
         self._outer: set[UUID] = set()
         self.attempt: UsageCounter | None = None
-        """Of a call of a model that has yet to say itself what it took."""
+        """A call of a model that has not said yet what it took."""
         self.message_id: str | None = None
-        """Of the last message that a chat model wrote, which is streamed under it."""
+        """The id of the last message that a chat model wrote, which is streamed under it."""
 
     @property
     def model_calls(self) -> int:
@@ -47,7 +47,7 @@ class UsageCounter(BaseCallbackHandler):
         self._calls += counted or [(1, 0, 0)]
 
     def cost(self, seconds: float) -> Cost:
-        """What the node cost, which ran for so many seconds."""
+        """The cost of the node, which ran for so many seconds."""
         read: int | None = 0
         written: int | None = 0
         for _, prompt_tokens, generated_tokens in self._calls:
@@ -115,7 +115,7 @@ def counting() -> Iterator[UsageCounter]:
 
 
 def counter() -> UsageCounter:
-    """What is counted for the node that is running."""
+    """The counter of the node that is running."""
     return _COUNTER.get()
 
 
