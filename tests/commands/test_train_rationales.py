@@ -149,7 +149,7 @@ def test_the_python_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
         compile(block, "instruct-rag-training.md", "exec"),
         {"llm": FakeListLLM(responses=["It is C1."])},
     )
-    assert capsys.readouterr().out.startswith("0.025 0.025 Usage(calls=40")
+    assert capsys.readouterr().out.startswith("0.025 0.025 TokenUsage(calls=40")
 
 
 def test_every_option_that_the_docs_name_exists(capsys: pytest.CaptureFixture[str]) -> None:
