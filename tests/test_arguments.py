@@ -16,6 +16,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import BadArgument, BadSettings, EvaluatorFailed, NodeFailed
 from selfcorrect_rag.models import by_name
+from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
+from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.settings import (
     CRAGContext,
     CRAGSettings,
@@ -27,7 +29,7 @@ from selfcorrect_rag.settings import (
     SelfRAGSettings,
 )
 from tests.crag_runs import WordEvaluator
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment, timeless
 
 TEXT = "Emma is by Jane Austen."
 PAGES = [Document(TEXT, metadata={"title": "Emma"})]
@@ -259,6 +261,48 @@ def test_what_a_step_of_ones_own_calls_is_counted_and_limited_in_time() -> None:
     assert result["costs"]["generate"]["model_calls"] == 1
     result = run(factories(nodes={"generate": asay})["crag"](), True)
     assert result["costs"]["generate"]["model_calls"] == 1
+
+
+@CORRECTING
+@pytest.mark.parametrize("keys", [None, {"grades", "action", "thresholds", "branches"}])
+def test_a_node_in_a_step_of_ones_own_costs_what_it_costs_alone(name: str, keys: Any) -> None:
+    node = grade_documents(WordEvaluator())
+
+    def graded(state: dict[str, Any]) -> dict[str, Any]:
+        update = node.invoke(state)
+        return {key: update[key] for key in keys or update}
+
+    for asynchronous in (False, True):
+        plain = run(factories()[name](), asynchronous)
+        own = run(factories(nodes={"grade_documents": graded})[name](), asynchronous)
+        assert timeless(own["costs"]) == timeless(plain["costs"])
+
+
+def test_a_prompted_model_in_a_step_of_ones_own_is_counted_once() -> None:
+    judge = FakeListChatModel(responses=["[Relevant]"])
+    node = generate_and_critique(judge)
+    own = {"generate_and_critique": lambda s: {"candidates": node.invoke(s)["candidates"]}}
+    costs = [
+        run(create_self_rag(judge, find, nodes=nodes))["costs"]["generate_and_critique"]
+        for nodes in (None, own)
+    ]
+    assert timeless(costs[0]) == timeless(costs[1])
+
+
+@pytest.mark.parametrize(("name", "step"), [("crag", "generate"), ("self_rag", "write_answer")])
+def test_a_step_of_ones_own_may_give_the_whole_state(name: str, step: str) -> None:
+    def whole(state: dict[str, Any]) -> dict[str, Any]:
+        return {**state, "answer": "Mine."}
+
+    plain, own = factories()[name](), factories(nodes={step: whole})[name]()
+    said: Any = {"messages": [("human", "Who wrote Emma?")]}
+    for asynchronous in (False, True):
+        costs = [run(graph, asynchronous)["costs"] for graph in (plain, own)]
+        before = [{k: v for k, v in timeless(each).items() if k != step} for each in costs]
+        assert before[0] == before[1]
+        assert costs[1][step]["model_calls"] == 0
+    result = own.invoke(said)
+    assert result["messages"][-1].content == result["cited_answer"] == "Mine."
 
 
 def test_a_step_of_ones_own_fails_as_the_one_that_it_replaces() -> None:

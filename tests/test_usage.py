@@ -120,14 +120,14 @@ def model() -> FakeListChatModel:
 def test_each_node_counts_from_nothing_and_gives_back_what_was_before() -> None:
     with pytest.raises(LookupError):
         counter()
-    with counting() as first:
+    with counting(ensure_config()) as first:
         counter().add(1, 2, 3)
-        with suppress(ConnectionError), counting() as second:
+        with suppress(ConnectionError), counting(ensure_config()) as second:
             assert counter() is second
             counter().add(5, 5, 5)
             raise ConnectionError
         assert counter() is first
-        assert costs(first) == (1, 2, 3)
+        assert costs(first) == (6, 7, 8), "with those of a node that it calls"
     with pytest.raises(LookupError):
         counter()
 
@@ -136,7 +136,7 @@ def test_the_nodes_config_keeps_its_own_callbacks() -> None:
     mine = BaseCallbackHandler()
 
     def node(_: Any) -> None:
-        with counting() as counted:
+        with counting(ensure_config()) as counted:
             callbacks = counted_config()["callbacks"]
             assert mine in callbacks.handlers
             assert counted in callbacks.handlers
@@ -149,7 +149,7 @@ def test_the_nodes_config_keeps_its_own_callbacks() -> None:
 @pytest.mark.parametrize("at_least", [0, 1, 3])
 @pytest.mark.parametrize("called", [0, 1, 2])
 def test_models_that_are_given_no_config(at_least: int, called: int) -> None:
-    with counting() as counted:
+    with counting(ensure_config()) as counted:
         counter().add(4, 0, 0)
         with counted_calls(at_least):
             for _ in range(called):
@@ -162,7 +162,7 @@ def test_models_that_are_given_no_config(at_least: int, called: int) -> None:
 
 
 def test_what_fails_within_is_not_made_up_for() -> None:
-    with counting() as counted:
+    with counting(ensure_config()) as counted:
         with pytest.raises(ConnectionError), counted_calls(3):
             raise ConnectionError
         assert costs(counted) == (0, 0, 0)
@@ -176,7 +176,7 @@ def spent(
     segments: list[Segment], **before: int
 ) -> tuple[Usage, tuple[int, int | None, int | None]]:
     nothing = dict.fromkeys(Usage.__annotations__, 0)
-    with counting() as counted:
+    with counting(ensure_config()) as counted:
         usage = used(Usage(**{**nothing, **before}), segments)  # type: ignore[typeddict-item]
         return usage, costs(counted)
 

@@ -28,7 +28,7 @@ from selfcorrect_rag.errors import BadInput, Fault, StepTimedOut
 from selfcorrect_rag.errors.faults import RESUME_HINT
 from selfcorrect_rag.events import Event
 from selfcorrect_rag.models.off_loop import LONG, off_loop
-from selfcorrect_rag.nodes.base.usage import called_with, counted_config, counting
+from selfcorrect_rag.nodes.base.usage import counted_config, counting
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import blank_state
 from selfcorrect_rag.state.costs import Cost, StepRun
@@ -124,7 +124,7 @@ class Node(Runnable[Any, Update]):
         self.name, self.step, self.settings, self.failed = name, step, settings, failed
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
-        with called_with(ensure_config(config)), counting() as counted:
+        with counting(ensure_config(config)) as counted:
             started, state = time.perf_counter(), self._state(input)
             try:
                 update = in_time(self._seconds(), lambda: run(work(self.step, state)))
@@ -136,7 +136,7 @@ class Node(Runnable[Any, Update]):
     async def ainvoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Update:
-        with called_with(ensure_config(config)), counting() as counted:
+        with counting(ensure_config(config)) as counted:
             started, state = time.perf_counter(), self._state(input)
             try:
                 step = work(self.step, state)

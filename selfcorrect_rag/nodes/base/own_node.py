@@ -33,7 +33,8 @@ def own_node(
 
     It has the limits of the one that it replaces: ``step_timeout``, model calls counted in
     ``costs``, and the same handling where it raises. One that gives the answer need not give the
-    reply to a message: that is added. One of this package's own nodes is taken as it is.
+    reply to a message: that is added. What it gives back of the state as it came is no update. One
+    of this package's own nodes is taken as it is.
 
     Args:
         name: of the step in the graph.
@@ -67,12 +68,12 @@ def own_node(
             raise NodeFailed(
                 f"the node {name} gave a {type(given).__name__}", "give a dict of keys of the state"
             )
-        update = dict(given or {})
-        if unknown := [key for key in update if key not in keys]:
+        given = given or {}
+        if unknown := [key for key in given if key not in keys]:
             near = difflib.get_close_matches(str(unknown[0]), keys, n=1)
             meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(keys))}"
             raise NodeFailed(f"the node {name} gave {unknown[0]!r}, which no state has", meant)
-        return _answered(name, state, update)
+        return _answered(name, state, _changed(state, given))
 
     return Node(name, step, settings, node.failed)
 
@@ -87,6 +88,16 @@ def check_approval(settings: Settings, state: Mapping[str, Any]) -> None:
     asks = isinstance(chosen, CRAGSettings) and chosen.approve_search
     if asks or state.get("approval") == "wanted":
         raise BadSettings(ASK_ELSEWHERE)
+
+
+def _changed(state: Mapping[str, Any], given: Mapping[str, Any]) -> Update:
+    """What a node gives but for what it was given itself, as in ``{**state, "answer": ...}``; its
+    costs are counted."""
+    return {
+        key: value
+        for key, value in given.items()
+        if key != "costs" and not (key in state and value is state[key])
+    }
 
 
 @contextmanager

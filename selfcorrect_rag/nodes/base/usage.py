@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
 
-from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
@@ -45,6 +45,11 @@ class UsageCounter(BaseCallbackHandler):
         """Count what the attempt took that failed: as its callbacks told, or one call."""
         counted = self.attempt._calls if self.attempt else []
         self._calls += counted or [(1, 0, 0)]
+
+    def add_inner(self, counted: "UsageCounter") -> None:
+        """Count what a node took that this one called."""
+        self._calls += counted._calls
+        self.message_id = counted.message_id or self.message_id
 
     def cost(self, seconds: float) -> Cost:
         """The cost of the node, which ran for so many seconds."""
@@ -104,14 +109,32 @@ _COUNTER: ContextVar[UsageCounter] = ContextVar("usage counter")
 
 
 @contextmanager
-def counting() -> Iterator[UsageCounter]:
-    """Count from nothing for as long as a node runs."""
-    counted = UsageCounter()
+def counting(config: RunnableConfig) -> Iterator[UsageCounter]:
+    """Count from nothing for as long as a node runs with ``config``.
+
+    What a node takes that another calls is the other's too, which does not hear of it by callbacks:
+    the inner one may count calls that none tells of.
+    """
+    outer, counted = _COUNTER.get(None), UsageCounter()
     token = _COUNTER.set(counted)
     try:
-        yield counted
+        with called_with(config if outer is None else _unheard(config, outer)):
+            yield counted
     finally:
         _COUNTER.reset(token)
+        if outer is not None:
+            outer.add_inner(counted)
+
+
+def _unheard(config: RunnableConfig, by: UsageCounter) -> RunnableConfig:
+    """The config without a counter among its callbacks."""
+    given = config.get("callbacks")
+    if isinstance(given, BaseCallbackManager):
+        given = given.copy()
+        given.remove_handler(by)
+    elif given is not None:
+        given = [handler for handler in given if handler is not by]
+    return {**config, "callbacks": given}
 
 
 def counter() -> UsageCounter:
