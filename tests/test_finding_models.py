@@ -68,7 +68,9 @@ def test_a_model_of_a_provider(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["acme:none", "own_models:absent", "nothing", "", ":", "a:"])
 def test_a_name_that_leads_nowhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     providers(monkeypatch)
-    with pytest.raises(NoLanguageModel, match="neither an importable") as error:
+    with pytest.raises(
+        NoLanguageModel, match="no importable module:attribute, and no provider opens it: "
+    ) as error:
         find_language_model(name)
     assert "\n" not in str(error.value)
 

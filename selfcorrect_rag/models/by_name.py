@@ -14,6 +14,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 
 from selfcorrect_rag.errors import BadArgument, MissingExtra, SelfCorrectError, require
+from selfcorrect_rag.errors.faults import safe_message
 from selfcorrect_rag.models.chat.llm_chat import models_behind
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.evaluators.chat_evaluator import ChatEvaluator
@@ -62,9 +63,9 @@ def _of_provider(name: str, options: dict[str, Any]) -> Any:
     except MissingExtra as error:
         raise MissingExtra(f"{name} is no importable module:attribute, and {error}") from error
     except Exception as error:  # each provider has errors of its own
-        reason = " ".join(str(error).split())
         raise NoLanguageModel(
-            f"{name} is neither an importable module:attribute nor a provider:model ({reason})"
+            f"{name} is no importable module:attribute, and no provider opens it: "
+            f"{safe_message(error)}"
         ) from error
 
 
