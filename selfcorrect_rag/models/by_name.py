@@ -14,7 +14,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 
 from selfcorrect_rag.errors import BadArgument, MissingExtra, SelfCorrectError, require
-from selfcorrect_rag.errors.faults import safe_message
+from selfcorrect_rag.errors.messages import safe_message
 from selfcorrect_rag.models.chat.llm_chat import models_behind
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.evaluators.chat_evaluator import ChatEvaluator
