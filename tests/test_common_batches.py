@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -264,18 +265,26 @@ async def test_calls_that_wait_or_run_fail_when_the_llm_is_closed(
         await asyncio.wrap_future(closing)
 
 
-def test_the_worker_ends_with_its_llm() -> None:
+def test_the_worker_and_the_memory_go_with_the_llm() -> None:
     def workers() -> set[threading.Thread]:
-        return {t for t in threading.enumerate() if t.name == "reflection-llm"}
+        return {t for t in threading.enumerate() if t.name in ("reflection-llm", "engine")}
 
     others = workers()
     llm = talkative()
     llm.invoke("Who?", max_tokens=2)
-    (mine,) = workers() - others
-    del llm
+    mine, freed = workers() - others, threading.Event()
+    weakref.finalize(llm._model, freed.set)
     gc.collect()
-    mine.join(20)
-    assert not mine.is_alive()
+    gc.disable()  # a model's memory is not to wait for a collection
+    try:
+        del llm
+        assert freed.wait(20)
+    finally:
+        gc.enable()
+    assert len(mine) == 2
+    for thread in mine:
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 SCRIPT = """

@@ -4,6 +4,7 @@ import asyncio
 import math
 import random
 import time
+import weakref
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -16,6 +17,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from selfcorrect_rag.errors import EngineFailed
@@ -53,7 +55,9 @@ class EngineRunner:
         """
         self.engine, self._in_flight, self._retry_seconds = engine, in_flight, retry_seconds
         self._name = f"the engine ({type(engine).__name__})"
-        self._loop = BackgroundLoop("engine", engine.close, self._after_fork)
+        # By a proxy: in a circle, a model's memory would be held until garbage is collected.
+        after_fork = partial(EngineRunner._after_fork, weakref.proxy(self))
+        self._loop = BackgroundLoop("engine", engine.close, after_fork)
         try:
             self._loop.run(self._open())
         except BaseException:
