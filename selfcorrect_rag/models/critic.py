@@ -6,14 +6,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from selfcorrect_rag.errors import ModelNotFound, require
-from selfcorrect_rag.models.local.checkpoints import (
-    best_device,
-    best_dtype,
-    load_tokenizer,
-    taken,
-    unreadable,
-)
+from selfcorrect_rag.errors import ModelNotFound
+from selfcorrect_rag.models.local.checkpoints import load_language_model, placed, taken
 from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.state.intake import valid
 
@@ -182,10 +176,9 @@ class TransformersCritic(Critic):
             MissingExtra: torch or transformers is not installed.
             ModelNotFound: no checkpoint is there, or it cannot be read.
         """
-        device = device or best_device(require("torch", "local"))
-        dtype = dtype or best_dtype(device)
-        model, tokenizer = load_language_model(name_or_path, dtype)
-        return cls(model.to(device), tokenizer, **options)
+        where, number_format = placed(device, dtype)
+        model, tokenizer = load_language_model(name_or_path, number_format)
+        return cls(model.to(where), tokenizer, **options)
 
     def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
         """The answers of one batch after another, those under the same instructions together.
@@ -285,24 +278,3 @@ def _telling(labels: dict[str, list[int]]) -> int:
     """Most tokens of a label that are read before no other is possible."""
     pairs = combinations(labels.values(), 2)
     return max((_alike(pair) + 1 for pair in pairs), default=1)
-
-
-def load_language_model(
-    name_or_path: str | Path, dtype: str
-) -> "tuple[Any, PreTrainedTokenizerBase]":
-    """A causal language model, or one with an encoder and a decoder, and its tokenizer.
-
-    Raises:
-        MissingExtra: transformers is not installed.
-        ModelNotFound: no checkpoint is there, or it cannot be read.
-    """
-    transformers = require("transformers", "local")
-    try:
-        config = transformers.AutoConfig.from_pretrained(name_or_path)
-        kind = "Seq2SeqLM" if config.is_encoder_decoder else "CausalLM"
-        model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
-            name_or_path, dtype=dtype
-        )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise unreadable(name_or_path, error) from error
-    return model, load_tokenizer(name_or_path)

@@ -14,7 +14,7 @@ from selfcorrect_rag.errors import BadTrainingData, require
 from selfcorrect_rag.errors.disk import wrap_disk_full
 from selfcorrect_rag.models.evaluators.pairs import PairTokenizer
 from selfcorrect_rag.models.evaluators.t5_evaluator import MAX_TOKENS, T5Evaluator
-from selfcorrect_rag.models.local.checkpoints import taken, unreadable
+from selfcorrect_rag.models.local.checkpoints import reading, taken
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade, titled
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training.fine_tuning import (
@@ -369,14 +369,12 @@ def _pretrained(
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     name = settings.model
-    try:
+    with reading(name):
         tokenizer = AutoTokenizer.from_pretrained(name)
         # Also under an adapter, which trains the head whole: in bfloat16 that would hardly move.
         model = AutoModelForSequenceClassification.from_pretrained(
             name, num_labels=1, dtype="float32"
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise unreadable(name, error) from error
     return model, tokenizer
 
 

@@ -18,8 +18,8 @@ from nano_training.world import World
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models.chat.classification import ChatClassifier
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM, critique_classification
-from selfcorrect_rag.models.critic import load_language_model
 from selfcorrect_rag.models.engines.vllm_engine import set_environment
+from selfcorrect_rag.models.local.checkpoints import load_language_model
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from tests.vllm.conftest import SERVER_START, documents
 

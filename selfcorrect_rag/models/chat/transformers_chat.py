@@ -17,10 +17,9 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import PrivateAttr
 
 from selfcorrect_rag.errors import PromptTooLong, require
-from selfcorrect_rag.models.critic import load_language_model
 from selfcorrect_rag.models.engines.tokens import secretly_named
 from selfcorrect_rag.models.identity import described, weights
-from selfcorrect_rag.models.local.checkpoints import best_device, best_dtype
+from selfcorrect_rag.models.local.checkpoints import load_language_model, placed
 from selfcorrect_rag.prompts.quoting import quoted
 
 if TYPE_CHECKING:
@@ -142,9 +141,9 @@ class TransformersChat(BaseChatModel):
             MissingExtra: torch or transformers is not installed.
             ModelNotFound: no checkpoint is there, or it cannot be read.
         """
-        device = device or best_device(require("torch", "local"))
-        model, tokenizer = load_language_model(name_or_path, best_dtype(device))
-        return cls(model.to(device), tokenizer, **fields)
+        where, dtype = placed(device, None)
+        model, tokenizer = load_language_model(name_or_path, dtype)
+        return cls(model.to(where), tokenizer, **fields)
 
     @property
     def _llm_type(self) -> str:

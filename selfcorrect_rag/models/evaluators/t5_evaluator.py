@@ -9,7 +9,7 @@ from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator, require
 from selfcorrect_rag.models.evaluators.micro_batching import MicroBatcher
 from selfcorrect_rag.models.evaluators.pairs import Encoded, Pair, PairTokenizer, batches
 from selfcorrect_rag.models.identity import weights
-from selfcorrect_rag.models.local.checkpoints import best_device, best_dtype, taken, unreadable
+from selfcorrect_rag.models.local.checkpoints import placed, reading, taken
 from selfcorrect_rag.models.retrieval_evaluator import (
     IRRELEVANT,
     RELEVANT,
@@ -124,25 +124,21 @@ class T5Evaluator(RetrievalEvaluator):
             ModelNotFound: no checkpoint is there, or it cannot be read.
             NotAnEvaluator: it has not exactly one label, or lacks weights that were never trained.
         """
-        torch = require("torch", "local")
+        where, number_format = placed(device, dtype)
         transformers = require("transformers", "local")
-        device = device or best_device(torch)
-        dtype = dtype or best_dtype(device)
-        try:
+        with reading(name_or_path):
             config = transformers.AutoConfig.from_pretrained(name_or_path)
             _check_labels(config, str(name_or_path))  # before the weights are read
             tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)
             model, loaded = transformers.AutoModelForSequenceClassification.from_pretrained(
-                name_or_path, dtype=dtype, output_loading_info=True
+                name_or_path, dtype=number_format, output_loading_info=True
             )
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            raise unreadable(name_or_path, error) from error
         if loaded["missing_keys"]:
             raise NotAnEvaluator(
                 f"{name_or_path} has no weights for {min(loaded['missing_keys'])}, which would be "
                 "random: fine-tune it as an evaluator first"
             )
-        return cls(model.to(device), tokenizer, name=str(name_or_path), **options)
+        return cls(model.to(where), tokenizer, name=str(name_or_path), **options)
 
     @property
     def identity(self) -> str:

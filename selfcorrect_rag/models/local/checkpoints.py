@@ -1,7 +1,8 @@
 """Loading a transformers checkpoint, whatever it is for."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -25,14 +26,48 @@ def best_device(torch: Any) -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def best_dtype(device: str) -> Literal["bfloat16", "float32"]:
-    """bfloat16 on CUDA, float32 elsewhere: what evaluators and critics are loaded in."""
-    return "bfloat16" if device.startswith("cuda") else "float32"
+def placed(device: str | None, dtype: str | None) -> tuple[str, str]:
+    """The device and dtype of an evaluator or critic that is loaded; by default the best device
+    here, and bfloat16 on CUDA and float32 elsewhere.
+
+    Raises:
+        MissingExtra: torch is not installed.
+    """
+    device = device or best_device(require("torch", "local"))
+    return device, dtype or ("bfloat16" if device.startswith("cuda") else "float32")
 
 
 def taken(model: Any, tokens: int) -> int:
     """``tokens``, or as many as ``model`` has positions for where it has fewer."""
     return min(tokens, getattr(model.config, "max_position_embeddings", None) or tokens)
+
+
+@contextmanager
+def reading(name_or_path: str | Path) -> Iterator[None]:
+    """Raises :class:`ModelNotFound` where transformers cannot read a checkpoint."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise unreadable(name_or_path, error) from error
+
+
+def load_language_model(
+    name_or_path: str | Path, dtype: str
+) -> "tuple[Any, PreTrainedTokenizerBase]":
+    """A causal language model, or one with an encoder and a decoder, and its tokenizer.
+
+    Raises:
+        MissingExtra: transformers is not installed.
+        ModelNotFound: no checkpoint is there, or it cannot be read.
+    """
+    transformers = require("transformers", "local")
+    with reading(name_or_path):
+        config = transformers.AutoConfig.from_pretrained(name_or_path)
+        kind = "Seq2SeqLM" if config.is_encoder_decoder else "CausalLM"
+        model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
+            name_or_path, dtype=dtype
+        )
+    return model, load_tokenizer(name_or_path)
 
 
 def load_tokenizer(name_or_path: str | Path, extra: str = "local") -> "PreTrainedTokenizerBase":

@@ -13,7 +13,7 @@ from selfcorrect_rag.models.engines.engine import Completion, Engine, Request
 from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.identity import described, weights
-from selfcorrect_rag.models.local.checkpoints import best_device, unreadable
+from selfcorrect_rag.models.local.checkpoints import best_device, reading
 from selfcorrect_rag.models.local.scheduler import Decode, ScheduledCall, Scheduler
 
 if TYPE_CHECKING:
@@ -75,10 +75,8 @@ class TransformersReflectionLLM(EngineReflectionLLM):
         device = device or best_device(torch)
         dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
         controlled = ControlledTokenizer.from_pretrained(name_or_path)  # before the weights
-        try:
+        with reading(name_or_path):
             model = transformers.AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
-        except (OSError, ValueError, KeyError) as error:
-            raise unreadable(name_or_path, error) from error
         return cls.from_model(model.to(device), controlled, name=str(name_or_path), **options)
 
     @classmethod
