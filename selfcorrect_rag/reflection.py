@@ -365,17 +365,19 @@ def best_path_score(
     not be continued.
     """
     most, at_end = weights.sequence, 0.0
-    for group in _scored(segments[-1].critique if segments else critique([])):
-        top = weights.of(group) * max(map(abs, group.values))
-        if group.judges == "answer":
-            at_end += top
+    for group in _scored(segments[-1].critique if segments else critique([], list(GROUPS))):
+        weight, absent = weights.of(group), abs(group.absent)
+        # Without their signs, as two negative scores have a positive product.
+        top = max(absent, *map(abs, group.values))
+        if group.judges == "answer":  # and of the segments before the end, it is absent
+            most, at_end = most + weight * absent, at_end + weight * (top - absent)
         else:
-            most += top
+            most += weight * top
     match rule:
         case "sum":
             return path_score(segments, weights, rule) + further * most + at_end
         case "product":
-            before = path_score(segments, weights, rule)
+            before = path_score(segments, weights, rule) if segments else 1.0
             if before < 0:  # a negative score to come would turn it
                 return math.inf
             return before * max(1.0, most) ** (further - 1) * max(1.0, most + at_end)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import (
     GROUPS,
     PAPER_GROUPS,
+    PATH_RULES,
     ReflectionGroup,
     ScoredSegment,
     Weights,
@@ -150,15 +152,34 @@ def test_weights_of_unknown_groups_are_refused() -> None:
         SelfRAGSettings(group_weights={"ISPLAIN": 101})
 
 
-@pytest.mark.parametrize("judges", ["passage", "segment", "answer"])
-def test_no_path_ends_above_its_bound_whatever_the_group_judges(judges: Any) -> None:
-    group = register_group(replace(PLAIN, values=(2.0, -3.0), absent=-3.0, judges=judges))
-    scores = {"ISREL": 1.0, "ISSUP": 1.0, "ISUSE": None}
-    begun = [ScoredSegment({**scores, group.name: None}, 0.5, True)]
-    top = ScoredSegment({**scores, "ISUSE": 1.0, group.name: 2.0}, 1.0, True)
-    for rule in ("mean", "sum", "product"):
-        best = best_path_score(begun, 1, Weights(), rule)
-        assert path_score([*begun, top], Weights(), rule) <= best
+@pytest.mark.parametrize("rule", PATH_RULES)
+@pytest.mark.parametrize(
+    ("judges", "absent"),
+    [
+        ("passage", -3.0),
+        ("segment", -3.0),
+        ("segment", 2.0),
+        ("segment", -9.0),
+        ("answer", -3.0),
+        ("answer", 2.0),
+        ("answer", -9.0),
+    ],
+)
+def test_no_path_ends_above_its_bound_whatever_the_group_judges(
+    judges: Any, absent: float, rule: str
+) -> None:
+    group = register_group(replace(PLAIN, values=(2.0, -3.0), absent=absent, judges=judges))
+
+    def segment_with(score: float | None, isuse: float | None = None) -> ScoredSegment:
+        scores = {"ISREL": 1.0, "ISSUP": 1.0, "ISUSE": isuse, group.name: score}
+        return ScoredSegment(scores, 1.0, True)
+
+    for begun in ([], [segment_with(None)]):
+        best = best_path_score(begun, 4, Weights(), rule)
+        for score, more in product((None, 2.0, -3.0), range(4)):
+            middle = segment_with(None if judges == "answer" else score)
+            path = [*begun, *[middle] * more, segment_with(score, isuse=1.0)]
+            assert path_score(path, Weights(), rule) <= best + 1e-9
 
 
 def test_a_checkpoint_has_the_groups_of_its_vocabulary() -> None:

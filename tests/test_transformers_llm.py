@@ -175,9 +175,7 @@ def test_it_is_an_ordinary_llm(llm: TransformersReflectionLLM) -> None:
     assert 0 < usage["completion_tokens"] <= llm.max_tokens
 
 
-def test_classification_are_tagged_to_stay_out_of_token_streams(
-    llm: TransformersReflectionLLM,
-) -> None:
+def test_choices_are_tagged_to_stay_out_of_token_streams(llm: TransformersReflectionLLM) -> None:
     tags: list[list[str]] = []
 
     class Watch(BaseCallbackHandler):

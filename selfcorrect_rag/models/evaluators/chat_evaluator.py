@@ -100,7 +100,7 @@ class ChatEvaluator(RetrievalEvaluator):
 
     @property
     def counts(self) -> ChatCounts:
-        """The counts so far, of all runs passages_per_call."""
+        """The counts so far, of all runs together."""
         with self._counting:
             return replace(self._counts)
 
