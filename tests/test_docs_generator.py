@@ -10,7 +10,8 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.training.generator import PRESETS
-from selfcorrect_rag.training.rationales import RationaleSettings, Sample, write_template_rationales
+from selfcorrect_rag.training.rationales import RationaleSettings, write_template_rationales
+from selfcorrect_rag.training.samples import Sample
 from tests.test_docs import BLOCK, ROOT
 from tests.training.toy_generator import toy
 

@@ -21,10 +21,10 @@ from selfcorrect_rag.training.rationales import (
     RationaleReport,
     RationaleSettings,
     estimate_usage,
-    read_samples,
     synthesize_rationales,
     write_template_rationales,
 )
+from selfcorrect_rag.training.samples import read_samples
 
 
 def add_parser(kinds: Any) -> None:

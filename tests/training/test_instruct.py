@@ -25,7 +25,8 @@ from selfcorrect_rag.training.instruct import (
     read_instruct_rows,
     train_instruct,
 )
-from selfcorrect_rag.training.rationales import RationaleSettings, Sample, write_template_rationales
+from selfcorrect_rag.training.rationales import RationaleSettings, write_template_rationales
+from selfcorrect_rag.training.samples import Sample
 from tests.tiny_evaluators import t5, t5_tokenizer
 from tests.training.test_generator import same, weights
 from tests.training.toy_generator import plain_tokenizer, toy

@@ -8,7 +8,8 @@ from selfcorrect_rag.prompts.instruct_rag import (
     template_rationale,
     training_prompt,
 )
-from selfcorrect_rag.training.rationales import RationaleSettings, Sample, prompt_for
+from selfcorrect_rag.training.rationales import RationaleSettings, prompt_for
+from selfcorrect_rag.training.samples import Sample
 
 DOCUMENTS = (
     Document("Jan Gruter studied in Norwich.", metadata={"title": "Jan Gruter"}),

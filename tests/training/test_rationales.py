@@ -14,7 +14,6 @@ from selfcorrect_rag.prompts.instruct_rag import training_prompt
 from selfcorrect_rag.training.journal import run_folder
 from selfcorrect_rag.training.rationales import (
     RationaleSettings,
-    Sample,
     TokenUsage,
     asynthesize_rationales,
     estimate_usage,
@@ -22,6 +21,7 @@ from selfcorrect_rag.training.rationales import (
     synthesize_rationales,
     write_template_rationales,
 )
+from selfcorrect_rag.training.samples import Sample
 from tests.providers import Slow
 from tests.training.scripted import lines
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.training.rationales import Sample, read_samples
+from selfcorrect_rag.training.samples import Sample, read_samples
 
 ROW = {
     "question": "Who wrote Emma?",
