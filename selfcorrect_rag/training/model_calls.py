@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +71,7 @@ class ModelCalls:
     def run(self, model: Runnable[Any, Any]) -> None:
         """Make all calls, in threads."""
 
-        def work(_: int) -> None:
+        def work() -> None:
             while call := self._next():
                 try:
                     while call.is_open:
@@ -81,7 +82,8 @@ class ModelCalls:
 
         with ContextThreadPoolExecutor(max_workers=self._max_concurrency) as pool:
             try:
-                list(pool.map(work, range(self._max_concurrency)))
+                for worker in as_completed(pool.submit(work) for _ in range(self._max_concurrency)):
+                    worker.result()  # one that could not keep a call ends the others
             finally:
                 self._stopped = True
 

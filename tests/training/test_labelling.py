@@ -208,6 +208,23 @@ def test_an_interruption_keeps_what_was_answered(tmp_path: Path, way: str) -> No
     assert [row["i"] for row in lines(out)] == list(range(12))
 
 
+@both
+def test_one_row_that_cannot_be_kept_ends_all_calls(tmp_path: Path, way: str) -> None:
+    def fail() -> None:
+        done.append(1)
+        if len(done) == 5:
+            raise RuntimeError("not kept")
+
+    done: list[int] = []
+    slow, model = Slow(answer=lambda prompt: "1", seconds=0.005), Model()
+    model.runnable = slow
+    requests = [LabelRequest(f"{i}?", "all") for i in range(200)]
+    labelling = make(tmp_path / "a.jsonl", requests)
+    with pytest.raises(RuntimeError, match="not kept"):
+        run(labelling, model, way, max_concurrency=4, on_done=fail)
+    assert len(done) <= 5 + 2 * 4
+
+
 async def test_a_cancelled_run_asks_no_more(tmp_path: Path) -> None:
     asked: list[str] = []
 
