@@ -183,7 +183,7 @@ def labelled_by_teacher(
     """The instances with the teacher's labels, by the same calls as ``train critic-data``.
 
     The labels are in ``folder``, a file an aspect; those that are there are not asked for again.
-    Answers to questions (:data:`~.judgements.WRITING`) are no labels, and stay as they are.
+    Answers to questions (:data:`WRITING`) are no labels, and stay as they are.
     """
     folder.mkdir(parents=True, exist_ok=True)
     said: dict[str, Mapping[str, Any]] = {}
@@ -196,7 +196,7 @@ def labelled_by_teacher(
             [one.instance for one in of_aspect],
             folder / f"{aspect}.jsonl",
             CriticDataSettings("the rule of the made-up world"),
-            aspects=[aspect],
+            prompts=[aspect],
         )
         if labelling.pending:
             labelling.run(Teacher(answers=answers), max_concurrency=1, on_done=on_done)

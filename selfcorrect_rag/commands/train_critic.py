@@ -52,18 +52,18 @@ def add_parsers(kinds: Any) -> None:
         help="a LangChain model of your own, or one that langchain knows, such as openai:gpt-4o",
     )
     data.add_argument(
-        "--aspects",
+        "--prompts",
         nargs="+",
         choices=list(CRITIQUE_PROMPTS),
         default=list(CRITIQUE_PROMPTS),
-        metavar="ASPECT",
-        help="tables of the paper to ask: %(choices)s; default: all",
+        metavar="PROMPT",
+        help="prompts of the paper (tables 8 to 12) to ask: %(choices)s; default: all",
     )
     data.add_argument(
         "--max-samples",
         type=count,
         metavar="REQUESTS",
-        help="most requests of each aspect; default: all",
+        help="most requests of each prompt; default: all",
     )
     add_settings(data, CriticDataSettings)
     add_calls(data)
@@ -86,7 +86,7 @@ def run_critic_data(args: argparse.Namespace) -> int:
     tell(as_json(dataclasses.asdict(settings)))
     instances = read_instances(args.data)
     labelling = critic_labelling(
-        instances, args.out, settings, aspects=args.aspects, max_samples=args.max_samples
+        instances, args.out, settings, prompts=args.prompts, max_samples=args.max_samples
     )
     calls, tokens = labelling.cost()
     tell(

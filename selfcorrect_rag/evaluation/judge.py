@@ -60,16 +60,16 @@ def judge_rationale(
             judge sees none, so ``()`` gives the paper's prompt.
         rationale: what is judged.
     """
-    asked = judge_prompt(question, answers, documents, rationale)
+    prompt = judge_prompt(question, answers, documents, rationale)
     structured = _structured(chat_model)
     if structured is not None:
         try:
-            found = _judgement(structured.invoke([HumanMessage(asked)], _CONFIG))
+            found = _judgement(structured.invoke([HumanMessage(prompt)], _CONFIG))
         except (OutputParserException, ValidationError):
             found = None
         if found is not None:
             return found
-    return _read(chat_model.invoke(_in_text(asked), _CONFIG))
+    return _read(chat_model.invoke(_in_text(prompt), _CONFIG))
 
 
 async def ajudge_rationale(
@@ -80,16 +80,16 @@ async def ajudge_rationale(
     rationale: str,
 ) -> Judgement:
     """The async twin of :func:`judge_rationale`."""
-    asked = judge_prompt(question, answers, documents, rationale)
+    prompt = judge_prompt(question, answers, documents, rationale)
     structured = _structured(chat_model)
     if structured is not None:
         try:
-            found = _judgement(await structured.ainvoke([HumanMessage(asked)], _CONFIG))
+            found = _judgement(await structured.ainvoke([HumanMessage(prompt)], _CONFIG))
         except (OutputParserException, ValidationError):
             found = None
         if found is not None:
             return found
-    return _read(await chat_model.ainvoke(_in_text(asked), _CONFIG))
+    return _read(await chat_model.ainvoke(_in_text(prompt), _CONFIG))
 
 
 def judge_prompt(
@@ -131,8 +131,8 @@ def _judgement(given: object) -> Judgement | None:
     return Judgement(aligns=given["aligns"], explanation=str(given.get("explanation", "")))
 
 
-def _in_text(asked: str) -> list[BaseMessage]:
-    return [HumanMessage(f"{asked}\n\n{IN_TEXT}")]
+def _in_text(prompt: str) -> list[BaseMessage]:
+    return [HumanMessage(f"{prompt}\n\n{IN_TEXT}")]
 
 
 def _read(answer: object) -> Judgement:

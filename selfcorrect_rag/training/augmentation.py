@@ -146,10 +146,10 @@ class Decisions:
         self, segment: OutputSegment | None = None, evidence: Passage | None = None
     ) -> Instance:
         """The instance for a critic: the whole output, or a segment of it and a passage."""
-        asked = Instance(self.row.instruction, self.row.input, self.row.output)
+        whole = Instance(self.row.instruction, self.row.input, self.row.output)
         if segment is None:
-            return asked._replace(segment=self.row.output)
-        return asked._replace(
+            return whole._replace(segment=self.row.output)
+        return whole._replace(
             preceding_sentences=segment.preceding_sentences,
             segment=segment.text,
             evidence=evidence.whole if evidence else "",

@@ -83,12 +83,12 @@ def critic_labelling(
     out: Path,
     settings: CriticDataSettings,
     *,
-    aspects: Sequence[str] | None = None,
+    prompts: Sequence[str] | None = None,
     max_samples: int | None = None,
 ) -> Labelling:
     """Prepare the labelling of ``instances``; ``run`` or ``arun`` of the result calls the model.
 
-    Each aspect is asked about each instance that has what it needs, and once about equal ones.
+    Each prompt is asked about each instance that has what it needs, and once about equal ones.
     Then ``out`` is written. Its rows are the official data's (instruction, input, output, task)
     with the token, its group, the part of the data and the explanation.
 
@@ -96,22 +96,22 @@ def critic_labelling(
         instances: see :func:`read_instances`.
         out: the file, JSONL.
         settings: see :class:`CriticDataSettings`.
-        aspects: names in :func:`critique_prompts`; all by default.
-        max_samples: most requests of each aspect, chosen by their text: always the same, and a
+        prompts: names in :func:`critique_prompts`; all by default.
+        max_samples: most requests of each prompt, chosen by their text: always the same, and a
             larger number contains the smaller. The paper collects 4k to 20k.
 
     Raises:
         BadTrainingData: there is nothing to ask; see also
             :class:`~selfcorrect_rag.training.labelling.Labelling`.
     """
-    instances, prompts = list(instances), critique_prompts()
-    aspects = list(prompts) if aspects is None else aspects
+    instances, known = list(instances), critique_prompts()
+    names = list(known) if prompts is None else prompts
     requests: list[LabelRequest] = []
-    for name in aspects:
-        judged = [i for i in instances if not prompts[name].lacks(i)]
+    for name in names:
+        judged = [i for i in instances if not known[name].lacks(i)]
         requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, max_samples)
     if not requests:
-        raise BadTrainingData(f"no row has what is needed to judge {', '.join(aspects)}")
+        raise BadTrainingData(f"no row has what is needed to judge {', '.join(names)}")
     return Labelling(requests, _read, out, asdict(settings), max_attempts=settings.max_attempts)
 
 
@@ -146,29 +146,29 @@ def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
     return counts
 
 
-def critic_input(aspect: CritiquePrompt, instance: Instance) -> CriticInput:
+def critic_input(prompt: CritiquePrompt, instance: Instance) -> CriticInput:
     """A critic's question about ``instance``, as in its training data."""
     order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
-    judged_by = [field for field in order if field in aspect.fields]
+    judged_by = [field for field in order if field in prompt.fields]
     judged = fields_text(instance, judged_by, instruction="Task instruction")
     return CriticInput(
-        aspect.instructions, judged, aspect.group, tuple(aspect.tokens_by_label.values())
+        prompt.instructions, judged, prompt.group, tuple(prompt.tokens_by_label.values())
     )
 
 
 def _request(name: str, instance: Instance) -> LabelRequest:
     prompt = critique_prompts()[name]
-    asked = critic_input(prompt, instance)
+    given = critic_input(prompt, instance)
     question = instance.instruction
     if instance.input:
         question = question_text(instance.input, instance.instruction)
     fields = {
         "task": _OFFICIAL_TASKS.get(name, name),
         "part": part_of(question),
-        "instruction": asked.instruction,
-        "input": asked.input,
+        "instruction": given.instruction,
+        "input": given.input,
     }
-    return LabelRequest(prompt.prompt(instance), asked.group, fields)
+    return LabelRequest(prompt.prompt(instance), given.group, fields)
 
 
 def _sampled(requests: Mapping[str, LabelRequest], sample: int | None) -> list[LabelRequest]:

@@ -238,14 +238,16 @@ def _encoded(
     row: GeneratorRow, stretches: Sequence[_Stretch], tokenizer: ControlledTokenizer, longest: int
 ) -> tuple[list[int], list[bool], bool]:
     """A row's ids, which of them are learned, and whether passages were cut."""
-    asked = tuple(part._replace(shorten=0) for part in instruction_parts(row.question))
+    instruction = tuple(part._replace(shorten=0) for part in instruction_parts(row.question))
     output = tuple(part for part, _ in stretches)
-    prompt, whole = tokenizer.encode([Prompt(parts=asked), Prompt(parts=(*asked, *output))])
+    prompt, whole = tokenizer.encode(
+        [Prompt(parts=instruction), Prompt(parts=(*instruction, *output))]
+    )
     begun = prompt.ids
     if whole.ids[: len(begun)] == begun:
-        cut = tokenizer.encode([Prompt(parts=(*asked, *output))], longest)[0]
+        cut = tokenizer.encode([Prompt(parts=(*instruction, *output))], longest)[0]
         written, owners = cut.ids[len(begun) :], cut.owners[len(begun) :]
-        owners = [owner - len(asked) for owner in owners]
+        owners = [owner - len(instruction) for owner in owners]
     else:
         # An id spans the border. The prompt alone is all that a model sees at first, so the output
         # is encoded apart.

@@ -80,17 +80,17 @@ def report(
     read = [s["passages"][s["chosen"]] for s in segments if s["chosen"] is not None]
     malformed = sum(row["reason"] == MALFORMED for row in failed)
     readers = sum(any(s["chosen"] is not None for s in one["segments"]) for one in written)
-    labels: dict[str, Counter[str]] = {aspect: Counter() for aspect in critique_prompts()}
+    labels: dict[str, Counter[str]] = {name: Counter() for name in critique_prompts()}
     for one in written:
-        for aspect, label in _labels(one):
+        for name, label in _labels(one):
             if label:
-                labels[aspect][label["token"] or MALFORMED] += 1
+                labels[name][label["token"] or MALFORMED] += 1
     return GeneratorDataReport(
         rows=len(written) + len(failed),
         written=len(written),
         failed=len(failed) - malformed,
         malformed=malformed,
-        labels={aspect: dict(sorted(counts.items())) for aspect, counts in labels.items()},
+        labels={name: dict(sorted(counts.items())) for name, counts in labels.items()},
         retrieved=_share(readers, written),
         segments=len(segments),
         read=len(read),

@@ -115,9 +115,9 @@ class InstructTokenizer:
         text = self._tokenizer.apply_chat_template(
             [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
         )
-        before, asked, after = text.partition(prompt.strip())
+        before, content, after = text.partition(prompt.strip())
         # The template alone says what stands before it: a second <s> would be none of inference's.
-        return self._plain(f"{self._named(before)}{asked}{self._named(after)}")
+        return self._plain(f"{self._named(before)}{content}{self._named(after)}")
 
     def rationale_ids(self, rationale: str) -> list[int]:
         """The ids of a rationale and of the end."""
@@ -155,10 +155,10 @@ def instruct_examples(
     for row in rows:
         rationale = tokenizer.rationale_ids(row.rationale)
         for dropped in range(max(len(row.documents), 1)):
-            asked = tokenizer.prompt_ids(_prompt(row, dropped, order))
-            if len(asked) + len(rationale) <= longest:
-                learned = [*(False for _ in asked), *(True for _ in rationale)]
-                found.append(example([*asked, *rationale], learned))
+            prompt = tokenizer.prompt_ids(_prompt(row, dropped, order))
+            if len(prompt) + len(rationale) <= longest:
+                learned = [*(False for _ in prompt), *(True for _ in rationale)]
+                found.append(example([*prompt, *rationale], learned))
                 shortened += dropped > 0
                 break
         else:

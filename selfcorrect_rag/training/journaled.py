@@ -59,13 +59,13 @@ class _Checkpoint(JournaledCritic):
 
     def judge(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> list[Label]:
         pending = _PendingRequests(cases, kept, done)
-        for batch in self._critic.answers(pending.asked):
+        for batch in self._critic.answers(pending.inputs):
             self._keep(pending, batch)
         return pending.labels()
 
     async def ajudge(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> list[Label]:
         pending = _PendingRequests(cases, kept, done)
-        batches = self._critic.answers(pending.asked)
+        batches = self._critic.answers(pending.inputs)
         while batch := await asyncio.to_thread(next, batches, None):
             self._keep(pending, batch)
         return pending.labels()
@@ -80,14 +80,14 @@ class _PendingRequests:
 
     def __init__(self, cases: Sequence[CritiqueRequest], kept: Path, done: Done) -> None:
         self._journal, self._done = Journal(kept), done
-        all_asked = [critic_input(critique_prompts()[case.prompt], case.instance) for case in cases]
-        self._keys = [LabelRequest(critic_prompt(asked), asked.group).key for asked in all_asked]
+        inputs = [critic_input(critique_prompts()[case.prompt], case.instance) for case in cases]
+        self._keys = [LabelRequest(critic_prompt(given), given.group).key for given in inputs]
         missing: dict[str, CriticInput] = {
-            key: asked
-            for key, asked in zip(self._keys, all_asked, strict=True)
+            key: given
+            for key, given in zip(self._keys, inputs, strict=True)
             if key not in self._journal.rows
         }
-        self._missing, self.asked = list(missing), list(missing.values())
+        self._missing, self.inputs = list(missing), list(missing.values())
 
     def keep(self, batch: Mapping[int, Answer]) -> None:
         for i, answer in batch.items():
@@ -127,7 +127,7 @@ class _LanguageModel(JournaledCritic):
             LabelRequest(
                 critique_prompts()[case.prompt].prompt(case.instance),
                 critique_prompts()[case.prompt].group,
-                {"aspect": case.prompt},
+                {"critique": case.prompt},
             )
             for case in cases
         ]
@@ -135,7 +135,7 @@ class _LanguageModel(JournaledCritic):
 
 
 def _read(request: LabelRequest, answer: str) -> Mapping[str, Any] | None:
-    judgement = critique_prompts()[request.fields["aspect"]].read(answer)
+    judgement = critique_prompts()[request.fields["critique"]].read(answer)
     return {"token": judgement.token} if judgement else None
 
 

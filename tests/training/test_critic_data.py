@@ -79,7 +79,7 @@ def test_each_row_is_asked_about_what_it_has(tmp_path: Path) -> None:
     whole = plain._replace(evidence="Emma is hers.")
     each = {"retrieval", "multi_retrieval", "relevance", "groudness", "utility"}
     assert asked(tmp_path, whole) == dict.fromkeys(each, 1)
-    assert asked(tmp_path, whole, aspects=["groundness"]) == {"groudness": 1}
+    assert asked(tmp_path, whole, prompts=["groundness"]) == {"groudness": 1}
 
 
 def test_sentences_of_one_output_share_what_is_the_same(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_sentences_of_one_output_share_what_is_the_same(tmp_path: Path) -> None:
 def test_a_sample_is_the_same_each_time_and_grows(tmp_path: Path) -> None:
     def sampled(number: int) -> list[str]:
         labelling = critic_labelling(
-            instances(40), tmp_path / "out.jsonl", SETTINGS, aspects=["utility"], max_samples=number
+            instances(40), tmp_path / "out.jsonl", SETTINGS, prompts=["utility"], max_samples=number
         )
         return [request.key for request in labelling.pending]
 
@@ -106,7 +106,7 @@ def test_a_sample_is_the_same_each_time_and_grows(tmp_path: Path) -> None:
     assert (len(few), len(more)) == (5, 20)
     assert set(few) < set(more)
     assert [key for key in more if key in few] == few == sampled(5)
-    first = critic_labelling(instances(40), tmp_path / "o.jsonl", SETTINGS, aspects=["utility"])
+    first = critic_labelling(instances(40), tmp_path / "o.jsonl", SETTINGS, prompts=["utility"])
     assert few != [request.key for request in first.pending][:5], "it is drawn from all"
 
 
@@ -228,7 +228,7 @@ def test_nothing_to_ask_is_said(tmp_path: Path) -> None:
         read_instances(tmp_path / "rows.jsonl")
     bare = Instance("Who?", segment="She.", output="She.")
     with pytest.raises(BadTrainingData, match="no row has what is needed to judge relevance"):
-        critic_labelling([bare], tmp_path / "out.jsonl", SETTINGS, aspects=["relevance"])
+        critic_labelling([bare], tmp_path / "out.jsonl", SETTINGS, prompts=["relevance"])
 
 
 def test_a_file_is_of_one_model(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_critic_learns_them(tmp_path: Path) -> None:
     ]
     settings = CriticDataSettings("teacher")
     labelling = critic_labelling(
-        instances, tmp_path / "labels.jsonl", settings, aspects=["ISPLAIN", "ISKIND"]
+        instances, tmp_path / "labels.jsonl", settings, prompts=["ISPLAIN", "ISKIND"]
     )
     labelling.run(Teacher(essays=False))
     labels = read_critic_rows(tmp_path / "labels.jsonl")
