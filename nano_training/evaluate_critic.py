@@ -45,37 +45,37 @@ def judged(cases: int) -> list[Labelled]:
     """The rule's labels for ``cases`` questions of held-out names and wordings."""
     world = World("critic", held_out=True)
     made = [j for _ in range(cases) for j in judgements(world, SENTENCES, held_out=True)]
-    return [one for one in made if one.aspect != WRITING]
+    return [one for one in made if one.prompt != WRITING]
 
 
 def as_critic(folder: Path, made: Sequence[Labelled]) -> list[str | None]:
     """The labels of a fine-tuned critic, asked as Algorithm 3 asks it."""
-    asked = [critic_input(CRITIQUE_PROMPTS[one.aspect], one.instance) for one in made]
+    asked = [critic_input(CRITIQUE_PROMPTS[one.prompt], one.instance) for one in made]
     tokens = TransformersCritic.from_pretrained(folder).judge(asked)
     names = {
         a: {t: label for label, t in x.tokens_by_label.items()} for a, x in CRITIQUE_PROMPTS.items()
     }
-    return [names[one.aspect][token] for one, token in zip(made, tokens, strict=True)]
+    return [names[one.prompt][token] for one, token in zip(made, tokens, strict=True)]
 
 
 def as_chat_model(critic: TransformersChat, made: Sequence[Labelled]) -> list[str | None]:
     """Its labels as a chat model, asked in the words of tables 8 to 12."""
     classifier = ChatClassifier(critic, max_concurrency=1)
     answers = classifier.classify(
-        [critique_classification([CRITIQUE_PROMPTS[one.aspect]], one.instance) for one in made]
+        [critique_classification([CRITIQUE_PROMPTS[one.prompt]], one.instance) for one in made]
     )
     return [prediction.label if prediction else None for (prediction, *_), *_ in answers]
 
 
 def agreement(made: Sequence[Labelled], given: Sequence[str | None]) -> dict[str, dict[str, float]]:
-    """The share of the rule's labels that were given, by aspect, all together and by label."""
+    """The share of the rule's labels that were given, by prompt, all together and by label."""
     right: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for one, label in zip(made, given, strict=True):
         for name in ("all", one.label):
-            right[one.aspect][name].append(label == one.label)
+            right[one.prompt][name].append(label == one.label)
     return {
-        aspect: {label: round(fmean(of_label), 3) for label, of_label in by_label.items()}
-        for aspect, by_label in right.items()
+        prompt: {label: round(fmean(of_label), 3) for label, of_label in by_label.items()}
+        for prompt, by_label in right.items()
     }
 
 

@@ -30,7 +30,7 @@ from selfcorrect_rag.training.critic_data import CriticDataSettings, critic_labe
 from selfcorrect_rag.training.labelling import LabelRequest
 
 WRITING = "writing"
-"""In place of an aspect: the instance is a question, and the label an answer to it."""
+"""In place of the name of a prompt: the instance is a question, and the label an answer to it."""
 
 SEGMENT = re.compile(
     rf"(?P<isrel>{'|'.join(map(re.escape, TOKENS[Group.ISREL]))})(?P<text>[^\[<]*?)"
@@ -44,11 +44,11 @@ SEGMENT = re.compile(
 class Labelled(NamedTuple):
     """An instance, the critique that is asked for, and the teacher's label."""
 
-    aspect: str
+    prompt: str
     """A key of :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`, or :data:`WRITING`."""
     instance: Instance
     label: str
-    """As the aspect's table spells it."""
+    """As the prompt's table spells it."""
     answer: str | None = None
     """The words of the evidence that answer the question; empty where none do, None where that is
     not asked."""
@@ -182,26 +182,26 @@ def labelled_by_teacher(
 ) -> list[Labelled]:
     """The instances with the teacher's labels, by the same calls as ``train critic-data``.
 
-    The labels are in ``folder``, a file an aspect; those that are there are not asked for again.
+    The labels are in ``folder``, a file a prompt; those that are there are not asked for again.
     Answers to questions (:data:`WRITING`) are no labels, and stay as they are.
     """
     folder.mkdir(parents=True, exist_ok=True)
     said: dict[str, Mapping[str, Any]] = {}
-    for aspect in CRITIQUE_PROMPTS:
-        of_aspect = [one for one in made if one.aspect == aspect]
-        if not of_aspect:
+    for prompt in CRITIQUE_PROMPTS:
+        of_prompt = [one for one in made if one.prompt == prompt]
+        if not of_prompt:
             continue
-        answers = {CRITIQUE_PROMPTS[aspect].prompt(one.instance): _answer(one) for one in of_aspect}
+        answers = {CRITIQUE_PROMPTS[prompt].prompt(one.instance): _answer(one) for one in of_prompt}
         labelling = critic_labelling(
-            [one.instance for one in of_aspect],
-            folder / f"{aspect}.jsonl",
+            [one.instance for one in of_prompt],
+            folder / f"{prompt}.jsonl",
             CriticDataSettings("the rule of the made-up world"),
-            prompts=[aspect],
+            prompts=[prompt],
         )
         if labelling.pending:
             labelling.run(Teacher(answers=answers), max_concurrency=1, on_done=on_done)
         said |= labelling.labels.rows
-    return [one if one.aspect == WRITING else _read(one, said) for one in made]
+    return [one if one.prompt == WRITING else _read(one, said) for one in made]
 
 
 def _answer(one: Labelled) -> str:
@@ -210,9 +210,9 @@ def _answer(one: Labelled) -> str:
 
 
 def _read(one: Labelled, said: Mapping[str, Mapping[str, Any]]) -> Labelled:
-    aspect = CRITIQUE_PROMPTS[one.aspect]
-    row = said[LabelRequest(aspect.prompt(one.instance), aspect.group).key]
-    label = next(label for label, token in aspect.tokens_by_label.items() if token == row["token"])
+    prompt = CRITIQUE_PROMPTS[one.prompt]
+    row = said[LabelRequest(prompt.prompt(one.instance), prompt.group).key]
+    label = next(label for label, token in prompt.tokens_by_label.items() if token == row["token"])
     explanation: str = row["explanation"]
     answer = explanation.removeprefix(_SAYS) if explanation.startswith(_SAYS) else None
-    return Labelled(one.aspect, one.instance, label, "" if explanation == _SILENT else answer)
+    return Labelled(one.prompt, one.instance, label, "" if explanation == _SILENT else answer)

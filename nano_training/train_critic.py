@@ -80,7 +80,7 @@ LABELS = (
 
 
 class CriticBatches(BranchedBatches):
-    """One aspect a row, with what is asked under its instructions as branches: some as a chat
+    """One prompt a row, with what is asked under its instructions as branches: some as a chat
     model is asked, by the paper's tables, and some as a fine-tuned critic is."""
 
     name = "critic"
@@ -103,12 +103,12 @@ class CriticBatches(BranchedBatches):
             self._cases[:easy] if early else self._cases, QUESTIONS_PER_CHUNK
         ):
             for made in case:
-                is_answer = made.aspect == WRITING
+                is_answer = made.prompt == WRITING
                 learned = stage.chat if is_answer else stage.judged
                 if not learned or (not is_answer and not world.chance(learned)):
                     continue
                 is_chat = is_answer or world.chance(stage.chat)
-                asked[made.aspect, is_chat].append(_completion(made, is_chat))
+                asked[made.prompt, is_chat].append(_completion(made, is_chat))
         return [row for texts in asked.values() for row in _rows(self.tokenizer, texts)]
 
 
@@ -132,16 +132,16 @@ def critic_cases(count: int, seed: int, data: Path | None = None) -> list[list[L
 
 def _completion(made: Labelled, is_chat: bool) -> Completion:
     """A judgement, or an answer, as it is asked for."""
-    if made.aspect == WRITING:
+    if made.prompt == WRITING:
         messages = answer_prompt(made.instance, sentence=False)
         text = "".join(f"{message.text}\n" for message in messages)
         return Completion(_with_hints(text, made), [Piece(made.label)])
-    aspect = CRITIQUE_PROMPTS[made.aspect]
+    prompt = CRITIQUE_PROMPTS[made.prompt]
     if is_chat:
-        text, label = f"{aspect.prompt(made.instance)}\n", made.label
+        text, label = f"{prompt.prompt(made.instance)}\n", made.label
     else:
-        text = critic_prompt(critic_input(aspect, made.instance))
-        label = aspect.tokens_by_label[made.label]
+        text = critic_prompt(critic_input(prompt, made.instance))
+        label = prompt.tokens_by_label[made.label]
     return Completion(_with_hints(text, made), [Piece(label, LABEL)])
 
 

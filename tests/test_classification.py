@@ -300,11 +300,11 @@ def test_a_model_that_refuses_everything() -> None:
 
 
 def test_every_table_has_a_form() -> None:
-    for aspect in CRITIQUE_PROMPTS.values():
-        for label, token in aspect.tokens_by_label.items():
-            form = Classification("", (LabelField(aspect.label_parser),))
+    for prompt in CRITIQUE_PROMPTS.values():
+        for label, token in prompt.tokens_by_label.items():
+            form = Classification("", (LabelField(prompt.label_parser),))
             prediction = chosen(Provider(answer=lambda p, label=label: label), form)
-            assert aspect.tokens_by_label[prediction.label] == token
+            assert prompt.tokens_by_label[prediction.label] == token
 
 
 def test_nothing_to_ask() -> None:

@@ -39,7 +39,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(judge, "critic.md", "exec"), names)
 
 
-def test_the_table_of_aspects() -> None:
+def test_the_table_of_prompts() -> None:
     from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, OPTIONAL
 
     words = {"segment": "the sentence", "output": "the whole output"}
@@ -47,10 +47,10 @@ def test_the_table_of_aspects() -> None:
         [c.strip() for c in line.split("|")[1:5]] for line in PAGE.splitlines() if "| `" in line
     ]
     assert [row[0].strip("`") for row in rows] == list(CRITIQUE_PROMPTS)
-    for (_, group, needs, besides), aspect in zip(rows, CRITIQUE_PROMPTS.values(), strict=True):
-        assert group.split(",")[0] == aspect.group
+    for (_, group, needs, besides), prompt in zip(rows, CRITIQUE_PROMPTS.values(), strict=True):
+        assert group.split(",")[0] == prompt.group
         fields = [
-            words.get(field, f"`{field}`") for field in aspect.fields if field not in OPTIONAL
+            words.get(field, f"`{field}`") for field in prompt.fields if field not in OPTIONAL
         ]
         assert set(needs.split(", ")) | {"`instruction`"} == set(fields)
-        assert besides == ", ".join(f"`{field}`" for field in aspect.fields if field in OPTIONAL)
+        assert besides == ", ".join(f"`{field}`" for field in prompt.fields if field in OPTIONAL)

@@ -33,7 +33,7 @@ def critic() -> TransformersChat:
 def judged() -> list[Labelled]:
     world = World("critic test", held_out=True)
     made = [one for _ in range(CASES) for one in judgements(world, 3, held_out=True)]
-    return [one for one in made if one.aspect in FLOOR]
+    return [one for one in made if one.prompt in FLOOR]
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def case() -> WorldQuestion:
 def agreement(judged: list[Labelled], given: list[str | None]) -> dict[str, float]:
     right = defaultdict(list)
     for one, label in zip(judged, given, strict=True):
-        right[one.aspect].append(label == one.label)
-    return {aspect: fmean(of_aspect) for aspect, of_aspect in right.items()}
+        right[one.prompt].append(label == one.label)
+    return {prompt: fmean(of_prompt) for prompt, of_prompt in right.items()}
 
 
 def test_it_answers_the_papers_prompts_as_a_chat_model(
@@ -53,27 +53,27 @@ def test_it_answers_the_papers_prompts_as_a_chat_model(
 ) -> None:
     classifier = ChatClassifier(critic, max_concurrency=1)
     answers = classifier.classify(
-        [critique_classification([CRITIQUE_PROMPTS[one.aspect]], one.instance) for one in judged]
+        [critique_classification([CRITIQUE_PROMPTS[one.prompt]], one.instance) for one in judged]
     )
     choices = [answer.predictions[0] for answer in answers]
     assert classifier.mode == "logprobs"
     assert classifier.counts.absent == 0
     assert not any(prediction.is_hard for prediction in choices if prediction)
     found = agreement(judged, [prediction.label if prediction else None for prediction in choices])
-    assert all(found[aspect] >= floor for aspect, floor in FLOOR.items()), found
+    assert all(found[prompt] >= floor for prompt, floor in FLOOR.items()), found
 
 
 def test_it_labels_as_a_fine_tuned_critic(judged: list[Labelled]) -> None:
     labels = {
-        a: {t: la for la, t in aspect.tokens_by_label.items()}
-        for a, aspect in CRITIQUE_PROMPTS.items()
+        a: {t: la for la, t in prompt.tokens_by_label.items()}
+        for a, prompt in CRITIQUE_PROMPTS.items()
     }
-    asked = [critic_input(CRITIQUE_PROMPTS[one.aspect], one.instance) for one in judged]
+    asked = [critic_input(CRITIQUE_PROMPTS[one.prompt], one.instance) for one in judged]
     tokens = TransformersCritic.from_pretrained(critic_path()).judge(asked)
     found = agreement(
-        judged, [labels[one.aspect][token] for one, token in zip(judged, tokens, strict=True)]
+        judged, [labels[one.prompt][token] for one, token in zip(judged, tokens, strict=True)]
     )
-    assert all(found[aspect] >= floor for aspect, floor in FLOOR.items()), found
+    assert all(found[prompt] >= floor for prompt, floor in FLOOR.items()), found
 
 
 def test_self_rag_runs_on_it_with_soft_scores(

@@ -103,9 +103,9 @@ def test_a_third_of_a_mixture_is_real_and_rows_are_judged_by_what_they_say(data:
     judged = [made for _ in range(200) for made in judgements_of(new_row(world, mixture))]
     for made in judged:
         assert not any(token in str(made.instance) for token in GROUP_OF)
-    labels = {(made.aspect, made.label) for made in judged}
-    aspects = {"retrieval", "relevance", "groundness", "multi_retrieval", "utility"}
-    assert {aspect for aspect, _ in labels} == aspects
-    wants_more = {label for aspect, label in labels if aspect == "multi_retrieval"}
+    labels = {(made.prompt, made.label) for made in judged}
+    prompts = {"retrieval", "relevance", "groundness", "multi_retrieval", "utility"}
+    assert {prompt for prompt, _ in labels} == prompts
+    wants_more = {label for prompt, label in labels if prompt == "multi_retrieval"}
     assert wants_more == {"[Continue to Use Evidence]", "[Retrieval]"}
     assert {("relevance", "[Relevant]"), ("relevance", "[Irrelevant]")} <= labels

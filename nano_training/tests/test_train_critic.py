@@ -27,19 +27,19 @@ def test_labels_are_those_of_the_tables_and_all_of_them_come() -> None:
     world = World("judged")
     given: Counter[tuple[str, str]] = Counter()
     for _ in range(30):
-        for aspect, instance, label, _ in judgements(world, 3):
-            if aspect == WRITING:
+        for prompt, instance, label, _ in judgements(world, 3):
+            if prompt == WRITING:
                 assert label.strip()
                 continue
-            assert CRITIQUE_PROMPTS[aspect].lacks(instance) == []
-            judged = CRITIQUE_PROMPTS[aspect].read(label)
+            assert CRITIQUE_PROMPTS[prompt].lacks(instance) == []
+            judged = CRITIQUE_PROMPTS[prompt].read(label)
             assert judged is not None
-            given[aspect, judged.token] += 1
+            given[prompt, judged.token] += 1
     rare = {("utility", "[Utility:3]")}  # nothing here is merely acceptable
     every = {
         (name, token)
-        for name, aspect in CRITIQUE_PROMPTS.items()
-        for token in aspect.tokens_by_label.values()
+        for name, prompt in CRITIQUE_PROMPTS.items()
+        for token in prompt.tokens_by_label.values()
     }
     assert set(given) == every - rare
 
@@ -47,7 +47,7 @@ def test_labels_are_those_of_the_tables_and_all_of_them_come() -> None:
 def test_a_supported_answer_stands_in_its_evidence() -> None:
     world = World("supported")
     for _ in range(30):
-        made = [one for one in judgements(world, 3) if one.aspect == "groundness"]
+        made = [one for one in judgements(world, 3) if one.prompt == "groundness"]
         by_label = {one.label: one.instance for one in made}
         full, none = by_label["[Fully supported]"], by_label["[No support / Contradictory]"]
         assert full.evidence
@@ -59,7 +59,7 @@ def test_the_teacher_is_asked_once_and_labels_as_the_rule_does(tmp_path: Path) -
     asked: list[str] = []
     labelled = labelled_by_teacher(made, tmp_path, lambda: asked.append("once"))
     assert labelled == made
-    judged = {(one.aspect, one.instance) for one in made if one.aspect != WRITING}
+    judged = {(one.prompt, one.instance) for one in made if one.prompt != WRITING}
     assert len(asked) == len(judged)
     assert labelled_by_teacher(made, tmp_path, lambda: pytest.fail("asked again")) == made
     with pytest.raises(KeyError):

@@ -65,7 +65,7 @@ def test_a_critic_becomes_a_generator(
 def test_a_critic_is_measured_in_both_of_its_forms(critic: Path) -> None:
     made = judged(1)
     perfect = agreement(made, [one.label for one in made])
-    assert {share for of_aspect in perfect.values() for share in of_aspect.values()} == {1.0}
+    assert {share for of_prompt in perfect.values() for share in of_prompt.values()} == {1.0}
     labels = as_critic(critic, made)
     assert None not in labels, "a critic can say nothing but labels"
     few = made[:3]

@@ -41,7 +41,7 @@ def test_it_labels_as_on_transformers(critic: VLLMCritic, reference: Transformer
     world = World("critic on vllm", held_out=True)
     made = [one for _ in range(12) for one in judgements(world, 3, held_out=True)]
     asked = [
-        critic_input(CRITIQUE_PROMPTS[j.aspect], j.instance) for j in made if j.aspect != WRITING
+        critic_input(CRITIQUE_PROMPTS[j.prompt], j.instance) for j in made if j.prompt != WRITING
     ]
     given, expected = (
         {i: answer for batch in one.answers(asked) for i, answer in batch.items()}
@@ -78,8 +78,8 @@ def test_labels_of_many_tokens_an_engine_that_dies_and_one_that_is_closed(spelle
     reference = TransformersCritic.from_pretrained(spelled)
     evidence = [f"Emma is a novel by Jane Austen, {n}." for n in range(20)]
     asked = [
-        critic_input(aspect, Instance("Who wrote Emma?", "", "Austen.", "", "Austen.", text))
-        for aspect in CRITIQUE_PROMPTS.values()
+        critic_input(prompt, Instance("Who wrote Emma?", "", "Austen.", "", "Austen.", text))
+        for prompt in CRITIQUE_PROMPTS.values()
         for text in evidence
     ]
     critic = VLLMCritic(spelled, batch=8)

@@ -54,21 +54,21 @@ def test_classification_are_constrained_and_as_probable_as_on_transformers(
 ) -> None:
     world = World("asked over HTTP", held_out=True)
     judged = [one for _ in range(6) for one in judgements(world, 3, held_out=True)]
-    aspects = [
-        (CRITIQUE_PROMPTS[j.aspect], j.instance) for j in judged if j.aspect in SINGLE_TOKENS
+    prompts = [
+        (CRITIQUE_PROMPTS[j.prompt], j.instance) for j in judged if j.prompt in SINGLE_TOKENS
     ]
-    forms = [critique_classification([aspect], instance) for aspect, instance in aspects]
+    forms = [critique_classification([prompt], instance) for prompt, instance in prompts]
     model, tokenizer = load_language_model(critic_path(), "float32")
     classifier = ChatClassifier(chat, tokenizer=tokenizer)
     answers = classifier.classify(forms)
     assert classifier.mode == "constrained"
     assert classifier.counts.absent == classifier.counts.failed == 0
     assert len(forms) > 20
-    for (aspect, _), asked, answer in zip(aspects, forms, answers, strict=True):
+    for (prompt, _), asked, answer in zip(prompts, forms, answers, strict=True):
         (prediction,) = answer.predictions
         assert prediction is not None
         assert not prediction.is_hard
-        labels = list(aspect.tokens_by_label)
+        labels = list(prompt.tokens_by_label)
         here = torch.tensor([tokenizer.encode(t, add_special_tokens=False) for t in labels])
         turn = [{"role": "user", "content": asked.prompt}]
         prompt = tokenizer.apply_chat_template(turn, return_tensors="pt", return_dict=False)
