@@ -1,9 +1,13 @@
 """The LangGraph server's graphs, and the command that starts it."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,3 +125,39 @@ def test_models_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(ServingConfig())
     assert parts.evaluator is parts.evaluator
     assert opened == ["None"]
+
+
+@pytest.fixture
+def _nothing_opened() -> Iterator[None]:
+    """The server's graphs and parts are kept for good: not those of a test."""
+    for kept in (langgraph_server._made, langgraph_server._parts):
+        kept.cache_clear()
+    yield
+    for kept in (langgraph_server._made, langgraph_server._parts):
+        kept.cache_clear()
+
+
+@pytest.mark.usefixtures("_nothing_opened")
+async def test_runs_that_begin_together_open_each_model_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[str] = []
+
+    class Slow(Parts):
+        @cached_property
+        def llm(self) -> Any:
+            time.sleep(0.05)
+            opened.append("the generator")
+            return SimpleNamespace()
+
+        def graph(self, name: str, settings: Any = None, **kept: Any) -> Any:
+            return SimpleNamespace(name=name, llm=self.llm)
+
+    monkeypatch.setattr(langgraph_server, "Parts", Slow)
+    monkeypatch.setattr(langgraph_server, "spare_from_collection", lambda: None)
+    run: Any = SimpleNamespace(execution_runtime=object())
+    begun = [langgraph_server.self_rag, langgraph_server.crag, langgraph_server.self_rag]
+    graphs: list[Any] = await asyncio.gather(*(factory(run) for factory in begun))
+    assert opened == ["the generator"]
+    assert graphs[0] is graphs[2]
+    assert graphs[0].llm is graphs[1].llm
