@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -362,6 +363,65 @@ def test_a_decomposition_and_a_strip_filter_of_ones_own() -> None:
     few = factories(retriever=lambda query: long, strip_filter=lambda q, s: [])["crag"]()
     with pytest.raises(EvaluatorFailed, match="gave 0 values for 1 strips"):
         run(few, context={"upper": -1.0, "lower": -1.0})
+
+
+@CORRECTING
+def test_models_that_parts_of_ones_own_ask_are_counted_and_not_heard(name: str) -> None:
+    """A web search, a filter of strips, a decomposition, a rewriter, a retriever, an evaluator."""
+
+    def asking(part: str, result: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*given: Any) -> Any:
+            chat(f"Not heard, {part}.").invoke("?")
+            return result(*given)
+
+        return ask
+
+    class Asks(WordEvaluator):
+        def score(self, question: str, passages: Any) -> list[float]:
+            chat("Not heard, evaluator.").invoke("?")
+            return super().score(question, passages)
+
+    graph = factories(
+        retriever=asking("retriever", lambda query: [Document("Of Ulysses.")]),
+        evaluator=Asks(),
+        web_search=asking("web", find),
+        rewriter=asking("rewriter", str),
+        decompose=asking("decompose", lambda text: [text]),
+    )[name]()
+    filtered = factories(strip_filter=asking("filter", lambda q, strips: [True]))[name]()
+    costs = {"retrieve": 1, "grade_documents": 1, "rewrite_query": 1, "web_search": 1}
+    for its, counted in (
+        (graph, {**costs, "select_web_strips": 2}),
+        (filtered, {"select_web_strips": 1}),
+    ):
+        for asynchronous in (False, True):
+            said, result = streamed(its, asynchronous)
+            assert "Austen" in said
+            assert "Not heard" not in said
+            assert counted == {step: result["costs"][step]["model_calls"] for step in counted}
+
+
+def test_a_decomposition_of_ones_own_keeps_no_event_loop_waiting() -> None:
+    loops: list[bool] = []
+
+    def split(text: str) -> list[str]:
+        loops.append(asyncio._get_running_loop() is not None)
+        return [text]
+
+    run(factories(decompose=split)["crag"](), True)
+    assert loops == [False]
+
+
+def streamed(graph: Any, asynchronous: bool) -> tuple[str, dict[str, Any]]:
+    """What a client hears of a run, and its result."""
+    options: Any = {"stream_mode": ["messages", "values"]}
+
+    async def astream() -> list[Any]:
+        return [part async for part in graph.astream(ASK, **options)]
+
+    parts = asyncio.run(astream()) if asynchronous else list(graph.stream(ASK, **options))
+    said = "".join(part[0].content for mode, part in parts if mode == "messages")
+    return said, next(part for mode, part in reversed(parts) if mode == "values")
 
 
 @CORRECTING

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from langchain_core.documents import Document
@@ -22,7 +23,7 @@ from selfcorrect_rag.models.retrieval_evaluator import (
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Call, Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.strips import decompose, fair_shares, keep
-from selfcorrect_rag.nodes.base.usage import counted_calls
+from selfcorrect_rag.nodes.base.usage import counted_calls, counted_part
 from selfcorrect_rag.search.retriever import takes_one
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import Strip
@@ -122,7 +123,7 @@ class _Refinement:
             chosen, documents = current(self._settings), state[source]
             if not getattr(chosen, switch):
                 return {place: _unscored(place, documents)}
-            every = self._cut(documents, chosen)
+            every = yield from self._cut(documents, chosen)
             cut = _bounded(every, len(documents), chosen.scored_strips)
             texts = [titled(documents[i], text) for i, text in zip(*cut, strict=True)]
             calls = 0 if self._filter else self._evaluator.model_calls(texts)
@@ -157,12 +158,15 @@ class _Refinement:
 
         return Node(name, run, self._settings, best_so_far)
 
-    def _cut(self, documents: Sequence[Document], settings: CRAGSettings) -> _Cut:
+    def _cut(
+        self, documents: Sequence[Document], settings: CRAGSettings
+    ) -> Generator[Call, Any, _Cut]:
         """The strips of all documents."""
         if self._split is None:
             return _cut(documents, lambda text: decompose(text, settings.decomposition))
-        with wrap_errors(EvaluatorFailed, "decompose"):
-            return _cut(documents, self._split)
+        within = counted_part(EvaluatorFailed, "decompose")
+        in_thread = partial(asyncio.to_thread, _cut)  # it may ask a model
+        return (yield from call(_cut, in_thread, documents, self._split, within=within))
 
     def _filtered(self, question: str, texts: list[str]) -> Generator[Call, Any, list[bool]]:
         """Whether each strip is kept, as the filter says."""
@@ -178,7 +182,7 @@ class _Refinement:
             return await given if inspect.isawaitable(given) else given
 
         name = "the strip filter"
-        within = wrap_errors(EvaluatorFailed, name)
+        within = counted_part(EvaluatorFailed, name)
         given: Any = yield from call(chosen, afilter, question, texts, within=within)
         if inspect.isawaitable(given):
             getattr(given, "close", lambda: None)()  # it would warn that nobody awaited it

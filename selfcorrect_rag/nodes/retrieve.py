@@ -7,7 +7,8 @@ from langchain_core.documents import Document
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailure, Retrieved
 from selfcorrect_rag.nodes.base.limits import best_so_far, with_first_beam
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
+from selfcorrect_rag.nodes.base.usage import quiet
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state.intake import admit

@@ -4,7 +4,8 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import RetrievalFailure, Retrieved
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
+from selfcorrect_rag.nodes.base.usage import quiet
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings
 from selfcorrect_rag.state.crag import CRAGState

@@ -10,8 +10,9 @@ from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import FollowUpRewritten
 from selfcorrect_rag.models.by_name import as_language_model
 from selfcorrect_rag.nodes.base.asking import ask
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, emit, quiet
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, emit
 from selfcorrect_rag.nodes.base.turns import TurnGraph
+from selfcorrect_rag.nodes.base.usage import quiet
 from selfcorrect_rag.prompts.follow_up import follow_up_prompt
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.settings import Settings

@@ -12,7 +12,8 @@ from selfcorrect_rag.events import QueryRewritten
 from selfcorrect_rag.models.by_name import as_language_model
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, quiet
+from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
+from selfcorrect_rag.nodes.base.usage import quiet
 from selfcorrect_rag.prompts.crag import rewrite_prompt
 from selfcorrect_rag.search.retriever import takes_one
 from selfcorrect_rag.settings import CRAGSettings

@@ -6,11 +6,11 @@ from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER
 from langgraph.types import interrupt
 
 from selfcorrect_rag.errors import Fault, NoCheckpointer, WebSearchFailed
-from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.events import WebSearched, WebSearchFailure
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.own_node import check_approval
+from selfcorrect_rag.nodes.base.usage import counted_part
 from selfcorrect_rag.prompts.approval import REFUSED, approval_request, approved
 from selfcorrect_rag.search.web_search import Web, WebSearch, as_web_search
 from selfcorrect_rag.settings import CRAGSettings
@@ -82,7 +82,7 @@ def web_search(
         if query is None:
             return _failed(state, web, REFUSED, state["web_query"])
         query = one_line(query)[:LONGEST].strip()
-        within = wrap_errors(WebSearchFailed, "the search")
+        within = counted_part(WebSearchFailed, "the search")
         try:  # the time is that of the search, not of the person who approves it
             found = yield from call(
                 search,

@@ -19,8 +19,6 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
-from langchain_core.runnables.config import merge_configs
-from langgraph.constants import TAG_NOSTREAM
 from langgraph.runtime import Runtime, get_runtime
 from pydantic import BaseModel
 
@@ -28,7 +26,7 @@ from selfcorrect_rag.errors import BadInput, Fault, StepTimedOut
 from selfcorrect_rag.errors.faults import RESUME_HINT
 from selfcorrect_rag.events import Event
 from selfcorrect_rag.models.off_loop import LONG, off_loop
-from selfcorrect_rag.nodes.base.usage import counted_config, counting
+from selfcorrect_rag.nodes.base.usage import counting
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import blank_state
 from selfcorrect_rag.state.costs import Cost, StepRun
@@ -321,11 +319,6 @@ def current(settings: S) -> S:
 def callbacks() -> Any:
     """The callbacks of the node that is running, for the models that it calls."""
     return ensure_config().get("callbacks")
-
-
-def quiet() -> RunnableConfig:
-    """The config of the node that is running, for a call whose tokens are no part of the answer."""
-    return merge_configs(counted_config(), {"tags": [TAG_NOSTREAM]})
 
 
 def emit(event: Event) -> None:

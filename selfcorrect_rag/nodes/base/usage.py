@@ -10,7 +10,10 @@ from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
+from langgraph.constants import TAG_NOSTREAM
 
+from selfcorrect_rag.errors import Fault
+from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.state.costs import Cost, Usage, plus
 from selfcorrect_rag.state.self_rag import Segment
 
@@ -147,17 +150,31 @@ def counted_config() -> RunnableConfig:
     return merge_configs(ensure_config(), RunnableConfig(callbacks=[counter()]))
 
 
+def quiet() -> RunnableConfig:
+    """The node's config for a call whose tokens are no part of the answer."""
+    return merge_configs(counted_config(), {"tags": [TAG_NOSTREAM]})
+
+
 @contextmanager
-def counted_calls(at_least: int) -> Iterator[None]:
-    """Count every model that is called within, by somebody who is not given a config.
+def counted_calls(at_least: int = 0) -> Iterator[None]:
+    """Count every model that is called within, by somebody who is not given a config; what it
+    writes is no part of the answer.
 
     Where callbacks tell of none, it was ``at_least`` calls of a model that is not LangChain's.
     """
     before = counter().model_calls
-    with called_with(counted_config()):
+    with called_with(quiet()):
         yield
     if at_least and counter().model_calls == before:
         counter().add(at_least, None, None)
+
+
+@contextmanager
+def counted_part(kind: type[Fault], part: str) -> Iterator[None]:
+    """Call a part that is given no config, as :func:`counted_calls`; what it raises is ``kind``, as
+    :func:`~selfcorrect_rag.errors.faults.wrap_errors` says."""
+    with wrap_errors(kind, part), counted_calls():
+        yield
 
 
 @contextmanager
