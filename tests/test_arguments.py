@@ -313,6 +313,11 @@ def test_a_step_of_ones_own_fails_as_the_one_that_it_replaces() -> None:
     result = run(factories(nodes={"retrieve": down})["crag"]())
     assert result["passages"] == []
     assert any("the node retrieve raised ConnectionError: down" in n for n in result["notes"])
+    for asynchronous in (False, True):
+        graph = factories(nodes={"web_search": down}, retriever=lambda query: [])["crag"]()
+        result = run(graph, asynchronous)
+        assert result["answer"]
+        assert "the node web_search raised ConnectionError: down" in result["web_failure"]
     with pytest.raises(NodeFailed, match="the node generate raised ConnectionError: down"):
         run(factories(nodes={"generate": down})["crag"]())
     wrong = {"generate": lambda state: {"anser": "Mine."}}

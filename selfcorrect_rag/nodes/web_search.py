@@ -96,7 +96,10 @@ def web_search(
             return _failed(state, web, fault.reason, query)
         return _update(state, chosen, web, query, found)
 
-    return Node("web_search", run)
+    def failed(state: CRAGState, fault: Fault) -> Update:  # of a step in place of this one
+        return _failed(state, web, fault.reason, state["web_query"])
+
+    return Node("web_search", run, failed=failed)
 
 
 def after_search(state: CRAGState) -> str:
