@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
-from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import FollowUpRewritten
-from selfcorrect_rag.models.by_name import as_language_model
+from selfcorrect_rag.models.by_name import Model, as_language_model
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, emit
 from selfcorrect_rag.nodes.base.turns import TurnGraph
@@ -25,21 +24,25 @@ LONGEST = 1000
 """Characters of a question; a model that writes more has answered, not rewritten."""
 
 
-def rewrite_follow_up(llm: Runnable[Any, Any] | None, settings: Settings | None = None) -> Node:
+def rewrite_follow_up(llm: Model | None, settings: Settings | None = None) -> Node:
     """Rewrite the question from the history, with one call of ``llm``; none on a first turn.
 
     ``question`` becomes what stands alone, which is what is retrieved for and answered;
     ``original_question`` keeps the user's own words. Where the model fails, or writes nothing of
     use, the question stays as it is and a note says so.
+
+    Raises:
+        BadArgument: ``llm`` is no model.
     """
     settings = settings or Settings()
+    model = None if llm is None else as_language_model(llm, "follow_up")
 
     def run(state: Mapping[str, Any]) -> Work:
         earlier = _earlier(state)
-        if llm is None or not earlier:
+        if model is None or not earlier:
             return {}
         prompt = follow_up_prompt(earlier, _original(state))
-        return _written(state, (yield from ask(llm, prompt, quiet())))
+        return _written(state, (yield from ask(model, prompt, quiet())))
 
     return Node("rewrite_follow_up", run, settings, _failed)
 
@@ -87,7 +90,9 @@ def _kept(state: Mapping[str, Any], reason: str) -> Update:
     return {"notes": [*state["notes"], f"{reason}; it was answered as it is"]}
 
 
-def add_follow_up(graph: TurnGraph[Any, Any, Any, Any], model: object, settings: Settings) -> str:
+def add_follow_up(
+    graph: TurnGraph[Any, Any, Any, Any], model: Model | None, settings: Settings
+) -> str:
     """Add ``rewrite_follow_up`` after ``read_question`` where there is a model for it, or a step of
     one's own.
 
@@ -96,7 +101,6 @@ def add_follow_up(graph: TurnGraph[Any, Any, Any, Any], model: object, settings:
     """
     if model is None and not graph.replaces("rewrite_follow_up"):
         return "read_question"
-    llm = None if model is None else as_language_model(model, "follow_up")
-    graph.add_step("rewrite_follow_up", rewrite_follow_up(llm, settings))
+    graph.add_step("rewrite_follow_up", rewrite_follow_up(model, settings))
     graph.add_edge("read_question", "rewrite_follow_up")
     return "rewrite_follow_up"

@@ -12,7 +12,7 @@ from langgraph.graph import StateGraph
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from selfcorrect_rag.errors import BadInput, NoCheckpointer, RetrievalFailed
+from selfcorrect_rag.errors import BadArgument, BadInput, NoCheckpointer, RetrievalFailed
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
@@ -187,6 +187,15 @@ def test_a_missing_key_is_named() -> None:
         grade_documents(WordEvaluator()).invoke({"question": QUESTION})
     with pytest.raises(BadInput, match="the state is no mapping but str"):
         grade_documents(WordEvaluator()).invoke(QUESTION)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [rewrite_follow_up, decide_retrieval, generate_and_critique, generate, write_rationale],
+)
+def test_what_is_no_model_is_refused_when_the_node_is_made(make: Callable[..., Any]) -> None:
+    with pytest.raises(BadArgument, match="is a function: give"):
+        make(search)
 
 
 def test_a_search_that_must_be_approved_is_not_made_where_nobody_can_be_asked() -> None:
