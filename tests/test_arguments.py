@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_type_hints
 
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.language_models import FakeListChatModel
+from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_core.tools import StructuredTool, tool
 from langchain_core.vectorstores import InMemoryVectorStore
@@ -223,6 +224,14 @@ def test_what_does_not_fit_is_refused(name: str, argument: str, given: Any, mess
 def test_what_does_not_correct(name: str, argument: str, given: Any, message: str) -> None:
     with pytest.raises(BadArgument, match=message):
         factories(**{argument: given})[name]()
+
+
+@pytest.mark.parametrize("name", ["self_rag", "self_crag"])
+def test_a_chain_is_no_model_that_is_asked_for_its_critique(name: str) -> None:
+    for chain in (RunnableLambda(str) | chat(), chat() | StrOutputParser()):
+        assert run(factories(llm=chain)["crag"]())["answer"]
+        with pytest.raises(BadArgument, match="llm is a RunnableSequence: give a ReflectionLLM"):
+            factories(llm=chain)[name]()
 
 
 @pytest.mark.parametrize("name", ["self_rag", "self_crag"])
@@ -450,8 +459,8 @@ def test_a_rewriter_of_ones_own(name: str) -> None:
     ],
 )
 def test_a_context_has_the_knobs_of_the_settings(context: Any, settings: Any) -> None:
-    assert context.__optional_keys__ == settings.model_fields.keys()
-    for name, kind in context.__annotations__.items():
-        known = str(settings.model_fields[name].annotation)
-        told = str(getattr(kind, "__forward_arg__", kind))
-        assert set(known.split("'")[1::2]) == set(told.split("'")[1::2]), name
+    told, known = get_type_hints(context), settings.model_fields
+    assert context.__optional_keys__ == told.keys() == known.keys()
+    wider = {Mapping[str, float]: dict[str, float], Sequence[str]: tuple[str, ...]}
+    for name, kind in told.items():
+        assert wider.get(kind, kind) == known[name].annotation, name
