@@ -18,6 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import BadArgument, BadSettings, EvaluatorFailed, NodeFailed
 from selfcorrect_rag.models import by_name
+from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.settings import (
@@ -299,6 +300,28 @@ def test_a_prompted_model_in_a_step_of_ones_own_is_counted_once() -> None:
     assert timeless(costs[0]) == timeless(costs[1])
 
 
+def test_a_step_of_ones_own_says_what_its_answer_cites() -> None:
+    cited: Any = [{"number": 1, "passage": 0, "title": "Emma", "source": "", "text": TEXT}]
+
+    def cite(state: dict[str, Any]) -> dict[str, Any]:
+        return {"answer": "Mine.", "cited_answer": "Mine. [1]", "citations": cited}
+
+    graph = factories(nodes={"generate": cite})["crag"]()
+    for asynchronous in (False, True):
+        said, result = streamed(graph, asynchronous)
+        assert said == result["cited_answer"] == "Mine. [1]"
+        assert result["citations"] == cited
+
+
+def test_what_a_node_in_a_step_of_ones_own_has_streamed_is_not_said_again() -> None:
+    node = generate(chat())
+    own = {"generate": lambda state: {"answer": node.invoke(state)["answer"]}}
+    for asynchronous in (False, True):
+        said, result = streamed(factories(nodes=own)["crag"](), asynchronous)
+        assert said == "Jane Austen [1]."
+        assert result["answer"] == "Jane Austen."
+
+
 @pytest.mark.parametrize(("name", "step"), [("crag", "generate"), ("self_rag", "write_answer")])
 def test_a_step_of_ones_own_may_give_the_whole_state(name: str, step: str) -> None:
     def whole(state: dict[str, Any]) -> dict[str, Any]:
@@ -343,6 +366,7 @@ def test_a_search_of_ones_own_is_not_made_where_a_person_is_to_approve_it() -> N
     graph = factories(nodes=nodes, settings=CRAGSettings(approve_search=True), **options)["crag"]()
     with pytest.raises(BadSettings, match="approve_search asks before the graph's own web_search"):
         graph.invoke(ASK, thread)
+    assert "question" not in graph.get_state(thread).values, "refused before any step"
     asked = factories(**options)["crag"]()
     assert "__interrupt__" in asked.invoke(ASK, thread, context={"approve_search": True})
     with pytest.raises(BadSettings, match="approve_search asks"):

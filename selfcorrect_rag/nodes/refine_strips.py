@@ -165,8 +165,9 @@ class _Refinement:
         if self._split is None:
             return _cut(documents, lambda text: decompose(text, settings.decomposition))
         within = counted_part(EvaluatorFailed, "decompose")
-        in_thread = partial(asyncio.to_thread, _cut)  # it may ask a model
-        return (yield from call(_cut, in_thread, documents, self._split, within=within))
+        cut = partial(_cut, documents, self._split)
+        in_thread = partial(asyncio.to_thread, cut)  # it may ask a model
+        return (yield from call(cut, in_thread, within=within))
 
     def _filtered(self, question: str, texts: list[str]) -> Generator[Call, Any, list[bool]]:
         """Whether each strip is kept, as the filter says."""
