@@ -121,13 +121,14 @@ class EngineContract:
     ) -> None:
         assert_alike(reference.choose(PROMPTS, group), llm.choose(PROMPTS, group))
 
+    @pytest.mark.parametrize("max_tokens", [2, 40])
     def test_pruning_keeps_the_best(
-        self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM
+        self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM, max_tokens: int
     ) -> None:
-        whole = reference.generate_segments(PROMPTS, max_tokens=40)
+        whole = reference.generate_segments(PROMPTS, max_tokens=max_tokens)
         isrel = [critique(segment["reflections"])["ISREL"] or 0.0 for segment in whole]
         for below in (0.5, 1.1):
-            pruned = llm.generate_segments(PROMPTS, max_tokens=40, prune_below=below)
+            pruned = llm.generate_segments(PROMPTS, max_tokens=max_tokens, prune_below=below)
             for i, segment in enumerate(pruned):
                 if isrel[i] >= below or isrel[i] == max(isrel):
                     assert_alike(whole[i : i + 1], [segment])

@@ -1,7 +1,9 @@
 """The contract of engines: transformers, the example's own engine, and a loopback vLLM server."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from selfcorrect_rag.models import (
     TransformersReflectionLLM,
     VLLMServerReflectionLLM,
 )
+from selfcorrect_rag.models.engines.runner import WeightedSemaphore
 from selfcorrect_rag.nano import generator_path, load_generator
 from tests.engine_contract import PROMPTS, EngineContract, failing, reference  # noqa: F401
 from tests.test_examples import example
@@ -169,3 +172,36 @@ def test_spaces_stay_whatever_comes_between_the_pieces_of_a_stream() -> None:
     ids = load_tokenizer(generator_path()).encode(text, add_special_tokens=False)
     with EngineReflectionLLM.from_engine(Pieces(ids), generator_path()) as llm:
         assert "".join(llm.stream(PROMPTS[0])) == text
+
+
+def test_a_call_of_more_prompts_than_may_be_in_flight_goes_alone() -> None:
+    engine = Wrong([Completion(REFLECTION_IDS[:1], [CHOSEN], "length")] * 3)
+    alone = EngineReflectionLLM.from_engine(engine, generator_path(), in_flight=2)
+    with ThreadPoolExecutor(1) as pool, alone as llm:
+        running = pool.submit(llm.generate_segments, PROMPTS[:1] * 3, max_tokens=3)
+        assert len(running.result(30)) == 3
+
+
+@pytest.mark.parametrize("free_first", [False, True])
+async def test_a_cancelled_call_that_waits_for_its_turn_holds_up_no_other(free_first: bool) -> None:
+    semaphore, done = WeightedSemaphore(2), [asyncio.Event() for _ in range(3)]
+
+    async def hold(units: int, until: asyncio.Event) -> None:
+        async with semaphore.hold(units):
+            await until.wait()
+
+    calls = [
+        asyncio.create_task(hold(units, end)) for units, end in zip((1, 2, 1), done, strict=True)
+    ]
+    await asyncio.sleep(0)
+    if free_first:  # and it has its turn, but has not taken it
+        done[0].set()
+        while not calls[0].done():
+            await asyncio.sleep(0)
+    calls[1].cancel()
+    done[2].set()
+    await asyncio.wait_for(calls[2], 10)
+    done[0].set()
+    await calls[0]
+    async with asyncio.timeout(10), semaphore.hold(2):
+        assert calls[1].cancelled()

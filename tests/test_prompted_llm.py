@@ -116,6 +116,7 @@ def test_passages_are_judged_together_and_irrelevant_ones_cost_nothing_more() ->
     ("fields", "run", "texts"),
     [
         ({"candidates": 1}, {}, ["", "Jane Austen.", ""]),
+        ({"candidates": 2, "prune_below": 0}, {}, ["", "Jane Austen.", "Austen."]),
         ({"candidates": 3, "prune_below": 0}, {}, ["Nobody knows..", "Jane Austen.", "Austen."]),
         ({"candidates": 3}, {"prune_below": 0.1}, ["Nobody knows..", "Jane Austen.", "Austen."]),
         ({"candidates": 3}, {"prune_below": 0.95}, ["", "Jane Austen.", ""]),
