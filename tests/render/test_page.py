@@ -101,6 +101,17 @@ def test_thresholds_are_on_the_bars() -> None:
     assert not without.of("rect", "tick")
 
 
+def test_a_grade_stands_by_the_document_that_it_is_of() -> None:
+    given = {
+        "grades": [{"document": 1, "score": 0.75}],
+        "action": "correct",
+        "passages": [Document("a", metadata={"title": "First"}), Document("b")],
+    }
+    text = Page(render_run(given)).text
+    assert text.index("First") < text.index("Untitled") < text.rindex("0.75")
+    assert "0.75" not in text[text.index("First") : text.index("Untitled")]
+
+
 def test_strips_kept_and_dropped(runs: dict[str, Run]) -> None:
     result, _ = runs["crag"]
     page = Page(render_run(result))
