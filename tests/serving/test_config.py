@@ -1,10 +1,13 @@
 """The one configuration: by options, by variables, and as it reaches the engines."""
 
 import argparse
+from pathlib import Path
 
 import pytest
+from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.serving.config import BadOption, ServingConfig, option_name
 from selfcorrect_rag.serving.options import add_options, config_from
 from selfcorrect_rag.serving.parts import Parts
@@ -93,3 +96,13 @@ def test_a_server_that_is_not_there() -> None:
 def test_a_chat_model_by_its_name() -> None:
     with Parts(parsed("--engine", "chat", "--model", "tests.training.teacher:quick")) as parts:
         assert parts.llm is quick
+
+
+def test_an_index_that_plays_the_web_gives_as_many_pages_as_a_run_may_ask_for(
+    tmp_path: Path,
+) -> None:
+    index = BM25Index(tmp_path / "web")
+    index.add([Document(f"Emma, page {i}.") for i in range(9)])
+    index.close()
+    with Parts(ServingConfig(web=str(tmp_path / "web")), passages=2, pages=6) as parts:
+        assert len(parts.web.search("Emma", 6)) == 6
