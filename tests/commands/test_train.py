@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from selfcorrect_rag.cli import main
+from selfcorrect_rag.cli import main, parser
 from selfcorrect_rag.commands import calibrate, train
+from selfcorrect_rag.commands.train_generator import PRESETS
+from selfcorrect_rag.commands.training_options import preset_from
 from selfcorrect_rag.models import T5Evaluator
 from tests.training.test_evaluator import ROWS, toy
 
@@ -97,3 +99,15 @@ def test_every_preset_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None
         "128 (7b, 13b, 8b), 16 (nano)",
     ):
         assert shown in printed
+
+
+def test_an_option_of_zero_or_off_overrides_the_preset() -> None:
+    options = ["--per-device-batch-size", "0", "--warmup-ratio", "0", "--no-packing"]
+    files = ["--data", "rows.jsonl", "--out", "run"]
+    args = parser().parse_args(["train", "generator", *files, *options])
+    settings = preset_from(args, PRESETS)
+    assert PRESETS["7b"].packing
+    assert PRESETS["7b"].per_device_batch_size == 1
+    assert (settings.per_device_batch_size, settings.warmup_ratio) == (0, 0.0)
+    assert not settings.packing
+    assert settings.max_length == PRESETS["7b"].max_length
