@@ -137,7 +137,7 @@ def _add(
         options["metavar"] = about["unit"]
         if get_origin(hint) is tuple:
             options["nargs"] = "+"
-        elif about["minimum"] == 1:
+        elif about["positive"]:
             options["type"] = count
         else:
             options["type"] = next((a for a in get_args(hint) if a is not type(None)), hint)

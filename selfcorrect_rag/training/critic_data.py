@@ -40,10 +40,10 @@ class CriticDataSettings:
         1.0, "sampling temperature of a PROVIDER:MODEL, from 0 (greedy)", "TEMPERATURE"
     )
     max_tokens: int = option(
-        200, "longest answer (label and explanation) of a PROVIDER:MODEL", "TOKENS", minimum=1
+        200, "longest answer (label and explanation) of a PROVIDER:MODEL", "TOKENS", positive=True
     )
     max_attempts: int = option(
-        2, "most answers to one request, while they are malformed", "ANSWERS", minimum=1
+        2, "most answers to one request, while they are malformed", "ANSWERS", positive=True
     )
 
 

@@ -27,16 +27,16 @@ DROPPED = -100
 """The label of a token without loss."""
 
 
-def option(default: Any, help: str, unit: str = "", *, minimum: int | None = None) -> Any:
+def option(default: Any, help: str, unit: str = "", *, positive: bool = False) -> Any:
     """A field of a settings class, with what the command line says of it.
 
     Args:
         default: value of the field; ``dataclasses.MISSING`` where it must be given.
         help: its meaning.
         unit: of a number or text, in capitals: the option's placeholder.
-        minimum: of a whole number that the command line takes.
+        positive: whether the command line takes whole numbers from 1 alone.
     """
-    about = {"help": help, "unit": unit, "minimum": minimum}
+    about = {"help": help, "unit": unit, "positive": positive}
     return dataclasses.field(default=default, metadata=about)
 
 
@@ -60,7 +60,7 @@ class TrainingSettings:
         128,
         "rows of an optimizer step, over all processes and accumulated passes",
         "ROWS",
-        minimum=1,
+        positive=True,
     )
     per_device_batch_size: int = option(
         1, "rows of one forward pass of a process; 0: the whole batch, no accumulation", "ROWS"
@@ -69,7 +69,7 @@ class TrainingSettings:
         2048,
         "tokens at which a row is shortened; fewer where the model takes fewer",
         "TOKENS",
-        minimum=1,
+        positive=True,
     )
     lora_rank: int = option(
         0, "rank of a LoRA adapter of all linear layers; 0: train all weights", "RANK"
@@ -93,7 +93,7 @@ class RunOptions:
         200,
         "optimizer steps between checkpoints, of which the last two are kept",
         "STEPS",
-        minimum=1,
+        positive=True,
     )
     gradient_checkpointing: bool = option(
         False, "recompute activations in the backward pass: less memory, about a third more time"

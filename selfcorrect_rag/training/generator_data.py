@@ -144,7 +144,7 @@ class GeneratorDataSettings:
     index: str
     """A name for what is searched."""
     top_k: int = option(
-        10, "most passages retrieved for a query (section 4)", "PASSAGES", minimum=1
+        10, "most passages retrieved for a query (section 4)", "PASSAGES", positive=True
     )
     language: str = option(
         "en", "language of the outputs, by which sentences are split, in ISO 639-1", "CODE"
@@ -154,13 +154,13 @@ class GeneratorDataSettings:
         0.0, "sampling temperature of a PROVIDER:MODEL, from 0 (greedy)", "TEMPERATURE"
     )
     max_tokens: int = option(
-        200, "longest answer (label and explanation) of a PROVIDER:MODEL", "TOKENS", minimum=1
+        200, "longest answer (label and explanation) of a PROVIDER:MODEL", "TOKENS", positive=True
     )
     max_attempts: int = option(
         2,
         "most answers of a language model to one request, while they are malformed",
         "ANSWERS",
-        minimum=1,
+        positive=True,
     )
 
 

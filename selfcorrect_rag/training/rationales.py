@@ -63,7 +63,7 @@ class RationaleSettings:
         None,
         "most documents of a question; by default 5, and 10 for 2wikimultihopqa",
         "DOCUMENTS",
-        minimum=1,
+        positive=True,
     )
     order: Order = option(
         "best_last",

@@ -160,6 +160,8 @@ def test_it_learns_what_rationales_wrote(tmp_path: Path) -> None:
     lora = dataclasses.replace(TOY, lora_rank=4, num_train_epochs=0.5)
     train_instruct(rows(40), tmp_path / "adapted", lora, base=toy())
     assert (tmp_path / "adapted" / "adapter" / "adapter_model.safetensors").exists()
+    adapter = json.loads((tmp_path / "adapted" / "adapter" / "adapter_config.json").read_text())
+    assert (adapter["r"], adapter["lora_alpha"]) == (4, 8)
     assert not same(weights(tmp_path / "adapted" / "model"), weights(tmp_path / "run" / "model"))
 
 
