@@ -22,7 +22,11 @@ from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.search.index import passage_id
 from selfcorrect_rag.training.fine_tuning import RunOptions
 from selfcorrect_rag.training.generator import PRESETS, train_generator
-from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
+from selfcorrect_rag.training.generator_data import (
+    GeneratorDataSettings,
+    generator_data_identity,
+    make_generator_data,
+)
 from selfcorrect_rag.training.generator_rows import read_generator_rows
 from selfcorrect_rag.training.journal import (
     digest_of_ids,
@@ -60,7 +64,8 @@ def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = Non
         digest_of_weights(critic), f"the made-up world ({world})", top_k=PASSAGES
     )
     file = out / "generator-data.jsonl"
-    keep_settings(run_folder(file), asdict(settings))  # before other pages get into the index
+    # Before other pages get into the index.
+    keep_settings(run_folder(file), generator_data_identity(settings))
     index = ChromaIndex(out / "index")
     if len(index) < len(pages):
         index.add(list(pages.values()))

@@ -4,6 +4,7 @@ import asyncio
 import math
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ COLLECTION = "passages"
 # those find 0.962 and these 0.999; writing takes an eighth longer, embedding not counted.
 _GRAPH = {"max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
 
+CLIENT_ATTEMPTS = 5
+"""Most attempts to open a database that another process is making."""
 _DIMENSIONS = re.compile(r"dimension of (\d+), got (\d+)")
 
 
@@ -167,15 +170,20 @@ class ChromaIndex(Index):
 
 def _client(chromadb: Any, path: Path) -> Any:
     folder = str(path.resolve())  # Chroma keeps clients by name, whatever the folder is
-    try:
-        return chromadb.PersistentClient(
-            folder, settings=chromadb.Settings(anonymized_telemetry=False)
-        )
-    except BaseException:
-        # Chroma keeps one that did not start, too, and would give it to whoever opens it next.
-        shared = require("chromadb.api.shared_system_client", "chroma").SharedSystemClient
-        shared._identifier_to_system.pop(folder, None)
-        raise
+    for attempt in range(1, CLIENT_ATTEMPTS + 1):
+        try:
+            return chromadb.PersistentClient(
+                folder, settings=chromadb.Settings(anonymized_telemetry=False)
+            )
+        except BaseException as error:
+            # Chroma keeps one that did not start, too, and would give it to whoever opens it next.
+            shared = require("chromadb.api.shared_system_client", "chroma").SharedSystemClient
+            shared._identifier_to_system.pop(folder, None)
+            # Another process makes the same tables at this moment.
+            if attempt == CLIENT_ATTEMPTS or "already exists" not in str(error):
+                raise
+            time.sleep(0.1 * attempt)
+    raise AssertionError("the last attempt returns or raises")
 
 
 @contextmanager

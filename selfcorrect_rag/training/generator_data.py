@@ -183,7 +183,7 @@ def generator_data_cost(
         BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
     """
     refuse_foreign(out, DECISIONS)
-    refuse_other_settings(run_folder(out), _identity(settings))
+    refuse_other_settings(run_folder(out), generator_data_identity(settings))
     done = Journal(run_folder(out) / DECISIONS).rows
     pending = {row.digest: row for row in rows if row.digest not in done}.values()
     sentences = sum(len(segments(row.output, settings.language)) for row in pending)
@@ -277,7 +277,7 @@ async def amake_generator_data(
         return run.end()
 
 
-def _identity(settings: GeneratorDataSettings) -> dict[str, Any]:
+def generator_data_identity(settings: GeneratorDataSettings) -> dict[str, Any]:
     """All that decides the rows: the settings, and the registered groups that are judged."""
     groups = {group.name: list(group.tokens) for group, _ in registered_prompts()}
     return {**dataclasses.asdict(settings), "groups": groups}
@@ -328,7 +328,7 @@ class _Run:
         self._rows, self._out, self._settings = rows, out, settings
         self._once = {row.digest: row for row in rows}
         self._folder = run_folder(out)
-        keep_settings(self._folder, _identity(settings))
+        keep_settings(self._folder, generator_data_identity(settings))
         self._decided = Journal(self._folder / DECISIONS)
         self._failed = Journal(self._folder / FAILURES)
 

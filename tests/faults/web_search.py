@@ -1,5 +1,6 @@
 """Faults of a web search: of one of your own, and of Tavily behind its own client."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,12 @@ def _(graph: str, form: str) -> Seen:
 
 @fault("Web search", "returns results that are no Documents", SEARCHING)
 def _(graph: str, form: str) -> Seen:
-    return broken(graph, form, lambda query: [{"url": "https://a.org", "content": "A page."}])
+    def pages(query: str) -> Any:
+        if form == "sync":
+            time.sleep(0.2)  # the step beside it has ended by then, and its result is kept
+        return [{"url": "https://a.org", "content": "A page."}]
+
+    return broken(graph, form, pages)
 
 
 def _tavily(graph: str, form: str, spoilt: Callable[[Tavily], Any], **options: Any) -> Seen:

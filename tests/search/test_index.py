@@ -11,13 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import chromadb
 import pytest
 from langchain_core.documents import Document
 from pydantic import ValidationError
 
 from selfcorrect_rag.search import BM25Index, ChromaIndex, Index, bm25
 from selfcorrect_rag.search.bm25 import write_scores
-from selfcorrect_rag.search.chroma import EmbedderMismatch, embedder_name
+from selfcorrect_rag.search.chroma import CLIENT_ATTEMPTS, EmbedderMismatch, embedder_name
+from selfcorrect_rag.search.index import UnreadableIndex
 
 from .conftest import MakeIndex
 from .stand_ins import OtherWordHash, WordHash
@@ -27,6 +29,27 @@ ANIMALS = [
     Document("horses run over open fields", metadata={"title": "Horses"}),
     Document("whales sing below open water", metadata={"title": "Whales"}),
 ]
+
+
+@pytest.mark.parametrize("failures", [1, CLIENT_ATTEMPTS])
+def test_a_database_that_another_process_is_making(
+    failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, made = chromadb.PersistentClient, iter(range(failures))
+
+    def client(*given: Any, **options: Any) -> Any:
+        if next(made, None) is not None:
+            raise chromadb.errors.InternalError("(code: 1) table collections already exists")
+        return real(*given, **options)
+
+    monkeypatch.setattr(chromadb, "PersistentClient", client)
+    monkeypatch.setattr("selfcorrect_rag.search.chroma.time.sleep", lambda seconds: None)
+    if failures == CLIENT_ATTEMPTS:
+        with pytest.raises(UnreadableIndex, match="already exists"):
+            ChromaIndex(tmp_path, WordHash())
+    else:
+        with ChromaIndex(tmp_path, WordHash()) as index:
+            assert index.add(ANIMALS) == 3
 
 
 def test_finds_the_best_first_with_id_metadata_and_score(index: Index) -> None:
