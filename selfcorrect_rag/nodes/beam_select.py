@@ -24,12 +24,12 @@ def beam_select(
 ) -> Node:
     """Keep the ``beam_width`` best partial answers and the best finished one (section 3.3).
 
-    A finished answer takes no place of a partial one, which the model has yet to judge for its use
-    (ISUSE). What cannot become better than the best finished answer is not continued. Dropped
-    candidates cannot be chosen; a beam all of whose candidates are dropped ends where it is. Ties
-    go to the earlier candidate, which is the one whose passage was retrieved first. Where a limit
-    leaves ``llm`` no call for one more segment, the beams end as they are. A reply streams by
-    segment, as soon as all beams agree on one. ``source`` is where in the state the passages stand.
+    A finished answer does not count towards ``beam_width``, since partial ones have no ISUSE score
+    yet. Beams that cannot beat the best finished answer are not continued. Dropped candidates
+    cannot be chosen; a beam whose candidates are all dropped ends where it is. Ties go to the
+    earlier candidate, whose passage was retrieved first. Where a limit leaves ``llm`` no call for
+    another segment, the beams end as they are. The reply is streamed by segment, as soon as all
+    beams share one. ``source`` is the state key of the passages.
     """
     settings = SelfRAGSettings.of_step(settings)
     model = as_reflection_llm(llm)
@@ -50,7 +50,7 @@ def beam_select(
                     settled=len(settled(update["beams"])),
                 )
             )
-            if not chosen.closed:  # which is answered by the option, not by the segment
+            if not chosen.closed:  # a closed set streams the option, not the segment
                 _say(state, update["beams"], source)
         return {**update, "depth": state["depth"] + 1}
 
@@ -58,7 +58,7 @@ def beam_select(
 
 
 def _say(state: SelfRAGState, beams: Sequence[Beam], source: Source) -> None:
-    """Stream what is settled now and was not before."""
+    """Stream the newly settled segments."""
     now, before = settled(beams), settled(state["beams"])
     citations = cited_passages(now, state, source)
     said = cited_text(before, citations)
@@ -88,8 +88,8 @@ def _open(
 def surviving(racing: Sequence[Beam], settings: SelfRAGSettings, further: int) -> list[Beam]:
     """The best finished beam and the ``beam_width`` best others, best first.
 
-    Others that cannot become better than the finished one are left out, and end where there is
-    no ``further`` segment.
+    Beams that cannot beat the finished one are left out. Where no ``further`` segment is allowed,
+    only the best of all is returned, ended.
     """
     finished = _best_first(beam for beam in racing if beam["next"] is None)[:1]
     going = _best_first(beam for beam in racing if beam["next"] is not None)
@@ -118,7 +118,7 @@ def _ended(state: SelfRAGState, new: Sequence[Candidate]) -> list[Beam]:
         why = ", ".join(dict.fromkeys(reason for reason in reasons if reason))
         count = len(beam["segments"])
         cut = f"the answer ends after segment {count}: all candidates for the next dropped ({why})"
-        # Without reasons, a limit left it no candidates, and has said so.
+        # Without reasons, a limit left the beam no candidates and is noted already.
         ended.append({**beam, "next": None, "cut": cut if reasons else None})
     return ended
 
@@ -138,7 +138,7 @@ def _extended(beam: Beam, candidate: Candidate) -> Beam:
 
 
 def _best_dropped(state: SelfRAGState, new: Sequence[Candidate]) -> tuple[list[Beam], Update]:
-    """The best of the first segments although all are dropped, and a word about it."""
+    """The best first segments although all are dropped, with a note."""
     best = max(new, key=lambda candidate: (bool(candidate["text"]), candidate["path_score"]))
     beam = _extended(state["beams"][best["beam"]], best)
     note = (

@@ -1,4 +1,4 @@
-"""choose_demonstrations: the examples of how to answer that a question's prompt shows."""
+"""choose_demonstrations: pick the few-shot examples of the prompt."""
 
 import asyncio
 import math
@@ -26,12 +26,12 @@ def choose_demonstrations(
     embeddings: Embeddings | None = None,
     settings: InstructRAGSettings | None = None,
 ) -> Node:
-    """Sample demonstrations (Algorithm 1, line 6), or take the first, or the nearest.
+    """Sample demonstrations (Algorithm 1, line 6), or take the first or the nearest ones.
 
-    One of the very question that is asked is never shown. Random and fixed ones keep the order in
-    which they were given; the nearest one is shown last, next to the question. The questions of
-    all demonstrations are embedded at the first run that asks for the nearest; runs beside it wait
-    for that. Their text is made fit as an input's is (:func:`~selfcorrect_rag.state.intake.fit`).
+    A demonstration of the same question is never shown. Random and fixed ones keep the given order;
+    the nearest is shown last, next to the question. All demonstrations' questions are embedded
+    once, in the first run that needs them; concurrent runs wait for it. Their text is sanitised
+    like an input's (:func:`~selfcorrect_rag.state.intake.fit`).
     """
     settings = InstructRAGSettings.of_step(settings)
     known: list[Demonstration] = [fit(demonstration) for demonstration in demonstrations]
@@ -66,10 +66,10 @@ def choose_demonstrations(
 
 
 class _Embedded:
-    """The vectors of all questions, computed once; a failure is not kept.
+    """The embeddings of all questions, computed once; a failure is not cached.
 
     Threads wait for each other, and so do the tasks of an event loop. A thread never waits for a
-    task: its own event loop might be what the task has to run on.
+    task, which may need that very thread's event loop.
     """
 
     def __init__(self, demonstrations: Sequence[Demonstration]) -> None:
@@ -96,7 +96,7 @@ class _Embedded:
 
 
 Usable = dict[int, Demonstration]
-"""By their index among all demonstrations, in order."""
+"""Demonstrations by their index among all, in order."""
 
 
 def _usable(demonstrations: Sequence[Demonstration], question: str, mode: Mode) -> Usable:

@@ -20,15 +20,15 @@ from selfcorrect_rag.state.self_rag import Beam, Decision, Segment, SelfRAGState
 
 
 def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: bool) -> Step:
-    """How to go on at a retrieval token (section 3.3 and A.3, adaptive retrieval).
+    """The next step after a retrieval token (section 3.3 and A.3, adaptive retrieval).
 
     ``[Continue to Use Evidence]`` keeps the passage where there is one, unless retrieval is off.
     Otherwise the mode decides, and in mode adaptive the threshold on the ratio of probabilities,
     or, with no threshold, the likelier of ``[Retrieval]`` and ``[No Retrieval]``.
 
     Args:
-        reflection: of the Retrieve group.
-        settings: of the run.
+        reflection: a retrieval token, from the Retrieve group.
+        settings: the run's settings.
         has_evidence: whether the segment before was written from a passage.
     """
     if settings.mode == "never":
@@ -42,9 +42,9 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: b
 
 
 def decide_retrieval(llm: ReflectionLLM | Model, settings: SelfRAGSettings | None = None) -> Node:
-    """Decide before the first segment. Costs one token, or nothing in modes always and never.
+    """Decide before the first segment. Generates one token, or none in modes always and never.
 
-    Where a limit leaves no more than a first candidate, evidence is retrieved unasked.
+    Where a limit leaves calls for one candidate only, evidence is retrieved without asking.
     """
     settings = SelfRAGSettings.of_step(settings)
     model = as_reflection_llm(llm)

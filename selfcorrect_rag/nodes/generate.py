@@ -1,4 +1,4 @@
-"""generate: the answer from what CRAG found to be knowledge, by any LLM or chat model."""
+"""generate: the answer from CRAG's knowledge, by any LLM or chat model."""
 
 from collections.abc import Sequence
 
@@ -24,10 +24,9 @@ from selfcorrect_rag.state.crag import CRAGState
 def generate(llm: Model, settings: CRAGSettings | None = None) -> Node:
     """Answer the question from the knowledge (Algorithm 1, line 14).
 
-    A ReflectionLLM reads it as one passage, in Self-RAG's prompt, as the paper's own generator
-    did; any other model reads numbered pieces and may point at them. What it points at is cited
-    where the evaluator has judged it relevant. Notes say what is not, and which marks point at no
-    piece.
+    A ReflectionLLM gets it as one passage, in Self-RAG's prompt, like the paper's own generator;
+    any other model gets numbered pieces and may cite them as ``[n]``. Those that the evaluator has
+    judged relevant become citations. Notes name the others, and marks without a piece.
     """
     settings = CRAGSettings.of_step(settings)
     model = as_language_model(llm, "llm")
@@ -72,7 +71,7 @@ def _update(state: CRAGState, text: str, is_numbered: bool) -> Update:
 
 
 def _uncited(marked: Marked) -> list[str]:
-    """The marks of the answer that lead to no citation."""
+    """Notes on marks of the answer that became no citation."""
     unknown = [f"the answer points at [{n}], which no document has" for n in marked.unknown]
     refused = [
         f"the answer points at [{n}], which was not judged relevant: it is not cited"

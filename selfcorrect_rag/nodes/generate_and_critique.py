@@ -44,12 +44,12 @@ class _Ask(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """The segments that one call writes."""
+    """The segments that one model call writes."""
 
     asks: list[_Ask]
     critique: bool
     limit: Limit | None
-    """The limit that kept it from holding all that the beams ask for."""
+    """The limit that made it smaller than the beams need, if any."""
     wanted: int
 
 
@@ -58,13 +58,13 @@ def generate_and_critique(
 ) -> Node:
     """Write and criticise the candidates of all unfinished beams in one batch.
 
-    (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved has a candidate for each passage,
-    one that continues or goes without has one. In short form a candidate is a whole answer.
-    ``source`` is where in the state passages stand.
+    (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved gets one candidate per passage, any
+    other beam one. In short form a candidate is a whole answer. ``source`` is the state key of the
+    passages.
 
-    Where a limit does not allow for all, the first of the best beam are written; the last to go is
-    the critique of the only one. A model that fails before anything is written fails the run;
-    later the best of what is written is the answer.
+    Where a limit does not allow for all, the first ones of the best beam are written; a single
+    candidate may go without critique. A model that fails before anything is written fails the run;
+    later the best answer so far is used.
     """
     settings = SelfRAGSettings.of_step(settings)
     model = as_reflection_llm(llm)
@@ -215,7 +215,7 @@ def _candidate(
 
 
 def scored(path: Sequence[Candidate]) -> list[ScoredSegment]:
-    """The segments of a path as path scores see them."""
+    """The segments of a path as inputs of its path score."""
     return [
         ScoredSegment(c["critique"], c["sequence_probability"], c["step"] == "retrieve")
         for c in path
@@ -223,7 +223,7 @@ def scored(path: Sequence[Candidate]) -> list[ScoredSegment]:
 
 
 def _of_passage(segment: Segment) -> list[Reflection]:
-    """The reflections of a whole answer that are about its passage.
+    """The reflections of a whole answer that judge its own passage.
 
     ISREL is given before the first word. A later one is about a passage that the model made up,
     behind a [Retrieval] of its own.
@@ -232,7 +232,7 @@ def _of_passage(segment: Segment) -> list[Reflection]:
 
 
 def prompted_notes(segments: Sequence[Segment]) -> list[str]:
-    """Notes on reflection tokens that no model has generated."""
+    """Notes on reflection tokens that were prompted for, not generated."""
     reflections = [r for s in segments for r in (*s["reflections"], s["next"]) if r is not None]
     kinds = {reflection.get("prompted") for reflection in reflections}
     notes = []
@@ -253,7 +253,8 @@ def _judgements(reflections: Sequence[Reflection]) -> dict[str, dict[str, float]
 def _dropped(
     segment: Segment, reflections: Sequence[Reflection], settings: SelfRAGSettings
 ) -> str | None:
-    """Hard constraints (section 3.3) look at the tokens that the model chose, not at scores."""
+    """Why a candidate is dropped: hard constraints (section 3.3) test the chosen tokens, not
+    scores."""
     if segment["finish_reason"] == "pruned":
         return "pruned by ISREL"
     given = [*reflections, *([segment["next"]] if segment["next"] else [])]

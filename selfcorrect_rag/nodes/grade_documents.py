@@ -1,4 +1,4 @@
-"""grade_documents: the evaluator scores what was retrieved, and the scores trigger an action."""
+"""grade_documents: the evaluator scores the retrieved documents; the scores trigger an action."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -31,9 +31,9 @@ BRANCHES: dict[Action, list[str]] = {
 def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) -> Node:
     """Score all documents in one batch and choose the action (CRAG sections 4.2 and 4.3).
 
-    Nothing retrieved is an incorrect retrieval. Where a limit leaves no call for grading, there is
-    no action, and what was retrieved is refined as if it were correct. An evaluator that fails
-    fails the run, unless Self-CRAG has written something: then that is the answer.
+    An empty retrieval counts as Incorrect. Where a limit leaves no call for grading, there is no
+    action, and the documents are refined as if Correct. A failing evaluator fails the run, unless
+    Self-CRAG has already written something: then that is the answer.
     """
     settings = CRAGSettings.of_step(settings)
     judge = as_evaluator(evaluator)
@@ -82,7 +82,7 @@ def _update(
 
 
 def _without(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
-    """The action, with one left out where the settings say so (section 5.4, Table 2)."""
+    """The action, without the one that the settings ablate (section 5.4, Table 2)."""
     if settings.without_action == "ambiguous":
         thresholds = Thresholds(upper=thresholds.upper, lower=thresholds.upper)
     action = thresholds.action(scores)

@@ -1,4 +1,4 @@
-"""read_knowledge: what CRAG made of the retrieval, as the passages of every beam."""
+"""read_knowledge: hand CRAG's corrected knowledge to every beam as its passages."""
 
 from selfcorrect_rag.nodes.base.limits import with_first_beam
 from selfcorrect_rag.nodes.base.node import Node, Update

@@ -1,4 +1,4 @@
-"""read_question: take the turn's question and start with a clean slate."""
+"""read_question: read the turn's question and reset the state."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,10 +14,10 @@ from selfcorrect_rag.state.intake import admit, admit_question
 def read_question(blank: Callable[[], Update] = dict, settings: Settings | None = None) -> Node:
     """Take the question from the input of this turn; reset what an earlier turn left behind.
 
-    What is longer than the settings allow is cut, and notes say so.
+    Texts longer than the settings allow are cut, and notes say so.
 
     Args:
-        blank: gives the graph's state before anything has happened.
+        blank: returns the graph's initial state.
         settings: the factory's.
     """
 
@@ -27,7 +27,7 @@ def read_question(blank: Callable[[], Update] = dict, settings: Settings | None 
         turn = state.get("turn")
         if turn is None and "original_question" not in state:  # no turn of ours has begun
             turn = read_turn(state, shared=True)
-        if turn is None:  # as where a run is sent here past __start__
+        if turn is None:  # a Command jumped here, past __start__
             raise NoQuestion(f"nothing is asked: {ASK}")
         chosen = current(settings)
         question, notes = admit_question(turn["question"], chosen.question_characters)
@@ -43,8 +43,8 @@ def read_question(blank: Callable[[], Update] = dict, settings: Settings | None 
         read: Update = {**blank(), "question": question, "original_question": question, **found}
         if not turn["by_message"]:
             return {**read, "human_message_id": None, "reply_id": f"answer-{uuid4()}"}
-        # A message that came without an id was given one when it joined the others, at their end:
-        # unless it was to overwrite them.
+        # add_messages gave a message without an id one, and appended it unless it overwrites the
+        # others.
         last = state["messages"][-1].id if state.get("messages") else None
         human = turn["message_id"] or last or ""
         return {**read, "human_message_id": human, "reply_id": f"reply-to-{last or uuid4()}"}

@@ -1,4 +1,4 @@
-"""read_rationale: what the model wrote, as final answer, useful documents and citations."""
+"""read_rationale: parse the model's output into final answer, useful documents and citations."""
 
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base.citations import citation
@@ -11,15 +11,14 @@ from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.state.instruct_rag import InstructRAGState
 
 BASELINES = ("no_retrieval", "ralm", "few_shot")
-"""Modes whose model is to answer, not to explain."""
+"""Modes whose prompt asks for an answer without a rationale."""
 
 
 def read_rationale() -> Node:
-    """Separate the answer from the rationale, and check the documents that it names.
+    """Separate the answer from the rationale, and check the document numbers that it mentions.
 
-    What a baseline writes is the answer as a whole. Documents that are named but were not shown
-    are left out, and a note says so. The useful ones are cited, unless the answer declines to
-    answer.
+    A baseline's whole output is the answer. Mentioned documents that were not shown are left out,
+    and a note says so. The useful ones are cited, unless the answer is a refusal.
     """
 
     def run(state: InstructRAGState) -> Update:

@@ -1,4 +1,4 @@
-"""recompose_knowledge: internal and external knowledge, as the action asks for."""
+"""recompose_knowledge: combine internal and external knowledge, as the action requires."""
 
 from collections.abc import Sequence
 
@@ -15,26 +15,26 @@ from selfcorrect_rag.state.sources import source_of
 
 
 def recompose_knowledge(settings: CRAGSettings | None = None) -> Node:
-    """Put together what the branches found (Algorithm 1, lines 3-12).
+    """Combine the results of the branches (Algorithm 1, lines 3-12).
 
     Correct has internal knowledge, Incorrect external, Ambiguous both, the internal first. Where
-    that leaves nothing, what was retrieved is used after all rather than nothing, best document
-    first, and a note says so. Each piece comes with what the evaluator found of it, by which it may
-    be cited or not.
+    that leaves nothing, the retrieved documents are used after all, best first, and a note says so.
+    Each piece keeps the evaluator's judgement, which decides whether it may be cited.
     """
     settings = CRAGSettings.of_step(settings)
 
     def run(state: CRAGState) -> Update:
         if state.get("branches") == []:
-            # LangGraph still owed this step to a turn of the thread that failed or was abandoned.
+            # LangGraph runs this step for an earlier turn of the thread that failed or was
+            # abandoned.
             return {}
-        if is_ended(state):  # a fault left nobody to read it
+        if is_ended(state):  # a fault has ended the run
             return {}
         notes = [*state["notes"], *state["web_notes"]]
         searched = "web_search" in state["costs"] and "select_web_strips" not in state["costs"]
         if state["web_results"] and searched:
-            # LangGraph cancelled the search, as the branch beside it failed, when it had its pages
-            # and not yet the step after it; whoever goes on from the thread finds it done.
+            # The parallel branch failed, so LangGraph cancelled this one after its search and
+            # before its strips were selected; a resumed thread does not search again.
             state = {**state, "web_strips": _whole(state["web_results"])}
             notes.append("the pages of the web were taken whole: the search was broken off")
         internal = recompose(state["strips"], state["passages"])
@@ -74,10 +74,10 @@ def _whole(documents: Sequence[Document]) -> list[Strip]:
 
 
 def _judged(state: CRAGState) -> list[Judged | None]:
-    """The judgement of each document of which strips were kept, internal ones first.
+    """The judgement of each document with kept strips, internal ones first.
 
-    A piece is irrelevant where the best score that was given to its document or to one of its kept
-    strips is below the lower threshold.
+    A piece is irrelevant where the best score of its document and its kept strips is below the
+    lower threshold.
     """
     lower = state["thresholds"].get("lower", IRRELEVANT)
     judged: list[Judged | None] = []
@@ -99,14 +99,14 @@ def _judged(state: CRAGState) -> list[Judged | None]:
 
 
 def _best(judged: Sequence[Judged | None]) -> Judged | None:
-    """The best judgement of any of the pieces that became one."""
+    """The best judgement among pieces that are merged into one."""
     if "relevant" in judged:
         return "relevant"
     return None if None in judged else "irrelevant"
 
 
 def _joined(kind: str, found: Sequence[Document]) -> Document:
-    """One passage of several pieces, under the title of the first and with all their sources."""
+    """Several pieces merged into one passage, with the first one's title and all their sources."""
     sources = ", ".join(dict.fromkeys(filter(None, map(source_of, found))))
     return Document(
         " ".join(document.page_content for document in found),

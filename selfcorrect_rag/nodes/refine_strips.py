@@ -1,4 +1,4 @@
-"""refine_strips and select_web_strips: the strips of documents, and of web pages, that count."""
+"""refine_strips and select_web_strips: keep the relevant strips of documents and of web pages."""
 
 import asyncio
 import inspect
@@ -29,22 +29,22 @@ from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import Strip
 
 StripFilter = Callable[[str, list[str]], Sequence[bool] | Awaitable[Sequence[bool]]]
-"""From the question and strips, as an evaluator reads them, to whether each is kept. An async one
-is for async runs alone."""
+"""From the question and strips, as an evaluator gets them, to whether each is kept. An async one
+works in async runs only."""
 
 
 class TextSplitter(Protocol):
-    """Splits a text, as LangChain's text splitters do."""
+    """The interface of LangChain's text splitters."""
 
     def split_text(self, text: str) -> list[str]:
-        """The parts of a text, in its order."""
+        """The parts of a text, in order."""
 
 
 Decompose = Callable[[str], Sequence[str]] | TextSplitter
 """From the text of a document to its strips, in the order of the text."""
 
 Place = Literal["strips", "web_strips"]
-"""Where strips go in the state, and the event that says so."""
+"""State key of the strips, and name of the event about them."""
 
 
 def refine_strips(
@@ -54,14 +54,14 @@ def refine_strips(
     decompose: Decompose | None = None,
     strip_filter: StripFilter | None = None,
 ) -> Node:
-    """Decompose the retrieved documents and keep the strips that count (section 4.4).
+    """Decompose the retrieved documents and keep the relevant strips (section 4.4).
 
     Args:
-        evaluator: what scores strips; it is not asked where there is a ``strip_filter``.
+        evaluator: scores strips; unused if there is a ``strip_filter``.
         settings: the factory's.
-        decompose: a decomposition of one's own, in place of the setting ``decomposition``.
-        strip_filter: a filter of one's own, in place of scores, ``strip_threshold`` and ``strips``.
-            A strip that it keeps scores 1, one that it drops -1.
+        decompose: a custom splitter, in place of the setting ``decomposition``.
+        strip_filter: a custom filter, in place of scores, ``strip_threshold`` and ``strips``. A
+            strip that it keeps scores 1, one that it drops -1.
 
     Raises:
         BadArgument: an argument is of the wrong kind.
@@ -83,14 +83,14 @@ def select_web_strips(
 
 
 class _Cut(NamedTuple):
-    """Strips: the document that each is from, and its text."""
+    """Strips: document index and text of each."""
 
     documents: list[int]
     texts: list[str]
 
 
 class _Refinement:
-    """How documents are cut, and which strips are kept."""
+    """Cuts documents into strips and selects those to keep."""
 
     def __init__(
         self,
@@ -116,8 +116,8 @@ class _Refinement:
         self._filter = strip_filter
 
     def node(self, name: str, source: str, place: Place, switch: str) -> Node:
-        """From the documents at ``source`` to the strips at ``place``; ``switch`` is the setting
-        that can leave it out, as a limit can."""
+        """The node from the documents at state key ``source`` to the strips at ``place``; the
+        setting ``switch``, or a limit, can skip it."""
 
         def run(state: Mapping[str, Any]) -> Work:
             chosen, documents = current(self._settings), state[source]
@@ -186,7 +186,7 @@ class _Refinement:
         within = counted_part(EvaluatorFailed, name)
         given: Any = yield from call(chosen, afilter, question, texts, within=within)
         if inspect.isawaitable(given):
-            getattr(given, "close", lambda: None)()  # it would warn that nobody awaited it
+            getattr(given, "close", lambda: None)()  # avoids the "never awaited" warning
             raise EvaluatorFailed(f"{name} is async", "run the graph with ainvoke or astream")
         with wrap_errors(EvaluatorFailed, name):
             kept = [bool(keeps) for keeps in given]
@@ -203,7 +203,7 @@ def _cut(documents: Sequence[Document], split: Callable[[str], Sequence[str]]) -
 
 
 def _bounded(cut: _Cut, documents: int, most: int) -> _Cut:
-    """The first strips of each document, ``most`` of all together."""
+    """The first strips of each document, at most ``most`` in total."""
     counts = Counter(cut.documents)
     left = fair_shares([counts[i] for i in range(documents)], most)
     pairs = []

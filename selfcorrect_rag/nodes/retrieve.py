@@ -1,4 +1,4 @@
-"""retrieve: find passages for every beam that wants some."""
+"""retrieve: find passages for every beam that asks for them."""
 
 from collections.abc import Sequence
 
@@ -21,11 +21,11 @@ def retrieve(retriever: Retriever, settings: SelfRAGSettings | None = None) -> N
 
     Beams with the same previous segment share one query. Passages given by the caller are used
     instead, without a call. A retriever that fails before anything is written fails the run; later
-    it only ends the beams that asked. One that gives what are no documents fails the run at any
-    time. Without any beam in the state, it retrieves for the first.
+    it only ends the beams that asked. One that returns anything but documents always fails the run.
+    Where the state has no beam yet, it retrieves for the first.
 
     Raises:
-        BadArgument: ``retriever`` is none.
+        BadArgument: ``retriever`` is not a retriever.
     """
     defaults, searched = SelfRAGSettings.of_step(settings), AnyRetriever(retriever)
 
@@ -85,7 +85,7 @@ def _update(
 def _merge(
     documents: Sequence[Document], passages: list[Document], index: dict[object, int]
 ) -> list[int]:
-    """Indices of the documents among the passages, which grow by those that are new."""
+    """Indices of the documents in ``passages``; new ones are appended to it."""
     merged = []
     for document in documents:
         key = _identity(document)

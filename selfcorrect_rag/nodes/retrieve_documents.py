@@ -1,4 +1,4 @@
-"""retrieve, for graphs that retrieve once: the documents of a question."""
+"""retrieve, for graphs that retrieve once per question."""
 
 from langchain_core.documents import Document
 
@@ -20,12 +20,12 @@ RetrievesOnce = CRAGSettings | InstructRAGSettings
 def retrieve_documents(retriever: Retriever, settings: RetrievesOnce | None = None) -> Node:
     """Retrieve with the question, unless the caller has given the documents.
 
-    A retriever that fails is a retrieval that found nothing: CRAG corrects that as any other bad
-    one, InstructRAG answers without documents, and a note says what happened. One that gives what
-    are no documents fails the run.
+    A failing retriever counts as an empty retrieval, with a note: CRAG corrects it like any other
+    bad one, InstructRAG answers without documents. One that returns anything but documents fails
+    the run.
 
     Raises:
-        BadArgument: ``retriever`` is none.
+        BadArgument: ``retriever`` is not a retriever.
     """
     defaults, source = settings or CRAGSettings(), AnyRetriever(retriever)
 

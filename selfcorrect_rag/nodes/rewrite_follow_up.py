@@ -1,4 +1,4 @@
-"""rewrite_follow_up: a question that leans on the conversation, in words that stand alone."""
+"""rewrite_follow_up: rewrite a question that refers to the conversation as a standalone one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,9 +17,9 @@ from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.settings import Settings
 
 RECENT = 10
-"""Messages of the conversation that the model reads, the latest."""
+"""Latest messages of the conversation that the model reads."""
 LONGEST_SAID = 4000
-"""Characters of each of them; the rest of a message is left out."""
+"""Characters of each that it reads."""
 LONGEST = 1000
 """Characters of a question; a model that writes more has answered, not rewritten."""
 
@@ -27,12 +27,12 @@ LONGEST = 1000
 def rewrite_follow_up(llm: Model | None, settings: Settings | None = None) -> Node:
     """Rewrite the question from the history, with one call of ``llm``; none on a first turn.
 
-    ``question`` becomes what stands alone, which is what is retrieved for and answered;
-    ``original_question`` keeps the user's own words. Where the model fails, or writes nothing of
-    use, the question stays as it is and a note says so.
+    ``question`` becomes the standalone question, which is used for retrieval and answered;
+    ``original_question`` keeps the user's own words. Where the model fails or its output is
+    unusable, the question stays unchanged and a note says so.
 
     Raises:
-        BadArgument: ``llm`` is no model.
+        BadArgument: ``llm`` is not a model.
     """
     settings = settings or Settings()
     model = None if llm is None else as_language_model(llm, "follow_up")
@@ -53,10 +53,10 @@ def _original(state: Mapping[str, Any]) -> str:
 
 
 def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Who said what before this turn, tools and empty messages aside."""
+    """(Speaker, text) of each message before this turn, without tool and empty messages."""
     messages: Sequence[BaseMessage] = convert_to_messages(state.get("messages") or [])
     if "human_message_id" not in state and messages and isinstance(messages[-1], HumanMessage):
-        messages = messages[:-1]  # outside of our graphs, which say which message asks
+        messages = messages[:-1]  # in other graphs: ours record which message asks
     ids = [message.id or "" for message in messages]
     if state.get("human_message_id") in ids:
         messages = messages[: ids.index(state["human_message_id"])]
@@ -93,11 +93,11 @@ def _kept(state: Mapping[str, Any], reason: str) -> Update:
 def add_follow_up(
     graph: TurnGraph[Any, Any, Any, Any], model: Model | None, settings: Settings
 ) -> str:
-    """Add ``rewrite_follow_up`` after ``read_question`` where there is a model for it, or a step of
-    one's own.
+    """Add ``rewrite_follow_up`` after ``read_question`` where there is a model or a custom node for
+    it.
 
     Returns:
-        The node after which the question is settled.
+        The name of the node after which the question is final.
     """
     if model is None and not graph.replaces("rewrite_follow_up"):
         return "read_question"

@@ -1,4 +1,4 @@
-"""rewrite_query: the question as the keywords that people give to a search engine."""
+"""rewrite_query: turn the question into search engine keywords."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 
 LONGEST = 200
-"""Characters of a query; a model that writes more has not rewritten."""
+"""Longest accepted query, in characters."""
 
 
 Rewriter = Runnable[Any, Any] | str | Callable[[str], Any]
@@ -30,8 +30,8 @@ Rewriter = Runnable[Any, Any] | str | Callable[[str], Any]
 def rewrite_query(rewriter: Rewriter | None = None, settings: CRAGSettings | None = None) -> Node:
     """Rewrite with a model (section 4.5, Table 5) or a function, by rule where neither is given.
 
-    A model gets the paper's prompt, a function the question. One that fails, or gives nothing of
-    use, or for which a limit leaves no call, is replaced by the rule, and a note says so.
+    A model gets the paper's prompt, a function the question. Where it fails, returns nothing usable
+    or a limit leaves it no call, the rule is used and a note says so.
 
     Raises:
         BadArgument: ``rewriter`` is neither a model nor a function of one argument.
@@ -78,7 +78,7 @@ def _function(rewriter: Rewriter | None) -> Runnable[str, Any] | None:
 
 
 def _written(state: CRAGState, text: str, who: str = "model") -> Update:
-    """The first line that a model or a function gave, where that can be a query."""
+    """Use the first line of the output as the query, if it can be one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     query = lines[0].removeprefix("query:").strip(" \"'") if lines else ""
     if not query or len(query) > LONGEST:
@@ -100,7 +100,7 @@ them then there these they this those through to too under up upon us used very 
 when where which while who whom whose why will with would you your"""
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 MOST_KEYWORDS = 3
-"""As the paper's prompt asks for."""
+"""The number that the paper's prompt asks for."""
 
 
 def keywords(question: str) -> str:
@@ -137,7 +137,7 @@ def _is_name(word: str) -> bool:
 
 
 _NAME_GAP = 5
-"""Words within which a name goes on after a small one."""
+"""A name continues after at most this many small words."""
 _INSIDE_NAMES = frozenset({"of", "the", "de", "la", "and", "in", "for", "on"})
 
 

@@ -1,4 +1,4 @@
-"""web_search: complementary knowledge from outside, where what was retrieved does not do."""
+"""web_search: external knowledge, where the retrieved documents do not suffice."""
 
 from langchain_core.documents import Document
 from langchain_core.runnables import ensure_config
@@ -20,15 +20,15 @@ from selfcorrect_rag.state.intake import admit
 from selfcorrect_rag.state.sources import source_of, title_of
 
 LONGEST = 400
-"""Characters of a query, as many as search engines take."""
+"""Maximum characters of a query, as search engines take."""
 
 
 def approval(settings: CRAGSettings, is_own_web: bool = False) -> Update:
-    """Whether a person is asked before a search, as the settings that a turn begins with say.
+    """Whether a person is asked before a search, by the settings that a turn begins with.
 
     Raises:
-        NoCheckpointer: one is, but nothing could keep the run while it waits.
-        BadSettings: one is, but ``is_own_web``: a step of one's own searches.
+        NoCheckpointer: approval is set, but no checkpointer could keep the paused run.
+        BadSettings: approval is set, but ``is_own_web``: a custom node searches.
     """
     if is_own_web:
         check_approval(settings, {})
@@ -49,18 +49,18 @@ def _check_checkpointer() -> None:
 def web_search(
     web_search: Web, settings: CRAGSettings | None = None, *, loops: bool = False
 ) -> Node:
-    """Search with the rewritten query (section 4.5). A search that fails loses nothing else; one
-    that gives what are no documents fails the run.
+    """Search with the rewritten query (section 4.5). After a failed search the run goes on; one
+    that returns anything but documents fails the run.
 
-    With ``approval`` the run pauses before anything leaves the machine, and is resumed with what
-    :func:`~selfcorrect_rag.prompts.approval.approved` reads. That is kept with the thread: the
-    context of a resumed run cannot undo it. One that asks for it anew, as in a fork, is kept before
-    the pause, by one more turn of this node, where the graph ``loops`` back to it as
-    :func:`after_search` says; in other graphs the node asks at once.
+    With ``approval`` the run pauses before anything leaves the machine, and is resumed with a reply
+    for :func:`~selfcorrect_rag.prompts.approval.approved`. ``approval`` is stored in the thread:
+    the context of a resumed run cannot undo it. Where a later context sets it, as in a fork, it is
+    stored first and the node runs once more, if the graph ``loops`` back to it
+    (:func:`after_search`); in other graphs the node asks at once.
 
     Raises:
-        BadArgument: ``web_search`` is nothing that searches.
-        NoCheckpointer: at a run with approval, where nothing could keep it while it waits.
+        BadArgument: ``web_search`` is not a web search.
+        NoCheckpointer: at a run with approval, if no checkpointer could keep the paused run.
     """
     web, settings = as_web_search(web_search), CRAGSettings.of_step(settings)
 
@@ -83,7 +83,7 @@ def web_search(
             return _failed(state, web, REFUSED, state["web_query"])
         query = one_line(query)[:LONGEST].strip()
         within = counted_part(WebSearchFailed, "the search")
-        try:  # the time is that of the search, not of the person who approves it
+        try:  # the timeout is for the search, not for the person's approval
             found = yield from call(
                 search,
                 asearch,
@@ -96,19 +96,19 @@ def web_search(
             return _failed(state, web, fault.reason, query)
         return _update(state, chosen, web, query, found)
 
-    def failed(state: CRAGState, fault: Fault) -> Update:  # of a step in place of this one
+    def failed(state: CRAGState, fault: Fault) -> Update:  # custom nodes too
         return _failed(state, web, fault.reason, state["web_query"])
 
     return Node("web_search", run, failed=failed)
 
 
 def after_search(state: CRAGState) -> str:
-    """Whether the search has yet to be approved, as its turn did not begin with."""
+    """Back to ``web_search`` if approval was set after the turn began and is pending."""
     return "web_search" if state.get("approval") == "late" else "select_web_strips"
 
 
 def _asks(state: CRAGState) -> bool:
-    """Whether the turn began with approval; one that an edit of a thread began did not."""
+    """Whether the turn began with approval; false if an edit of the thread began it."""
     return state.get("approval", "none") != "none"
 
 

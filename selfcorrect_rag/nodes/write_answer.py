@@ -1,4 +1,4 @@
-"""write_answer: the best beam as text, with citations to the passages it came from."""
+"""write_answer: turn the best beam into text with citations of its passages."""
 
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base.citations import cited_passages, cited_text, settled
@@ -12,7 +12,7 @@ from selfcorrect_rag.state.self_rag import Beam, SelfRAGState, Source
 def write_answer(settings: SelfRAGSettings | None = None, source: Source = "passages") -> Node:
     """Compose answer, citations and, where the run began with messages, the reply.
 
-    ``source`` is where in the state the passages stand that candidates point into.
+    ``source`` is the state key of the passages that candidates index.
     """
     settings = SelfRAGSettings.of_step(settings)
 
@@ -20,7 +20,7 @@ def write_answer(settings: SelfRAGSettings | None = None, source: Source = "pass
         best, chosen = state["beams"][0], current(settings)
         segments = best["segments"]
         if state["options"]:
-            # A closed set is answered by the option itself.
+            # For a closed set the answer is the option itself.
             option = closed_answer(segments[0]["text"], chosen.options)
             segments = [{**segments[0], "text": option or segments[0]["text"]}]
         citations = cited_passages(segments, state, source)

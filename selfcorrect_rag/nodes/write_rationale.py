@@ -1,4 +1,4 @@
-"""write_rationale: ask the model, with the documents in order and as many as it can read."""
+"""write_rationale: one model call, with as many of the documents as fit its context."""
 
 from bisect import bisect_left
 from typing import Any, Literal
@@ -23,17 +23,17 @@ from selfcorrect_rag.state.costs import known_tokens
 from selfcorrect_rag.state.instruct_rag import InstructRAGState, Mode
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
-"""Whose limit a prompt does not fit."""
+"""Names, for a note, of the limit that a prompt exceeds."""
 
 Kind = Literal["documents", "demonstrations"]
 
 
 def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> Node:
-    """Generate the rationale (Algorithm 1, lines 7 and 10), or what a baseline answers.
+    """Generate the rationale (Algorithm 1, lines 7 and 10), or a baseline's answer.
 
     A chat model gets one message, an LLM plain text to continue. Documents are numbered as they
-    are shown. Where the prompt does not fit the model's context, or what ``max_tokens`` leaves, the
-    weakest documents are dropped first, then the first demonstrations; the best document stays.
+    are shown. A prompt too long for the model's context, or for what is left of ``max_tokens``,
+    loses its lowest-ranked documents first, then its first demonstrations; the best document stays.
     """
     settings = InstructRAGSettings.of_step(settings)
     model = as_language_model(llm, "llm")
@@ -48,7 +48,7 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
 
 
 class _Request:
-    """The prompt of one run, and the notes for a reader of its result."""
+    """The prompt of one run, and notes about it."""
 
     def __init__(
         self, llm: Runnable[Any, Any], state: InstructRAGState, settings: InstructRAGSettings
@@ -59,7 +59,7 @@ class _Request:
         self.mode: Mode = state.get("mode") or settings.mode or "instruct"
         if not state["passages"] and self.mode != "no_retrieval":
             self._notes.append("no document was found: answered from the model's own knowledge")
-            # A fine-tuned model knows no prompt but that of its training.
+            # A fine-tuned model gets the prompt that it was trained on.
             self.mode = "ft" if self.mode == "ft" else "no_retrieval"
         self.options: dict[str, Any] = {}
         if isinstance(model_behind(llm), ReflectionLLM):
@@ -106,12 +106,12 @@ class _Request:
             self._demonstrations,
             self._settings.instruction,
         )
-        if is_llm(self._llm):  # nothing else tells it that the question is over
+        if is_llm(self._llm):  # nothing else marks the end of the question
             return Prompt(parts=(*prompt.parts, Part("\n", "trusted")))
         return prompt
 
     def _limit(self) -> tuple[int | None, str]:
-        """Most tokens of the prompt, and what they are the limit of."""
+        """The token limit of the prompt, and the name of the limit."""
         settings = self._settings
         own = prompt_limit(self._llm, settings.rationale_tokens, settings.context_tokens)
         if settings.max_tokens is None:
@@ -137,7 +137,7 @@ class _Request:
             self._prompt = self._built()
             return exceeds(self._llm, self._prompt.to_string(), limit)
 
-        # What fits is searched for, not counted down to: each look builds and counts the whole.
+        # Binary search, since each check builds and tokenizes the whole prompt.
         every = len(examples)
         documents = bisect_left(range(1, len(ranked)), True, key=lambda n: is_too_long(n, every))
         if not documents:

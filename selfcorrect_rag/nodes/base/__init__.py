@@ -1,1 +1,1 @@
-"""Shared by the steps: their form, limits, costs, citations, strips, and turns of a thread."""
+"""Shared by the nodes: the Node class, limits, costs, citations, strips, and a thread's turns."""

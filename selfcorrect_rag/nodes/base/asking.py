@@ -18,7 +18,7 @@ def ask(
     """The text that a model writes: ``text = yield from ask(llm, prompt, config)``.
 
     Raises:
-        ModelFailed: it raised, or gave what is no text.
+        ModelFailed: it raised, or returned no text.
     """
     behind = model_behind(llm)
     behind = model_behind(behind.llm) if isinstance(behind, LLMChat) else behind

@@ -1,7 +1,7 @@
-"""A node that asks a model, with its results in a cache of LangGraph's.
+"""Caches a node's results in a LangGraph cache.
 
-LangGraph's own cache policy sees a node's input but not the settings of the run, so that a run
-with another threshold would get the old one's result.
+LangGraph's own cache policy keys on a node's input but not on the run's settings, so a run with
+another threshold would get a stale result.
 """
 
 import hashlib
@@ -24,27 +24,26 @@ from selfcorrect_rag.reflection import registered_groups
 from selfcorrect_rag.settings import Settings
 
 NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
-"""LangGraph's own for nodes, so that ``graph.clear_cache()`` empties it."""
+"""LangGraph's namespace for node writes, so that ``graph.clear_cache()`` clears ours too."""
 SPENT = ("costs", "usage", "route")
-"""What a run has done and cost so far: no result depends on it, but those a limit cut short."""
+"""State keys for what a run has cost so far; only results cut short by a limit depend on them."""
 TALK = ("messages", "human_message_id", "reply_id")
-"""Who asked and is answered: but for whether a message did, no result depends on it."""
+"""State keys about messages; results depend only on whether a message asked."""
 
 
 def cached(node: Node, cache: BaseCache[Any] | None, model: object, settings: Settings) -> Node:
-    """The node; with a cache, one whose result is taken from there if it has been given before.
+    """The node; with a cache, one that looks its result up first.
 
-    Results are the same where the model, all settings of the run and the state are, ``messages``
-    and what was spent aside. Models and evaluators are told apart by
-    :func:`~selfcorrect_rag.models.identity.identity`, evaluators by their thresholds too. A result
-    that was found is announced by the event ``cached``, and not by those of the node; it adds no
-    call and no tokens to what the run has cost. Errors are never kept, nor is what a limit cut
-    short. A cache that raises is done without, and a note says so.
+    The key is the model, all settings of the run, and the state without ``messages`` and costs.
+    Models and evaluators are keyed by :func:`~selfcorrect_rag.models.identity.identity`, evaluators
+    by their thresholds too. A cache hit emits the event ``cached`` instead of the node's events,
+    and adds no calls or tokens to the costs. Errors and results cut short by a limit are never
+    cached. Where the cache raises, the run goes on without it, and a note says so.
 
     Args:
-        node: one that is a function of state and settings, but for what ``model`` makes of them.
-        cache: where results are kept, without end; None keeps none.
-        model: what the node asks.
+        node: a node whose result depends only on state, settings and ``model``.
+        cache: keeps results without expiry; None caches nothing.
+        model: the model that the node calls.
         settings: the factory's.
     """
     if cache is None:
@@ -73,7 +72,7 @@ def cached(node: Node, cache: BaseCache[Any] | None, model: object, settings: Se
 
 
 class _Broken(AbstractContextManager[None]):
-    """Goes on past the errors of a cache, without which a run is only dearer; knows the last."""
+    """Suppresses errors of a cache, which a run can do without, and keeps the last one."""
 
     def __init__(self) -> None:
         self._error: BaseException | None = None
@@ -85,7 +84,7 @@ class _Broken(AbstractContextManager[None]):
         return isinstance(error, Exception)
 
     def noted(self, state: Mapping[str, Any], update: Update) -> Update:
-        """An update that says that the cache failed, where it did."""
+        """The update, with a note if the cache failed."""
         if self._error is None:
             return update
         reason = describe_error(self._error)
@@ -98,7 +97,7 @@ def _name() -> str:
 
 
 def _asked(state: Mapping[str, Any]) -> bool:
-    """Whether a message asked, which a node then answers with one."""
+    """Whether a message asked, so that a message has to answer."""
     return state.get("human_message_id") is not None
 
 
@@ -111,8 +110,8 @@ def _found(state: Mapping[str, Any], update: Update) -> Update:
 
 
 def _kept(update: Update) -> Update:
-    """An update for other runs, which costs them nothing: under the id of this run's reply, theirs
-    would replace it."""
+    """An update to be cached: without costs, and without this run's reply id, under which another
+    run's reply would replace it."""
     update = {name: value for name, value in update.items() if name not in SPENT}
     if "messages" not in update:
         return update
@@ -121,7 +120,7 @@ def _kept(update: Update) -> Update:
 
 
 def _read_with(model: object) -> tuple[object, dict[str, Any]]:
-    """Besides its identity, all that a model's result depends on at a run."""
+    """A model's identity, and everything else that its results depend on."""
     if isinstance(model, RetrievalEvaluator):
         return model.thresholds, {}
     if not isinstance(model, Runnable):
@@ -138,7 +137,7 @@ def _plain(value: object) -> Any:
 
 
 def _keyed(value: object) -> object:
-    """Metadata with keys of every kind, which JSON can neither hold nor sort."""
+    """Metadata whose keys may be of any type, which JSON can neither hold nor sort."""
     if isinstance(value, Mapping):
         items = [[repr(key), _keyed(inner)] for key, inner in value.items()]
         return {"items": sorted(items, key=lambda item: str(item[0]))}

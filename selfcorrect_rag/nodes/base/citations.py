@@ -1,4 +1,4 @@
-"""Citations: which texts an answer was written from, of those that were judged relevant."""
+"""Citations: the relevant texts that an answer was written from."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,17 +13,17 @@ from selfcorrect_rag.state.self_rag import Beam, Candidate, Source
 from selfcorrect_rag.state.sources import source_of, title_of
 
 RELEVANT = 0.5
-"""The least ISREL of a passage that is evidence."""
+"""Minimum ISREL score of a cited passage."""
 
 
 def citation(number: int, passage: int, document: Document, segments: Sequence[int]) -> Citation:
-    """A citation of a document, whose title and source are made fit to be shown.
+    """A citation of a document, with title and source sanitised for display.
 
     Args:
         number: as printed in the answer.
         passage: index of the document in its list of the state.
         document: what is cited.
-        segments: of the answer, which were written from it.
+        segments: indices of the answer's segments that were written from it.
     """
     return Citation(
         number=number,
@@ -38,17 +38,17 @@ def citation(number: int, passage: int, document: Document, segments: Sequence[i
 def citations_of(
     segments: Sequence[Candidate], passages: Sequence[Document], irrelevant: Collection[int] = ()
 ) -> list[Citation]:
-    """One for each passage that segments were generated from, in order of appearance.
+    """One citation per passage that segments were generated from, in order of appearance.
 
-    A passage is cited by a segment where the critique calls it relevant (ISREL of at least 0.5). A
-    segment that continues with its passage has the ISREL of the segment that it continues from,
-    where it has none of its own. Without any the passage was not judged and is not cited. Nor is it
-    by a segment without text, or one that declines to answer.
+    A segment cites its passage if the critique calls it relevant (ISREL of at least 0.5). A segment
+    that continues with the same passage and has no ISREL inherits the previous segment's. Without
+    any ISREL the passage was not judged and is not cited. Segments without text and refusals cite
+    nothing.
 
     Args:
-        segments: of an answer, from its first.
-        passages: that the segments point into.
-        irrelevant: indices of passages that something else has judged irrelevant.
+        segments: an answer's segments, in order.
+        passages: the list that the segments' indices refer to.
+        irrelevant: indices of passages judged irrelevant elsewhere.
     """
     citations: dict[int, Citation] = {}
     for segment, passage in _evidence(segments):
@@ -62,7 +62,7 @@ def citations_of(
 
 
 def _evidence(segments: Sequence[Candidate]) -> Iterator[tuple[Candidate, int]]:
-    """The segments that were written from a relevant passage, and that passage."""
+    """The segments written from a relevant passage, each with that passage's index."""
     judged: float | None = None
     for segment in segments:
         isrel = segment["critique"].get(Group.ISREL)
@@ -76,7 +76,7 @@ def _evidence(segments: Sequence[Candidate]) -> Iterator[tuple[Candidate, int]]:
 def cited_passages(
     segments: Sequence[Candidate], state: Mapping[str, Any], source: Source
 ) -> list[Citation]:
-    """The citations of segments that were written from the passages at ``source`` of a state.
+    """The citations of segments written from the passages at the state key ``source``.
 
     Knowledge that CRAG's evaluator has judged irrelevant is not cited.
     """
@@ -86,15 +86,15 @@ def cited_passages(
 
 
 def cited_text(segments: Sequence[Candidate], citations: Sequence[Citation]) -> str:
-    """The segments with ``[n]`` after each that cites a passage.
+    """The segments, with ``[n]`` after each that cites a passage.
 
-    What looks like one in a segment's own text, as pages have them, is told apart: ``[3?]``.
+    Citation marks in a segment's own text, copied from a page, become ``[3?]``.
     """
     return " ".join(_cited(segment, citations) for segment in segments)
 
 
 def settled(beams: Sequence[Beam]) -> list[Candidate]:
-    """The segments that all beams begin with: whichever wins, they are part of the answer."""
+    """The common prefix of all beams: its segments are part of the answer whichever beam wins."""
     paths = [[_place(segment) for segment in beam["segments"]] for beam in beams]
     best = beams[0]["segments"]
     common = 0

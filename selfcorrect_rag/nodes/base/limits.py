@@ -1,9 +1,9 @@
 """How a run ends early: limits on its cost, and faults after something was written.
 
-The limits are ``max_model_calls`` and ``max_tokens``. A step begins only where its model calls fit,
-with one kept for the answer, and where what it may write fits into the tokens. What prompts take is
-known only once they are read, so that the step that passes ``max_tokens`` is finished; tokens of
-which a model does not tell are not counted. The answer itself is always written.
+The limits are ``max_model_calls`` and ``max_tokens``. A step begins only if its model calls fit,
+with one reserved for the answer, and if its maximum output fits into the tokens left. Prompt tokens
+are known only afterwards, so the step that passes ``max_tokens`` is finished; tokens that a model
+does not report are not counted. The answer itself is always written.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,19 +19,19 @@ from selfcorrect_rag.state.self_rag import Beam, Step
 T = TypeVar("T", bound=Mapping[str, Any])
 
 FOR_THE_ANSWER = 1
-"""Model calls that no other step may take."""
+"""Model calls reserved for the answer."""
 
 
 def limit_met(
     state: Mapping[str, Any], settings: Settings, model_calls: int, tokens: int = 1
 ) -> Limit | None:
-    """The limit that forbids a step, None where there is none.
+    """The limit that forbids a step; None if it may run.
 
     Args:
-        state: of any graph.
-        settings: of the run.
-        model_calls: most that the step takes, with those that must be left after it.
-        tokens: most that it writes.
+        state: any graph's.
+        settings: the run's.
+        model_calls: the step's maximum, plus the calls that must be left after it.
+        tokens: maximum that it generates.
     """
     costs = state["costs"]
     most = settings.max_model_calls
@@ -43,12 +43,12 @@ def limit_met(
 
 
 def stopped(state: Mapping[str, Any], settings: Settings, limit: Limit, what: str) -> Update:
-    """The marks of a run that a limit kept from something: ``what`` was done instead."""
+    """The update that records that a limit was met; ``what`` was done instead."""
     return marked(state, limit, f"{limit} is {getattr(settings, limit)}: {what}")
 
 
 def marked(state: Mapping[str, Any], by: Stop, note: str) -> Update:
-    """The marks of a run that something kept from a step, or from a part of one."""
+    """The update that records what stopped a run (``stopped``), with a note."""
     emit(Stopped(event="stopped", by=by, note=note))
     return {"stopped": by, "notes": [*state["notes"], note]}
 
@@ -57,15 +57,15 @@ STEPS: Collection[Step] = ("retrieve", "continue", "none")
 
 
 def best_so_far(state: Mapping[str, Any], fault: Fault, ends: Collection[Step] = STEPS) -> Update:
-    """End beams where they are, so that the best of what is written is the answer.
+    """End beams where they are, so that the best text so far becomes the answer.
 
     Args:
-        state: of any graph.
+        state: any graph's.
         fault: why.
-        ends: beams that want to go on in one of these ways.
+        ends: the next steps at which beams are ended.
 
     Raises:
-        Fault: nothing is written that could be the answer.
+        Fault: nothing has been written yet.
     """
     beams = state.get("beams") or []
     if not any(beam["segments"] for beam in beams):
@@ -79,13 +79,13 @@ def best_so_far(state: Mapping[str, Any], fault: Fault, ends: Collection[Step] =
 
 
 def is_ended(state: Mapping[str, Any]) -> bool:
-    """Whether an answer was begun and no beam goes on."""
+    """Whether an answer was begun and every beam has ended."""
     beams = state.get("beams") or []
     return bool(beams) and not any(beam["next"] for beam in beams)
 
 
 def with_first_beam(state: T, step: Step, retrieved: Sequence[int] = ()) -> T:
-    """The state of Self-RAG with the beam that an answer begins with, where it has none."""
+    """Self-RAG's state, with an initial beam added if it has none."""
     if state["beams"]:
         return state
     first = Beam(segments=[], score=0.0, next=step, cut=None, retrieved=list(retrieved))

@@ -1,7 +1,9 @@
-"""The form of every step: written once, run sync or async, with limits of time, faults and costs.
+"""The base of every node: one function for sync and async runs, with timeout, faults and costs.
 
 A step is a function from state to update. One that calls a model, a retriever or a search is a
-generator: it yields each call in both forms (:func:`call`), and :class:`Node` makes it in the form
+generator: it yields each call in a sync and an async form (:func:`call`), and :class:`Node` makes
+    the one that fits the run. Between calls a step only computes; async runs do that off the event
+    loop where texts are long.
 that the graph runs in. Between the calls a step only works on what it has; in async runs that work
 leaves the event loop where the texts are long.
 """
@@ -38,14 +40,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Call:
-    """A call that a step wants made, in the two forms that it has."""
+    """A call that a step yields, in its sync and its async form."""
 
     sync: Callable[[], Any]
     asynchronous: Callable[[], Awaitable[Any]]
 
 
 Work = Generator[Call, Any, Update]
-"""A step between its calls; it returns the update of the state."""
+"""A running step: yields calls, returns the state update."""
 Step = Callable[[Any], Update | Work]
 
 
@@ -62,13 +64,13 @@ def call(
     Args:
         sync: called in sync runs.
         asynchronous: called and awaited in async runs.
-        arguments: of both.
-        within: entered around the call alone, by the thread or task that makes it.
-        seconds: time limit of this call; the step's own holds besides.
+        arguments: positional arguments of both.
+        within: entered around this call only, in the thread or task that makes it.
+        seconds: timeout of this call, besides the step's own.
         options: keyword arguments of both.
 
     Raises:
-        StepTimedOut: the ``seconds`` are over.
+        StepTimedOut: ``seconds`` have passed.
     """
     entered = within or nullcontext()
 
@@ -88,15 +90,14 @@ class Node(Runnable[Any, Update]):
     """One step, as LangGraph runs it: in a graph of this package, in another, or alone.
 
     The state is a mapping, a pydantic model or a dataclass with the keys that the step reads;
-    those that our graphs begin empty (``notes``, ``costs``, ...) may be missing. The run of the
-    step is put to ``route``, and what it cost to ``costs``, unless it sets them itself, which
-    begins a turn. A step that raises, or pauses, gives no update, so that what is tried again is
-    counted once.
+    those that our graphs begin empty (``notes``, ``costs``, ...) may be missing. Each run is added
+    to ``route`` and ``costs``, unless the step sets them itself, which begins a turn. A step that
+    raises or pauses gives no update, so retries are counted once.
 
     LangGraph traces each node by itself. A ``RunnableLambda`` would trace it twice and inspect
-    signatures at every call, which costs more than all of our own nodes together. Its own limit on
-    the time of a node is for async nodes alone, and is set once for all runs; ``step_timeout`` is
-    a setting, and holds in sync runs too (:func:`in_time`).
+    signatures at every call, which costs more than all our nodes together. LangGraph's own node
+    timeout is for async nodes only and fixed for all runs; ``step_timeout`` is a setting, and holds
+    in sync runs too (:func:`in_time`).
 
     Raises:
         BadInput: the state lacks a key that the step needs.
@@ -112,12 +113,12 @@ class Node(Runnable[Any, Update]):
         """Make a node of a step.
 
         Args:
-            name: of the step, in costs and messages where no graph names it.
-            step: from state to update; a generator where it calls a part.
-            settings: the factory's; the limit of time is theirs, or the run's. None: there is none,
-                as for a step that calls nothing slow.
-            failed: what to do at a fault of a part that the step calls, its time being over among
-                them; it may raise the fault. None raises it.
+            name: the step's name in costs and messages, where no graph names it.
+            step: from state to update; a generator function if it makes calls.
+            settings: the factory's, which give the timeout unless the run's do; None is no timeout,
+                for a step that calls nothing slow.
+            failed: from state and fault (a timeout is one) to an update; it may raise the fault.
+                None always raises it.
         """
         self.name, self.step, self.settings, self.failed = name, step, settings, failed
 
@@ -145,7 +146,7 @@ class Node(Runnable[Any, Update]):
             return self._recorded(update, counted.cost(time.perf_counter() - started), failed)
 
     def _recorded(self, update: Update, cost: Cost, failed: str | None) -> Update:
-        """The update, with the run of the step on the route, and what it cost."""
+        """The update, with the step's run on the route and its cost."""
         # A graph may run it under another name.
         step = (ensure_config().get("metadata") or {}).get("langgraph_node", self.get_name())
         return {"costs": {step: cost}, **update, "route": [StepRun(step=step, failed=failed)]}
@@ -174,7 +175,7 @@ class Node(Runnable[Any, Update]):
 
 
 class _State(dict[str, Any]):
-    """The state of a node, which says what is missing."""
+    """A node's state, whose missing keys raise BadInput."""
 
     reader: str
 
@@ -189,7 +190,7 @@ class _State(dict[str, Any]):
 
 
 def work(step: Step, state: Any) -> Work:
-    """A step at its beginning, be it a generator or a plain function."""
+    """Start a step, be it a generator or a plain function."""
     done = step(state)
     return (yield from done) if isinstance(done, Generator) else done
 
@@ -209,7 +210,7 @@ def run(step: Work) -> Update:
 
 
 async def arun(step: Work, state: Mapping[str, Any]) -> Update:
-    """Run a step with the async form of its calls, its own work off the loop where it is long."""
+    """Run a step with the async form of its calls; long computation runs off the event loop."""
     given, error = None, None
     while True:
         long = is_long(state, given if isinstance(given, str) else "")
@@ -224,7 +225,7 @@ async def arun(step: Work, state: Mapping[str, Any]) -> Update:
 
 
 def _advance(step: Work, given: Any, error: Exception | None) -> tuple[Call | None, Update]:
-    """Work on with the result, or the error, of the last call: the next call, or the update."""
+    """Send the last call's result, or error, into the step: its next call, or its update."""
     try:
         return (step.throw(error) if error is not None else step.send(given)), {}
     except StopIteration as end:
@@ -232,12 +233,12 @@ def _advance(step: Work, given: Any, error: Exception | None) -> tuple[Call | No
 
 
 _TEXTS = ("documents", "passages", "web_results", "knowledge")
-"""Where documents are in a state."""
+"""State keys that hold documents."""
 
 
 def is_long(state: Mapping[str, Any], written: str = "") -> bool:
-    """Whether own work on the texts of a state, and on what a model has ``written``, may keep the
-    event loop from all else for long."""
+    """Whether processing a state's texts, and the text that a model has ``written``, may block the
+    event loop for long."""
     documents = chain.from_iterable(state.get(key) or () for key in _TEXTS)
     read = sum(len(document.page_content) for document in documents)
     return read + 10 * len(written or state.get("written") or "") > LONG
@@ -247,17 +248,17 @@ _GIVEN_UP: ContextVar[threading.Event] = ContextVar("given up")
 
 
 def is_given_up() -> bool:
-    """Whether this is what a step still does in its thread although its time is over."""
+    """Whether this thread belongs to a step that has timed out."""
     given_up = _GIVEN_UP.get(None)
     return given_up is not None and given_up.is_set()
 
 
 def in_time(seconds: float | None, call: Callable[[], T]) -> T:
-    """The result of ``call``, which has so many seconds; None is any number.
+    """The result of ``call``, with a timeout in seconds; None is none.
 
     Raises:
-        StepTimedOut: they are over. The call goes on in a thread of its own, which Python cannot
-            end; what it still gives is nobody's.
+        StepTimedOut: the time is over. The call goes on in its own thread, which Python cannot end;
+            its result is discarded.
     """
     if seconds is None:
         return call()
@@ -271,7 +272,7 @@ def in_time(seconds: float | None, call: Callable[[], T]) -> T:
         except BaseException as error:
             done.set_exception(error)
 
-    # Unlike one of a pool, a daemon keeps no process from ending.
+    # Unlike a pool's thread, a daemon does not keep the process alive.
     threading.Thread(target=work, name="step with a limit of time", daemon=True).start()
     if not wait([done], seconds).done:
         given_up.set()
@@ -309,10 +310,10 @@ def current(settings: S) -> S:
     """The factory's settings with this run's context on top.
 
     Raises:
-        BadSettings: the context is settings of another graph, or holds a value out of bounds.
+        BadSettings: the context is another graph's settings, or has a value out of bounds.
     """
     running = runtime()
-    # A graph has checked its own context; where it shares another's, not all of that is for it.
+    # A graph has checked its own context; a parent's context may have other keys too.
     return settings if running is None else settings.merged(running.context)
 
 
@@ -322,7 +323,7 @@ def callbacks() -> Any:
 
 
 def emit(event: Event) -> None:
-    """Say what happened on the custom stream of the graph, if the node runs in one."""
+    """Send an event to the graph's custom stream, if the node runs in a graph."""
     running = runtime()
     if running is not None and not is_given_up():
         running.stream_writer(event)

@@ -1,4 +1,4 @@
-"""A step of one's own in place of one of a graph's."""
+"""Custom nodes that replace nodes of a graph."""
 
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,8 +17,8 @@ from selfcorrect_rag.search.retriever import takes_one
 from selfcorrect_rag.settings import CRAGSettings, Settings
 
 OwnNode = Runnable[Any, Any] | Callable[[Any], Any]
-"""A Runnable, or a sync or async function, from the state to an update: a dict of some of its
-keys, or None. An async function is for async runs alone."""
+"""A Runnable, or a sync or async function, from the state to an update: a dict of some of its keys,
+or None. An async function works in async runs only."""
 
 ASK_ELSEWHERE = (
     "approve_search asks before the graph's own web_search, and nodes= replaces that: give the "
@@ -29,24 +29,24 @@ ASK_ELSEWHERE = (
 def own_node(
     name: str, given: OwnNode, node: Node, settings: Settings, keys: Collection[str]
 ) -> Node:
-    """A node of one's own in place of ``node``.
+    """A custom node that replaces ``node``.
 
-    It has the limits of the one that it replaces: ``step_timeout``, model calls counted in
-    ``costs``, and the same handling where it raises. One that gives the answer need not give the
-    reply to a message: that is added. What it gives back of the state as it came is no update. One
-    of this package's own nodes is taken as it is.
+    It gets the same ``step_timeout``, counting of model calls in ``costs``, and handling of faults
+    as the node that it replaces. One that gives the answer need not give the reply message: that is
+    added. Values returned unchanged from the state are no update. A node of this package is used as
+    it is.
 
     Args:
-        name: of the step in the graph.
-        given: what runs.
-        node: what would run.
+        name: the node's name in the graph.
+        given: the custom node.
+        node: the node that it replaces.
         settings: the factory's.
-        keys: of the graph's state.
+        keys: the keys of the graph's state.
 
     Raises:
         BadArgument: ``given`` is neither a Runnable nor a function of one argument.
-        NodeFailed: at a run, where it raises, or gives no update of the state.
-        BadSettings: at a run, where it replaces ``web_search`` and ``approve_search`` is set.
+        NodeFailed: at a run, if it raises or returns no state update.
+        BadSettings: at a run, if it replaces ``web_search`` and ``approve_search`` is set.
     """
     if isinstance(given, Node):
         return given
@@ -79,7 +79,7 @@ def own_node(
 
 
 def check_approval(settings: Settings, state: Mapping[str, Any]) -> None:
-    """Refuse a search of one's own that a person would have to approve.
+    """Refuse a custom search node where a person has to approve searches.
 
     Raises:
         BadSettings: the run, or its thread, asks for approval.
@@ -91,8 +91,7 @@ def check_approval(settings: Settings, state: Mapping[str, Any]) -> None:
 
 
 def _changed(state: Mapping[str, Any], given: Mapping[str, Any]) -> Update:
-    """What a node gives but for what it was given itself, as in ``{**state, "answer": ...}``; its
-    costs are counted."""
+    """A node's result without unchanged values, as in ``{**state, "answer": ...}``."""
     return {
         key: value
         for key, value in given.items()
@@ -113,7 +112,7 @@ def _own_errors(name: str) -> Iterator[None]:
 
 
 def _answered(name: str, state: Mapping[str, Any], update: Update) -> Update:
-    """The update of a node that gives the answer, with the reply where it gives none."""
+    """The update, with a reply message added if it gives an answer but no reply."""
     if name in ("generate", "write_answer") and "answer" in update:
         update = {"cited_answer": update["answer"], "citations": [], **update}
         citations = len(update["citations"])

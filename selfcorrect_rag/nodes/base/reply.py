@@ -1,4 +1,4 @@
-"""The answer of a run as a message: streamed for all, kept where a message asked."""
+"""The answer of a run as a message: always streamed, and added to ``messages`` where one asked."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,15 +12,15 @@ from selfcorrect_rag.nodes.base.node import Update, is_given_up, runtime
 from selfcorrect_rag.nodes.base.usage import counter
 
 NO_ANSWER = "No answer: the model wrote nothing."
-"""Stands for an answer where there is none."""
+"""The text in place of an empty answer."""
 SILENT = "the model wrote nothing: the answer says so"
-"""The note about that."""
+"""The note about an empty answer."""
 
 
 def reply(state: Mapping[str, Any], text: str) -> Update:
-    """The whole reply of a node that has asked a model for it, as an update.
+    """The update with a node's whole reply.
 
-    Whoever listens hears it once: as a chat model streams it or, where none did, whole.
+    It is streamed once: token by token by a chat model, else whole.
     """
     streamed = counter().message_id
     if streamed is None:
@@ -29,13 +29,13 @@ def reply(state: Mapping[str, Any], text: str) -> Update:
 
 
 def kept(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
-    """A reply that was streamed, as an update; empty where ``question`` asked, and no message did.
+    """The update with a reply that was streamed; empty where ``question`` asked, not a message.
 
     Args:
         state: the node's.
-        text: all of it.
-        id: what it was streamed under, by default that of :func:`say`: a message is not streamed
-            once more under an id that was.
+        text: the whole reply.
+        id: the id that it was streamed under, by default that of :func:`say`; LangGraph does not
+            stream an id again.
     """
     if state.get("human_message_id") is None:
         return {}
@@ -43,7 +43,7 @@ def kept(state: Mapping[str, Any], text: str, id: str | None = None) -> Update:
 
 
 def say(state: Mapping[str, Any], text: str) -> None:
-    """Stream a part of the reply, as chat models stream theirs: not where the graph is a tool's."""
+    """Stream a part of the reply like a chat model's tokens; not where the graph runs in a tool."""
     if is_given_up() or runtime() is None:
         return
     if text and TAG_NOSTREAM not in (ensure_config().get("tags") or ()):

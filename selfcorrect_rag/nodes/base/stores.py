@@ -1,4 +1,4 @@
-"""Errors of a thread store, told from those of a step."""
+"""Tells errors of a checkpointer or store from those of a node."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
@@ -17,14 +17,14 @@ from selfcorrect_rag.errors.messages import describe_error
 KEPT = "what it has saved is kept: once it works, go on from the thread with invoke(None, config)"
 BROKEN = "restore its file from a copy, or begin another"
 _SIGNS = ("malformed", "not a database")
-"""What SQLite says of a file that it cannot read."""
+"""SQLite's messages about a file that it cannot read."""
 
 
 @contextmanager
 def stores_named() -> Iterator[None]:
-    """Raise what a checkpointer or a store raises within as :class:`StoreFailed`.
+    """Raise errors of a checkpointer or a store as :class:`StoreFailed`.
 
-    A store's errors have no class in common, so they are known by where they come from.
+    Such errors have no common class, so they are recognised by their traceback.
     """
     try:
         yield
@@ -41,7 +41,7 @@ def stores_named() -> Iterator[None]:
 
 
 def _store_in(traceback: TracebackType | None) -> object:
-    """The store one of whose methods an error passed through."""
+    """The store in whose method the error occurred, if any."""
     while traceback is not None:
         owner = traceback.tb_frame.f_locals.get("self")
         if isinstance(owner, BaseCheckpointSaver | BaseStore):
@@ -51,9 +51,9 @@ def _store_in(traceback: TracebackType | None) -> object:
 
 
 class StoresNamed(CompiledStateGraph[StateT, ContextT, InputT, OutputT]):
-    """A graph whose runs, and whose reads and edits of a thread, name the errors of its store.
+    """A graph that raises its store's errors as :class:`StoreFailed`.
 
-    ``invoke`` streams, and ``update_state`` is a bulk of one.
+    ``invoke`` calls ``stream``, and ``update_state`` calls ``bulk_update_state``.
     """
 
     def stream(self, *args: Any, **options: Any) -> Iterator[Any]:

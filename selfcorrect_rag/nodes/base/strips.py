@@ -1,4 +1,4 @@
-"""Knowledge refinement: documents into strips, and the strips that count back into knowledge.
+"""Knowledge refinement: split documents into strips, and join the kept ones into knowledge.
 
 (CRAG section 4.4, appendix B.2.) Pure text: scoring is the evaluator's.
 """
@@ -15,11 +15,11 @@ from selfcorrect_rag.state.crag import Strip
 
 Decomposition = Literal["sentences", "windows", "passage"]
 SENTENCES = 3
-"""Of a strip: "a few sentences" (appendix B.2)."""
+"""Sentences per strip: "a few" (appendix B.2)."""
 WINDOW_WORDS, SHORTEST_TAIL = 50, 10
-"""Of the official code's fixed windows: words of each, and fewest words of a last one."""
+"""The official code's fixed windows: words per window, and fewest words of the last one."""
 SHORTEST_SENTENCE = 5
-"""Words up to which a sentence goes with its neighbour: a heading, an initial, "No."."""
+"""Sentences of up to this many words join their neighbour: a heading, an initial, "No."."""
 
 
 def decompose(text: str, how: Decomposition = "sentences") -> list[str]:
@@ -48,7 +48,8 @@ def _windows(words: list[str]) -> list[str]:
 
 
 def _joined(found: Sequence[str]) -> list[str]:
-    """Sentences, with the very short ones put to the one before (or after, at the beginning)."""
+    """Sentences, with very short ones joined to the previous one (the next one at the
+    beginning)."""
     groups: list[list[str]] = []
     words = 0  # of the last group
     for sentence in found:
@@ -72,7 +73,7 @@ def _grouped(found: Sequence[str]) -> list[str]:
 
 
 def keep(strips: Sequence[Strip], above: float, most: int) -> list[Strip]:
-    """The same strips, with ``kept`` set on at most ``most`` of those that score above ``above``.
+    """The same strips, with ``kept`` set on the best ``most`` of those that score above ``above``.
 
     The best are kept; ties go to the earlier one. A text that occurs twice is kept once.
     """
@@ -89,9 +90,9 @@ def keep(strips: Sequence[Strip], above: float, most: int) -> list[Strip]:
 
 
 def fair_shares(counts: Sequence[int], most: int) -> list[int]:
-    """How many strips of each document are scored, where ``most`` are of all documents together.
+    """How many strips of each document are scored, when at most ``most`` are in total.
 
-    A document with few strips loses none to one with many; of equal ones the earlier goes before.
+    Documents with many strips lose theirs first; among equals the earlier one keeps more.
     """
     shares, fewest_first = [0] * len(counts), sorted(range(len(counts)), key=counts.__getitem__)
     for place, i in enumerate(fewest_first):
@@ -103,7 +104,7 @@ def fair_shares(counts: Sequence[int], most: int) -> list[int]:
 def recompose(strips: Sequence[Strip], documents: Sequence[Document]) -> list[Document]:
     """Knowledge: for each document, its kept strips in the order of its text.
 
-    A document of which nothing is kept is left out; metadata and id stay as they were.
+    A document without kept strips is left out; metadata and id are unchanged.
     """
     knowledge = []
     for index, document in enumerate(documents):

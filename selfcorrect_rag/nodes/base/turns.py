@@ -1,8 +1,8 @@
-"""The question of a turn: its own input, apart from what its thread holds, with its text made fit.
+"""The question of a turn: read from its own input, not from the thread's state, and sanitised.
 
 A node sees a thread's state with the input merged into it. An unanswered message of an abandoned
-turn, or the question of the last one, would then pass for what is asked now. So ``__start__``,
-which has the input as it came, writes down what it asks.
+turn, or the previous question, could then be mistaken for the current one. So ``__start__``, which
+gets the raw input, writes the question to ``turn``.
 """
 
 import difflib
@@ -45,14 +45,14 @@ ASK = 'give {"question": "..."}, or messages that end with a human message'
 
 
 class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
-    """A graph whose ``__start__`` writes ``turn`` too, and refuses an input that asks nothing.
+    """A graph whose ``__start__`` also writes ``turn``, and refuses an input without a question.
 
-    What is refused does not enter the thread, and a turn that waits there goes on waiting.
+    A refused input does not enter the thread, and a paused turn there stays paused.
     """
 
     begin: Callable[[], Mapping[str, Any]] = dict
-    """What ``__start__`` writes besides, so that the thread keeps it before any node has run. It is
-    called where the run's context is known."""
+    """Further updates by ``__start__``, so that the thread has them before any node runs. Called
+    where the run's context is known."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
         """Begin a graph.
 
         Args:
-            state: its schema.
-            settings: the factory's, of the graph's own class.
-            input: schema of what a turn gives.
-            output: schema of what a run returns.
-            nodes: steps of one's own by the names of those that they replace.
-            cache: where steps that ask a model keep their results; None keeps none.
+            state: the state schema.
+            settings: the factory's, an instance of the graph's settings class.
+            input: the schema of a turn's input.
+            output: the schema of a run's result.
+            nodes: custom nodes, by the names of the nodes that they replace.
+            cache: caches the results of nodes that call a model; None caches nothing.
         """
         kind: Any = type(settings)
         super().__init__(state, context_schema=kind, input_schema=input, output_schema=output)
@@ -79,16 +79,16 @@ class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
         self._own, self._replaced = dict(nodes or {}), set[str]()
 
     def replaces(self, name: str) -> bool:
-        """Whether a step of one's own stands in place of this one."""
+        """Whether a custom node replaces this one."""
         return name in self._own
 
     def add_step(self, name: str, node: Node, model: object = None, **options: Any) -> None:
-        """Add a step, or the one that was given in its place.
+        """Add a node, or the custom node that replaces it.
 
         Args:
-            name: of the step.
-            node: the graph's own.
-            model: what it asks, where a cache may keep its results.
+            name: the node's.
+            node: the graph's own node.
+            model: the model that it calls, if its results may be cached.
             options: of ``StateGraph.add_node``.
         """
         if name in self._own:
@@ -104,13 +104,13 @@ class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
             meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(self.nodes)}"
             raise BadArgument(f"nodes: the graph has no {unknown[0]!r}; {meant}")
         compiled = super().compile(*args, **kwargs)
-        compiled.__class__ = _CompiledTurns  # LangGraph's own is made by a method that names it
+        compiled.__class__ = _CompiledTurns  # LangGraph's compile hard-codes its class
         compiled.nodes[START].writers.insert(0, _WriteTurn(self.begin))
         return compiled
 
 
 class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
-    """A graph that reads the input and the context of a turn before a checkpoint has either."""
+    """A graph that checks the input and the context of a turn before either is checkpointed."""
 
     def stream(
         self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **kw: Any
@@ -120,7 +120,7 @@ class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
         except SelfCorrectError as error:
             manager = get_callback_manager_for_config(ensure_config(config))
             run = manager.on_chain_start(None, input, name=self.get_name())
-            run.on_chain_error(error)  # a run that was refused has failed, for whoever counts
+            run.on_chain_error(error)  # a refused run counts as failed for callbacks
             raise
         return super().stream(given, config, context=context, **kw)
 
@@ -140,7 +140,7 @@ class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
         run = await manager.on_chain_start(None, given, name=self.get_name())
         await run.on_chain_error(error)
         raise error
-        yield  # so that it is raised where the stream is read
+        yield  # so that it is raised when the stream is read
 
     def bulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
@@ -155,7 +155,7 @@ class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
         return edited
 
     def _checked(self, given: Any, config: RunnableConfig | None, context: Any) -> Any:
-        # Within another graph's node, the config names it.
+        # Inside another graph's node, the config has a namespace.
         shared = bool(ensure_config(config).get("configurable", {}).get("checkpoint_ns"))
         settings: Any = self.context_schema
         if not shared and settings is not None:
@@ -164,7 +164,7 @@ class _CompiledTurns(StoresNamed[StateT, ContextT, InputT, OutputT]):
 
 
 def _checked(given: Any, shared: bool) -> Any:
-    """An input that asks something, or what goes on with a turn, with fit text."""
+    """The sanitised input, which asks a question or resumes a turn."""
     if given is None:
         return None
     if isinstance(given, Command):
@@ -176,14 +176,14 @@ def _checked(given: Any, shared: bool) -> Any:
 
 
 def _with_documents(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An input with the documents that it gives, if any, as Documents."""
+    """The input with its documents, if any, as Documents."""
     if given.get("documents") is None:
         return given
     return {**given, "documents": as_documents(given["documents"])}
 
 
 def _fit_command(given: Any) -> Any:
-    """A value or a Command that resumes or edits a thread, with its text made fit."""
+    """A sanitised value or Command that resumes or edits a thread."""
     if not isinstance(given, Command):
         return fit(given)
     return replace(given, resume=fit(given.resume), update=fit(given.update))
@@ -196,21 +196,21 @@ def _fit_edits(supersteps: Sequence[Sequence[StateUpdate]]) -> list[list[StateUp
 
 
 class _WriteTurn(Runnable[Any, Any]):
-    """The first that ``__start__`` does with the input of a turn: before it writes any of it."""
+    """The first writer of ``__start__``, before any of a turn's input is written."""
 
     def __init__(self, first: Callable[[], Mapping[str, Any]]) -> None:
         self._begin = first
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         config = config or {}
-        # A graph inside another is handed the whole state of its parent.
+        # A subgraph gets the whole state of its parent.
         nested = NS_SEP in config["configurable"].get("checkpoint_ns", "")
         turn = read_turn(input, shared=nested)
-        # An edit of a thread has no context: what its turn began with stays.
+        # An edit of a thread has no context, so what the turn began with stays.
         is_run = "langgraph_checkpoint_ns" in ensure_config(config)["metadata"]
         written = {"turn": turn, "route": [], **(self._begin() if is_run else {})}
         ChannelWrite.do_write(config, [ChannelWriteEntry(k, v) for k, v in written.items()])
-        return _with_documents(input)  # an edit of a thread brings them as they came
+        return _with_documents(input)  # an edit of a thread may hold them as JSON
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         return self.invoke(input, config)
@@ -219,16 +219,17 @@ class _WriteTurn(Runnable[Any, Any]):
 def read_turn(given: Any, *, shared: bool = False) -> Turn:
     """The question of an input.
 
-    A human message at the end of ``messages`` is the question, else ``question`` is; both may be
-    given where they say the same.
+    The question is a human message at the end of ``messages``, else ``question``; both may be given
+    if they are equal.
 
     Args:
         given: the input of one turn, or with ``shared`` the state of a parent graph. That may have
-            keys of its own, and a ``question`` of an earlier turn, which a message goes before.
-        shared: whether it is a parent's.
+            other keys, and a ``question`` of an earlier turn, over which a message takes
+            precedence.
+        shared: whether ``given`` is a parent graph's state.
 
     Raises:
-        NoQuestion: it asks nothing.
+        NoQuestion: it has no question.
         BadInput: it has a key that no graph takes, a value of the wrong type, or two questions.
     """
     if not isinstance(given, Mapping):
@@ -257,7 +258,7 @@ def read_turn(given: Any, *, shared: bool = False) -> Turn:
 
 
 def _messages(given: Any) -> Sequence[BaseMessage]:
-    """The messages of an input as they stand once those that delete others have done so."""
+    """The messages of an input after its RemoveMessages are applied."""
     replaces, messages = _get_overwrite(given)
     messages = messages if replaces else given
     if messages is None:

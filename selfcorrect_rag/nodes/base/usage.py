@@ -1,4 +1,4 @@
-"""Counting what models cost while a node runs, from what LangChain's callbacks tell."""
+"""Counts model calls and tokens while a node runs, by LangChain's callbacks."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,9 +19,9 @@ from selfcorrect_rag.state.self_rag import Segment
 
 
 class UsageCounter(BaseCallbackHandler):
-    """The model calls of one run of a node, and the tokens that they say they took.
+    """The model calls of one run of a node, and the tokens that they report.
 
-    A model that calls another, as one chat model that wraps an LLM, is not counted beside it.
+    Nested models, such as an LLM inside a chat model, are counted once.
     """
 
     run_inline = True
@@ -31,31 +31,31 @@ class UsageCounter(BaseCallbackHandler):
         self._parents: dict[UUID, UUID | None] = {}
         self._outer: set[UUID] = set()
         self.attempt: UsageCounter | None = None
-        """A call of a model that has not said yet what it took."""
+        """A call in progress, whose usage is not known yet."""
         self.message_id: str | None = None
-        """The id of the last message that a chat model wrote, which is streamed under it."""
+        """The id of the last chat model message, under which it was streamed."""
 
     @property
     def model_calls(self) -> int:
-        """Those so far."""
+        """Model calls so far."""
         return sum(calls for calls, _, _ in self._calls)
 
     def add(self, calls: int, prompt_tokens: int | None, generated_tokens: int | None) -> None:
-        """Count calls that no callback tells of."""
+        """Count calls that trigger no callbacks."""
         self._calls.append((calls, prompt_tokens, generated_tokens))
 
     def add_attempt(self) -> None:
-        """Count what the attempt took that failed: as its callbacks told, or one call."""
+        """Count the failed attempt: by its callbacks, or else as one call."""
         counted = self.attempt._calls if self.attempt else []
         self._calls += counted or [(1, 0, 0)]
 
     def add_inner(self, counted: "UsageCounter") -> None:
-        """Count what a node took that this one called."""
+        """Add the counts of a nested node."""
         self._calls += counted._calls
         self.message_id = counted.message_id or self.message_id
 
     def cost(self, seconds: float) -> Cost:
-        """The cost of the node, which ran for so many seconds."""
+        """The cost of the node, which ran for ``seconds``."""
         read: int | None = 0
         written: int | None = 0
         for _, prompt_tokens, generated_tokens in self._calls:
@@ -92,13 +92,13 @@ class UsageCounter(BaseCallbackHandler):
             self.add(1, 0, 0)
 
     def _begin(self, parent: UUID | None) -> None:
-        while parent is not None:  # up to a model, which did the same when it began
+        while parent is not None:  # up to an enclosing model, which did the same
             self._outer.add(parent)
             parent = self._parents.get(parent)
 
 
 def _usage_of(response: LLMResult) -> tuple[int, int | None, int | None]:
-    """Calls, tokens read and tokens written, as the model gives them."""
+    """Calls, prompt tokens and generated tokens, as the model reports them."""
     generation = response.generations[0][0]
     calls = (generation.generation_info or {}).get("requests") or 1
     counted = getattr(getattr(generation, "message", None), "usage_metadata", None)
@@ -113,10 +113,10 @@ _COUNTER: ContextVar[UsageCounter] = ContextVar("usage counter")
 
 @contextmanager
 def counting(config: RunnableConfig) -> Iterator[UsageCounter]:
-    """Count from nothing for as long as a node runs with ``config``.
+    """Count from zero while a node runs with ``config``.
 
-    What a node takes that another calls is the other's too, which does not hear of it by callbacks:
-    the inner one may count calls that none tells of.
+    The counts of a nested node are added to the outer one afterwards, not by callbacks, since some
+    of its calls trigger none.
     """
     outer, counted = _COUNTER.get(None), UsageCounter()
     token = _COUNTER.set(counted)
@@ -146,21 +146,21 @@ def counter() -> UsageCounter:
 
 
 def counted_config() -> RunnableConfig:
-    """The node's config for a model that it calls, which is then counted."""
+    """The node's config, for models that it calls: their calls are counted."""
     return merge_configs(ensure_config(), RunnableConfig(callbacks=[counter()]))
 
 
 def quiet() -> RunnableConfig:
-    """The node's config for a call whose tokens are no part of the answer."""
+    """The node's config for a call whose tokens are not streamed as the answer."""
     return merge_configs(counted_config(), {"tags": [TAG_NOSTREAM]})
 
 
 @contextmanager
 def counted_calls(at_least: int = 0) -> Iterator[None]:
-    """Count every model that is called within, by somebody who is not given a config; what it
-    writes is no part of the answer.
+    """Count every model called within by code that takes no config; its output is not streamed as
+    the answer.
 
-    Where callbacks tell of none, it was ``at_least`` calls of a model that is not LangChain's.
+    Without any callback, count ``at_least`` calls of a model that is not LangChain's.
     """
     before = counter().model_calls
     with called_with(quiet()):
@@ -171,15 +171,15 @@ def counted_calls(at_least: int = 0) -> Iterator[None]:
 
 @contextmanager
 def counted_part(kind: type[Fault], part: str) -> Iterator[None]:
-    """Call a part that is given no config, as :func:`counted_calls`; what it raises is ``kind``, as
-    :func:`~selfcorrect_rag.errors.faults.wrap_errors` says."""
+    """:func:`counted_calls` around a part; its errors become ``kind``
+    (:func:`~selfcorrect_rag.errors.faults.wrap_errors`)."""
     with wrap_errors(kind, part), counted_calls():
         yield
 
 
 @contextmanager
 def attempted() -> Iterator[None]:
-    """Count apart what the models called within take, for :meth:`UsageCounter.add_attempt`."""
+    """Count the models called within separately, for :meth:`UsageCounter.add_attempt`."""
     attempt = counter().attempt = UsageCounter()
     apart = merge_configs(ensure_config(), RunnableConfig(callbacks=[attempt]))
     with called_with(apart):
@@ -188,7 +188,7 @@ def attempted() -> Iterator[None]:
 
 @contextmanager
 def called_with(config: RunnableConfig) -> Iterator[None]:
-    """Have models that are called within, without a config, find this one."""
+    """Make this the config of models that are called within without one."""
     token = var_child_runnable_config.set(config)
     try:
         yield
@@ -197,9 +197,9 @@ def called_with(config: RunnableConfig) -> Iterator[None]:
 
 
 def used(usage: Usage, segments: Sequence[Segment]) -> Usage:
-    """The usage so far plus the call that wrote ``segments``, which is counted for the node too.
+    """The usage so far plus the call that wrote ``segments``; it is also added to the node's count.
 
-    The batch is one model call, unless the backend had to ask a provider for each prompt.
+    The batch is one model call, unless the provider takes one request per prompt.
     """
     calls = max(1, sum(segment["requests"] for segment in segments))
     prompt_tokens = sum(segment["prompt_tokens"] for segment in segments)
