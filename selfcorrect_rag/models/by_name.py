@@ -1,4 +1,4 @@
-"""Models as people have them: objects of LangChain or of ours, and names."""
+"""Resolves model arguments: LangChain objects, our objects, or names."""
 
 import importlib
 import importlib.util
@@ -24,18 +24,18 @@ from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 
 
 class NoLanguageModel(SelfCorrectError, ValueError):
-    """A name that leads to no LangChain LLM or chat model."""
+    """A name that does not resolve to a LangChain LLM or chat model."""
 
 
 def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
     """The model called ``name``: ``module:attribute``, or ``provider:model``.
 
-    The attribute is a LangChain LLM or chat model, perhaps bound to options or with retries, or
-    makes one when called without arguments. A name that leads to no attribute goes to LangChain's
-    ``init_chat_model``, with ``options``, such as ``temperature=0``.
+    The attribute is a LangChain LLM or chat model, perhaps bound to options or with retries, or a
+    function without arguments that returns one. Other names are passed to LangChain's
+    ``init_chat_model`` with ``options``, such as ``temperature=0``.
 
     Raises:
-        NoLanguageModel: it leads to neither.
+        NoLanguageModel: the name resolves to neither.
         MissingExtra: it names a provider, and langchain is not installed.
     """
     module, _, attribute = name.partition(":")
@@ -62,7 +62,7 @@ def _of_provider(name: str, options: dict[str, Any]) -> Any:
         return require("langchain.chat_models", "chat").init_chat_model(name, **options)
     except MissingExtra as error:
         raise MissingExtra(f"{name} is no importable module:attribute, and {error}") from error
-    except Exception as error:  # each provider has errors of its own
+    except Exception as error:  # each provider raises its own errors
         raise NoLanguageModel(
             f"{name} is no importable module:attribute, and no provider opens it: "
             f"{safe_message(error)}"
@@ -76,7 +76,7 @@ Evaluator = RetrievalEvaluator | Model
 """An evaluator; or a chat model that grades, or its name; or the name of a T5 checkpoint."""
 MODELS = 'a LangChain chat model or LLM, or a name such as "openai:gpt-4o-mini"'
 _NO_MODELS = (BaseRetriever, BaseTool, BasePromptTemplate, BaseOutputParser)
-"""Runnables that are taken for models where arguments change places."""
+"""Runnables that are passed by mistake where arguments are swapped."""
 
 
 def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
@@ -97,11 +97,11 @@ def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
 
 
 def as_reflection_llm(given: object) -> ReflectionLLM:
-    """A model that reflects, or another one wrapped, to be asked for its critique by prompts.
+    """A ReflectionLLM as it is; any other model wrapped in a PromptedReflectionLLM.
 
     Raises:
-        BadArgument: it is no model, or a ReflectionLLM behind retries or fallbacks, which hand on
-            text alone.
+        BadArgument: it is not a model, or a ReflectionLLM behind retries or fallbacks, which return
+            text only.
         NoLanguageModel, MissingExtra: see :func:`find_language_model`.
     """
     if isinstance(given, ReflectionLLM):
@@ -124,7 +124,7 @@ def as_reflection_llm(given: object) -> ReflectionLLM:
 
 
 def _is_made_late(model: object) -> bool:
-    """Whether it is ``init_chat_model`` of a model that the configuration of a run names."""
+    """Whether it is ``init_chat_model`` with the model name taken from a run's config."""
     return type(model).__name__ == "_ConfigurableModel"
 
 

@@ -1,4 +1,4 @@
-"""The interface between the graphs and a model that reflects."""
+"""The interface between the graphs and a model with reflection tokens."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from selfcorrect_rag.state.self_rag import Segment
 
 
 class ReflectionLLM(BaseLLM):
-    """An LLM that gives, with each reflection token, the log-probabilities of its whole group.
+    """An LLM that returns, with each reflection token, the log-probabilities of its whole group.
 
     It is an ordinary LangChain LLM: ``invoke``, ``batch``, ``stream`` and their async twins take
     strings, which are untrusted text throughout, or a :class:`~selfcorrect_rag.prompts.Prompt`,
@@ -35,23 +35,22 @@ class ReflectionLLM(BaseLLM):
     """
 
     max_tokens: int = 100
-    """Most tokens generated where a call does not say."""
+    """Default maximum of generated tokens."""
 
     @property
     def identity(self) -> str:
-        """A fingerprint that no model shares which may write otherwise, for results that are kept.
+        """A fingerprint for cached results; models that may write differently have different ones.
 
-        By default its ``_identifying_params`` and its fields, or the object itself where a backend
+        By default of its ``_identifying_params`` and its fields, or of the object where a backend
         gives none.
         """
         return described(self)
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of the reflection groups that it gives; the paper's four by default.
+        """Names of the reflection groups that it supports; the paper's four by default.
 
-        A backend that gives registered ones too
-        (:func:`~selfcorrect_rag.reflection.register_group`) names them as well.
+        A backend may add registered ones (:func:`~selfcorrect_rag.reflection.register_group`).
         """
         return PAPER_GROUPS
 
@@ -71,14 +70,14 @@ class ReflectionLLM(BaseLLM):
         """Continue all prompts as one batch.
 
         Args:
-            prompts: what to continue.
-            max_tokens: most tokens of each continuation.
+            prompts: the prompts to continue.
+            max_tokens: maximum tokens of each continuation.
             stop: strings before which a continuation ends.
             choose: name of one of :attr:`groups`; the continuation is then one token of it.
             stop_at_retrieval: end a continuation at the next token of the Retrieve group.
-            prune_below: end a continuation whose first token is of the ISREL group with a score
-                below this; the best continuation of a batch always goes on.
-            critique: whether to criticise what is written, where that takes calls of its own.
+            prune_below: end a continuation whose first token is an ISREL token with a score below
+                this; the best one of a batch is never pruned.
+            critique: whether to criticise the text, where that takes extra calls.
             sampling: the backend's own sampling settings.
         """
 
@@ -87,14 +86,13 @@ class ReflectionLLM(BaseLLM):
         """The async twin of :meth:`_segments`."""
 
     def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
-        """Most model calls that one batch takes, whatever comes back; a limit is held against it.
+        """Upper bound on the model calls of one batch, for checking limits.
 
-        1 where the whole batch goes to the model as one. A backend that asks a provider for each
-        prompt says more.
+        1 where the whole batch is one call; more for a backend that sends a request per prompt.
 
         Args:
             prompts: how many there are.
-            choose: whether it is :meth:`choose` that is called.
+            choose: whether the call is to :meth:`choose`.
             critique: whether segments are criticised.
         """
         return 1
@@ -111,12 +109,12 @@ class ReflectionLLM(BaseLLM):
     ) -> list[Segment]:
         """Write one segment for each prompt, all in one batch.
 
-        A segment ends at the next retrieval token, or with ``whole`` only where the answer does,
-        at the model's end of text or at ``max_tokens``. Without ``critique``, a backend that
-        criticises in calls of their own saves them; for others it is part of what the model writes.
+        A segment ends at the next retrieval token, or with ``whole`` only at the end of text or at
+        ``max_tokens``. Without ``critique``, a backend saves its separate critique calls; for
+        others the critique is part of the generated text.
 
         Raises:
-            ModelFailed: the model raised, or gave what are no segments, one for each prompt.
+            ModelFailed: the model raised, or did not return one segment for each prompt.
         """
         options = _segment_options(max_tokens, prune_below, critique, whole)
         with self._named():
@@ -145,8 +143,8 @@ class ReflectionLLM(BaseLLM):
         """Which token of ``group`` comes next: segments of one token and one reflection each.
 
         Raises:
-            ValueError: ``group`` is none of :attr:`groups`.
-            ModelFailed: the model raised, or gave what are no segments, one for each prompt.
+            ValueError: ``group`` is not in :attr:`groups`.
+            ModelFailed: the model raised, or did not return one segment for each prompt.
         """
         options = self._choice_options(group)
         with self._named():
@@ -165,7 +163,7 @@ class ReflectionLLM(BaseLLM):
     def _choice_options(self, group: str) -> dict[str, Any]:
         if group not in self.groups:
             raise ValueError(f"the model has no reflection group {group}: {list(self.groups)}")
-        # A choice is no part of the answer: keep it out of token streams.
+        # A choice is not part of the answer: keep it out of token streams.
         return {"choose": str(group), "max_tokens": 1, "tags": ["nostream"]}
 
     def _named(self) -> AbstractContextManager[None]:
@@ -213,7 +211,8 @@ class ReflectionLLM(BaseLLM):
 
 
 async def _strings(prompts: Sequence[Prompt]) -> list[str]:
-    """Prompts as the strings that ``agenerate_prompt`` makes, off the loop where they are long."""
+    """The strings that ``agenerate_prompt`` makes of prompts, off the event loop if they are
+    long."""
     characters = sum(len(part.text) for prompt in prompts for part in prompt.parts)
     return await off_loop(list, (prompt.to_string() for prompt in prompts), long=characters > LONG)
 

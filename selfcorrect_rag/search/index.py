@@ -1,6 +1,4 @@
-"""The interface of an index: each passage held once, found for a query; and what can go wrong with
-its folder, each cause with its remedy.
-"""
+"""The interface of an index of passages, and errors about its folder, each with a remedy."""
 
 import asyncio
 import errno
@@ -32,7 +30,7 @@ _READ_ONLY, _BUSY, _CANNOT_OPEN = {3, 8, 23}, {5, 6}, 14
 
 
 class UnreadableIndex(SelfCorrectError, OSError):
-    """A folder that is damaged, may not be read, or otherwise does not open as an index."""
+    """A folder that is damaged, not readable, or otherwise does not open as an index."""
 
 
 class ReadOnlyIndex(SelfCorrectError, OSError):
@@ -99,7 +97,7 @@ def _unreadable(folder: Path) -> Path | None:
 CHROMA_FILE = "chroma.sqlite3"
 BM25_FILE = "bm25.sqlite3"
 BATCH_SIZE = 128
-"""Passages embedded and written at once; a killed run loses at most so many."""
+"""Passages embedded and written at once; a killed run loses at most one batch."""
 
 
 def is_index(path: Path) -> bool:
@@ -120,8 +118,8 @@ def holds(folder: Path, file: str) -> bool:
 class Index(ABC):
     """Passages in a folder.
 
-    A passage is known by its title and text (`passage_id`): adding it again adds nothing, and
-    gives it the metadata it comes with. An empty index finds nothing, and that is no error.
+    A passage is identified by its title and text (`passage_id`): adding it again only replaces its
+    metadata. An empty index finds nothing, and that is no error.
     """
 
     path: Path
@@ -138,10 +136,10 @@ class Index(ABC):
         """Write documents, and return how many were not in the index before.
 
         Args:
-            documents: Taken as they are, one passage each; those without text are left out.
-                Metadata values other than numbers, booleans and strings become JSON text, and
-                None is dropped.
-            batch_size: Documents embedded and written at once. A batch is written whole or not.
+            documents: One passage each, not split; those without text are left out. Metadata values
+                other than numbers, booleans and strings become JSON text, and None is dropped.
+            batch_size: Documents embedded and written at once. A batch is written whole or not at
+                all.
             on_batch: Called after each batch with the number of documents in it.
         """
         rest = iter(documents)
@@ -196,7 +194,7 @@ class Index(ABC):
 
 
 class IndexRetriever(BaseRetriever):
-    """The ``k`` best passages of an index; ``invoke(query, k=3)`` gives another number for a call.
+    """The ``k`` best passages of an index; ``invoke(query, k=3)`` overrides ``k`` for a call.
 
     A query that is too long is cut by the embedder.
     """

@@ -1,1 +1,1 @@
-"""Engines that many runs share: vLLM in this process, a vLLM server, and their token ids."""
+"""Engines that concurrent runs share: vLLM in this process, a vLLM server, and tokenization."""

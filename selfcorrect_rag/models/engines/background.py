@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for engines and connections that are bound to one loop."""
+"""An event loop in its own thread, for engines and connections that are bound to one loop."""
 
 import asyncio
 import os
@@ -27,9 +27,9 @@ _LOOPS: "weakref.WeakSet[BackgroundLoop]" = weakref.WeakSet()
 class BackgroundLoop:
     """Runs coroutines for callers in any thread and any other event loop.
 
-    A cancelled or interrupted caller cancels its coroutine here. Every other caller gets a result
-    or an error, also when the loop is closed under it. The thread ends when this is closed, or when
-    nobody refers to it any more. A forked child begins with a new thread.
+    A cancelled or interrupted caller cancels its coroutine. Every other caller gets a result or an
+    error, also when the loop is closed meanwhile. The thread ends when this object is closed or
+    freed. A forked child starts a new thread.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class BackgroundLoop:
         """Start the thread.
 
         Args:
-            name: the thread's.
-            end: runs last on the loop, in the process that made it or began it anew. It must not
-                refer to this object, or that would live for ever.
-            after_fork: called at the first use in a forked child; what it raises refuses that.
+            name: the thread's name.
+            end: runs last on the loop, in the process that started its thread. It must not refer to
+                this object, which would then never be freed.
+            after_fork: called at the first use in a forked child; an error refuses the use.
         """
         self._name, self._end, self._after_fork = name, end, after_fork
         self._closed, self._lock = False, threading.Lock()
@@ -53,7 +53,7 @@ class BackgroundLoop:
 
     def _start(self) -> None:
         self._process, self._loop = os.getpid(), asyncio.new_event_loop()
-        # The thread keeps no reference to this object, which may so be freed.
+        # The thread keeps no reference to this object, so that it can be freed.
         self._thread = threading.Thread(
             target=_live, args=(self._loop, self._end), name=self._name, daemon=True
         )
@@ -64,7 +64,7 @@ class BackgroundLoop:
         """Run to the end, from a thread that may block.
 
         Raises:
-            EngineFailed: it is closed, or was before there was a result.
+            EngineFailed: it is closed, or was closed before there was a result.
         """
         result = self._submit(coroutine)
         try:
@@ -104,7 +104,7 @@ class BackgroundLoop:
                 await self.arun(stream.close())
 
     def close(self) -> None:
-        """Refuse what comes, fail what is running, and wait until the thread has ended.
+        """Refuse new calls, fail running ones, and wait until the thread has ended.
 
         From any thread, any number of times. On the loop's own thread it does not wait, and in a
         forked child it leaves the parent's loop alone.
@@ -121,7 +121,7 @@ class BackgroundLoop:
     def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         result: Future[T] = Future()
         try:
-            with self._lock:  # so that all that was taken on is on the loop before its end is
+            with self._lock:  # so that every accepted coroutine is on the loop before its end
                 if self._closed:
                     raise EngineFailed(CLOSED)
                 if self._process != os.getpid():
@@ -135,7 +135,7 @@ class BackgroundLoop:
         return result
 
     def _forked(self) -> None:
-        self._lock = threading.Lock()  # a thread that is not here may have held it
+        self._lock = threading.Lock()  # a thread of the parent may have held it
 
 
 async def gather(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -157,7 +157,7 @@ def _stop(loop: asyncio.AbstractEventLoop, process: int) -> None:
 
 
 def _live(loop: asyncio.AbstractEventLoop, end: Callable[[], Awaitable[None]] | None) -> None:
-    """The thread's whole life."""
+    """The thread's target."""
     loop.run_forever()
     try:
         loop.run_until_complete(_finish(end))
@@ -178,17 +178,17 @@ async def _finish(end: Callable[[], Awaitable[None]] | None) -> None:
 def _work(
     loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], result: Future[T]
 ) -> None:
-    """Run ``coroutine`` as a task of ``loop`` whose end is in ``result``.
+    """Run ``coroutine`` as a task of ``loop``, and put its outcome into ``result``.
 
-    Unlike ``asyncio.run_coroutine_threadsafe`` it tells a caller that was cancelled, who gets
-    ``CancelledError``, from a task that was cancelled by closing, whose caller gets an error.
+    Unlike ``asyncio.run_coroutine_threadsafe``, a caller gets ``CancelledError`` only if it was
+    cancelled itself; if closing cancels the task, it gets an error.
     """
     task = loop.create_task(coroutine)
 
     def deliver(task: asyncio.Task[T]) -> None:
-        if not result.set_running_or_notify_cancel():  # nobody waits for it any more
+        if not result.set_running_or_notify_cancel():  # the caller was cancelled
             if not task.cancelled():
-                task.exception()  # seen, so that nothing is logged
+                task.exception()  # retrieved, so that asyncio logs nothing
         elif task.cancelled():
             result.set_exception(EngineFailed(CLOSED))
         elif (error := task.exception()) is not None:
@@ -206,11 +206,11 @@ def _work(
 
 
 class _Stream(Generic[T]):
-    """Items that calls of one caller take from a background loop."""
+    """An async iterator on a background loop, for one caller."""
 
     def __init__(self, items: AsyncIterator[T]) -> None:
         self._items, self._process = items, os.getpid()
-        self._turn = asyncio.Lock()  # a cancelled call may not have left them when they are closed
+        self._turn = asyncio.Lock()  # a cancelled call may still be running at close
 
     async def next(self) -> T:
         if self._process != os.getpid():

@@ -1,4 +1,4 @@
-"""A ReflectionLLM of any engine: prompts to requests, completions to segments."""
+"""A ReflectionLLM over any engine: turns prompts into requests and completions into segments."""
 
 import asyncio
 from bisect import bisect_left
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class EngineReflectionLLM(ReflectionLLM):
-    """A ReflectionLLM whose engine merges all that it is asked at a time into its batches.
+    """A ReflectionLLM whose engine batches concurrent calls.
 
-    Sync and async calls from any thread and any event loop meet on one background loop. A cancelled
-    call leaves the engine. Close it when done, or use it in a ``with`` block.
+    Sync and async calls from any thread and any event loop run on one background loop. A cancelled
+    call is cancelled in the engine. Close it when done, or use it in a ``with`` block.
     """
 
     in_flight: int | None = Field(default=None, ge=1)
-    """Most prompts handed to the engine at a time, by default what the engine says; further ones
-    wait, first come first. Fewer than it decodes in a step keep its batches small."""
+    """Maximum number of prompts in the engine at a time, by default the engine's own; further ones
+    wait in order. Fewer than it decodes in a step keep its batches small."""
     retry_seconds: float = Field(default=60.0, ge=0)
     """Seconds to retry while the engine is unavailable, such as a server that restarts."""
 
@@ -54,11 +54,11 @@ class EngineReflectionLLM(ReflectionLLM):
         tokenizer: "PreTrainedTokenizerBase | ControlledTokenizer | str | Path",
         **options: Any,
     ) -> Self:
-        """Run an engine, which is opened here and closed with this LLM.
+        """Make an LLM of an engine, which is opened here and closed with the LLM.
 
         Args:
-            engine: one that is not open yet.
-            tokenizer: of the model that it runs: loaded, or a folder or hub name.
+            engine: not open yet.
+            tokenizer: the model's tokenizer, loaded, or its folder or hub name.
             options: fields of this class.
 
         Raises:
@@ -98,11 +98,11 @@ class EngineReflectionLLM(ReflectionLLM):
         return self._runner.engine.context_tokens
 
     def get_token_ids(self, text: str) -> list[int]:
-        """The ids of a prompt, those that the tokenizer puts before every text included."""
+        """The ids of a prompt, including the prefix that the tokenizer puts before every text."""
         return self._tokenizer.encode([prompt_of(text)])[0].ids
 
     def close(self) -> None:
-        """Free what the engine holds; calls that are running fail. May be repeated."""
+        """Close the engine and free its memory; running calls fail. May be repeated."""
         self._runner.close()
 
     def __enter__(self) -> Self:
@@ -116,7 +116,7 @@ class EngineReflectionLLM(ReflectionLLM):
         return call.segments(self._runner.complete(call.ids, call.request))
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        # Encoding thousands of tokens would keep the caller's loop from all else.
+        # Encoding thousands of tokens would block the caller's event loop.
         call = await asyncio.to_thread(_EngineCall, self, prompts, **options)
         return call.segments(await self._runner.acomplete(call.ids, call.request))
 
@@ -138,7 +138,7 @@ class EngineReflectionLLM(ReflectionLLM):
                     yield chunk
                 if text.has_stopped:
                     break
-        # It may be empty: LangChain takes a stream without chunks for a failure.
+        # It may be empty: LangChain treats a stream without chunks as a failure.
         yield GenerationChunk(text=text.rest())
 
     async def _astream(
@@ -182,7 +182,7 @@ class ReflectionIds:
     def reflection(
         self, token_id: int, logprobs: Mapping[int, float], position: int
     ) -> Reflection | None:
-        """The reflection that ``token_id`` is, if it is one, from log-probabilities by id."""
+        """The reflection for ``token_id``, given log-probabilities by id; None for other tokens."""
         token = self._token.get(token_id)
         if token is None:
             return None
@@ -195,7 +195,8 @@ class ReflectionIds:
         )
 
     def pruning(self, below: float) -> Callable[[Sequence[Completion]], list[int]]:
-        """For :attr:`Request.keep`: drops what begins with an ISREL below a score, but the best."""
+        """A :attr:`Request.keep` that drops rows whose first ISREL scores below ``below``, except
+        the best."""
 
         def keep(begun: Sequence[Completion]) -> list[int]:
             isrel: dict[int, float] = {}
@@ -210,7 +211,7 @@ class ReflectionIds:
 
 
 class _EngineCall:
-    """Prompts in token ids, the request that continues them, and segments of the completions."""
+    """Encoded prompts and their request; converts the completions to segments."""
 
     def __init__(
         self,
@@ -222,7 +223,7 @@ class _EngineCall:
         choose: str | None = None,
         stop_at_retrieval: bool = False,
         prune_below: float | None = None,
-        critique: bool = False,  # part of what the model writes, asked for or not
+        critique: bool = False,  # always part of the generated text
         **sampling: Any,
     ) -> None:
         max_tokens, limit = split_context(llm.context_tokens, max_tokens)
@@ -262,8 +263,8 @@ class _EngineCall:
                 finish_reason, following = "retrieval", reflections.pop()
                 ids.pop()
             elif not self.request.stop or not self._tokenizer.pieces(ids[-1:]):
-                # Without stop strings it may be text: a checkpoint may name further ids that end
-                # one. With them, an engine may see a space before a text that is not shown here.
+                # Without stop strings it may be a further end id of the checkpoint. With them, an
+                # engine may see a space before the text that is not shown here.
                 finish_reason = "end"
                 ids.pop()
         text = self._tokenizer.text(ids)
@@ -284,7 +285,7 @@ class _EngineCall:
         )
 
     def _stop_size(self, ids: Sequence[int]) -> int:
-        """How many ids end with a stop string's last; 0 where there is none in their text."""
+        """Number of ids up to the end of the first stop string; 0 without one."""
 
         def has_stopped(size: int) -> bool:
             text = self._tokenizer.text(ids[:size])
@@ -296,30 +297,30 @@ class _EngineCall:
 
 
 class _TextStream:
-    """Text of ids that come in pieces, as ``invoke`` gives it: ends at a stop string, stripped."""
+    """Decodes a stream of ids to the same text as ``invoke``: stripped, cut at a stop string."""
 
     def __init__(self, tokenizer: ControlledTokenizer, stop: Sequence[str]) -> None:
         self._tokenizer, self._stop = tokenizer, stop
         self._ids: list[int] = []
         self._from = self._read = 0
-        """Where in the ids the piece that was decoded last begins and ends."""
+        """Start and end, in the ids, of the last decoded piece."""
         self._held, self._has_begun = "", False
         self.has_stopped = False
-        """Whether a stop string has come; nothing is shown after it."""
+        """Whether a stop string was found; no text follows it."""
 
     def add(self, ids: Sequence[int]) -> str:
-        """The text that can be shown now."""
+        """The text that can be emitted now."""
         self._ids += self._tokenizer.text_ids(ids)
         return self._show(final=False)
 
     def rest(self) -> str:
-        """The text that was held back, at the end."""
+        """The remaining text, at the end of the stream."""
         return self._show(final=True)
 
     def _show(self, *, final: bool) -> str:
         if self.has_stopped:
             return ""
-        # What a token is written as may depend on the piece before it.
+        # A token's text may depend on the piece before it.
         before = self._tokenizer.text(self._ids[self._from : self._read])
         text = self._tokenizer.text(self._ids[self._from :])
         if final or not text.endswith("\ufffd"):  # the middle of a character

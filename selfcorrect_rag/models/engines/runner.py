@@ -1,4 +1,4 @@
-"""An engine run for callers in any thread and event loop: limits, retries, errors, closing."""
+"""Runs an engine for callers in any thread and event loop: limits, retries, errors, closing."""
 
 import asyncio
 import math
@@ -27,17 +27,17 @@ from selfcorrect_rag.models.engines.engine import Completion, Engine, EngineUnav
 
 T = TypeVar("T")
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 4.0
-"""Seconds between two attempts: at most before the second, and before any."""
+"""Maximum backoff in seconds before the second attempt, and before any attempt."""
 PROBE_INTERVAL = 1.0
-"""Seconds between two probes of an engine that was given up."""
+"""Seconds between two probes of an engine after retries have ended."""
 
 
 class EngineRunner:
-    """Runs an engine on one background loop, where calls from everywhere meet.
+    """Runs an engine on one background event loop, for calls from any thread or loop.
 
-    Calls wait for their turn, first come first, where more than ``in_flight`` prompts would be with
-    the engine. What it cannot answer now is retried. A cancelled call is cancelled in the engine.
-    Close it when done: calls that are running then fail.
+    At most ``in_flight`` prompts are in the engine; further calls wait in order. Calls are retried
+    while the engine is unavailable. A cancelled call is cancelled in the engine. Close it when
+    done: running calls then fail.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class EngineRunner:
 
         Args:
             engine: one that is not open yet.
-            in_flight: most prompts handed to it at a time; what it says itself by default.
+            in_flight: maximum number of concurrent prompts; the engine's own by default.
             retry_seconds: how long to retry while it is unavailable.
 
         Raises:
@@ -55,7 +55,7 @@ class EngineRunner:
         """
         self.engine, self._in_flight, self._retry_seconds = engine, in_flight, retry_seconds
         self._name = f"the engine ({type(engine).__name__})"
-        # By a proxy: in a circle, a model's memory would be held until garbage is collected.
+        # A weak proxy: a reference cycle would hold a model's memory until garbage collection.
         after_fork = partial(EngineRunner._after_fork, weakref.proxy(self))
         self._loop = BackgroundLoop("engine", engine.close, after_fork)
         try:
@@ -66,7 +66,7 @@ class EngineRunner:
 
     @property
     def in_flight(self) -> int:
-        """Most prompts that are with the engine at a time."""
+        """Maximum number of prompts in the engine at a time."""
         return self._in_flight or self.engine.in_flight
 
     def run(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -90,7 +90,7 @@ class EngineRunner:
     async def complete_on_loop(
         self, prompts: Sequence[Sequence[int]], request: Request
     ) -> list[Completion]:
-        """:meth:`complete` for who runs on the engine's loop already."""
+        """:meth:`complete` for callers on the engine's loop."""
         if request.keep is None or self.engine.prunes:
             return await self._call(prompts, request)
         begun = await self._call(prompts, replace(request, max_tokens=1, keep=None))
@@ -112,7 +112,7 @@ class EngineRunner:
     ) -> Generator[Sequence[int], None, None]:
         """Generated ids as they come, from a thread that may block; errors as :meth:`complete`.
 
-        A stream that breaks off is not retried: what was streamed cannot be taken back.
+        A broken stream is not retried, since its tokens cannot be taken back.
         """
         return self._loop.iterate(self._stream(prompt, request))
 
@@ -176,7 +176,7 @@ class EngineRunner:
 
 
 def _wrong(given: Sequence[Completion], prompts: int, request: Request) -> str | None:
-    """The fault in what an engine gave, or None where all is well."""
+    """Why an engine's completions are invalid; None if they are valid."""
     if len(given) != prompts:
         return f"{len(given)} completions for {prompts} prompts"
     wanted = set(request.logprob_ids)
@@ -199,7 +199,7 @@ def _wrong(given: Sequence[Completion], prompts: int, request: Request) -> str |
 
 
 class WeightedSemaphore:
-    """A semaphore that callers take several units of, in order; who wants all goes alone."""
+    """A fair semaphore of which callers acquire several units at once."""
 
     def __init__(self, units: int) -> None:
         self._free, self._units = units, units
@@ -207,7 +207,7 @@ class WeightedSemaphore:
 
     @asynccontextmanager
     async def hold(self, wanted: int) -> AsyncIterator[None]:
-        """Hold ``wanted`` units, or all where there are fewer, for the time of a ``with`` block."""
+        """Hold ``wanted`` units, at most all, for a ``with`` block."""
         wanted = min(wanted, self._units)
         if self._waiting or self._free < wanted:
             turn = asyncio.get_running_loop().create_future()
@@ -216,8 +216,8 @@ class WeightedSemaphore:
                 await turn
             except asyncio.CancelledError:
                 if turn.cancelled():
-                    self._release(0)  # those behind it may fit
-                else:  # it was given the units just before
+                    self._release(0)  # later waiters may fit
+                else:  # it had just acquired the units
                     self._release(wanted)
                 raise
         else:
@@ -240,11 +240,11 @@ class WeightedSemaphore:
 
 
 class Retries:
-    """Retries what an engine cannot answer now, so many seconds from the first such failure on.
+    """Retries calls while an engine is unavailable, for ``seconds`` from the first failure.
 
-    The seconds are counted once for all calls: while the engine is away one probe at a time looks
-    for it and everybody waits for that. When they are over, calls fail at once, and one of them
-    probes again now and then. An answer begins everything anew. To be used on one event loop.
+    The time is shared by all calls: while the engine is unavailable, one probe at a time runs and
+    all calls wait for it. Afterwards calls fail at once, and one of them probes from time to time.
+    Any answer resets this. For use on one event loop.
     """
 
     def __init__(
@@ -253,15 +253,15 @@ class Retries:
         probe: Callable[[], Awaitable[bool]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing has failed yet.
+        """Start without failures.
 
         Args:
             seconds: how long to retry.
             probe: whether the engine takes requests; cheap.
-            clock: seconds, from any point in time.
+            clock: a monotonic clock in seconds.
         """
         self._seconds, self._probe, self._clock = seconds, probe, clock
-        self._error: EngineUnavailable | None = None  # the latest since there was an answer
+        self._error: EngineUnavailable | None = None  # the latest since the last answer
         self._since = self._probed = 0.0
         self._probing: asyncio.Task[bool] | None = None
 
@@ -269,7 +269,7 @@ class Retries:
         """The result of ``attempt``, which is retried where it raises :class:`EngineUnavailable`.
 
         Raises:
-            EngineUnavailable: the time is over; any other error of the attempt, at once.
+            EngineUnavailable: the time is over. Any other error of the attempt is raised at once.
         """
         backoff, first = FIRST_BACKOFF, float("inf")
         while True:
@@ -282,7 +282,7 @@ class Retries:
                 if self._error is None:
                     self._since = now
                 self._error = error
-                # An engine that answers others all the while does not give this call more time.
+                # Answers to other calls do not extend this call's time.
                 first = min(first, now)
                 if now >= min(first, self._since) + self._seconds:
                     raise
@@ -293,19 +293,19 @@ class Retries:
                 return answer
 
     async def _wait_until_up(self) -> None:
-        """Return when the engine may be asked; raise its last error where the time is over."""
+        """Return when the engine is up; raise its last error when the time is over."""
         error, now = self._error, self._clock()
         if now < self._since + self._seconds:
             self._probing = self._probing or asyncio.create_task(self._probe_until_up())
         elif self._probing is None and now >= self._probed + min(PROBE_INTERVAL, self._seconds):
             self._probing = asyncio.create_task(self._probe_until_up())
-        else:  # another call has probed just now, or is at it
+        else:  # another call has just probed, or is probing
             raise EngineUnavailable(str(error)) from error
         if not await asyncio.shield(self._probing):
             raise EngineUnavailable(str(error)) from error
 
     async def _probe_until_up(self) -> bool:
-        """Whether the engine came back in time; it is probed once at least."""
+        """Whether the engine came back in time; probes at least once."""
         backoff = FIRST_BACKOFF
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Prompts to token ids and back, such that only control parts become control tokens."""
+"""Encodes and decodes prompts; only control parts become control tokens."""
 
 import json
 import secrets
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 REMEMBERED_TOKENS = 1 << 20
-"""Ids of recently encoded text that a tokenizer keeps: some 16 MB."""
+"""Maximum ids in a tokenizer's cache of encoded text, some 16 MB."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Encoded:
 
     ids: list[int]
     shortened: int
-    """Tokens cut away to fit the limit."""
+    """Tokens cut to fit the limit."""
     counts: list[int]
-    """Ids before the first part, which the tokenizer puts before every text, and of each part."""
+    """Number of ids of the tokenizer's prefix, then of each part."""
 
     @property
     def owners(self) -> list[int]:
-        """Index of the part that each id comes from; -1 for what comes before the first."""
+        """Index of the part that each id comes from; -1 for the tokenizer's prefix."""
         return list(chain.from_iterable(repeat(i, n) for i, n in enumerate(self.counts, -1)))
 
 
@@ -45,29 +45,28 @@ class _Span(NamedTuple):
     """Parts of a prompt that are encoded together."""
 
     text: str
-    """With control tokens under their secret names, where it holds any."""
+    """The text, with control tokens by their secret names."""
     begins: bool
-    """Whether it stands at the beginning of its prompt, where some tokenizers add a space."""
+    """Whether it begins its prompt, where some tokenizers add a space."""
 
 
 class _EncodedSpan(NamedTuple):
-    """A span in ids."""
+    """The ids of a span."""
 
     ids: list[int]
     ends: list[int]
-    """For each id, how many characters of the span it and those before it cover."""
+    """For each id, the number of characters of the span up to its end."""
 
 
 class ControlledTokenizer:
     """A fast tokenizer that never lets text become a control token.
 
-    In the copy that encodes, every special token has a secret name, and control parts are written
-    by it: no text holds that name, so text stays text, and its ids are those that a model saw in
-    training, whatever look-alikes stand in or around it.
+    It encodes with a copy in which every special token has a secret random name, used for control
+    parts only: no text contains that name, so text stays text, with the ids that a model saw in
+    training, whatever look-alikes it contains.
 
-    A tokenizer encodes the text between two control tokens on its own. So does this one, and keeps
-    the ids of recent text: the next segment's prompt repeats all that the last one held. Several
-    threads may share one.
+    Text between two control tokens is encoded independently, and recent results are cached: the
+    next segment's prompt repeats the last one. Thread-safe.
 
     Raises:
         NotAReflectionModel: the vocabulary lacks a token of
@@ -101,7 +100,7 @@ class ControlledTokenizer:
         self._control_tokens = {token_id: token for token, token_id in self.control_ids.items()}
         self._special = frozenset(token["id"] for token in added.values() if _is_special(token))
         self.eos_id: int | None = tokenizer.eos_token_id
-        # What the tokenizer puts before every text, a <s> for Llama.
+        # The prefix that the tokenizer puts before every text, <s> for Llama.
         opening: list[int] = tokenizer("")["input_ids"]
         self._prefix = [token_id for token_id in opening if token_id != self.eos_id]
         self._reader = Tokenizer.from_str(backend.to_str())
@@ -109,8 +108,8 @@ class ControlledTokenizer:
         for token, token_id in self.control_ids.items():
             if token_id not in self._writer.encode(f"x{self._names[token]}x").ids:
                 raise NotAReflectionModel(f"the tokenizer splits {token} where words are beside it")
-        # A control token that takes spaces beside it, or that is looked for in normalized text,
-        # makes what is around it depend on it.
+        # A control token that strips adjacent spaces, or is matched in normalized text, changes how
+        # its neighbours are encoded.
         self._is_apart = not any(
             added[token][flag] for token in control for flag in ("normalized", "lstrip", "rstrip")
         )
@@ -124,7 +123,7 @@ class ControlledTokenizer:
 
         Args:
             name_or_path: a folder or a hub name.
-            extra: of this package, to be named where a package is missing.
+            extra: this package's extra to name in a MissingExtra error.
 
         Raises:
             MissingExtra: transformers, or what reads ``tokenizer.model``, is not installed.
@@ -187,7 +186,7 @@ class ControlledTokenizer:
         return [i for i in ids if i not in self._special]
 
     def _spans(self, parts: Sequence[Part]) -> Iterator[tuple[list[int], _Span]]:
-        """The stretches that are encoded together, and how many characters each part has in it."""
+        """The spans that are encoded together, each with the number of characters of its parts."""
         texts = [self._names[part.text] if part.kind == "control" else part.text for part in parts]
         begun = 0
         for end in range(1, len(parts) + 1):
@@ -205,7 +204,7 @@ class ControlledTokenizer:
         new = [span for span in wanted if span not in known]
         if not new:
             return known
-        # In mid-prompt, text follows a control token, and is encoded behind one.
+        # Inside a prompt, text follows a control token, so it is encoded after one.
         before = next(iter(self._names.values()))
         encodings = self._writer.encode_batch(
             [text if begins else before + text for text, begins in new]
@@ -213,7 +212,7 @@ class ControlledTokenizer:
         for span, encoding in zip(new, encodings, strict=True):
             skipped = 0 if span.begins else 1
             ends = (end - skipped * len(before) for _, end in encoding.offsets[skipped:])
-            # One without width, or with that of its neighbour, goes with the ids before it.
+            # An id without characters of its own belongs to the ids before it.
             known[span] = _EncodedSpan(encoding.ids[skipped:], list(accumulate(ends, max)))
         with self._lock:
             for span in new:
@@ -227,19 +226,19 @@ class ControlledTokenizer:
 
 
 def _is_special(token: dict[str, Any]) -> bool:
-    """Whether an added token is more than white space, which some vocabularies add as text."""
+    """Whether an added token is special; some vocabularies add white space as text."""
     return bool(token["content"].strip())
 
 
 def secretly_named(
     tokenizer: "Tokenizer", is_secret: Callable[[dict[str, Any]], bool] = _is_special
 ) -> "tuple[Tokenizer, dict[str, str]]":
-    """A copy in which every special token has a name that nobody can know, and these names.
+    """A copy in which every special token has an unguessable name, and these names by token.
 
-    Ids stay. It puts nothing before or after a text.
+    Ids are unchanged. The copy adds nothing before or after a text.
 
     Args:
-        is_secret: of which added tokens, as ``tokenizer.json`` has them.
+        is_secret: which added tokens, as in ``tokenizer.json``, to rename.
     """
     from tokenizers import Tokenizer
 
@@ -256,7 +255,7 @@ def secretly_named(
     if model.get("unk_token") in names:
         model["unk_token"] = names[model["unk_token"]]
     if "merges" in model:
-        # What could spell out a special token from its letters goes.
+        # Remove merges that could build a special token from characters.
         pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
         model["merges"] = [
             [left, right] for left, right in pairs if not {left, right, left + right} & names.keys()
@@ -281,7 +280,7 @@ def _fit(parts: Sequence[Part], ids: list[int], counts: list[int], limit: int | 
         while left and ranked and max(keep[i] for i in ranked):
             longest = max(ranked, key=lambda i: keep[i])
             others = [keep[i] for i in ranked if i != longest]
-            # Cut the longest down to the next one, or as far as is needed.
+            # Cut the longest down to the next longest, or as far as needed.
             cut = min(left, max(keep[longest] - max(others, default=0), 1))
             keep[longest] -= cut
             left -= cut

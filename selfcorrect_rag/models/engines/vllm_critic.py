@@ -15,11 +15,11 @@ from selfcorrect_rag.models.local.checkpoints import load_tokenizer
 
 
 class VLLMCritic(Critic):
-    """A critic that is a causal language model, on vLLM's engine in processes beside this one.
+    """A critic that is a causal LM, on vLLM's engine in separate processes.
 
-    Its answers are those of :class:`~selfcorrect_rag.models.critic.TransformersCritic`. Ids that
-    all labels share are not asked for, so most answers take one token. Close it when done, or use
-    it in a ``with`` block.
+    It gives the same answers as :class:`~selfcorrect_rag.models.critic.TransformersCritic`. Ids
+    that all labels share are skipped, so most answers take one token. Close it when done, or use it
+    in a ``with`` block.
     """
 
     def __init__(
@@ -34,9 +34,10 @@ class VLLMCritic(Critic):
 
         Args:
             model: a folder or a hub name.
-            max_tokens: tokens at which a prompt is cut; less where the model can take no more.
-            batch: prompts that are handed to the engine at a time, whose answers come together;
-                as many as it decodes in a step by default.
+            max_tokens: maximum prompt tokens, at most the model's own limit; a longer prompt is
+                cut.
+            batch: prompts per batch handed to the engine; by default as many as it decodes in a
+                step.
             engine: vLLM's own options, such as ``tensor_parallel_size``.
 
         Raises:

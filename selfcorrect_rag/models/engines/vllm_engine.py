@@ -1,4 +1,4 @@
-"""vLLM in this process: continuous batching over all that is in flight."""
+"""vLLM in this process: continuous batching over all concurrent calls."""
 
 import itertools
 import json
@@ -28,16 +28,16 @@ CPU_OPTIONS = {
     "kv_cache_memory_bytes": 2 << 30,
     "enforce_eager": True,
 }
-"""For vLLM's CPU build, whose defaults are blocks too long for the prefixes that candidates share,
-a cache of nine tenths of the memory, and a compiled model, which is slow to start."""
+"""Options for vLLM's CPU build, whose defaults are KV blocks too long for the prefixes that
+candidates share, a cache of 90 % of the memory, and a compiled model, which is slow to start."""
 CPU_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
-"""Where the user has set nothing: the engine and the graph need a core each, and compiling what
-gathers the log-probabilities takes longer than it saves."""
+"""Defaults of environment variables: the engine and the graph need a core each, and compiling the
+gathering of log-probabilities takes longer than it saves."""
 ADVICE = re.compile(r" (?=Try |To allow |See )")
-"""Where vLLM's reasons end and sentences of advice begin."""
+"""Matches where advice begins in vLLM's error messages."""
 
 RECORD = "\x1e"
-"""Put before each record, whose text may be of many lines."""
+"""Separator before each log record, which may have several lines."""
 RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: (?P<message>.*))?$", re.MULTILINE)
 """The last line of a traceback; all others are indented, or end with a colon."""
 
@@ -45,12 +45,12 @@ RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: (?P<message>.*))?$", re.MULTILINE)
 class VLLMReflectionLLM(EngineReflectionLLM):
     """Runs a Self-RAG checkpoint on vLLM's asynchronous engine.
 
-    The engine is one process more (or several, with tensor parallelism); a script that makes one
-    on a machine where vLLM spawns processes, as its CPU build does, needs the usual
-    ``if __name__ == "__main__":``. Passages, beams and concurrent runs share its batches.
-    ``in_flight`` is by default twice what it decodes in a step, vLLM's ``max_num_seqs``.
+    The engine runs in another process (or several, with tensor parallelism). Where vLLM spawns
+    processes, as its CPU build does, a script needs the usual ``if __name__ == "__main__":``.
+    Passages, beams and concurrent runs share its batches. ``in_flight`` is by default twice vLLM's
+    ``max_num_seqs``.
 
-    It starts when it is made: seconds for a small model, minutes for a large one.
+    The constructor starts it: seconds for a small model, minutes for a large one.
 
     Raises:
         MissingExtra: vLLM is not installed.
@@ -64,7 +64,7 @@ class VLLMReflectionLLM(EngineReflectionLLM):
     engine: dict[str, Any] = Field(default_factory=dict)
     """The engine's own options: ``tensor_parallel_size``, ``dtype``, ``max_model_len``,
     ``gpu_memory_utilization`` and all others of vLLM's ``AsyncEngineArgs``. ``max_num_seqs`` and
-    ``max_num_batched_tokens``, most prompts and tokens of a step, are vLLM's for throughput."""
+    ``max_num_batched_tokens`` default to vLLM's values for throughput."""
 
     def model_post_init(self, context: Any, /) -> None:
         require_vllm()
@@ -81,14 +81,14 @@ class VLLMReflectionLLM(EngineReflectionLLM):
 
 
 class VLLMEngine(Engine):
-    """vLLM's asynchronous engine, in processes of its own."""
+    """vLLM's asynchronous engine, in its own processes."""
 
     def __init__(self, model: str, options: Mapping[str, Any]) -> None:
-        """Nothing is started yet.
+        """Keep the options; :meth:`open` starts the engine.
 
         Args:
             model: a folder or a hub name.
-            options: of vLLM's ``AsyncEngineArgs``.
+            options: arguments of vLLM's ``AsyncEngineArgs``.
 
         Raises:
             MissingExtra: vllm is not installed.
@@ -111,8 +111,8 @@ class VLLMEngine(Engine):
                 raise _failure(self._model, log.cause() or _reason(error)) from error
         self.context_tokens = self._llm.model_config.max_model_len
         self.sequences: int = self._llm.vllm_config.scheduler_config.max_num_seqs
-        """Most prompts that it decodes in one step."""
-        # The next are then there when some of a step have ended.
+        """Maximum number of prompts decoded in one step."""
+        # So the next prompts are queued when some of a step end.
         self.in_flight = 2 * self.sequences
 
     def _start(self, options: Mapping[str, Any]) -> "AsyncLLM":
@@ -125,8 +125,8 @@ class VLLMEngine(Engine):
         if current_platform.is_cpu():
             defaults |= CPU_OPTIONS
         arguments = AsyncEngineArgs(model=self._model, **{**defaults, **options})
-        # What it is used for decides how much a step takes. Where nobody says, that is 128 prompts
-        # and 2,048 tokens; for batches, on a GPU of 80 GB, 1,024 and 16,384.
+        # The usage context decides the size of a step: by default 128 prompts and 2,048 tokens; for
+        # LLM_CLASS, on a GPU of 80 GB, 1,024 and 16,384.
         return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.LLM_CLASS)
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class VLLMEngine(Engine):
 
     @property
     def unfinished(self) -> int:
-        """Prompts that it is at work on, or that wait in it."""
+        """Number of prompts running or waiting in the engine."""
         return self._llm.get_num_unfinished_requests() if self._llm else 0
 
     async def complete(
@@ -148,7 +148,7 @@ class VLLMEngine(Engine):
 
         params = _sampling_params(request)
         params.output_kind = RequestOutputKind.FINAL_ONLY
-        params.detokenize = bool(request.stop)  # only stop strings need the engine to read text
+        params.detokenize = bool(request.stop)  # only stop strings need detokenized text
         return await gather(self._one(prompt, params) for prompt in prompts)
 
     async def _one(self, prompt: Sequence[int], params: "SamplingParams") -> Completion:
@@ -158,7 +158,7 @@ class VLLMEngine(Engine):
         return Completion(
             ids=completion.token_ids,
             logprobs=[
-                # Most tokens are text, of which only their own log-probability is of use.
+                # Most tokens are text, which needs only its own log-probability.
                 {i: step[i].logprob for i in (wanted if token_id in wanted else [token_id])}
                 for token_id, step in zip(completion.token_ids, completion.logprobs, strict=True)
             ],
@@ -185,7 +185,7 @@ class VLLMEngine(Engine):
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        assert self._llm is not None  # closing ends the loop that this runs on
+        assert self._llm is not None  # closing ends this loop
         name = f"selfcorrect-{next(self._numbers)}"
         try:
             async for output in self._llm.generate(tokens_input(list(prompt)), params, name):
@@ -213,7 +213,7 @@ def _sampling_params(request: Request) -> "SamplingParams":
 def _reason(error: Exception) -> str:
     from pydantic import ValidationError
 
-    if isinstance(error, ValidationError):  # of vLLM's options; its text has lines of advice
+    if isinstance(error, ValidationError):  # invalid vLLM options; the message has lines of advice
         return "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors())
     return str(error)
 
@@ -229,7 +229,7 @@ def _failure(model: str, reason: str) -> SelfCorrectError:
 
 
 def require_vllm() -> None:
-    """Import vLLM, in an environment that suits it.
+    """Import vLLM, after :func:`set_environment`.
 
     Raises:
         MissingExtra: vllm is not installed.
@@ -239,10 +239,10 @@ def require_vllm() -> None:
 
 
 def set_environment() -> None:
-    """Set what vLLM's CPU build reads at import; elsewhere, nothing."""
+    """Set the environment variables that vLLM's CPU build reads at import."""
     from importlib.util import find_spec
 
-    # Otherwise torch's question for a GPU initialises CUDA, and vLLM's processes cannot be forked.
+    # Otherwise torch's check for a GPU initialises CUDA, and vLLM's processes cannot be forked.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     torch = require("torch", "vllm")
     if find_spec("vllm") and not torch.cuda.is_available():
@@ -253,20 +253,20 @@ def set_environment() -> None:
 class StartLog:
     """Keeps the errors that vLLM's processes log while an engine starts.
 
-    vLLM itself raises "See root cause above". What it logs is still shown as before. Where the
-    user says how vLLM is to log, nothing is kept.
+    vLLM itself only raises "See root cause above". Its log is still shown. Where the user
+    configures vLLM's logging, nothing is kept.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Nothing is written before the ``with`` block.
+        """Prepare the log; it is written in the ``with`` block.
 
         Args:
-            options: the user's, of vLLM's ``AsyncEngineArgs``.
+            options: the user's arguments of vLLM's ``AsyncEngineArgs``.
         """
         from vllm import envs
 
         self.options: dict[str, Any] = {}
-        """What to add to them."""
+        """Further arguments to add."""
         said = {"logging_config", "log_config_file", "log_level"} & options.keys()
         self._wanted = (
             envs.VLLM_CONFIGURE_LOGGING and not envs.VLLM_LOGGING_CONFIG_PATH and not said
@@ -296,7 +296,7 @@ class StartLog:
         self._folder.cleanup()
 
     def cause(self) -> str | None:
-        """The last error of the process that failed first, or None where none told."""
+        """The last error of the process that failed first; None if none was logged."""
         if not self._errors.exists():
             return None
         for record in self._errors.read_text("utf-8", "replace").split(RECORD):

@@ -1,4 +1,4 @@
-"""A vLLM server over HTTP, spoken to in token ids."""
+"""A client of a vLLM server, by token ids over HTTP."""
 
 import json
 import math
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     import httpx
 
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""HTTP statuses of a server that is starting, busy or on its way down."""
+"""HTTP statuses of a server that is starting, busy or shutting down; these are retried."""
 PROBE_TIMEOUT = 5.0
-"""Seconds in which a server says whether it is up, also while it is busy with long prompts."""
+"""Timeout of a health check in seconds, enough for a server busy with long prompts."""
 TOKEN_ID = "token_id:"
-"""The prefix that vLLM puts before an id where it stands for a token."""
+"""The prefix of token ids in vLLM's log-probabilities."""
 
 
 class VLLMServerReflectionLLM(EngineReflectionLLM):
     """Runs a Self-RAG checkpoint that a vLLM server (0.27 or newer) serves.
 
-    Prompts go out as token ids, so that text can forge nothing on the way, and one call's prompts
-    as one HTTP request. The connection is checked when this is made: that vLLM answers, that it
-    gives the log-probabilities of chosen ids, and that its vocabulary is the tokenizer's.
+    Prompts are sent as token ids, so that text cannot forge control tokens, and one call's prompts
+    as one HTTP request. The constructor checks that vLLM answers, returns the log-probabilities of
+    chosen ids, and has the tokenizer's vocabulary.
 
     Raises:
         MissingExtra: httpx or transformers is not installed.
         EngineFailed: no server answers, it refuses the key, or it is not (or too old a) vLLM.
-        ModelNotFound: the server has no such model, or its tokenizer is not at hand.
+        ModelNotFound: the server has no such model, or its tokenizer is not found.
         NotAReflectionModel: the vocabulary lacks reflection tokens.
     """
 
     base_url: str
-    """Where the server listens, such as ``http://localhost:8000``, with or without ``/v1``."""
+    """The server's address, such as ``http://localhost:8000``, with or without ``/v1``."""
     model: str = ""
     """The model's name on the server; its first model by default."""
     tokenizer: str = ""
-    """Folder or hub name of the model's tokenizer; by default where the server has the model."""
+    """Folder or hub name of the model's tokenizer; by default the model's path on the server."""
     api_key: SecretStr | None = None
     timeout: float = Field(default=300.0, gt=0)
     """Seconds to wait for one answer."""
@@ -76,10 +76,10 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
         return {"model": self.model, "base_url": self.base_url}
 
     def _check(self, engine: "VLLMServerEngine") -> None:
-        """Ask for the ids of the control tokens, and for one token, which shows an old server.
+        """Check the ids of the control tokens, and generate one token, which detects an old server.
 
-        The version that the server could name would tell no more: whether others send it plain
-        top-k ``logprobs``, which ours would spoil, is in no version (see docs/vllm.md).
+        The server's version would not tell whether other clients send plain top-k ``logprobs``,
+        which our requests would disturb (see docs/vllm.md).
         """
         ids = list(self._tokenizer.control_ids.values())
         given = self._runner.run(lambda: engine.tokenize("".join(self._tokenizer.control_ids)))
@@ -107,17 +107,17 @@ class VLLMServerEngine(Engine):
     def __init__(
         self, base_url: str, *, model: str = "", key: str = "", timeout: float = 300.0
     ) -> None:
-        """Nothing is connected yet.
+        """Set up the client, without connecting.
 
         Args:
             base_url: with or without ``/v1``.
-            model: its name on the server; the first model by default.
-            key: for its API.
+            model: the model's name on the server; the first model by default.
+            key: the API key.
             timeout: seconds to wait for one answer.
 
         Raises:
             MissingExtra: httpx is not installed.
-            EngineFailed: the address or the key can be none.
+            EngineFailed: the address or the key is malformed.
         """
         require("httpx", "vllm-server")
         if "@" in base_url:
@@ -135,7 +135,7 @@ class VLLMServerEngine(Engine):
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Make the client, whose connections belong to one event loop."""
+        """Make a new client, whose connections belong to one event loop."""
         import httpx
 
         try:
@@ -143,7 +143,7 @@ class VLLMServerEngine(Engine):
                 base_url=self.base_url.rstrip("/").removesuffix("/v1"),
                 headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
                 timeout=httpx.Timeout(self._timeout, connect=10.0),
-                limits=httpx.Limits(),  # what is in flight is limited elsewhere
+                limits=httpx.Limits(),  # concurrency is limited elsewhere
             )
         except httpx.InvalidURL as error:
             raise EngineFailed(
@@ -180,7 +180,7 @@ class VLLMServerEngine(Engine):
         await self._client.aclose()
 
     async def is_up(self) -> bool:
-        """Whether the server says that it is healthy."""
+        """Whether the server's health check succeeds."""
         import httpx
 
         try:
@@ -190,7 +190,7 @@ class VLLMServerEngine(Engine):
         return response.status_code not in RETRIED
 
     async def tokenize(self, text: str) -> list[int]:
-        """The ids that the server's own tokenizer makes of a text; none where it has no answer."""
+        """A text's ids by the server's own tokenizer; none where it does not answer."""
         body = {"model": self.model, "prompt": text, "add_special_tokens": False}
         answer = await self._ask("POST", "/tokenize", body)
         tokens = answer.get("tokens") if isinstance(answer, dict) else None
@@ -308,7 +308,7 @@ def _cards(answer: Any) -> list[dict[str, Any]] | None:
 
 
 def _delta(data: str) -> list[int]:
-    """The ids of one event of a stream; ``ValueError`` says what is wrong with it."""
+    """The ids of one event of a stream; a malformed one raises ``ValueError``."""
     event = json.loads(data)
     try:
         ids: list[int] = []
@@ -321,7 +321,7 @@ def _delta(data: str) -> list[int]:
 
 
 def _completions(answer: Any, count: int) -> list[Completion]:
-    """The completions of ``count`` prompts in order; ``ValueError`` says what they lack."""
+    """The completions of ``count`` prompts in order; malformed ones raise ``ValueError``."""
     try:
         choices = {choice["index"]: choice for choice in answer["choices"]}
         if len(answer["choices"]) != count or choices.keys() != set(range(count)):
