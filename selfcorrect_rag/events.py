@@ -14,7 +14,7 @@ from selfcorrect_rag.thresholds import Action
 
 
 class FollowUpRewritten(TypedDict):
-    """A question of a later turn, in words that stand alone."""
+    """A follow-up question was rewritten as a standalone one."""
 
     event: Literal["follow_up_rewritten"]
     original_question: str
@@ -38,11 +38,11 @@ class Retrieved(TypedDict):
     event: Literal["retrieved"]
     query: str
     passages: list[str]
-    """Their titles, best first; of one without a title its first 60 characters."""
+    """Their titles, best first; without a title, the first 60 characters."""
 
 
 class RetrievalFailure(TypedDict):
-    """The retriever raised; the run goes on without."""
+    """The retriever raised; the run goes on without documents."""
 
     event: Literal["retrieval_failed"]
     reason: str
@@ -71,13 +71,14 @@ class SegmentChosen(TypedDict):
     score: float
     """Path score."""
     answer: str
-    """All of its segments. It may yet lose to another beam, so show it in place of the last."""
+    """The text of all its segments. Another beam may still win, so show it in place of the last
+    event's answer."""
     settled: int
-    """Its first so many segments are part of every beam: nothing takes them back."""
+    """Number of first segments shared by all beams, which are final."""
 
 
 class Graded(TypedDict):
-    """CRAG: every document has its score, and the scores triggered an action."""
+    """CRAG: the documents were scored, and the scores triggered an action."""
 
     event: Literal["graded"]
     grades: list[Grade]
@@ -95,31 +96,31 @@ class StripsKept(TypedDict):
 
 
 class QueryRewritten(TypedDict):
-    """CRAG: what the web will be searched for."""
+    """CRAG: the query for the web search."""
 
     event: Literal["query_rewritten"]
     query: str
 
 
 class WebSearched(TypedDict):
-    """CRAG: the web gave pages."""
+    """CRAG: the web search returned pages."""
 
     event: Literal["web_searched"]
     query: str
     source: str
-    """Who answered."""
+    """Name of the search."""
     results: list[str]
-    """Titles, or addresses where there is none."""
+    """Titles, or addresses of pages without one."""
 
 
 class WebSearchFailure(TypedDict):
-    """CRAG: the web gave nothing; the run goes on without."""
+    """CRAG: the web search returned nothing; the run goes on without pages."""
 
     event: Literal["web_search_failed"]
     query: str
     source: str
     reason: str
-    """An error, a refusal by the person who was asked, or that nothing was found."""
+    """An error, a refused approval, or that nothing was found."""
 
 
 class KnowledgeRecomposed(TypedDict):
@@ -138,7 +139,7 @@ class DemonstrationsChosen(TypedDict):
 
 
 class Dropped(TypedDict):
-    """InstructRAG: the prompt would not have fitted the model's context."""
+    """InstructRAG: documents or demonstrations were dropped to fit the model's context."""
 
     event: Literal["dropped"]
     what: Literal["documents", "demonstrations"]
@@ -148,24 +149,24 @@ class Dropped(TypedDict):
 
 
 class RationaleWritten(TypedDict):
-    """InstructRAG: all that the model wrote."""
+    """InstructRAG: the model's whole output."""
 
     event: Literal["rationale_written"]
     text: str
     mode: Mode
     documents: int
-    """How many it was shown."""
+    """Number of documents that it was shown."""
 
 
 class Cached(TypedDict):
-    """A node's result was kept from an earlier run: its own events do not come."""
+    """A node's result came from the cache; its own events are not sent."""
 
     event: Literal["cached"]
     node: str
 
 
 class Stopped(TypedDict):
-    """A limit, or the fault of a part, kept the run from something."""
+    """A limit, or a fault, prevented a step or part of one."""
 
     event: Literal["stopped"]
     by: Stop

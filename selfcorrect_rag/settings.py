@@ -15,9 +15,10 @@ from selfcorrect_rag.thresholds import Thresholds
 
 
 def add_controls(schema: dict[str, Any]) -> None:
-    """Give each knob of a settings schema the control that assistant editors show for it.
+    """Add to each knob of a settings schema the control for assistant editors
+    (``x_oap_ui_config``).
 
-    All that a control says is in the schema already: bounds, choices, meaning and default.
+    A control is derived from the schema: bounds, choices, description and default.
     """
     for knob in schema["properties"].values():
         forms = [form for form in knob.get("anyOf", [knob]) if form.get("type") != "null"]
@@ -40,7 +41,7 @@ def _control(form: dict[str, Any]) -> dict[str, Any]:
 
 
 def knob(default: Any, description: str, *nodes: str, ge: Any = None, le: Any = None) -> Any:
-    """A field of settings, shown by LangGraph Studio on these nodes, or on none in particular."""
+    """A settings field; LangGraph Studio shows it on ``nodes``, if any."""
     on_nodes: Any = {"langgraph_nodes": list(nodes)} if nodes else None
     return Field(default, description=description, json_schema_extra=on_nodes, ge=ge, le=le)
 
@@ -49,13 +50,13 @@ class Settings(BaseModel):
     """The knobs of all graphs.
 
     Raises:
-        BadSettings: a knob that the graph does not have, or a value out of its bounds.
+        BadSettings: an unknown knob, or a value out of bounds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=add_controls)
 
     graph: ClassVar[str] = "every graph"
-    """Whose settings they are, as messages call it."""
+    """The graph's name in error messages."""
 
     max_model_calls: int | None = knob(
         2_000,
@@ -91,7 +92,7 @@ class Settings(BaseModel):
     )
 
     def __init__(self, **knobs: Any) -> None:
-        """The knobs that are given, and the defaults of the rest."""
+        """Set the given knobs; the rest keep their defaults."""
         self._refuse_unknown(knobs)
         try:
             super().__init__(**knobs)
@@ -103,25 +104,25 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, given: object) -> Self:
-        """Settings of this graph from what a factory was given; None is the defaults.
+        """This graph's settings from a factory's argument; None is the defaults.
 
         Raises:
-            BadSettings: they are another graph's; see :meth:`merged`.
+            BadSettings: they are another graph's settings; see :meth:`merged`.
         """
         return cls(**cls._taken(given, shared=False))
 
     @classmethod
     def of_step(cls, given: object) -> Self:
-        """Settings for a step from what it was given; those of a graph that has it stay whole."""
+        """A node's settings from its argument; a subclass's settings are kept whole."""
         return given if isinstance(given, cls) else cls.of(given)
 
     def merged(self, context: object) -> Self:
-        """These settings with what a run's context sets on top.
+        """These settings, overridden by a run's context.
 
         Args:
-            context: None, a dict of knobs, settings of this graph or of one that is made of it
-                (Self-CRAG's are CRAG's and Self-RAG's too). It may also be that of a parent graph:
-                an object of its own says nothing, and keys of its own are left.
+            context: None, a dict of knobs, or settings of this graph or of one composed of it
+                (Self-CRAG's are CRAG's and Self-RAG's too). It may be a parent graph's context:
+                other objects and unknown keys are ignored.
 
         Raises:
             BadSettings: the context is settings of another graph, or a value is out of bounds.
@@ -134,7 +135,7 @@ class Settings(BaseModel):
 
     @classmethod
     def _taken(cls, given: object, *, shared: bool) -> dict[str, Any]:
-        """The knobs of this graph that ``given`` sets; what is ``shared`` may have others."""
+        """The knobs of this graph that ``given`` sets; if ``shared``, other keys are ignored."""
         if isinstance(given, Settings):
             if not (isinstance(given, cls) or issubclass(cls, type(given))):
                 raise BadSettings(
@@ -167,13 +168,14 @@ class Settings(BaseModel):
 
 
 def _names_of_graphs(kind: type[Settings]) -> set[str]:
-    """The knobs of ``kind`` that are some graph's; what a subclass adds is its author's."""
+    """The knobs of ``kind`` that belong to our graphs, without those that a user's subclass
+    adds."""
     ours = (c for c in kind.__mro__ if issubclass(c, Settings) and "graph" in vars(c))
     return {name for c in ours for name in c.model_fields}
 
 
 class SelfRAGSettings(Settings):
-    """Self-RAG's inference-time knobs; defaults are those of section 4.3 where it gives one."""
+    """Self-RAG's inference-time knobs; defaults are those of section 4.3 where given there."""
 
     graph = "Self-RAG"
 
@@ -300,7 +302,7 @@ class SelfRAGSettings(Settings):
     )
 
     def model_post_init(self, context: Any, /) -> None:
-        """Refuse constraints that name no critique token, and weights that name no group."""
+        """Refuse constraints that are not critique tokens, and weights of unknown groups."""
         known = [t for group in GROUPS.values() if group.values for t in group.tokens]
         if unknown := [token for token in self.hard_constraints if token not in known]:
             raise ValueError(f"hard constraints {unknown} are none of {known}")
@@ -325,7 +327,7 @@ class SelfRAGSettings(Settings):
 
     @property
     def closed(self) -> bool:
-        """Whether answers are summed (section 3.3, closed-set tasks)."""
+        """Whether scores are summed by answer (section 3.3, closed-set tasks)."""
         return self.closed_set or bool(self.options)
 
     @property
@@ -335,7 +337,7 @@ class SelfRAGSettings(Settings):
 
 
 class CRAGSettings(Settings):
-    """CRAG's knobs; defaults are those of appendix B.2 where it gives one."""
+    """CRAG's knobs; defaults are those of appendix B.2 where given there."""
 
     graph = "CRAG"
 
@@ -364,7 +366,7 @@ class CRAGSettings(Settings):
     )
     decomposition: Literal["sentences", "windows", "passage"] = knob(
         "sentences",
-        "What a strip is: a few sentences, fifty words, or the whole document.",
+        "Size of a strip: a few sentences, fifty words, or the whole document.",
         "refine_strips",
         "select_web_strips",
     )
@@ -403,7 +405,7 @@ class CRAGSettings(Settings):
     )
     select: bool = knob(
         True,
-        "Select among what the web gave (off: Table 3, without selection).",
+        "Select strips of the web pages (off: Table 3, without selection).",
         "select_web_strips",
     )
     web_results: int = knob(5, "Pages taken from a web search.", "web_search", ge=1, le=50)
@@ -416,10 +418,10 @@ class CRAGSettings(Settings):
     instruction: str | None = knob(None, "Task instruction put before the question.", "generate")
 
     def thresholds(self, own: Thresholds) -> Thresholds:
-        """Those of a run, where ``own`` are the evaluator's.
+        """A run's thresholds; those not set are the evaluator's ``own``.
 
         Raises:
-            BadSettings: together they are none, as where the lower is above the upper.
+            BadSettings: they are invalid together, such as a lower one above the upper.
         """
         upper = own.upper if self.upper is None else self.upper
         lower = own.lower if self.lower is None else self.lower
@@ -430,7 +432,7 @@ class CRAGSettings(Settings):
 
 
 class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
-    """The knobs of both, and how CRAG's knowledge becomes Self-RAG's passages."""
+    """The knobs of both graphs, and how CRAG's knowledge becomes Self-RAG's passages."""
 
     graph = "Self-CRAG"
 
@@ -439,16 +441,16 @@ class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
     )
     contexts: Literal["action", "all"] = knob(
         "action",
-        "What Self-RAG reads: the knowledge that the action asks for, document by document, or,"
-        " as the official code does, internal, external and combined knowledge of every "
-        "question as three passages.",
+        "Passages that Self-RAG reads: the knowledge that the action asks for, document by "
+        "document, or, as in the official code, internal, external and combined knowledge of "
+        "every question as three passages.",
         "grade_documents",
         "recompose_knowledge",
     )
 
 
 class InstructRAGSettings(Settings):
-    """InstructRAG's knobs; defaults are those of appendix B where it gives one."""
+    """InstructRAG's knobs; defaults are those of appendix B where given there."""
 
     graph = "InstructRAG"
 
@@ -482,7 +484,7 @@ class InstructRAGSettings(Settings):
     )
     seed: int = knob(
         0,
-        "Of random selection: the same seed and question draw the same demonstrations.",
+        "Seed of random selection; the same seed and question draw the same demonstrations.",
         "choose_demonstrations",
     )
     instruction: str | None = knob(
@@ -493,8 +495,8 @@ class InstructRAGSettings(Settings):
     )
     rationale_tokens: int = knob(
         256,
-        "Most tokens that a ReflectionLLM writes; any other model has its own limit. So many "
-        "are kept free of the context.",
+        "Most tokens that a ReflectionLLM writes, reserved in the context; any other model has "
+        "its own limit.",
         "write_rationale",
         ge=1,
         le=4096,

@@ -1,4 +1,4 @@
-"""The graphs in LangChain agents: as a tool that a model may call, or as what grounds each turn."""
+"""The graphs in LangChain agents: as a tool, or as middleware that grounds each turn."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ __all__ = ["GroundingMiddleware", "Support", "as_tool", "missing_support"]
 
 
 def __getattr__(name: str) -> Any:
-    # The middleware is of a class of langchain's, which the tool does without.
+    # The middleware needs langchain, which the tool does not.
     if name == "GroundingMiddleware":
         from selfcorrect_rag.agents.grounding import GroundingMiddleware
 

@@ -1,4 +1,4 @@
-"""Each turn of an agent grounded in a graph's evidence, or refused."""
+"""Middleware that grounds each turn of an agent in a graph's evidence, or refuses it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NotRequired
@@ -33,7 +33,7 @@ RULES = (
 
 
 class GroundedState(AgentState[Any]):
-    """An agent's state, with what its last turn was grounded in."""
+    """An agent's state, with the evidence of its last turn."""
 
     grounding: NotRequired[dict[str, Any]]
     """The graph's output for the turn, without ``messages``."""
@@ -45,11 +45,10 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
     """Grounds every turn of a ``langchain.agents.create_agent`` agent.
 
     Before the agent's first step the graph answers the user's message. Where that answer lacks
-    support, the agent says ``refusal`` and calls no model. Else each of its model calls reads the
-    graph's cited answer and the passages behind it, just before the user's message; they are shown
-    to the model and kept out of ``messages``. Where an answer of CRAG's points at none, these are
-    all pieces of knowledge that were judged relevant. The support is that of the graph's answer:
-    what the model then makes of it is not judged again.
+    support, the agent says ``refusal`` and calls no model. Otherwise each of its model calls gets
+    the graph's cited answer and the cited passages, just before the user's message; they are not
+    added to ``messages``. Where CRAG's answer cites none, all relevant pieces of knowledge are
+    given. Only the graph's answer is checked for support, not the agent's own.
     """
 
     state_schema = GroundedState
@@ -67,13 +66,13 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
         Args:
             graph: made with ``follow_up=`` where the agent has threads, so that a follow-up
                 question is understood. A checkpointer of its own is not used.
-            support: what is needed to answer, as in
+            support: the support required to answer, as in
                 :func:`~selfcorrect_rag.agents.missing_support`; None never refuses.
-            refusal: what the agent says where that is missing.
-            context: settings of every run. The agent's own context is not the graph's.
+            refusal: the agent's answer where support is missing.
+            context: settings of every run; the agent's own context is not passed on.
 
         Raises:
-            BadSettings: ``context`` is another graph's, or sets what the graph does not have.
+            BadSettings: ``context`` is another graph's settings, or has an unknown knob.
         """
         super().__init__()
         check_context(graph, context)
@@ -99,7 +98,7 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any]:
-        """Show the model what was found."""
+        """Give the model the evidence."""
         return handler(_grounded(request))
 
     async def awrap_model_call(
@@ -148,7 +147,7 @@ def _evidence(grounding: Mapping[str, Any]) -> str:
         c["number"]: Document(c["text"], metadata={"title": c["title"]})
         for c in grounding["citations"]
     }
-    if not shown and "candidates" not in grounding:  # CRAG's answer may point at none of them
+    if not shown and "candidates" not in grounding:  # CRAG's answer may cite none
         judged = enumerate(grounding.get("judged", []))
         relevant = [i for i, found in judged if found == "relevant"]
         shown = {i + 1: grounding["knowledge"][i] for i in relevant}

@@ -1,4 +1,4 @@
-"""Whether anything supports an answer: what each graph's result says about it."""
+"""Whether an answer is supported by evidence, by each graph's result."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from selfcorrect_rag.reflection import FULLY_SUPPORTED, PARTIALLY_SUPPORTED, Gro
 from selfcorrect_rag.state.self_rag import Candidate
 
 Support = Literal["fully", "partly"]
-"""How much support an answer needs."""
+"""The degree of support that an answer needs."""
 
 ENOUGH: Mapping[Support, frozenset[str]] = {
     "fully": frozenset({FULLY_SUPPORTED}),
@@ -21,7 +21,7 @@ def missing_support(result: Mapping[str, Any], support: Support = "partly") -> s
 
     Args:
         result: the output of any of the graphs.
-        support: how much is asked for.
+        support: the degree required.
 
             - Self-RAG and Self-CRAG: each segment of the answer was written from a passage and its
               ISSUP is ``[Fully supported]``, or for ``partly`` at least ``[Partially supported]``,
@@ -29,10 +29,11 @@ def missing_support(result: Mapping[str, Any], support: Support = "partly") -> s
               over the answer as a whole; a segment without evidence or without ISSUP breaks it.
             - CRAG: a piece of knowledge, of a document or of a page, was judged relevant, and for
               ``fully`` the action was Correct.
-            - InstructRAG: the rationale uses at least one document that was shown. It judges no
+            - InstructRAG: the rationale uses at least one document that was shown. There are no
+            degrees: ``fully`` means the same.
               degree, so that ``fully`` asks for no more.
 
-            An answer that declines to answer has no support in any of them.
+            A refusal has no support in any of them.
     """
     if is_refusal(result["answer"]):
         return f"the answer declines to answer: {result['answer']!r}"

@@ -38,7 +38,7 @@ def as_tool(
 ) -> StructuredTool:
     """Make a tool of one of the graphs, for agents and for ``model.bind_tools``.
 
-    Its content is the answer with ``[n]`` and the list of what that points at; its artifact is the
+    Its content is the answer with ``[n]`` and the list of cited sources; its artifact is the
     graph's whole output. Calls may be parallel, sync or async, and each keeps its pauses
     (``approve_search``, ``interrupt_before``) in the thread of the agent, which needs a
     checkpointer for them. A checkpointer of the graph's own is not used.
@@ -49,21 +49,21 @@ def as_tool(
 
     Args:
         graph: from any ``create_*`` of this package.
-        name: of the tool; the graph's by default.
+        name: the tool's name; the graph's by default.
         description: when to call it, for the model; say here what the documents are about.
-        context: settings of every call; ``"agent"`` takes them from the agent's own context at
-            each. By default that is not the graph's.
+        context: settings of every call; ``"agent"`` passes the agent's own context on, which the
+            graph does not get by default.
 
     Raises:
-        BadSettings: ``context`` is another graph's, or sets what the graph does not have.
-        CallsMixed: at a call, where that has happened.
+        BadSettings: ``context`` is another graph's settings, or has an unknown knob.
+        CallsMixed: at a call, if parallel calls were mixed.
         ToolException: at a call, for any :class:`~selfcorrect_rag.errors.SelfCorrectError`. The
             tool catches it: the model reads the error's message in place of an answer.
     """
     inner = inside(graph)
     if context != "agent":
         check_context(graph, context)
-    # None would hand the agent's own context on to the graph.
+    # None would pass the agent's own context on to the graph.
     settings: Any = None if context == "agent" else context if context is not None else {}
 
     def ask(question: str, config: RunnableConfig) -> Answered:
@@ -92,7 +92,7 @@ def as_tool(
 
 
 def check_context(graph: CompiledStateGraph[Any, Any, Any, Any], context: object) -> None:
-    """Refuse settings that are not the graph's before anybody asks it something.
+    """Refuse settings that are not the graph's before any run.
 
     Raises:
         BadSettings: they are not.
@@ -102,10 +102,10 @@ def check_context(graph: CompiledStateGraph[Any, Any, Any, Any], context: object
 
 
 def inside(graph: CompiledStateGraph[Any, Any, Any, Any]) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """A graph as an agent runs it: what its models write is no part of the agent's token stream.
+    """A graph as an agent runs it: its models' tokens are not in the agent's token stream.
 
-    It has no checkpointer, since with one of its own parallel calls of a thread would share a
-    checkpoint; without, LangGraph keeps each call under its task in the agent's thread.
+    It has no checkpointer: with its own, parallel calls of a thread would share a checkpoint;
+    without, LangGraph stores each call under its task in the agent's thread.
     """
     return graph.copy({"checkpointer": None}).with_config(tags=["nostream"])
 
@@ -118,7 +118,7 @@ def _answered(question: str, result: dict[str, Any]) -> Answered:
             '[Send("tools", [call]) for call in tool_calls]'
         )
     if "__interrupt__" in result:
-        # Inside an agent a pause goes up to the agent's own thread, and never comes here.
+        # Inside an agent a pause propagates to the agent's own thread, and never gets here.
         raise ToolException(
             "the run paused for a person, and a tool called on its own has no thread to go on in: "
             "call it from an agent with a checkpointer"
@@ -127,18 +127,18 @@ def _answered(question: str, result: dict[str, Any]) -> Answered:
 
 
 SHORTEST_CUT = 100
-"""Fewest characters that a run may cut a question to."""
+"""Minimum of the setting ``question_characters``."""
 
 
 def _is_of(question: str, answered: str) -> bool:
-    """Whether a run that says that it answered ``answered`` is the one for ``question``."""
+    """Whether a run that answered ``answered`` was for ``question``."""
     given = valid(question).strip()
     return given == answered or (len(answered) >= SHORTEST_CUT and given.startswith(answered))
 
 
 def readable(result: Mapping[str, Any]) -> str:
-    """A graph's answer as a model reads it: with citation marks, a line for what each points at,
-    and notes; quoted."""
+    """A graph's answer for a model: with citation marks, a line per cited source, and notes;
+    quoted."""
     citations = result["citations"]
     marks = "".join(f" [{citation['number']}]" for citation in citations)
     answer = result.get("cited_answer") or f"{result['answer']}{marks}"

@@ -1,8 +1,8 @@
 """Passages found by their words with BM25: no model, no GPU, nothing to download.
 
-Scores of all passages are computed on the disk, so that no corpus has to fit into memory: the words
-of each passage are counted and spilled to a file, and sorted by word from there, a block at a time.
-The files are those that bm25s searches.
+Scores are computed on disk, so that a corpus need not fit into memory: the words of each passage
+are counted and spilled to a file, then sorted by word, a block at a time. The files are those that
+bm25s searches.
 """
 
 import json
@@ -30,7 +30,7 @@ _DATA, _INDICES, _STARTS = (f"{name}.csc.index.npy" for name in ("data", "indice
 _VOCABULARY, _PARAMETERS = "vocab.index.json", "params.index.json"
 _ID_LENGTH = 32
 _TEXTS = 1000
-"""Tokenised at once."""
+"""Texts tokenised at once."""
 _BLOCK = 2**20
 """Counts sorted at once, which takes some 100 MB."""
 
@@ -50,11 +50,11 @@ class _TermCounts(NamedTuple):
     path: Path
     vocabulary: dict[str, int]
     document_frequency: "array[int]"
-    """By term: how many passages have it."""
+    """Number of passages that contain each term."""
     lengths: "array[int]"
-    """By passage: its words."""
+    """Number of words of each passage."""
     unique: "array[int]"
-    """By passage: its different words."""
+    """Number of distinct words of each passage."""
 
 
 def tokenize(texts: list[str]) -> list[list[str]]:
@@ -242,8 +242,8 @@ class BM25Index(Index):
 
     def _current_scores(self) -> Scores:
         with self._lock:
-            # Read first: what is added meanwhile makes a new version, and the next search new
-            # scores. A transaction for all of it would keep writers out for minutes.
+            # Read first: passages added meanwhile make a new version, and the next search computes
+            # new scores. One transaction for all of it would block writers for minutes.
             version = self._version()
             if self._scores is None or self._scores[0] != version:
                 self._scores = version, self._stored_scores(version) or self._new_scores(version)
@@ -281,8 +281,8 @@ class BM25Index(Index):
                     shutil.rmtree(left, ignore_errors=True)
         with self._scratch() as name, index_errors(self.path, OSError):
             write_scores(Path(name), self._passages())
-            # Loaded before other processes see the folder and may drop it: what is mapped into
-            # memory outlives its name.
+            # Loaded before other processes see the folder and may delete it: mapped files outlive
+            # their names.
             scores = load_scores(Path(name))
             self._store(Path(name), version)
         return scores
@@ -292,7 +292,7 @@ class BM25Index(Index):
             return tempfile.TemporaryDirectory(
                 prefix="new-", dir=self.path, ignore_cleanup_errors=True
             )
-        except OSError:  # an index that may not be written to can be searched all the same
+        except OSError:  # a read-only index can still be searched
             return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
     def _store(self, folder: Path, version: int) -> None:

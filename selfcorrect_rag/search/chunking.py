@@ -1,4 +1,4 @@
-"""Long texts in passages that end where sentences end."""
+"""Splits long texts into passages that end where sentences end."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def chunk(text: str, words: int = CHUNK_WORDS, overlap: int = CHUNK_OVERLAP) -> 
     if not 0 <= overlap < words:
         raise ValueError(f"chunks of {words} words cannot overlap by {overlap}")
     window: deque[Sentence] = deque()
-    size = fresh = 0  # words in the window, and those of them that no passage holds yet
+    size = fresh = 0  # words in the window, and how many of them are in no passage yet
     held: tuple[int, int] | None = None  # the last full passage, which may still get the tail
     for sentence in sentence_spans(text, words):
         if fresh and size + sentence.words > words:

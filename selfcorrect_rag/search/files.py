@@ -1,8 +1,8 @@
 """Finds files under paths, and opens them without following links out of those paths.
 
-A folder may come from a stranger. A link in it that leads out of the given paths is reported, and
-followed only where asked for. Files are opened folder by folder, so that one which is replaced by a
-link meanwhile leads nowhere either. Hard links cannot be told from files: they are read.
+A folder may come from a stranger. A symbolic link that leads out of the given paths is reported,
+and followed only on request. Files are opened folder by folder, so that a file replaced by a link
+meanwhile is not followed either. Hard links cannot be told from files: they are read.
 """
 
 import os
@@ -20,7 +20,7 @@ KINDS = (".txt", ".md", ".jsonl", ".json", ".pdf")
 
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINKS
-# Opening a pipe must not wait for somebody to write into it.
+# Opening a pipe must not block until somebody writes into it.
 _FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | _NO_LINKS
 
 
@@ -35,7 +35,7 @@ class Problem:
     path: str
     reason: str
     partly: bool = False
-    """The file counts as read all the same."""
+    """Whether the file still counts as read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class FoundFile:
         return source_name(self.path)
 
     def size(self) -> int:
-        """Bytes; 0 where it is gone."""
+        """Size in bytes; 0 if it is gone."""
         try:
             return self.path.stat().st_size
         except OSError:
@@ -149,8 +149,8 @@ def _leads_out(real: Path) -> str:
 
 
 def _open_beneath(root: Path, real: Path) -> int:
-    """Open ``real``, which has no links in it, and meet none on the way down from ``root``."""
-    # Windows knows neither flag: there, that no link was met a moment ago has to do.
+    """Open ``real``, a path without links, and refuse links on the way down from ``root``."""
+    # Windows has neither flag: there, only the earlier check for links protects.
     if real == root or not _NO_LINKS or os.open not in os.supports_dir_fd:
         return os.open(real, _FILE)
     *folders, name = real.relative_to(root).parts

@@ -41,7 +41,7 @@ CREATE INDEX IF NOT EXISTS holders ON holds (id);
 
 
 class FileRecords:
-    """Which file put which passages into an index, for one writer at a time.
+    """Records which file put which passages into an index, for one writer at a time.
 
     A source is a file's absolute path; its fingerprint follows from its content and how it was cut.
     A source is finished when all its passages are in the index. Passages of an earlier fingerprint
@@ -62,7 +62,7 @@ class FileRecords:
                 raise
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Release the lock."""
         self._database.close()
 
     def finished(self, source: str, fingerprint: str) -> bool:
@@ -87,7 +87,7 @@ class FileRecords:
         begun = {(source, fingerprint) for source, _, fingerprint in rows}
         with self._database:
             self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?, ?)", rows)
-            # From here on no earlier version is whole, should the file go back to it.
+            # From here on no earlier version is complete, should the file revert to it.
             self._database.executemany(
                 "DELETE FROM files WHERE source = ? AND fingerprint <> ?", begun
             )
@@ -101,7 +101,7 @@ class FileRecords:
         return [id_ for (id_,) in self._database.execute(query, (source, fingerprint, source))]
 
     def transaction(self) -> sqlite3.Connection:
-        """A context in which `finish` and `forget` count all together, or none where it raises."""
+        """A transaction for `finish` and `forget`."""
         return self._database
 
     def finish(self, source: str, fingerprint: str, fault: str | None) -> None:
@@ -114,7 +114,7 @@ class FileRecords:
         )
 
     def forget(self, source: str) -> None:
-        """Record that ``source`` holds nothing."""
+        """Record that ``source`` has no passages."""
         self._database.execute("DELETE FROM holds WHERE source = ?", (source,))
         self._database.execute("DELETE FROM files WHERE source = ?", (source,))
 
@@ -126,13 +126,13 @@ class IndexReport:
     files: int
     """Files read, in whole or in part."""
     unchanged: int
-    """Files that were in the index as they are."""
+    """Files already indexed and unchanged."""
     added: int
     """Passages that were not in the index before."""
     removed: int
     """Passages of earlier versions of changed files, and of pruned files."""
     passages: int
-    """In the index now."""
+    """Passages in the index now."""
     problems: tuple[Problem, ...]
     """Files and folders that could not be read, or only in part."""
     vanished: tuple[str, ...]
@@ -141,7 +141,7 @@ class IndexReport:
 
 @dataclass(frozen=True)
 class IndexProgress:
-    """How far a run of indexing is."""
+    """The progress of an indexing run."""
 
     done: float
     """Fraction of the bytes of all files, in [0, 1]."""
@@ -164,7 +164,7 @@ class _PendingPassage(NamedTuple):
     source: _Source
     passage: Document
     bytes: float
-    """Its share of the file, for the progress."""
+    """Its share of the file's size, for the progress."""
 
 
 def index_paths(
@@ -193,7 +193,7 @@ def index_paths(
             are read whole; larger ones are a problem in the report.
         prune: Remove the passages of files under ``paths`` that no longer exist.
         follow_links: Follow links out of ``paths`` too; otherwise each is a problem in the report.
-        on_progress: Called after each batch, and each file that needs none.
+        on_progress: Called after each batch, and after each file that adds no passages.
 
     Raises:
         IndexBusy: another process is indexing into the same folder.

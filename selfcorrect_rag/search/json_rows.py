@@ -1,4 +1,4 @@
-"""Passages in JSON, in the shapes that question answering data comes in.
+"""Passages in JSON, in the formats of question answering data sets.
 
 - ``{"title": .., "text": ..}``, alone, in a list or one a line
 - rows that carry their passages: ``{"question": .., "ctxs": [{"title": .., "text": ..}]}``, also
@@ -37,13 +37,13 @@ PASSAGE_KEYS = (
 )
 """Fields with a row's passages."""
 MAX_FIELD = 200
-"""Characters; a longer field of a row is content, not metadata."""
+"""Maximum characters of a metadata field; a longer one is content."""
 
 
 def passages(value: Any) -> Iterator[Document]:
     """The passages of one JSON file, with ``title`` in their metadata ("" where there is none).
 
-    The other fields of a passage that are numbers, booleans or short strings go with it.
+    A passage's other fields that are numbers, booleans or short strings become metadata.
     """
     if isinstance(value, dict) and not _holds_passages(value):
         if all(_is_sentences(item) for item in value.values()):

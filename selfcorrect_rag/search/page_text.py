@@ -1,4 +1,4 @@
-"""The text of a web page, whether it came as HTML or as text already."""
+"""Extracts the text of a web page, given as HTML or as text."""
 
 import re
 from collections.abc import Mapping
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from selfcorrect_rag.errors import require
 
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
-"""Characters that no parser takes: NUL, and halves of surrogate pairs."""
+"""Characters that parsers reject: NUL, and halves of surrogate pairs."""
 _CONTROL = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]")
 """Control characters, zero widths and marks of writing direction."""
 _UNREAD = frozenset({"script", "style"})
-"""Elements whose content is no text."""
+"""Elements whose content is not text."""
 _OPEN = """area base body br col colgroup dd dt embed head hr html img input li link meta optgroup
 option p rp rt source tbody td tfoot th thead tr track wbr"""
 _CONTAINERS = """article aside blockquote center div dl em figure font footer form h1 h2 h3 h4 h5 h6
 header main nav ol section span strong table ul"""
 _MAY_LACK_END_TAG = frozenset(f"{_OPEN} {_CONTAINERS}".split())
-"""Elements that HTML lets stand without an end tag, and those whose end tag a page loses when it is
-cut short. All others, which may be what a text means by ``<a>`` or ``<script>``, have one."""
+"""Elements whose end tag is optional in HTML, and those whose end tag is lost when a page is cut
+short. Any other tag without an end tag is text, such as ``<a>`` in prose."""
 _BEGINS = re.compile(
     r"<(?:(?P<comment>!--)|(?P<name>[a-z][a-z0-9:-]{0,40})(?=[\s/>])|/[a-z]|!doctype\b|\?[a-z])?",
     re.IGNORECASE,
@@ -26,10 +26,10 @@ _END_TAG = re.compile(r"</([a-z][a-z0-9:-]{0,40})", re.IGNORECASE)
 
 
 def page_text(page: str) -> str:
-    """The text of a page in lines, without markup, control characters and what cannot be seen.
+    """The text of a page in lines, without markup, control and invisible characters.
 
-    What only looks like a tag is text: ``a < b``, ``List<int>``, a ``<script>`` that nothing ends.
-    Runs of spaces become one, empty lines are dropped. Takes time linear in the page.
+    Look-alikes of tags are text: ``a < b``, ``List<int>``, a ``<script>`` without an end tag. Runs
+    of spaces become one, empty lines are dropped. Takes time linear in the page.
 
     Raises:
         MissingExtra: lxml is not installed.
@@ -42,10 +42,10 @@ def page_text(page: str) -> str:
 
 
 def _stray_tags_as_text(text: str) -> str:
-    """HTML in which ``<`` stands only where markup begins that also ends.
+    """HTML in which each ``<`` that begins no complete markup is escaped.
 
-    A parser takes whatever resembles a tag for one, and what follows an open comment or script for
-    a part of it: of a plain text that would lose words.
+    A parser would take look-alikes for tags, and all text after an open comment or script for its
+    content, and so lose words of a plain text.
     """
     ends = {match[1].lower(): match.start() for match in _END_TAG.finditer(text)}  # the last ones
     comments, tags = text.rfind("-->"), text.rfind(">")
@@ -92,7 +92,7 @@ class _TextTarget:
 
 def _without_markup(html: str) -> str:
     etree = require("lxml.etree", "tavily")
-    # With a target the parser builds no tree, whose depth would cost time.
+    # With a target the parser builds no tree, which is slow when deep.
     parser = etree.HTMLParser(target=_TextTarget(), huge_tree=True)
     parser.feed(html)
     text: str = parser.close()

@@ -1,4 +1,4 @@
-"""Any retriever or function as one that gives a list of Documents, in sync and async alike."""
+"""Adapts any retriever or function to one that returns a list of Documents, sync and async."""
 
 import functools
 import inspect
@@ -27,19 +27,19 @@ from selfcorrect_rag.state.documents import (
 
 Retriever = Runnable[str, Any] | VectorStore | Callable[[str], Any]
 """A LangChain retriever or vector store, or a function from a query to documents. A function may be
-async, then for async runs alone; it may give a list, a tuple or a generator, of Documents or of
-JSON objects."""
+async, for async runs only; it may return a list, a tuple or a generator, of Documents or of JSON
+objects."""
 NO_RETRIEVERS = (BaseLanguageModel, BaseTool, BasePromptTemplate, BaseOutputParser)
-"""Runnables that are taken for retrievers where arguments change places."""
+"""Runnables that are passed by mistake where arguments are swapped."""
 
 
 class AnyRetriever(Runnable[str, list[Document]]):
-    """Reads what a retriever gives where that can be done without doubt, and refuses the rest.
+    """Converts a retriever's results to Documents where that is unambiguous, and refuses the rest.
 
     Raises:
-        BadArgument: when it is made, of what is no retriever.
-        NoDocument: at a call that gives something else than documents, or at a sync call of what
-            is async.
+        BadArgument: at creation, if ``retriever`` is not a retriever.
+        NoDocument: at a call that returns something else than documents, or a sync call of an async
+            function.
         RetrievalFailed: at a call that raises.
     """
 
@@ -53,10 +53,10 @@ class AnyRetriever(Runnable[str, list[Document]]):
         """Wrap ``retriever``.
 
         Args:
-            retriever: what is asked.
-            source: what messages call it.
-            fault: what is raised where it raises.
-            read: from what it gives to documents, where it gives something else.
+            retriever: the retriever, vector store or function.
+            source: its name in error messages.
+            fault: the error to raise where it raises.
+            read: converts its results to documents, where they are something else.
         """
         self._is_store = isinstance(retriever, VectorStore)
         if isinstance(retriever, VectorStore):
@@ -74,8 +74,8 @@ class AnyRetriever(Runnable[str, list[Document]]):
     def invoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
-        """The documents for a query; a vector store looks for the best ``k``, others for as many as
-        they were made to."""
+        """The documents for a query; a vector store returns the best ``k``, others as many as they
+        were made for."""
         with self._named(), self._sync():
             found = self._inner.invoke(input, config, **self._most(k))
             return as_documents(self._read(found), self._source)
@@ -129,14 +129,14 @@ class AnyRetriever(Runnable[str, list[Document]]):
 
 
 def takes_one(function: object) -> bool:
-    """Whether it can be called with one argument, as far as its signature says."""
+    """Whether it can be called with one argument, by its signature."""
     if not callable(function):
         return False
     try:
         inspect.signature(function).bind(None)
     except TypeError:
         return False
-    except ValueError:  # of a builtin, which has none
+    except ValueError:  # a builtin without a signature
         return True
     return True
 
@@ -152,7 +152,8 @@ def _whole_runnable(retriever: Runnable[str, Any] | Callable[[str], Any]) -> Run
 
 
 def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function; of a generator all that it yields, which RunnableLambda would add up."""
+    """The function; a generator is collected into a list, as RunnableLambda would add up its
+    items."""
     called = (function, type(function).__call__)  # a function, or an object that is called
     if any(map(inspect.isgeneratorfunction, called)):
 

@@ -22,13 +22,13 @@ from selfcorrect_rag.search.web_search import WebSearch
 
 
 class _Transient(WebSearchFailed):
-    """A failure that may be gone at the next attempt."""
+    """A failure that is worth a retry."""
 
 
 class TavilyWebSearch(WebSearch):
     """Searches with tavily-python, from sync and async code alike.
 
-    Pages are not trusted: only their text is taken, up to ``max_characters``.
+    Pages are untrusted: only their text is used, up to ``max_characters``.
 
     Raises:
         MissingExtra: tavily-python or lxml is not installed.
@@ -51,7 +51,7 @@ class TavilyWebSearch(WebSearch):
         search_depth: str = "basic",
         api_base_url: str | None = None,
     ) -> None:
-        """Check the key, and nothing else: no call is made yet.
+        """Check that there is a key; makes no call yet.
 
         Args:
             api_key: ``TAVILY_API_KEY`` of the environment by default.
@@ -59,11 +59,11 @@ class TavilyWebSearch(WebSearch):
             exclude_domains: never these.
             prefer_domains: their pages come first (the paper prefers Wikipedia's).
             raw_content: take the text of pages; only their snippets otherwise.
-            max_characters: of a page; the rest is cut.
+            max_characters: maximum per page; the rest is cut.
             timeout: seconds for one attempt, 120 at most.
-            retries: further attempts after a failure that may pass.
+            retries: further attempts after a transient failure.
             search_depth: as Tavily names it: basic, advanced, fast, ultra-fast.
-            api_base_url: where Tavily is, for a proxy or a stand-in.
+            api_base_url: address of the API, for a proxy or a test server.
         """
         self._tavily = require("tavily", "tavily")
         require("lxml", "tavily")  # which reads the pages
@@ -94,7 +94,7 @@ class TavilyWebSearch(WebSearch):
             async for attempt in AsyncRetrying(**self._attempts()):
                 with attempt:
                     answer = await self._aasked(client, query, k)
-                    # Pages may be long, and reading them keeps a loop from all else.
+                    # Pages may be long, and parsing them would block the event loop.
                     return await asyncio.to_thread(self._pages, answer, k)
         raise AssertionError("the last attempt returns or raises")
 
@@ -156,7 +156,7 @@ class TavilyWebSearch(WebSearch):
         return ranked[:k]
 
     def _page(self, result: Any) -> Document | None:
-        """One result as a document; None where it has no address on the web, or no text."""
+        """One result as a document; None without a web address or text."""
         if not isinstance(result, Mapping):
             return None
         url = str(result.get("url") or "")

@@ -1,4 +1,4 @@
-"""The interface between CRAG and the web, and what stands in for it: tools, functions, none."""
+"""CRAG's interface to web search, and adapters for tools, functions and retrievers."""
 
 import json
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ class WebSearch(ABC):
     """
 
     name: str
-    """Who answers, as a result shows it."""
+    """Name of the search in results."""
 
     @abstractmethod
     def search(self, query: str, k: int) -> list[Document]:
@@ -36,12 +36,12 @@ class WebSearch(ABC):
 
 
 class NoWebSearch(WebSearch):
-    """No web at all: the run goes on with what was retrieved, and says how to have one."""
+    """No web search: the run uses the retrieved documents only, and says how to add one."""
 
     name = "the web"
 
     def __init__(self, remedy: str = "give web_search=TavilyWebSearch(), or a retriever") -> None:
-        """``remedy`` says how to have one."""
+        """``remedy`` says how to add a web search."""
         self._remedy = remedy
 
     def search(self, query: str, k: int) -> list[Document]:
@@ -52,7 +52,7 @@ class NoWebSearch(WebSearch):
 
 
 class RetrieverWebSearch(WebSearch):
-    """A retriever, a function or a LangChain tool that plays the web.
+    """A retriever, a function or a LangChain tool in place of a web search.
 
     A second corpus, an intranet, a search engine's tool, or a demo without a network.
     """
@@ -67,9 +67,10 @@ class RetrieverWebSearch(WebSearch):
         """Wrap ``retriever``.
 
         Args:
-            retriever: what is asked.
-            name: who answers, as a result shows it.
-            read: from what it gives to documents; :func:`read_pages` for a tool, else none.
+            retriever: the retriever, function or tool.
+            name: its name in results.
+            read: converts its results to documents; by default :func:`read_pages` for a tool, else
+                none.
 
         Raises:
             BadArgument: it is none of these.
@@ -94,15 +95,15 @@ class RetrieverWebSearch(WebSearch):
 
 
 Web = WebSearch | BaseTool | Retriever | None
-"""Everything that a graph takes as the web; None is no web."""
+"""A graph's ``web_search`` argument; None is no web search."""
 
 
 def as_web_search(given: object) -> WebSearch:
-    """A factory's argument as the web.
+    """A factory's argument as a :class:`WebSearch`.
 
     Args:
         given: a :class:`WebSearch`; a LangChain tool that searches, retriever or vector store; a
-            function from a query to pages, sync or async; or None, where there is no web.
+            function from a query to pages, sync or async; or None for no web search.
 
     Raises:
         BadArgument: it is something else.
@@ -132,11 +133,11 @@ _SOURCES = ("url", "link", "href", "source")
 
 
 def read_pages(found: Any) -> Any:
-    """The pages in what a search gave, as Documents where it is a form that search tools use.
+    """The pages in a search tool's result as Documents, if its format is known.
 
-    These are a list of texts or of objects with a text and an address under the names that are
-    usual, an object with such a list (``{"results": [...]}`` of langchain-tavily), the same as
-    JSON, or one text. Anything else stays what it is.
+    Known formats are a list of texts, or of objects with text and address under common names; an
+    object with such a list (``{"results": [...]}`` of langchain-tavily); the same as JSON; one
+    text. Anything else is returned unchanged.
 
     Raises:
         WebSearchFailed: it is an object with an ``error``.
@@ -160,7 +161,7 @@ def _pages(found: list[Any] | tuple[Any, ...]) -> list[Any]:
 
 
 def _page(given: Any) -> Any:
-    """One page; None where it has no text, and what it is where it is of no known form."""
+    """One page; None if it has no text, ``given`` itself if its format is unknown."""
     if isinstance(given, str):
         return Document(given) if given.strip() else None
     if not isinstance(given, Mapping) or "page_content" in given:
@@ -175,7 +176,7 @@ def _page(given: Any) -> Any:
 
 
 def _called_by_name(tool: BaseTool) -> Runnable[str, Any]:
-    """A tool that takes its query as a plain text."""
+    """A Runnable that calls the tool with its query as plain text."""
     fields = list(tool.args)
     if not fields:
         raise BadArgument(f"the tool {tool.name} takes no query")
@@ -185,5 +186,5 @@ def _called_by_name(tool: BaseTool) -> Runnable[str, Any]:
 
 
 def _unstreamed() -> RunnableConfig:
-    # A retriever may ask a chat model, whose words are no part of the answer.
+    # A retriever may call a chat model, whose tokens are not part of the answer.
     return ensure_config({"tags": [TAG_NOSTREAM]})

@@ -36,9 +36,9 @@ from selfcorrect_rag.state.self_rag import (
 
 
 def blank_state() -> dict[str, Any]:
-    """The keys that a turn of our graphs begins with, for a node that runs in none of them.
+    """The initial keys of a turn, for using a node outside our graphs.
 
-    What a turn settles is not among them: ``question``, ``passages``, ``mode``, ``branches``.
+    Without ``question``, ``passages``, ``mode`` and ``branches``, which nodes set.
     """
     blank = {**blank_instruct_rag("instruct"), **blank_crag(), **blank_self_rag(), "fixed": False}
     return {key: value for key, value in blank.items() if key not in ("mode", "branches")}

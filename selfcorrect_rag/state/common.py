@@ -25,46 +25,45 @@ class Turn(TypedDict):
 
     question: str
     by_message: bool
-    """The last message asks, and is to be answered with one."""
+    """Whether the last message is the question, so that the answer is a message too."""
     message_id: str | None
-    """The id that this message came with; None where it came without or where none asks."""
+    """The id of that message in the input; None if it has none or ``question`` asks."""
 
 
 class TurnState(TypedDict, total=False):
-    """How the turn was asked; the same for every graph."""
+    """State keys about the turn, shared by all graphs."""
 
     turn: Annotated[Turn, EphemeralValue]
-    """Written at ``__start__``, read by ``read_question``, and gone after it."""
+    """Written by ``__start__``, read by ``read_question``, then dropped."""
     human_message_id: str | None
     """The id of the message that asked, empty if it has none; None where ``question`` did."""
     reply_id: str
     """The id of the message that the answer is streamed as."""
     fixed: bool
-    """The caller gave the documents."""
+    """Whether the caller gave the documents."""
 
 
 class Citation(TypedDict):
-    """A text that a part of the answer was written from, and that was judged relevant."""
+    """A relevant text that a part of the answer was written from."""
 
     number: int
-    """As printed in the answer, from 1."""
+    """The number printed in the answer, from 1."""
     passage: int
-    """Index into ``passages``; of CRAG and Self-CRAG, into ``knowledge``."""
+    """Index into ``passages``; for CRAG and Self-CRAG, into ``knowledge``."""
     title: str
-    """On one line, of at most 200 characters."""
+    """One line of at most 200 characters."""
     source: str
     """An http, https or file address, or the path of a file; empty where it is anything else."""
     text: str
     segments: list[int]
-    """Which segments of the answer were generated from it."""
+    """Indices of the answer's segments that were generated from it."""
 
 
 class Output(TypedDict, total=False):
     """The output of every graph."""
 
     question: str
-    """The question as it was answered: a follow-up question stands alone here, where it was
-    rewritten."""
+    """The question that was answered: for a follow-up, the standalone rewrite."""
     original_question: str
     """The question in the user's own words."""
     messages: Annotated[list[AnyMessage], add_messages]
@@ -74,14 +73,13 @@ class Output(TypedDict, total=False):
     notes: list[str]
     """Notes for a reader: fallbacks taken, limits met, prompts shortened."""
     route: Annotated[list[StepRun], route_together]
-    """The steps that ran for this turn, in order; those side by side by their names."""
+    """The steps that ran for this turn, in order; parallel ones by name."""
     costs: Annotated[dict[str, Cost], costs_together]
-    """By step (node), in the order in which they first ran; nested in none of the others."""
+    """Cost by step (node), in the order of first runs."""
     stopped: Stop | None
-    """The limit or the part that kept the run from a step or from part of one; ``notes`` say from
-    which."""
+    """The limit or failed part that prevented a step or part of one; ``notes`` say which step."""
 
 
 def blank_common() -> dict[str, Any]:
-    """A turn of any graph before anything has happened."""
+    """The initial state of a turn of any graph."""
     return {"answer": "", "citations": [], "notes": [], "costs": {}, "stopped": None}

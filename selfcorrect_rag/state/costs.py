@@ -11,11 +11,11 @@ Limit = Literal["max_model_calls", "max_tokens"]
 Stop = Literal[
     "max_model_calls", "max_tokens", "retriever", "evaluator", "model", "node", "timeout"
 ]
-"""Why an answer can be cut short: such a limit, a part that failed, a step out of time."""
+"""Why an answer can be cut short: a limit, a failed part, or a timeout."""
 
 
 class Usage(TypedDict):
-    """Costs of Self-RAG's own model so far."""
+    """Costs of Self-RAG's generator so far."""
 
     model_calls: int
     """Batches sent to the model, or requests, where a provider takes one for each prompt."""
@@ -26,11 +26,12 @@ class Usage(TypedDict):
     pruned: int
     """Passages dropped by their ISREL before their segment was decoded."""
     tokens_saved: int
-    """Estimate of what pruning saved: the mean length of a candidate for each pruned passage."""
+    """Estimate of tokens saved by pruning: the mean length of a candidate for each pruned
+    passage."""
 
 
 class Cost(TypedDict):
-    """The cost of a step, all its turns in a loop together."""
+    """The cost of a step, summed over all its runs."""
 
     model_calls: int
     """Batches sent to a local model, and requests to a provider; failed ones count."""
@@ -45,9 +46,9 @@ FREE = Cost(model_calls=0, prompt_tokens=0, generated_tokens=0, seconds=0.0)
 
 
 def costs_together(costs: dict[str, Cost], more: dict[str, Cost]) -> dict[str, Cost]:
-    """Costs by step with more of them added, from branches side by side or a loop.
+    """Reducer: add costs by step, from parallel branches or a loop.
 
-    No more at all, an empty dict, begins afresh: that is how a turn of a thread starts.
+    An empty ``more`` resets them, as a turn of a thread does at its start.
     """
     if not more:
         return {}
@@ -64,7 +65,7 @@ def total(costs: Mapping[str, Cost]) -> Cost:
 
 
 def known_tokens(costs: Mapping[str, Cost]) -> int:
-    """Tokens read and written, without those of models that did not say."""
+    """Prompt and generated tokens, without those of models that did not report them."""
     return sum(
         (cost["prompt_tokens"] or 0) + (cost["generated_tokens"] or 0) for cost in costs.values()
     )
@@ -80,7 +81,7 @@ def _sum(one: Cost, other: Cost) -> Cost:
 
 
 def plus(one: int | None, other: int | None) -> int | None:
-    """The sum, which is not known where either is not."""
+    """The sum; None where either is None."""
     return None if one is None or other is None else one + other
 
 
@@ -90,10 +91,10 @@ class StepRun(TypedDict):
     step: str
     """The node's name."""
     failed: str | None
-    """The part whose fault it went on from: ``retriever``, ``evaluator``, ``model``,
-    ``node`` or ``timeout``; None where nothing failed."""
+    """The part whose fault it recovered from: ``retriever``, ``evaluator``, ``model``, ``node`` or
+    ``timeout``; None where nothing failed."""
 
 
 def route_together(route: list[StepRun], more: list[StepRun]) -> list[StepRun]:
-    """A route that goes on with ``more``; an empty list begins afresh, as a turn does."""
+    """Reducer: append ``more`` to the route; an empty list resets it, as a turn does."""
     return [*route, *more] if more else []

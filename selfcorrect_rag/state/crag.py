@@ -11,7 +11,7 @@ from selfcorrect_rag.thresholds import Action
 
 
 class Grade(TypedDict):
-    """The evaluator's opinion of one retrieved document."""
+    """The evaluator's score of one retrieved document."""
 
     document: int
     """Index into ``passages``."""
@@ -21,7 +21,7 @@ class Grade(TypedDict):
 
 
 class Strip(TypedDict):
-    """A few sentences of a document, and whether they became knowledge."""
+    """A few sentences of a document, and whether they were kept."""
 
     document: int
     """Index into the documents that it was cut from: ``passages``, or ``web_results``."""
@@ -32,7 +32,7 @@ class Strip(TypedDict):
 
 
 Judged = Literal["relevant", "irrelevant"]
-"""Judgement of a piece of knowledge."""
+"""The evaluator's judgement of a piece of knowledge."""
 
 
 class CRAGInput(Input, total=False):
@@ -40,53 +40,54 @@ class CRAGInput(Input, total=False):
 
 
 class Correction(TypedDict, total=False):
-    """CRAG's correction of a retrieval, on the way to an answer."""
+    """The keys of CRAG's correction of a retrieval."""
 
     passages: Documents
     """The retrieved or given documents."""
     grades: list[Grade]
     action: Action | None
-    """None where no evidence was wanted, or a limit on the cost left no call for grading."""
+    """None where no evidence was wanted, or a cost limit left no call for grading."""
     thresholds: dict[Literal["upper", "lower"], float]
-    """Scores that the action was chosen by; empty where there is none."""
+    """The thresholds that chose the action; empty where there is none."""
     strips: list[Strip]
     """Strips of the retrieved documents, in the order of the text."""
     web_query: str
-    """The query of the web search; empty where it was not."""
+    """The query of the web search; empty without a search."""
     web_source: str
-    """Who answered, such as Tavily or a local corpus that stands in for the web."""
+    """Name of the search, such as Tavily or a local corpus that replaces the web."""
     web_results: Documents
     web_strips: list[Strip]
     web_failure: str
-    """Why a search gave nothing; empty where it did, or where there was none."""
+    """Why the search returned nothing; empty if it succeeded or did not run."""
     knowledge: Documents
     """The documents that the answer is written from: internal first, then external."""
     judged: list[Judged | None]
     """The evaluator's judgement of each piece of ``knowledge``; None where nothing scored it.
 
-    Irrelevant is what only has scores below the lower threshold, and what was taken although all
-    its strips were dropped.
+    A piece is irrelevant if all its scores are below the lower threshold, or if it was used
+    although all its strips were dropped.
     """
 
 
 class CRAGOutput(Correction, Output, total=False):
-    """The answer, and everything that led to it."""
+    """The answer, and the intermediate results."""
 
     cited_answer: str
-    """The answer with ``[n]`` where the model points at a piece of ``knowledge``, from 1."""
+    """The answer with ``[n]`` where the model cites a piece of ``knowledge``, from 1."""
 
 
 class CRAGState(CRAGInput, CRAGOutput, TurnState, total=False):
-    """The whole state, with what only the nodes need."""
+    """The whole state, including the nodes' internal keys."""
 
     branches: list[Literal["refine", "search"]]
     """The branches that the action, or the settings, ask for."""
     web_notes: list[str]
-    """Notes on the pages: searching may run beside a step that writes ``notes``."""
+    """Notes on the pages, apart since a parallel step may write ``notes``."""
     approval: Literal["none", "wanted", "late"]
-    """Whether a person is asked before the web is: the turn began with it, or a later context did.
+    """Whether a person must approve the search: no, set as the turn began, or set by a later
+    context.
 
-    Kept with the thread, so that no other context undoes it.
+    Stored in the thread, so that no later context undoes it.
     """
 
 
@@ -99,7 +100,7 @@ class SelfCRAGState(SelfRAGState, CRAGState, total=False):
 
 
 def blank_crag() -> dict[str, Any]:
-    """A turn of CRAG before anything has happened."""
+    """The initial state of a turn of CRAG."""
     return {
         **blank_common(),
         "cited_answer": "",

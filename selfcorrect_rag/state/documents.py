@@ -1,4 +1,4 @@
-"""Documents in a graph's state, which over a wire arrive as JSON objects."""
+"""Documents in a graph's state, which arrive as JSON objects from a server's clients."""
 
 import asyncio
 import inspect
@@ -13,15 +13,15 @@ from pydantic import BaseModel
 from selfcorrect_rag.errors import NoDocument
 
 MOST_DOCUMENTS = 10_000
-"""Read of what is given at once; a generator may have no end."""
+"""Documents read from one input; a generator may be infinite."""
 EXPECTED = 'a list of Documents, or of {"page_content": "...", "metadata": {"title": "..."}}'
 
 
 class DocumentsValue(LastValue[list[Document]]):
-    """The last documents that were written, as Documents whatever they came as.
+    """A channel with the last documents written, converted to Documents.
 
-    A server's clients send ``{"page_content": ..., "metadata": {...}}``, be it as input or where
-    they edit a thread's state.
+    A server's clients send ``{"page_content": ..., "metadata": {...}}`` as input or as an edit of a
+    thread's state.
     """
 
     def update(self, values: Sequence[Any]) -> bool:
@@ -35,17 +35,17 @@ def as_documents(given: object, source: str = "the input") -> list[Document]:
     """Documents, from any list, tuple or generator of them or of JSON objects; the first 10,000.
 
     Args:
-        given: what came.
-        source: who gave it, for the message.
+        given: the value to convert.
+        source: where it is from, for the error message.
 
     Raises:
-        NoDocument: it is something else, or holds something else.
+        NoDocument: it is, or contains, something else.
     """
     if inspect.isawaitable(given) or isinstance(given, AsyncIterable):
         if inspect.iscoroutine(given):
-            given.close()  # it would warn that nobody awaited it
+            given.close()  # avoids the "never awaited" warning
         raise needs_async(source)
-    # A single document, which can be iterated over too, might be a part of what was meant.
+    # A single document is iterable too, but is probably a mistake.
     if isinstance(given, str | bytes | Mapping | BaseModel) or not isinstance(given, Iterable):
         raise NoDocument(f"{source} gave {_kind(given)}: give {EXPECTED}")
     first = islice(given, MOST_DOCUMENTS)
@@ -53,18 +53,18 @@ def as_documents(given: object, source: str = "the input") -> list[Document]:
 
 
 async def aas_documents(given: object, source: str) -> list[Document]:
-    """:func:`as_documents` of what may also have to be awaited or iterated over asynchronously."""
+    """:func:`as_documents` that also takes awaitables and async iterables."""
     if inspect.isawaitable(given):
         given = await given
     if isinstance(given, AsyncIterable):
         given = await first_of(given)
-    if isinstance(given, Iterator):  # it may search while it is read
+    if isinstance(given, Iterator):  # iterating it may do I/O
         given = await asyncio.to_thread(list, islice(given, MOST_DOCUMENTS))
     return as_documents(given, source)
 
 
 async def first_of(given: AsyncIterable[Any]) -> list[Any]:
-    """As many as are read at once."""
+    """The first ``MOST_DOCUMENTS`` items."""
     found = []
     async for document in given:
         found.append(document)

@@ -22,7 +22,7 @@ class Demonstration(TypedDict, total=False):
     rationale: str
     """The rationale that ``icl`` shows."""
     answers: list[str]
-    """Names of one answer; ``few_shot`` shows the first."""
+    """Aliases of one answer; ``few_shot`` shows the first."""
 
 
 class InstructRAGInput(Input, total=False):
@@ -30,37 +30,37 @@ class InstructRAGInput(Input, total=False):
 
 
 class InstructRAGOutput(Output, total=False):
-    """The answer, and everything that led to it."""
+    """The answer, and the intermediate results."""
 
     rationale: str
-    """All that the model wrote, its conclusion included; empty for a baseline."""
+    """The model's whole output, conclusion included; empty for a baseline."""
     useful_documents: list[int]
-    """Documents that the rationale uses, as indices into ``passages``, in order of first name.
+    """Documents that the rationale uses, as indices into ``passages``, in order of first mention.
 
-    There is a citation for each, with the ``number`` that the rationale names it by, unless the
-    answer declines to answer.
+    Each has a citation with the ``number`` that the rationale uses for it, unless the answer is a
+    refusal.
     """
     dismissed_documents: list[int]
-    """Documents that it names as of no use."""
+    """Documents that the rationale calls useless, as indices into ``passages``."""
     mode: Mode
-    """How the model was asked; ``no_retrieval`` where nothing was found."""
+    """The prompt mode that was used; ``no_retrieval`` where nothing was found."""
     demonstrations: list[Demonstration]
-    """Those that were shown, in their order."""
+    """The demonstrations shown, in order."""
     passages: Documents
     """Every document retrieved or given, best first."""
     numbering: list[int]
-    """Which of ``passages`` was shown as Document [1], [2] and so on."""
+    """Indices into ``passages`` of the documents shown as Document [1], [2] and so on."""
 
 
 class InstructRAGState(InstructRAGInput, InstructRAGOutput, TurnState, total=False):
-    """The whole state, with what only the nodes need."""
+    """The whole state, including the nodes' internal keys."""
 
     written: str
     """The text that the model wrote."""
 
 
 def blank_instruct_rag(mode: Mode) -> dict[str, Any]:
-    """A turn of InstructRAG before anything has happened."""
+    """The initial state of a turn of InstructRAG."""
     return {
         "mode": mode,
         **blank_common(),

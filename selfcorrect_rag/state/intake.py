@@ -1,8 +1,8 @@
-"""Where text that nobody has vouched for enters a run: questions, documents, web pages, edits.
+"""Sanitises untrusted text that enters a run: questions, documents, web pages, edits.
 
-Behind it text is valid Unicode without control characters and of bounded length, and a title is
-one line. What was cut or could not be read is said in notes. Look-alikes of control tokens stay
-here what they are: prompts quote them (:mod:`selfcorrect_rag.prompts.quoting`).
+Sanitised text is valid Unicode of bounded length without control characters, and a title is one
+line. Notes say what was cut or unreadable. Look-alikes of control tokens are kept here: prompts
+quote them (:mod:`selfcorrect_rag.prompts.quoting`).
 """
 
 import re
@@ -19,18 +19,18 @@ from pydantic import BaseModel
 from selfcorrect_rag.state.sources import title_line
 
 LONGEST_TEXT = 1_000_000
-"""Characters of any one text, whatever the settings of a run allow."""
+"""Maximum characters of any one text, whatever the settings allow."""
 DEEPEST = 20
-"""Levels of lists and objects inside each other, in an input or in metadata."""
+"""Maximum nesting of lists and objects in an input or in metadata."""
 UNREADABLE = "\ufffd"
-"""Stands for what is no character that can be read."""
+"""Replaces unreadable characters."""
 
 MOST_KEYS = 1_000
-"""Bound on the keys of metadata."""
+"""Maximum number of metadata keys."""
 LONGEST_ID = 1_000
-"""Characters of a document's id."""
+"""Maximum characters of a document's id."""
 PLACE = ("title", "source", "url")
-"""Keys of metadata that say where a document is from."""
+"""Metadata keys that say where a document is from."""
 
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -43,9 +43,9 @@ _CONTROLS = {
 def valid(text: str) -> str:
     """Text that every encoder, tokenizer and database takes.
 
-    Halves of a surrogate pair that stand beside each other become the character that they make;
-    one alone, as JavaScript leaves it where it cuts an emoji, becomes U+FFFD. So does a control
-    character, except that breaks of lines and pages become line breaks. All else stays.
+    Adjacent halves of a surrogate pair are joined into one character; a lone one, as JavaScript
+    leaves it where it cuts an emoji, becomes U+FFFD. So does a control character, except that line
+    and page breaks become line breaks. All else stays.
     """
     if _UNFIT.search(text) is None:
         return text
@@ -55,10 +55,10 @@ def valid(text: str) -> str:
 
 
 def fit(value: Any, *, depth: int = 0) -> Any:
-    """A value of an input with all the text in it valid, and none longer than a million characters.
+    """An input value with all its text valid, and none longer than a million characters.
 
-    Lists, tuples, mappings, messages and Documents are read, up to 20 levels of them; what is
-    deeper becomes an ellipsis. Other objects stay what they are.
+    Recurses into lists, tuples, mappings, messages and Documents, up to 20 levels; anything deeper
+    becomes an ellipsis. Other objects are returned unchanged.
     """
     if isinstance(value, str):
         return valid(value[:LONGEST_TEXT])
@@ -81,7 +81,7 @@ def fit(value: Any, *, depth: int = 0) -> Any:
 
 
 def _copied(value: BaseModel, *names: str) -> Any:
-    """With these fields fit; the same object where nothing in it changes."""
+    """A copy with these fields sanitised; the same object if nothing changes."""
     return _with(value, {name: fit(getattr(value, name)) for name in names})
 
 
@@ -92,7 +92,7 @@ def _with(value: BaseModel, fields: Mapping[str, Any]) -> Any:
 
 
 class Admitted(NamedTuple):
-    """Documents as a run reads them, and what it should say of them."""
+    """Sanitised documents, and notes about them."""
 
     documents: list[Document]
     notes: list[str]
@@ -103,9 +103,9 @@ def admit(documents: Sequence[Document], longest: int, what: str) -> Admitted:
 
     Args:
         documents: from a retriever, a web search or a caller.
-        longest: most characters of a document's text, and of its metadata together. Values that
-            do not fit there are left out, since a part of a source is another source.
-        what: what notes call them, such as "web pages".
+        longest: maximum characters of a document's text, and of its metadata together. Metadata
+            values that do not fit are dropped, not cut: part of a source is another source.
+        what: their name in notes, such as "web pages".
     """
     found = [_admitted(document, longest) for document in documents]
     cut = sum(len(document.page_content) > longest for document in documents)
@@ -137,7 +137,7 @@ def _admitted(document: Document, longest: int) -> Document:
 
 
 def _metadata(given: Mapping[Any, Any], room: int) -> dict[Any, Any]:
-    """The metadata that fits, title and source before all else, in its own order."""
+    """The metadata that fits, in its own order; title and source have priority."""
     kept: dict[Any, Any] = {}
     first = dict.fromkeys([*islice(given, MOST_KEYS), *(key for key in PLACE if key in given)])
     for key in sorted(first, key=lambda key: key not in PLACE):
@@ -150,7 +150,7 @@ def _metadata(given: Mapping[Any, Any], room: int) -> dict[Any, Any]:
 
 
 def admit_question(question: str, longest: int) -> tuple[str, list[str]]:
-    """A question of at most ``longest`` characters, and notes of what was cut or is unreadable."""
+    """The question cut to ``longest`` characters, and notes on what was cut or is unreadable."""
     kept, notes = valid(question[:longest]), []
     if len(question) > longest:
         notes.append(f"the question was cut to its first {longest:,} characters")

@@ -10,27 +10,26 @@ from selfcorrect_rag.state.costs import Usage
 from selfcorrect_rag.state.documents import Documents
 
 Step = Literal["retrieve", "continue", "none"]
-"""How a segment begins: with a new passage, with the passage of the segment before, without."""
+"""How a segment begins: with a new passage, with the previous segment's passage, or without one."""
 
 Source = Literal["passages", "knowledge"]
-"""Where in the state a graph keeps what its segments are written from."""
+"""State key of the texts that segments are written from."""
 
 
 class Piece(TypedDict):
-    """A stretch of generated output: one control token, or text."""
+    """A piece of generated output: one control token, or text."""
 
     kind: Literal["control", "text"]
     text: str
 
 
 class Segment(TypedDict):
-    """The text that a model wrote in one go, up to the next retrieval token, its end or its
-    limit."""
+    """A model's output up to the next retrieval token, the end of text or the token limit."""
 
     text: str
     """Without control tokens, stripped."""
     pieces: list[Piece]
-    """The same in full and in order, with control tokens kept apart from text."""
+    """The full output in order, with control tokens apart from text."""
     reflections: list[Reflection]
     next: Reflection | None
     """The retrieval token that ended the segment; it is not among ``pieces``."""
@@ -40,20 +39,20 @@ class Segment(TypedDict):
     """Sum of the natural log-probabilities of the ``tokens``; None where a provider gives none."""
     prompt_tokens: int
     shortened: int
-    """Prompt tokens cut away so that the prompt fits the model's context."""
+    """Prompt tokens cut so that the prompt fits the model's context."""
     requests: int
-    """Requests to a provider that it took; 0 where a backend took the whole batch as one call."""
+    """Requests sent to a provider for it; 0 where the whole batch was one call."""
 
 
 class Candidate(TypedDict):
     """A segment for one passage, with its critique."""
 
     depth: int
-    """Which segment of the answer this is, from 0."""
+    """Position in the answer, from 0."""
     beam: int
     """Index of the beam that it continues."""
     parent: int | None
-    """The candidate that this beam ends with, as an index into ``candidates``; None at first."""
+    """Index into ``candidates`` of the beam's last candidate; None for a first segment."""
     step: Step
     passage: int | None
     """Index into ``passages``."""
@@ -62,18 +61,18 @@ class Candidate(TypedDict):
     judgements: dict[str, dict[str, float]]
     """Group to token to probability, normalised over the group."""
     critique: dict[str, float | None]
-    """Score by reflection group, of every group that the model has: ISREL and ISSUP in [0, 1],
+    """Score by reflection group, for every group that the model has: ISREL and ISSUP in [0, 1],
     ISUSE in [-1, 1]; None where the model gave no such token."""
     sequence_probability: float | None
     """None where a provider gives no log-probabilities."""
     hard: list[str]
-    """The groups of which a chat model only named a label, without probabilities."""
+    """The groups for which a chat model gave only a label, without probabilities."""
     score: float
     """Score of this segment alone, Eq. 3."""
     path_score: float
     """Score of the beam that ends with it; beams are compared by it."""
     next: Step | None
-    """How the model wants to go on; None where it has finished."""
+    """The next step that the model asks for; None where it has finished."""
     finish_reason: str
     dropped: str | None
     """Why it may not be chosen: a hard constraint, pruning, or no text."""
@@ -82,14 +81,14 @@ class Candidate(TypedDict):
 
 
 class Beam(TypedDict):
-    """A partial answer: its own segments, with the passages they point at."""
+    """A partial answer: segments, and the passages for its next one."""
 
     segments: list[Candidate]
     score: float
     next: Step | None
     """None where the beam has ended."""
     cut: str | None
-    """Why it ended before the model finished it; None where that did not happen."""
+    """Why it ended before the model finished it; None if the model did."""
     retrieved: list[int]
     """The passages that its next segment may read, best first."""
 
@@ -109,7 +108,7 @@ class SelfRAGInput(Input, total=False):
 
 
 class SelfRAGOutput(Output, total=False):
-    """The answer, and everything that led to it."""
+    """The answer, and the intermediate results."""
 
     cited_answer: str
     """The answer with ``[n]`` after each segment that was generated from a passage."""
@@ -119,16 +118,16 @@ class SelfRAGOutput(Output, total=False):
     """Every passage retrieved or given, in the order of retrieval."""
     retrieval: Decision
     options: dict[str, float]
-    """Closed-set questions: the summed score of each answer, best first."""
+    """For closed sets: the summed score of each answer, best first."""
     score: float | None
     """Path score of the answer."""
     constraints_met: bool
-    """False where every candidate broke a hard constraint and the best of them was given."""
+    """False where every candidate broke a hard constraint and the best of them was used anyway."""
     usage: Usage
 
 
 class SelfRAGState(SelfRAGInput, SelfRAGOutput, TurnState, total=False):
-    """The whole state, with what only the nodes need."""
+    """The whole state, including the nodes' internal keys."""
 
     beams: list[Beam]
     depth: int
@@ -136,7 +135,7 @@ class SelfRAGState(SelfRAGInput, SelfRAGOutput, TurnState, total=False):
 
 
 def blank_self_rag() -> dict[str, Any]:
-    """A turn of Self-RAG before anything has happened."""
+    """The initial state of a turn of Self-RAG."""
     return {
         **blank_common(),
         "cited_answer": "",

@@ -1,7 +1,7 @@
-"""Titles and sources as they may be shown: they come from pages that nobody has vouched for.
+"""Sanitises titles and sources for display: they come from untrusted pages.
 
-Whatever prints a title, a source or a note takes it from here, so that none can pass for a second
-line of a list, for another text's direction, or for a link that runs something.
+Everything that prints a title, a source or a note uses this, so that none can fake a line of a
+list, reverse other text, or link to a script.
 """
 
 import re
@@ -12,8 +12,8 @@ from langchain_core.documents import Document
 from selfcorrect_rag.errors.messages import one_line
 
 LONGEST_TITLE, LONGEST_SOURCE = 200, 2_000
-"""Characters. A longer title is cut; a longer source is not shown, since a part of it is another
-source."""
+"""Maximum characters. A longer title is cut; a longer source is not shown, since part of it is
+another source."""
 _FILE = re.compile(r"file://[^\s\"'<>\\`]+", re.IGNORECASE)
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
@@ -24,12 +24,11 @@ def title_line(title: object) -> str:
 
 
 def shown_source(source: object) -> str:
-    """The source where it may be shown: an http, https or file address, or the path of a file.
+    """The source if it is safe to show: an http, https or file address, or the path of a file.
 
-    Anything else is empty: other schemes (``javascript:``, ``data:``), whatever their case, names
-    with characters that cannot be seen, and what is longer than 2,000 characters. A path holds no
-    colon but that of a drive. Several sources are joined by a comma and a space, and each is looked
-    at alone.
+    Anything else becomes empty: other schemes (``javascript:``, ``data:``) in any case, invisible
+    characters, more than 2,000 characters. A path has no colon but a drive's. Several sources are
+    joined by a comma and a space; each is checked alone.
     """
     given = str(source or "").strip(" ")
     if not given.isprintable():
@@ -39,7 +38,7 @@ def shown_source(source: object) -> str:
 
 
 def web_address(source: str) -> str:
-    """The source where it is a plain web address, which may become a link; else empty."""
+    """The source if it is a plain web address, safe to link; else empty."""
     return source if shown_source(source) == source and _is_web(source) else ""
 
 
@@ -49,17 +48,17 @@ def title_of(document: Document) -> str:
 
 
 def source_of(document: Document) -> str:
-    """Where a document is from, as far as it may be shown."""
+    """A document's source, if it is safe to show."""
     return shown_source(document.metadata.get("source") or document.metadata.get("url"))
 
 
 def name_of(document: Document) -> str:
-    """A document's title, else how it begins, on one line."""
+    """A document's title, else its first words, on one line."""
     return title_of(document) or one_line(document.page_content[:60])
 
 
 def place(title: object, source: object) -> str:
-    """Where something is from, on one line: title and source, whichever there are."""
+    """Title and source, as far as given, on one line."""
     parts = (title_line(title), shown_source(source))
     return ", ".join(dict.fromkeys(part for part in parts if part))
 
