@@ -135,12 +135,12 @@ class Index(ABC):
     ) -> int:
         """Write documents, and return how many were not in the index before.
 
-                Args:
-                    documents: One passage each, not split; those without text are left out. Metadata values
-                        other than numbers, booleans and strings become JSON text, and None is dropped.
-                    batch_size: Documents embedded and written at once. A batch is written whole or not at
+        Args:
+            documents: One passage each, not split; those without text are left out. Metadata values
+                other than numbers, booleans and strings become JSON text, and None is dropped.
+            batch_size: Documents embedded and written at once. A batch is written whole or not at
                 all.
-                    on_batch: Called after each batch with the number of documents in it.
+            on_batch: Called after each batch with the number of documents in it.
         """
         rest = iter(documents)
         added = 0
