@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 MAX_TOKENS = 2048
-"""Tokens of a prompt and its label in training (Self-RAG, B.1)."""
+"""Maximum tokens of prompt and label in training (Self-RAG, B.1)."""
 
 
 class CriticInput(NamedTuple):
-    """The input of a critic, and the instructions that it judges by."""
+    """The input of a critic, and its instructions."""
 
     instruction: str
     input: str
     """The text to judge, in the fields of the critic's data."""
     group: str
     tokens: tuple[str, ...] = ()
-    """Those of the group that may be answered; all where none are named."""
+    """The allowed reflection tokens, of one group; empty allows all."""
 
 
 class Answer(NamedTuple):
-    """The token that a critic answers with."""
+    """The token that a critic chose."""
 
     token: str
     probability: float
-    """Probability of the token among those that may be answered, in [0, 1]."""
+    """Probability of the token among the allowed ones, in [0, 1]."""
 
 
 def critic_prompt(given: CriticInput) -> str:
@@ -44,22 +44,22 @@ def critic_prompt(given: CriticInput) -> str:
 
 
 class Critic(ABC):
-    """Judges with one reflection token of those that it may answer.
+    """Answers with one of the allowed reflection tokens.
 
-    The tokens are plain text to it, as in the official critic; its vocabulary stays as it was. It
-    decodes greedily and can write nothing else. Not for several threads.
+    The tokens are plain text to it, as in the official critic; its vocabulary is unchanged.
+    Decoding is greedy and constrained to them. Not thread-safe.
     """
 
     def __init__(
         self, tokenizer: "PreTrainedTokenizerBase", max_tokens: int, *, is_causal: bool = True
     ) -> None:
-        """Read the tokens as a tokenizer writes them.
+        """Encode the reflection tokens with the model's tokenizer.
 
         Args:
             tokenizer: the model's own, with an end token; padding is set where it has none.
-            max_tokens: tokens at which a prompt is cut, its label counted. What is cut is before
-                the prompt's last quarter, where the evidence ends: instruction and output stay.
-            is_causal: whether the model has no encoder.
+            max_tokens: maximum tokens of prompt and label. A longer prompt is cut before its last
+                quarter, where the evidence ends, so that instruction and output stay.
+            is_causal: whether the model is decoder-only.
 
         Raises:
             ModelNotFound: the tokenizer has no end token, or writes two reflection tokens alike.
@@ -68,7 +68,7 @@ class Critic(ABC):
             raise ModelNotFound("a critic's tokenizer needs an end token (eos_token)")
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
         self.tokenizer, self._is_causal = tokenizer, is_causal
-        unknown = tokenizer.unk_token_id  # stands for plain text
+        unknown = tokenizer.unk_token_id  # also encodes plain text
         self._special = frozenset(i for i in tokenizer.all_special_ids if i != unknown)
         self._labels = {
             group: {token: self._label_ids(token) for token in tokens}
@@ -82,11 +82,11 @@ class Critic(ABC):
 
     @property
     def limit(self) -> int:
-        """Most tokens of a prompt, at least four."""
+        """Maximum tokens of a prompt, at least four."""
         return max(4, self.max_tokens - self._longest)
 
     def prompt_ids(self, given: CriticInput) -> list[int]:
-        """The ids of a prompt, however many; text of special tokens is left out of it."""
+        """The ids of a prompt, not cut; texts of special tokens are removed."""
         text = valid(critic_prompt(given))
         encoded = self.tokenizer(text, return_special_tokens_mask=True)
         pairs = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
@@ -101,7 +101,7 @@ class Critic(ABC):
         return ids if len(ids) <= self.limit else ids[: self.limit - end] + ids[-end:]
 
     def example(self, given: CriticInput, token: str) -> dict[str, list[int]]:
-        """Prompt and token as the model is trained on them; no loss but on the token (Eq. 1)."""
+        """A training example of prompt and token, with loss on the token only (Eq. 1)."""
         ids, label = self.fitted(self.prompt_ids(given)), self._labels[given.group][token]
         if self._is_causal:
             ids, label = ids + label, [-100] * len(ids) + label
@@ -141,7 +141,7 @@ class TransformersCritic(Critic):
         Args:
             model: a causal language model, or one with an encoder and a decoder.
             tokenizer: see :class:`Critic`.
-            max_tokens: tokens at which a prompt is cut; less where the model can take no more.
+            max_tokens: maximum prompt tokens, at most the model's own limit; longer ones are cut.
             batch: prompts a forward pass.
 
         Raises:
@@ -183,9 +183,9 @@ class TransformersCritic(Critic):
     def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
         """The answers of one batch after another, those under the same instructions together.
 
-        What the prompts of a batch begin with alike, such as instructions, is read once for all, by
-        a model with rotary positions and plain attention in every layer: to others the padding that
-        comes between is not nothing.
+        The common prefix of a batch, such as the instructions, is computed once, for models with
+        rotary positions and plain attention in every layer: others do not ignore the padding after
+        it.
         """
         prompts = [self.fitted(self.prompt_ids(one)) for one in inputs]
         order = sorted(range(len(inputs)), key=lambda i: (inputs[i].instruction, len(prompts[i])))
@@ -239,7 +239,7 @@ class TransformersCritic(Critic):
         return answers
 
     def _inputs(self, prompts: list[list[int]]) -> dict[str, Any]:
-        """Padded prompts, with what is already read of them where they begin alike."""
+        """Padded prompts, with the KV cache of their common prefix."""
         import torch
         from transformers.cache_utils import DynamicLayer
 
@@ -268,13 +268,13 @@ class TransformersCritic(Critic):
 
 
 def _alike(sequences: Sequence[list[int]]) -> int:
-    """How many tokens all of them begin with."""
-    first, last = min(sequences), max(sequences)  # in order, so those between begin so too
+    """Length of the common prefix."""
+    first, last = min(sequences), max(sequences)  # sorted, so all between share it too
     pairs = zip(first, last, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), len(first))
 
 
 def _telling(labels: dict[str, list[int]]) -> int:
-    """Most tokens of a label that are read before no other is possible."""
+    """Maximum number of tokens that tell a label from all others."""
     pairs = combinations(labels.values(), 2)
     return max((_alike(pair) + 1 for pair in pairs), default=1)

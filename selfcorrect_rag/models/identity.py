@@ -1,4 +1,4 @@
-"""Fingerprints: they tell a model from all that may answer otherwise, for results that are kept."""
+"""Fingerprints of models, for cached results: models that may answer differently differ in them."""
 
 import hashlib
 import json
@@ -19,25 +19,24 @@ from langchain_core.runnables import (
 from langchain_core.runnables.base import RunnableBindingBase
 
 ABOUT_CALLS = {"cache", "callbacks", "custom_get_token_ids", "metadata", "rate_limiter", "tags"}
-"""Fields of LangChain's models on which no answer depends."""
+"""Fields of LangChain's models that do not affect answers."""
 SAMPLE = 1024
-"""Numbers read of each weight. Training changes them all, so that a few tell models apart."""
+"""Numbers sampled of each weight. Training changes them all, so a few tell models apart."""
 
 _objects: dict[int, str] = {}
 _held: list[object] = []
-"""Objects that cannot tell when they are gone, as with ``__slots__``: so that ids stay theirs."""
+"""Objects without weak references (``__slots__``), kept alive so that their ids are not reused."""
 _lock = threading.Lock()
 
 
 def identity(model: object) -> str:
-    """The same for models that answer alike, as far as they tell, in any process.
+    """A model's fingerprint; equal for models that answer alike, as far as known, in any process.
 
-    A model may say it itself, by an attribute ``identity``. Of LangChain's models it is what
-    LangChain's own caches tell them apart by, and their class; of what wraps a model, such as
-    bound options, retries and fallbacks, the model's with those. Whatever tells nothing of the
-    kind, such as a function, is itself alone.
+    A model may define it by an attribute ``identity``. For LangChain's models it is their class and
+    the key of LangChain's own caches; for wrappers, such as bound options, retries and fallbacks,
+    the model's with those. Anything else, such as a function, equals only itself.
     """
-    # What wraps a model passes attributes on to it.
+    # Wrappers pass attributes on to their model.
     if isinstance(model, RunnableBindingBase):
         options = {"kwargs": model.kwargs, "configurable": model.config.get("configurable")}
         return _joined("bound", identity(model.bound), options)
@@ -61,9 +60,10 @@ def identity(model: object) -> str:
 
 
 def described(model: BaseChatModel | BaseLLM, *weights: str) -> str:
-    """A model by its class, what identifies it, its fields, and perhaps its :func:`weights`.
+    """A fingerprint of a model's class, identifying parameters, fields, and perhaps
+    :func:`weights`.
 
-    Itself alone where there is neither a word that identifies it nor weights.
+    The object's own if it has neither identifying parameters nor weights.
     """
     if not weights and not model._identifying_params:
         return identity_of_object(model)
@@ -72,7 +72,7 @@ def described(model: BaseChatModel | BaseLLM, *weights: str) -> str:
 
 
 def identity_of_object(thing: object) -> str:
-    """The fingerprint of an object for as long as it lives; no other ever has the same."""
+    """An object's own fingerprint while it lives, never reused."""
     with _lock:
         if id(thing) not in _objects:
             try:
@@ -84,7 +84,7 @@ def identity_of_object(thing: object) -> str:
 
 
 def weights(model: Any) -> str:
-    """A digest of some numbers of each weight of a torch model."""
+    """A digest of samples of each weight of a torch model."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         numbers = tensor.detach().flatten()
@@ -103,7 +103,7 @@ def _part(value: object) -> str:
     if isinstance(value, Runnable):
         return identity(value)
     said = repr(value)
-    # Where it gives an address, another object may have the same text tomorrow.
+    # A repr with an address is not unique over time.
     return identity_of_object(value) if " at 0x" in said else f"{_name(type(value))} {said}"
 
 

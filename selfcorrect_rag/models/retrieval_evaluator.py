@@ -1,4 +1,4 @@
-"""The interface between CRAG and a model that grades what was retrieved."""
+"""The interface between CRAG and a model that grades retrieved documents."""
 
 import asyncio
 import inspect
@@ -15,34 +15,35 @@ from selfcorrect_rag.models.identity import identity_of_object
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 
 IRRELEVANT, RELEVANT = -1.0, 1.0
-"""The labels of a passage in the evaluator's training, and the ends of its scale."""
+"""The training labels of a passage, which are the ends of the score's scale."""
 ROUNDING = 1e-6
-"""By which a score may be past an end of the scale, as a cosine in float32 is."""
+"""Tolerance beyond the ends of the scale, for rounding in float32."""
 
 
 class RetrievalEvaluator(ABC):
     """Says how relevant passages are to a question (CRAG section 4.2).
 
     A backend implements :meth:`score`, and :meth:`ascore` where it can do better than a thread.
-    Whoever wants scores calls :func:`grade` or :func:`agrade`, which check them.
+    Callers use :func:`grade` or :func:`agrade`, which check the scores.
     """
 
     thresholds: Thresholds = PRESETS["popqa"]
-    """From its scores to an action, where a run's settings do not say;
-    :func:`~selfcorrect_rag.thresholds.calibrate` finds an evaluator's own."""
+    """The thresholds that map its scores to an action, unless a run's settings give others;
+    :func:`~selfcorrect_rag.thresholds.calibrate` finds them."""
 
     @property
     def notes(self) -> list[str]:
-        """Remarks for a reader of its scores."""
+        """Notes for readers of its scores."""
         return []
 
     @property
     def identity(self) -> str:
-        """A fingerprint that no evaluator shares which may score otherwise, for kept results.
+        """A fingerprint for cached results; evaluators that may score differently have different
+        ones.
 
-        By default it is the object itself: nothing is shared with another object, nor with another
-        process. A backend that knows all that its scores depend on, its weights too, says that.
-        Its thresholds need not be in it.
+        By default it is the object's own, which no other object or process shares. A backend that
+        knows all that its scores depend on, including weights, returns that. Thresholds need not be
+        part of it.
         """
         return identity_of_object(self)
 
@@ -59,7 +60,8 @@ class RetrievalEvaluator(ABC):
         """
 
     def model_calls(self, passages: Sequence[str]) -> int:
-        """Model calls that scoring them takes: none for blank ones, 1 where they are one batch."""
+        """Number of model calls that scoring them takes: 0 if all are blank, 1 if they are one
+        batch."""
         return int(any(passage.strip() for passage in passages))
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
@@ -70,11 +72,11 @@ class RetrievalEvaluator(ABC):
 def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]) -> list[float]:
     """The evaluator's scores, checked.
 
-    Numbers of NumPy and torch are read as floats, and what rounding puts past an end of the scale
-    is put on it.
+    NumPy and torch numbers become floats, and scores past an end of the scale by rounding are
+    clamped.
 
     Raises:
-        EvaluatorFailed: it raised, or they are not one number in [-1, 1] for each passage.
+        EvaluatorFailed: it raised, or did not return one number in [-1, 1] for each passage.
     """
     with _named(evaluator):
         return _checked(evaluator.score(question, passages), len(passages), evaluator)
@@ -97,7 +99,7 @@ def _named(evaluator: RetrievalEvaluator) -> AbstractContextManager[None]:
 
 def _checked(given: object, count: int, evaluator: RetrievalEvaluator) -> list[float]:
     if inspect.iscoroutine(given):
-        given.close()  # it would warn that nobody awaited it
+        given.close()  # avoids the "never awaited" warning
     scores = _listed(given)
     if scores is None:
         wrong = f"a {type(given).__name__}" if given is not None else "None"
@@ -121,29 +123,29 @@ def _listed(given: object) -> list[object] | None:
         return None
     try:
         return list(given)
-    except TypeError:  # of an array without dimensions
+    except TypeError:  # an array without dimensions
         return None
 
 
 def _number(score: object) -> float | None:
-    """A score as a float in [-1, 1]; None where it is none."""
+    """A score as a float in [-1, 1]; None if it is not one."""
     try:
-        # Of NumPy and torch, in whatever shape a single number has.
+        # NumPy and torch scalars, or arrays of one number.
         plain: Any = score.item() if hasattr(score, "item") else score
         if isinstance(plain, str | bytes | bool):
             return None
         number = float(plain)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return None
-    if not IRRELEVANT - ROUNDING <= number <= RELEVANT + ROUNDING:  # NaN is not either
+    if not IRRELEVANT - ROUNDING <= number <= RELEVANT + ROUNDING:  # NaN fails too
         return None
     return min(max(number, IRRELEVANT), RELEVANT)
 
 
 def titled(document: Document, text: str | None = None) -> str:
-    """A document, or a strip of it, as an evaluator reads it: ``title // text`` (official code).
+    """The evaluator's input for a document or a strip of it: ``title // text`` (official code).
 
-    A title says whose "he" a strip is about. One that the text begins with is not said twice.
+    The title resolves pronouns of a strip. A title that begins the text is not repeated.
     """
     title = " ".join(str(document.metadata.get("title") or "").split())
     text = document.page_content if text is None else text
@@ -153,9 +155,9 @@ def titled(document: Document, text: str | None = None) -> str:
 
 
 def with_blanks(passages: Sequence[str], scores: Iterable[float]) -> list[float]:
-    """Scores of all passages from those of the passages that are not blank.
+    """Scores of all passages, given those of the passages that are not blank.
 
-    A blank passage is irrelevant without asking a model, as in the official code.
+    A blank passage is irrelevant without a model call, as in the official code.
     """
     given = iter(scores)
     return [next(given) if passage.strip() else IRRELEVANT for passage in passages]

@@ -1,1 +1,1 @@
-"""Any chat model: choosing labels, writing, and the reflection that prompts ask it for."""
+"""Any chat model: classification, completion, and prompted reflection."""

@@ -1,10 +1,10 @@
-"""Classification by any chat model: which of a few labels it gives, and how probable each is.
+"""Classification by any chat model: the label that it gives, and each label's probability.
 
-A label may be cut into any tokens, and labels share their first ones. So each position of the
-answer at which they part gives each alternative to the labels that can still follow: one label
-takes its mass; several share it unseen, and only along the answer itself is it known how. An
-alternative that leads to no label, or to several at a place that the answer does not pass, is left
-out: what remains is for the caller to normalise, as if such mass were shared alike.
+Labels may be split into any tokens, and share their first ones. So at each position of the answer
+where labels differ, an alternative's probability goes to the labels that can still follow. With one
+such label, it gets all; with several, their shares are known only along the answer itself. Other
+alternatives are left out: the caller normalises the rest, as if their mass were divided
+proportionally.
 """
 
 import math
@@ -30,13 +30,13 @@ from selfcorrect_rag.models.chat.model_calls import (
 from selfcorrect_rag.prompts.labels import LabelMatch, LabelParser, normalized
 
 ABSENT = -100.0
-"""Log-probability of a label that the model gave none for: finite, as JSON is, and as good as 0."""
+"""Log-probability of a label without one: finite, for JSON, with a probability of almost 0."""
 TOP_LOGPROBS = 20
-"""Likeliest tokens asked for at each place, the most that OpenAI and vLLM give."""
+"""``top_logprobs`` of a request, the most that OpenAI and vLLM allow."""
 
 Mode = Literal["constrained", "logprobs", "structured", "text"]
-"""How a model is asked: a vLLM server that can write nothing but labels; any that gives
-log-probabilities; structured output or tool calls; plain text."""
+"""How a model is asked: constrained decoding on a vLLM server; log-probabilities; structured output
+or tool calls; plain text."""
 MODES: tuple[Mode, ...] = ("constrained", "logprobs", "structured", "text")
 
 
@@ -45,7 +45,7 @@ class LabelField(NamedTuple):
 
     parser: LabelParser
     name: str = ""
-    """Begins its line, where an answer holds several labels."""
+    """Prefix of its line, where an answer holds several labels."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class LabelField(NamedTuple):
         return self.parser.labels
 
     def find(self, text: str) -> LabelMatch | None:
-        """Its label in an answer; None where there is none, or more than one line of its name."""
+        """Its label in an answer; None without one, or with several lines of its name."""
         if not self.name:
             return self.parser.find(text)
         name = r"\s+".join(map(re.escape, self.name.split()))
@@ -67,9 +67,9 @@ class LabelField(NamedTuple):
 
 
 class Classification(NamedTuple):
-    """A prompt, and the labels that its answer holds.
+    """A prompt, and the fields of labels in its answer.
 
-    An answer with one field is a label, one with several has a line ``name: label`` for each.
+    With one field the answer is a label; with several it has a line ``name: label`` for each.
     """
 
     prompt: str
@@ -83,34 +83,34 @@ class Prediction(NamedTuple):
     logprobs: dict[str, float]
     """Natural log-probability of each label, not normalised over them, at least :data:`ABSENT`."""
     is_hard: bool
-    """Whether the model only named the label: it then has 0, and the others :data:`ABSENT`."""
+    """Whether there are no probabilities: the label then has 0, the others :data:`ABSENT`."""
 
 
 class ClassificationResult(NamedTuple):
     """The predictions of one classification."""
 
     predictions: list[Prediction | None]
-    """By field; None where nothing readable came, twice."""
+    """By field; None where two answers were unreadable."""
     usage: CallUsage
     error: Exception | None
-    """The provider's, where it gave no answer."""
+    """The provider's error, if it gave no answer."""
 
 
 @dataclass
 class ClassificationCounts:
-    """Misses of a :class:`ChatClassifier` since it was made."""
+    """Counts of a :class:`ChatClassifier`'s failures since it was made."""
 
     classifications: int = 0
     retried: int = 0
     """Classifications asked again because an answer was malformed."""
     absent: int = 0
-    """Labels that could not be read, also then."""
+    """Labels that were unreadable even after the retry."""
     failed: int = 0
     """Classifications that ended in an error of the provider."""
 
 
 class Tokenizer(Protocol):
-    """A tokenizer of transformers, or alike."""
+    """The interface of a transformers tokenizer."""
 
     def encode(self, text: str, *, add_special_tokens: bool = ...) -> list[int]: ...
 
@@ -118,14 +118,14 @@ class Tokenizer(Protocol):
 class ChatClassifier:
     """Asks any LangChain chat model or LLM to choose among labels.
 
-    What the model can do is found out by the first call, from what comes back: labels constrained
-    on a vLLM server, log-probabilities of the answer's tokens, structured output, plain text, in
-    this order; a mode that the provider refuses, or that gives no log-probabilities, is not tried
-    again. An answer without a readable label is asked for once more, with a reminder of the
-    labels, and counts as absent after that. So does an error of the provider; one that says when
-    to come back is waited for once (:func:`~selfcorrect_rag.models.chat.model_calls.retry_after`).
+    The first call detects the model's mode from its answers: constrained decoding on a vLLM server,
+    log-probabilities of the answer's tokens, structured output, plain text, in this order; a mode
+    that the provider refuses, or that gives no log-probabilities, is not tried again. An answer
+    without a readable label is retried once, with a reminder of the labels, and then counts as
+    absent. So does an error of the provider; its Retry-After is respected once
+    (:func:`~selfcorrect_rag.models.chat.model_calls.retry_after`).
 
-    Several threads and event loops may share one.
+    Threads and event loops may share one.
     """
 
     def __init__(
@@ -139,15 +139,16 @@ class ChatClassifier:
 
         Args:
             model: a chat model or an LLM, perhaps bound to options or with retries.
-            max_concurrency: most calls at a time for one :meth:`classify`.
-            tokenizer: of the model that a vLLM server serves. With it, the log-probabilities of
-                the labels' own tokens are read; without, those of the 20 likeliest tokens.
+            max_concurrency: maximum number of concurrent calls for one :meth:`classify`.
+            tokenizer: tokenizer of the model, if a vLLM server serves it. With it, the
+                log-probabilities of the labels' own tokens are read; without, those of the top 20
+                tokens.
         """
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency is {max_concurrency}; some call must be made")
         self.model, self.max_concurrency, self._tokenizer = model, max_concurrency, tokenizer
         self.mode: Mode | None = None
-        """How the model is asked; None before the first answer."""
+        """The detected mode; None before the first answer."""
         self.counts = ClassificationCounts()
         self._lock = threading.Lock()
         self._finding: Future[None] | None = None
@@ -163,7 +164,7 @@ class ChatClassifier:
         return await arun(self.calls(classifications), self.max_concurrency)
 
     def calls(self, classifications: Sequence[Classification]) -> Calls[list[ClassificationResult]]:
-        """The calls of :meth:`classify`, to be made among others."""
+        """The calls of :meth:`classify`, as a generator."""
         every = [_Pending(classification) for classification in classifications]
         if every and self.mode is None:
             yield from self._find_mode(every[0])
@@ -184,7 +185,7 @@ class ChatClassifier:
         return [pending.result() for pending in every]
 
     def _find_mode(self, pending: "_Pending") -> Calls[None]:
-        """Settle :attr:`mode` by the first classification, unless somebody else is doing so."""
+        """Detect :attr:`mode` by the first classification, unless another call is doing so."""
         mine: Future[None] = Future()
         while True:
             with self._lock:
@@ -199,7 +200,7 @@ class ChatClassifier:
         try:
             for mode in MODES:
                 if mode == "logprobs" and pending.results[-1].error is None:
-                    continue  # they were asked for, and did not come
+                    continue  # requested, but not returned
                 if mode == "text" and pending.is_answered:
                     self.mode = mode
                     return
@@ -240,7 +241,7 @@ class ChatClassifier:
 
 
 class _Pending:
-    """One classification while it is asked."""
+    """A classification in progress."""
 
     def __init__(self, task: Classification) -> None:
         self.task = task
@@ -259,13 +260,13 @@ class _Pending:
         return self.error is None and None not in self.predictions
 
     def start(self, mode: Mode, result: CallResult) -> None:
-        """Take a first answer; of several, in different modes, the last one counts."""
+        """Record a first answer; with several, in different modes, the last one counts."""
         self.predictions, self.is_retry = [None] * len(self.predictions), False
         self._answers = 0
         self.take(mode, result)
 
     def take(self, mode: Mode, result: CallResult) -> None:
-        """Take an answer to the prompt, with or without its reminder."""
+        """Record an answer to the prompt, with or without the reminder."""
         self.results.append(result)
         self.error = result.error
         if result.error is not None:
@@ -283,7 +284,7 @@ class _Pending:
 
 
 def _is_supported(mode: Mode, result: CallResult) -> bool:
-    """Whether an answer shows that the model can be asked in this mode."""
+    """Whether an answer shows that the model supports this mode."""
     match mode:
         case "constrained" | "logprobs":
             return tokens_of(result.answer) is not None
@@ -294,7 +295,7 @@ def _is_supported(mode: Mode, result: CallResult) -> bool:
 
 
 def own_extra_body(model: Runnable[Any, Any]) -> Mapping[str, Any]:
-    """A model's own ``extra_body``, which one that is bound would take the place of."""
+    """A model's own ``extra_body``, which a bound one would replace."""
     bound = getattr(model, "kwargs", {}).get("extra_body")
     return bound or getattr(model_behind(model), "extra_body", None) or {}
 
@@ -303,7 +304,7 @@ def own_extra_body(model: Runnable[Any, Any]) -> Mapping[str, Any]:
 
 
 def _logprob_options(task: Classification) -> dict[str, Any]:
-    # No token is shorter than a character, so that no label is cut, however it is split.
+    # A token has at least one character, so this many tokens never cut a label.
     longest = sum(len(field.name) + 3 + max(map(len, field.labels)) for field in task.fields)
     return {
         "temperature": 0,
@@ -314,7 +315,7 @@ def _logprob_options(task: Classification) -> dict[str, Any]:
 
 
 def _constraint(task: Classification) -> dict[str, Any]:
-    """vLLM's ``structured_outputs``: all that may be written."""
+    """vLLM's ``structured_outputs`` for the labels."""
     if len(task.fields) == 1:
         return {"choice": list(task.fields[0].labels)}
     lines = (
@@ -325,7 +326,7 @@ def _constraint(task: Classification) -> dict[str, Any]:
 
 
 def label_ids(tokenizer: Tokenizer, task: Classification) -> list[int]:
-    """The ids that labels may be written with, at most 128, which is all that vLLM gives."""
+    """The token ids of the labels, at most 128, which is vLLM's limit."""
     texts = [
         text
         for field in task.fields
@@ -361,7 +362,7 @@ def _schema(task: Classification) -> dict[str, Any]:
 
 
 def _reminder(task: Classification) -> str:
-    """Added to the prompt where an answer was malformed."""
+    """Text added to the prompt after a malformed answer."""
     if len(task.fields) == 1:
         return f"Answer with nothing but one of these: {' or '.join(task.fields[0].labels)}"
     lines = "\n".join(f"{field.name}: {' or '.join(field.labels)}" for field in task.fields)
@@ -381,7 +382,7 @@ def read_structured(task: Classification, parsed: Any) -> list[Prediction | None
 
 
 def read_text(task: Classification, result: CallResult) -> list[Prediction | None]:
-    """The predictions of an answer in text, with their probabilities where it has any, by field."""
+    """The predictions of a text answer by field, with probabilities where it has any."""
     tokens, text = tokens_of(result.answer), result.text
     predictions: list[Prediction | None] = []
     for field in task.fields:
@@ -403,19 +404,19 @@ def _hard(field: LabelField, found: LabelMatch | None) -> Prediction | None:
 
 
 class Token(NamedTuple):
-    """A piece of an answer, and what could have stood in its place."""
+    """A token of an answer, with its alternatives."""
 
     text: str
     logprob: float
     """Natural logarithm."""
     alternatives: Mapping[str, float]
-    """Log-probabilities by text, as many as the provider gives."""
+    """The provider's top log-probabilities, by text."""
 
 
 def tokens_of(message: Any) -> list[Token] | None:
-    """The tokens of an answer in the form of OpenAI's chat API; None where it has none.
+    """The tokens of an answer with log-probabilities in OpenAI's format; None without any.
 
-    They stand in ``response_metadata["logprobs"]["content"]``.
+    They are in ``response_metadata["logprobs"]["content"]``.
     """
     logprobs = (getattr(message, "response_metadata", None) or {}).get("logprobs")
     if not isinstance(logprobs, Mapping) or not isinstance(logprobs.get("content"), list):
@@ -433,20 +434,19 @@ def tokens_of(message: Any) -> list[Token] | None:
 def label_probabilities(
     labels: Sequence[str], tokens: Sequence[Token] | None, text: str, found: LabelMatch
 ) -> dict[str, float] | None:
-    """The probability of each of ``labels`` to stand where ``found`` does, by label.
+    """The probability of each of ``labels`` at the place of ``found``, by label.
 
     Args:
-        labels: those that may stand there.
-        tokens: of the whole answer; None where it came without log-probabilities.
+        labels: the possible labels.
+        tokens: the whole answer's; None without log-probabilities.
         text: the answer's text.
-        found: a label, and where it stands in ``text``.
+        found: the label that was read, with its position in ``text``.
 
     Returns:
-        Values in [0, 1] whose sum is at most 1; 0 for a label that is among no alternatives. None
-        without tokens, or where the label that was found has no probability, which no honest
-        provider gives.
+        Values in [0, 1] whose sum is at most 1; 0 for a label that is in no alternatives. None
+        without tokens, or if the label that was found has no probability.
     """
-    # What comes before or after the text is thought, or the end of a turn.
+    # Tokens before or after the text are reasoning, or the end of a turn.
     before = "".join(token.text for token in tokens).find(text) if tokens else -1
     if not tokens or before < 0:
         return None
@@ -457,7 +457,7 @@ def label_probabilities(
         begin, place = place, place + len(token.text)
         if place <= start:
             continue
-        # Text before the label that its first token brings along is the same for all of them.
+        # Text before the label in its first token is the same for all labels.
         shared = token.text[: max(start - begin, 0)]
         for other, logprob in {**token.alternatives, token.text: token.logprob}.items():
             following = _following(labels, written + normalized(other[len(shared) :]))
@@ -467,7 +467,7 @@ def label_probabilities(
         if _following(labels, written) == [found.label]:
             break
         path *= math.exp(min(token.logprob, 0.0))
-        if begin >= end:  # the label is one with which another begins, and has ended
+        if begin >= end:  # the label is a prefix of another, and has ended
             mass[found.label] += path
             break
     else:
@@ -479,12 +479,12 @@ def label_probabilities(
 
 
 def _following(labels: Sequence[str], written: str) -> list[str]:
-    """The labels that ``written`` begins or completes."""
+    """The labels that ``written`` is a prefix of, or completes."""
     return [label for label in labels if _leads(written, normalized(label))]
 
 
 def _leads(written: str, label: str) -> bool:
     if label.startswith(written):
         return True
-    # A piece may go beyond the label, but not within a word: "Nobody" is no "No".
+    # A token may go beyond the label, but not within a word: "Nobody" is not "No".
     return written.startswith(label) and not written[len(label)].isalnum()

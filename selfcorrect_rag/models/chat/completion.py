@@ -1,4 +1,4 @@
-"""Completions by any chat model, with their probability where the provider gives any."""
+"""Completions by any chat model, with their probability if the provider gives it."""
 
 import math
 import re
@@ -22,11 +22,11 @@ from selfcorrect_rag.prompts.chat import END, answer_prompt
 from selfcorrect_rag.prompts.critic import Instance
 
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "stopReason")
-"""Where providers say why a text ended: OpenAI and Gemini, Anthropic, Ollama, Bedrock."""
+"""Providers' metadata keys of the finish reason: OpenAI and Gemini, Anthropic, Ollama, Bedrock."""
 _CUT = frozenset(
     {"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"}
 )
-"""Their words for an end at the limit of tokens, some in capitals."""
+"""Their values for an end at the token limit, in lower case."""
 _END = re.compile(re.escape(END), re.IGNORECASE)
 
 
@@ -35,7 +35,7 @@ class ChatCompletion(NamedTuple):
 
     text: str
     is_open: bool
-    """Whether the answer goes on after it."""
+    """Whether the answer continues after it."""
     finish_reason: Literal["end", "length", "stop"]
     mean_logprob: float | None
     """Mean of its tokens' log-probabilities; None where the provider gives none."""
@@ -44,22 +44,22 @@ class ChatCompletion(NamedTuple):
 
 
 def was_cut(message: Any) -> bool:
-    """Whether a model's answer ended at its limit of tokens.
+    """Whether a model's answer ended at its token limit.
 
-    False also where nothing says so: a model that gives plain text never does.
+    False also without a finish reason, as with plain text.
     """
     metadata = getattr(message, "response_metadata", None) or {}
-    incomplete = metadata.get("incomplete_details")  # of OpenAI's Responses
+    incomplete = metadata.get("incomplete_details")  # OpenAI's Responses API
     reasons = [metadata.get(key) for key in _REASONS]
     reasons += [incomplete.get("reason")] if isinstance(incomplete, Mapping) else []
     return any(str(reason).lower() in _CUT for reason in reasons)
 
 
 class ChatCompleter:
-    """Asks a chat model for answers; which options it takes shows as it refuses others."""
+    """Asks a chat model for answers; detects supported options by refusals."""
 
     def __init__(self, model: Runnable[Any, Any], *, tokenizer: Tokenizer | None = None) -> None:
-        """Write with ``model``, a chat model or an LLM; ``tokenizer`` as for a ChatClassifier."""
+        """Use ``model``, a chat model or an LLM; ``tokenizer`` as for a ChatClassifier."""
         self.model, self._tokenizer, self._level = model, tokenizer, 0
 
     def calls(
@@ -70,7 +70,7 @@ class ChatCompleter:
         stop: Sequence[str] = (),
         **sampling: Any,
     ) -> Calls[list[ChatCompletion]]:
-        """An answer to each instance, or its next sentence where the flag beside it says so.
+        """An answer to each instance, or only its next sentence where its flag is set.
 
         Raises:
             EngineFailed: the model gave none of them.
@@ -98,11 +98,11 @@ class ChatCompleter:
         ]
 
     def _option_levels(self, max_tokens: int, sampling: dict[str, Any]) -> list[dict[str, Any]]:
-        """Options to bind, from the most that may be taken to none."""
+        """Options to bind, from all to none."""
         limited = {**sampling, "max_tokens": max_tokens}
         full = {**limited, "logprobs": True}
         if self._tokenizer is not None:
-            # On vLLM, chosen ids in one request spoil other log-probabilities beside it.
+            # On vLLM, requests for chosen ids disturb top-k log-probabilities of concurrent ones.
             full["extra_body"] = {**own_extra_body(self.model), "logprob_token_ids": [0]}
         return [full, limited, {}]
 

@@ -1,4 +1,4 @@
-"""How long a prompt a model can read, and how long a prompt is."""
+"""Prompt limits of models, and prompt lengths in tokens."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ from selfcorrect_rag.models.chat.llm_chat import model_behind
 from selfcorrect_rag.models.engines.engine import split_context
 
 CHARACTERS_PER_TOKEN = 3
-"""For models that do not count tokens by themselves; English has more, so that prompts fit."""
+"""Estimate for models that cannot count tokens; low for English, so that prompts fit."""
 
 
 def prompt_limit(
     llm: Runnable[Any, Any], reply_tokens: int, context_tokens: int | None = None
 ) -> int | None:
-    """Most tokens of a prompt; None where nobody says.
+    """Maximum tokens of a prompt; None if unknown.
 
-    ``context_tokens`` goes before the model's own attribute of that name, and that before the
-    ``max_input_tokens`` of a chat model's profile, which leaves out the reply by itself.
+    By ``context_tokens``, else the model's attribute of that name, else ``max_input_tokens`` of a
+    chat model's profile, which excludes the reply already.
     """
     model = model_behind(llm)
     context = context_tokens or getattr(model, "context_tokens", None)
@@ -32,17 +32,15 @@ def prompt_limit(
 
 
 def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
-    """Whether a prompt has more tokens than ``limit``, by the model's own count where it has one.
+    """Whether a prompt has more tokens than ``limit``, by the model's own count if it has one.
 
     LangChain's default count is not used: it would fetch another model's tokenizer.
 
     Raises:
-        ModelFailed: its own count raised, as where that asks a provider.
+        ModelFailed: its own count raised, for example by a request to a provider.
     """
     if len(prompt.encode()) < limit:
-        return (
-            False  # no tokenizer makes more tokens than bytes, but for the one that it opens with
-        )
+        return False  # no tokenizer makes more tokens than bytes, plus a first one
     model = model_behind(llm)
     if isinstance(model, BaseLanguageModel) and _counts(model):
         with wrap_errors(ModelFailed, f"the model ({type(model).__name__})"):

@@ -1,4 +1,4 @@
-"""An LLM behind the interface of a chat model."""
+"""An LLM as a chat model."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -26,12 +26,12 @@ from selfcorrect_rag.prompts.parts import Prompt
 class LLMChat(BaseChatModel):
     """An LLM that continues one prompt, as a chat model.
 
-    LangGraph streams what chat models write, and only that. The messages of a call are for traces:
-    the LLM gets ``prompt``, since a message would lose what is untrusted in a :class:`Prompt`.
+    LangGraph streams tokens of chat models only. The messages of a call are for traces: the LLM
+    gets ``prompt``, since a message cannot mark the untrusted parts of a :class:`Prompt`.
     """
 
     llm: Runnable[Any, str]
-    """Perhaps bound to options or with retries."""
+    """The LLM, perhaps with bound options or retries."""
     prompt: Prompt | list[BaseMessage]
 
     @property
@@ -78,8 +78,8 @@ class LLMChat(BaseChatModel):
 
 
 def models_behind(llm: Runnable[Any, Any]) -> list[Runnable[Any, Any]]:
-    """The models in ``llm``, which may have bound options, retries, fallbacks or alternatives; the
-    one that is tried first comes first."""
+    """The models in ``llm``, which may have bound options, retries, fallbacks or alternatives, in
+    the order in which they are tried."""
     match llm:
         case RunnableBindingBase():
             return models_behind(llm.bound)
@@ -106,7 +106,8 @@ def is_llm(llm: Runnable[Any, Any]) -> bool:
 def _within(
     run: CallbackManagerForLLMRun | AsyncCallbackManagerForLLMRun | None,
 ) -> RunnableConfig | None:
-    """The LLM's run belongs to the chat model's, so that nobody takes them for two calls."""
+    """A config that makes the LLM's run a child of the chat model's, so that they count as one
+    call."""
     if run is None:
         return None
     is_sync = isinstance(run, CallbackManagerForLLMRun)

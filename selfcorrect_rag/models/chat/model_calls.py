@@ -1,8 +1,7 @@
-"""Model calls in batches: one generator says what to call next, for threads and event loops alike.
+"""Batches of model calls, written once as a generator, for threads and event loops.
 
-A :data:`Calls` generator yields the calls that it wants made side by side and is sent their
-results. It may also yield a future, to go on when that is done, or at once where this thread cannot
-wait for it.
+A :data:`Calls` generator yields calls to make concurrently and is sent their results. It may also
+yield a future, to continue when that is done, or at once where this thread cannot wait for it.
 """
 
 import asyncio
@@ -20,17 +19,15 @@ from selfcorrect_rag.prompts.parts import as_text
 Result = TypeVar("Result")
 
 MAX_RETRY_AFTER = 60.0
-"""Most seconds to wait where a provider says when to come back (Retry-After)."""
+"""Maximum seconds to wait for a provider's Retry-After."""
 _UNAVAILABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _UNAUTHORIZED = 401
 
-_CONFIG = RunnableConfig(
-    tags=["nostream"]
-)  # these calls are no part of an answer as it is streamed
+_CONFIG = RunnableConfig(tags=["nostream"])  # these calls are not part of the streamed answer
 
 
 class ModelCall(NamedTuple):
-    """A model, perhaps bound to options, and its input."""
+    """A model, perhaps with bound options, and its input."""
 
     model: Runnable[Any, Any]
     input: Any
@@ -53,12 +50,12 @@ class CallResult(NamedTuple):
 
     @property
     def message(self) -> Any:
-        """The answer as the model gave it, where structured output was read from it."""
+        """The raw message, also where structured output was parsed from it."""
         return self.answer["raw"] if isinstance(self.answer, dict) else self.answer
 
 
 class CallUsage(NamedTuple):
-    """Requests and tokens of calls; tokens as far as the model tells."""
+    """Requests and tokens of calls; tokens as far as the model reports them."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -91,7 +88,7 @@ def run(calls: Calls[Result], max_concurrency: int) -> Result:
             while True:
                 results: list[CallResult] = []
                 if isinstance(wanted, Future):
-                    # Who runs an event loop on this very thread would wait for itself.
+                    # On an event loop's own thread, waiting could deadlock.
                     wait([wanted], timeout=0 if _is_on_a_loop() else None)
                 else:
                     results = list(pool.map(_invoke, wanted))
@@ -114,7 +111,7 @@ async def arun(calls: Calls[Result], max_concurrency: int) -> Result:
             while True:
                 results: list[CallResult] = []
                 if isinstance(wanted, Future):
-                    # Shielded: who waits may be cancelled, what they wait for may not.
+                    # Shielded: the waiter may be cancelled, the future may not.
                     await asyncio.shield(asyncio.wrap_future(wanted))
                 else:
                     results = list(await asyncio.gather(*map(invoke, wanted)))
@@ -152,21 +149,20 @@ async def _ainvoke(call: ModelCall, attempt: int = 1) -> CallResult:
 
 
 def retry_after(error: Exception) -> float | None:
-    """Seconds after which to try once more, as the provider says, at most :data:`MAX_RETRY_AFTER`.
+    """A provider's Retry-After in seconds, at most :data:`MAX_RETRY_AFTER`.
 
-    None where it does not say: a provider's own client has tried again by then, and
-    ``model.with_retry()`` does so for one that has not.
+    None without one: the provider's own client has retried by then, or ``model.with_retry()`` can.
     """
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     try:
         seconds = float(headers.get("retry-after") or headers.get("Retry-After") or "")
-    except ValueError:  # not said, or as a date
+    except ValueError:  # absent, or a date
         return None
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether an error is about the request, such as an option, not about the provider."""
+    """Whether an error is about the request, such as an unsupported option, not the provider."""
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         return 400 <= status < 500 and status not in (*_UNAVAILABLE, _UNAUTHORIZED)

@@ -1,4 +1,4 @@
-"""ReflectionLLM over any chat model: prompts ask for what reflection tokens say."""
+"""A ReflectionLLM over any chat model, which is prompted for the reflection tokens."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -47,23 +47,23 @@ from selfcorrect_rag.reflection import (
 from selfcorrect_rag.state.self_rag import Piece, Segment
 
 PASSAGES_PER_CALL = 10
-"""Most passages whose ISREL is asked for in one call."""
+"""Maximum passages per call for ISREL."""
 
 
 class PromptedReflectionLLM(ReflectionLLM):
-    """Writes with any LangChain chat model, and asks it for each critique by the paper's prompts.
+    """Generates with any LangChain chat model, and prompts it for critiques with the paper's
+    prompts.
 
-    Retrieve is asked for by table 8, and after a sentence by table 9; ISREL, ISSUP and ISUSE by
-    tables 10 to 12. The log-probabilities of the labels are those of the group's tokens; a
-    provider that gives none leaves hard labels
-    (:class:`~selfcorrect_rag.models.chat.classification.ChatClassifier`), which reflections say.
-    A label that stays malformed, or whose call fails, is absent.
+    Retrieve uses table 8, and after a sentence table 9; ISREL, ISSUP and ISUSE use tables 10 to 12.
+    The labels' log-probabilities become those of the group's tokens; a provider without them gives
+    hard labels (:class:`~selfcorrect_rag.models.chat.classification.ChatClassifier`), and
+    reflections are marked so. A label that stays malformed, or whose call fails, is absent.
 
-    A batch takes one call for the ISREL of all its passages (up to 10 at a time), then for each
-    of the ``candidates`` best that are relevant one call to write and one to criticise it. Other
-    passages are pruned. As if they had been generated, ISREL stands before the text of a segment,
-    ISSUP and ISUSE after it, and ``position`` counts the text's tokens and these. A segment's
-    ``tokens`` are those of all its calls, and ``logprob`` is the mean of the text's times that.
+    A batch takes one call for the ISREL of its passages (up to 10 at a time), then for each of the
+    ``candidates`` best relevant ones one call to write and one to criticise. Other passages are
+    pruned. As if generated, ISREL precedes a segment's text, ISSUP and ISUSE follow it, and
+    ``position`` counts the text's tokens and these. A segment's ``tokens`` are those of all its
+    calls; ``logprob`` is the text's mean log-probability times ``tokens``.
 
     Raises, when it writes:
         EngineFailed: the model gave no answer to any prompt of a batch.
@@ -72,34 +72,34 @@ class PromptedReflectionLLM(ReflectionLLM):
     model: Runnable[Any, Any]
     """A chat model or an LLM, perhaps bound to options or with retries."""
     critic: Runnable[Any, Any] | None = None
-    """Answers the critique prompts; the model itself by default."""
+    """The model for critique prompts; ``model`` by default."""
     candidates: int = Field(default=2, ge=1)
-    """Most passages that one question, or one beam of it, is answered from."""
+    """Maximum passages that a question, or each of its beams, is answered from."""
     prune_below: float = Field(default=0.5, ge=0, le=1)
-    """ISREL score below which a passage is not answered from, where a run sets none; the best
-    passage always is."""
+    """ISREL score below which a passage is pruned, unless a run sets its own; the best passage is
+    never pruned."""
     joined: bool = True
-    """Whether a call may ask for several critiques. A model that was trained on the paper's
-    prompts, such as a critic, keeps to one at a time."""
+    """Whether a call may ask for several critiques. Turn it off for a model trained on the paper's
+    prompts, such as a critic."""
     sentences: bool = False
-    """Whether a segment is a sentence, after which the model says how to go on (table 9). The
-    whole answer is one segment by default, and so it is where there is no evidence."""
+    """Whether a segment is one sentence, followed by a retrieval decision (table 9). By default,
+    and always without evidence, the whole answer is one segment."""
     thinking_tokens: int = Field(default=0, ge=0)
-    """Put on top of the most tokens of a segment, for a model that thinks before it writes."""
+    """Added to the token limit of a segment, for a reasoning model."""
     max_concurrency: int = Field(default=8, ge=1)
-    """Most calls at a time for one batch."""
+    """Maximum number of concurrent calls for one batch."""
     tokenizer: Any = None
-    """The critic's tokenizer, where a vLLM server serves it: see ``ChatClassifier``."""
+    """The critic's tokenizer, if a vLLM server serves it: see ``ChatClassifier``."""
 
     _classifier: ChatClassifier = PrivateAttr()
     _completer: ChatCompleter = PrivateAttr()
 
     def __init__(self, model: Runnable[Any, Any], **fields: Any) -> None:
-        """Wrap ``model``; see the fields for what else can be said."""
+        """Wrap ``model``; ``fields`` are the fields of this class."""
         super().__init__(model=model, **fields)  # type: ignore[call-arg]
 
     def model_post_init(self, context: Any, /) -> None:
-        """Make the parts; what the model can do shows at the first call."""
+        """Make the parts; the model's capabilities are detected at the first call."""
         self._classifier = ChatClassifier(self.critic or self.model, tokenizer=self.tokenizer)
         self._completer = ChatCompleter(self.model, tokenizer=self.tokenizer)
 
@@ -123,13 +123,13 @@ class PromptedReflectionLLM(ReflectionLLM):
 
     @property
     def counts(self) -> ClassificationCounts:
-        """Critiques that were malformed or failed, of all runs together."""
+        """Counts of malformed and failed critiques, over all runs."""
         return self._classifier.counts
 
     def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
-        """Most calls that a batch for one question takes, where each critique is asked for twice.
+        """Upper bound on a batch's calls for one question, with every critique retried.
 
-        The calls that find out what the model can do, and waits at a rate limit, come on top.
+        Without the calls that detect capabilities, and retries at a rate limit.
         """
         if choose:
             return 2 * prompts
@@ -189,7 +189,7 @@ class PromptedReflectionLLM(ReflectionLLM):
             segment.add_usage(result.usage)
 
     def _judge_passages(self, pending: "Sequence[_PendingSegment]") -> Calls[None]:
-        """Ask for the ISREL of each new passage; those of one question in one call."""
+        """Ask for the ISREL of each new passage, with one call per question."""
         size = PASSAGES_PER_CALL if self.joined else 1
         calls = [
             group[start : start + size]
@@ -207,7 +207,7 @@ class PromptedReflectionLLM(ReflectionLLM):
                 segment.take(ISREL, prediction)
 
     def _prune(self, pending: "Sequence[_PendingSegment]", below: float) -> None:
-        """Keep the most relevant passages of each question; the best one of all always stays."""
+        """Keep the most relevant passages of each question; the best one of all is never pruned."""
         best = max((segment.isrel for segment in pending), default=0.0)
         kept_best = False
         for group in _by_question(pending):
@@ -220,7 +220,7 @@ class PromptedReflectionLLM(ReflectionLLM):
                 segment.is_pruned = not is_best and (too_low or rank >= self.candidates)
 
     def _criticise(self, pending: "Sequence[_PendingSegment]") -> Calls[None]:
-        """Ask for the ISSUP, ISUSE and, where it goes on, Retrieve of what was written."""
+        """Ask for the ISSUP, ISUSE and, if it continues, Retrieve of each text."""
         wanted = [
             (segment, prompts)
             for segment in pending
@@ -241,7 +241,7 @@ class PromptedReflectionLLM(ReflectionLLM):
 
 
 class _PendingSegment:
-    """A segment while it is written and criticised."""
+    """A segment in progress."""
 
     def __init__(self, request: SegmentRequest) -> None:
         self.request = request
@@ -258,17 +258,17 @@ class _PendingSegment:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether there is a passage to answer from."""
+        """Whether it has a passage."""
         return bool(self.request.instance.evidence.strip())
 
     @property
     def isrel(self) -> float:
-        """ISREL's score; one that is absent ranks between relevant and irrelevant ones."""
+        """The ISREL score; an absent one ranks between relevant and irrelevant."""
         return critique_score(self.reflections[0]) if self.reflections else 0.5
 
     @property
     def critique_prompts(self) -> list[CritiquePrompt]:
-        """The prompts that criticise it once it is written."""
+        """The critique prompts for the written segment."""
         support = [ISSUP] if self.has_evidence else []
         is_open = self._written is not None and self._written.is_open
         asks = {"passage": self.has_evidence, "segment": True, "answer": not is_open}
@@ -277,17 +277,17 @@ class _PendingSegment:
 
     @property
     def judged(self) -> Instance:
-        """The instance that its critiques are about."""
+        """The instance to criticise."""
         instance = self.request.instance
         whole = f"{instance.preceding_sentences} {self.text}".strip()
         return instance._replace(segment=self.text or whole, output=whole)
 
     def add_usage(self, usage: CallUsage) -> None:
-        """Count calls that were made for it."""
+        """Add the usage of its calls."""
         self._usage = self._usage.plus(usage)
 
     def take(self, prompt: CritiquePrompt, prediction: Prediction | None) -> None:
-        """Take a critique, which may be absent."""
+        """Record a critique, which may be absent."""
         if prediction is None:
             return
         before = len(self.reflections) + (self._written.tokens if self._written else 0)
@@ -298,12 +298,12 @@ class _PendingSegment:
             self.reflections.append(reflection)
 
     def take_text(self, written: ChatCompletion) -> None:
-        """Take the text that the model wrote."""
+        """Record the model's text."""
         self._written, self.text = written, written.text
         self.add_usage(written.usage)
 
     def finished(self) -> Segment:
-        """The segment, as a model that writes reflection tokens would have given it."""
+        """The segment, in the form of a model with reflection tokens."""
         written = self._written
         control = [Piece(kind="control", text=r["token"]) for r in self.reflections]
         first = 1 if self.reflections and self.reflections[0]["group"] == Group.ISREL else 0
@@ -326,7 +326,7 @@ class _PendingSegment:
 
 
 def _by_question(pending: Sequence[_PendingSegment]) -> list[list[_PendingSegment]]:
-    """Those that read a new passage, by what it is to be relevant for."""
+    """Segments that read a new passage, grouped by question."""
     groups: dict[tuple[str, str], list[_PendingSegment]] = defaultdict(list)
     for segment in pending:
         if segment.request.step == "retrieve" and segment.has_evidence:
@@ -337,7 +337,7 @@ def _by_question(pending: Sequence[_PendingSegment]) -> list[list[_PendingSegmen
 def critique_classification(
     prompts: Sequence[CritiquePrompt], instance: Instance
 ) -> Classification:
-    """One call for the critiques of an instance by these prompts."""
+    """A classification for all these critiques of an instance."""
     if len(prompts) == 1:
         return Classification(prompts[0].prompt(instance), (LabelField(prompts[0].label_parser),))
     fields = tuple(LabelField(prompt.label_parser, prompt.label_name) for prompt in prompts)
@@ -345,7 +345,7 @@ def critique_classification(
 
 
 def relevance_classification(instances: Sequence[Instance]) -> Classification:
-    """One call for the ISREL of passages for one question."""
+    """A classification for the ISREL of several passages for one question."""
     if len(instances) == 1:
         return critique_classification([ISREL], instances[0])
     fields = tuple(

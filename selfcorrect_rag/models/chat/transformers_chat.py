@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class ChatTokens:
-    """A tokenizer's chat template, in which what a message says never becomes a control token.
+    """Applies a tokenizer's chat template; text of a message never becomes a control token.
 
     Control tokens are a tokenizer's special ones, and other added ones that are marks to
-    :func:`~selfcorrect_rag.prompts.quoting.quoted`, such as ``<tool_call>``. The template writes
-    its own; in a message they are encoded as the characters that they consist of. Without any in a
-    message the ids are those of ``apply_chat_template``. Several threads may share one.
+    :func:`~selfcorrect_rag.prompts.quoting.quoted`, such as ``<tool_call>``. The template's own
+    stay control tokens; in a message they are encoded as plain characters. Without any in a message
+    the ids are those of ``apply_chat_template``. Thread-safe.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
@@ -42,10 +42,10 @@ class ChatTokens:
         self._secret = secrets.token_hex(16)
 
     def encode(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The ids of ``messages``, in the form of OpenAI's, up to where the model answers."""
-        # A message that lacks the characters which control tokens begin with can hold none, nor the
-        # beginning of one that the template would complete. They come back once those that the
-        # template wrote are named.
+        """The ids of OpenAI-style ``messages``, with the generation prompt."""
+        # Messages are rendered without the first characters of control tokens, so they cannot
+        # contain one, or the beginning of one that the template completes. These are restored once
+        # the template's own control tokens are marked.
         rendered: Any = self._tokenizer.apply_chat_template(
             [_with_texts(message, self._without_beginnings) for message in messages],
             add_generation_prompt=True,
@@ -88,7 +88,7 @@ class ChatTokens:
         return encoded
 
     def _encoded_in_python(self, rendered: str) -> list[int]:
-        """By a tokenizer in Python, which encodes what stands between special tokens by itself."""
+        """For a slow (Python) tokenizer: encode the text between special tokens separately."""
         controls = _any_of(
             r"\s*" * token.lstrip + f"({re.escape(token.content)})" + r"\s*" * token.rstrip
             for token in self._controls
@@ -107,18 +107,17 @@ class ChatTokens:
 
 
 class TransformersChat(BaseChatModel):
-    """Writes greedily, one conversation at a time, by the chat template of its tokenizer.
+    """Generates greedily, one conversation at a time, with its tokenizer's chat template.
 
-    What a message says never becomes a control token; see
-    :class:`ChatTokens`.
+    Text of a message never becomes a control token; see :class:`ChatTokens`.
 
-    Options of a call are ``max_tokens``, ``temperature`` (0 alone), ``logprobs`` and
-    ``top_logprobs``; log-probabilities come in the form of OpenAI's chat API, in
-    ``response_metadata``. Several threads may share one: they wait for each other.
+    Options of a call are ``max_tokens``, ``temperature`` (only 0), ``logprobs`` and
+    ``top_logprobs``; log-probabilities are in ``response_metadata``, in the format of OpenAI's chat
+    API. Thread-safe: calls wait for each other.
     """
 
     max_tokens: int = 256
-    """Most tokens of an answer where a call does not say."""
+    """Default maximum of generated tokens."""
 
     _model: Any = PrivateAttr()
     _tokenizer: Any = PrivateAttr()
@@ -151,7 +150,7 @@ class TransformersChat(BaseChatModel):
 
     @property
     def identity(self) -> str:
-        """A fingerprint of its settings and weights, for results that are kept."""
+        """A fingerprint of its settings and weights, for cached results."""
         return described(self, weights(self._model))
 
     def _generate(
@@ -202,7 +201,7 @@ class TransformersChat(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def _logprobs(self, written: Sequence[int], scores: Sequence[Any], top: int) -> list[Any]:
-        """The tokens before the end, each with the likeliest ones in its place."""
+        """The tokens before the end, each with its top-k alternatives."""
         tokens = []
         for place, (token, row) in enumerate(zip(written, scores, strict=True)):
             if token == self._tokenizer.eos_token_id:
@@ -221,7 +220,7 @@ class TransformersChat(BaseChatModel):
         return tokens
 
     def _token(self, before: Sequence[int], token: Any, logprob: Any) -> dict[str, Any]:
-        # The text that it adds there: decoded alone it may lack a space before it, or have one.
+        # The text that it adds in context: decoded alone, its leading space may differ.
         begun = [self._tokenizer.eos_token_id, *before]
         text = self._tokenizer.decode([*begun, int(token)])
         return {
@@ -231,12 +230,12 @@ class TransformersChat(BaseChatModel):
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Matches the longest of them; of none, nothing."""
+    """Matches the longest of the patterns; matches nothing without any."""
     return re.compile("|".join(sorted(patterns, key=len, reverse=True)) or r"(?!)")
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A message with its texts changed, however deep they lie."""
+    """A message with ``change`` applied to its texts, at any depth."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):

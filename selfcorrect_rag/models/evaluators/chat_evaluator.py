@@ -35,19 +35,19 @@ from selfcorrect_rag.prompts.labels import LabelMatch
 from selfcorrect_rag.thresholds import Thresholds
 
 UNREADABLE = 0.0
-"""The score of a passage about which the model said neither yes nor no."""
+"""The score of a passage without a readable yes or no."""
 
 
 @dataclass
 class ChatCounts:
-    """Calls and misses of a :class:`ChatEvaluator` since it was made."""
+    """Counts of a :class:`ChatEvaluator`'s calls and failures since it was made."""
 
     calls: int = 0
     """Calls of the model."""
     retried: int = 0
-    """Calls about several passages made again because an answer did not keep to the format."""
+    """Calls about several passages that were retried because of a malformed answer."""
     unreadable: int = 0
-    """Passages scored 0 because no verdict on them could be read."""
+    """Passages scored 0 because their verdict was unreadable."""
     hard: int = 0
     """Passages scored 1 or -1 because the answer came without probabilities."""
 
@@ -55,20 +55,20 @@ class ChatCounts:
 class ChatEvaluator(RetrievalEvaluator):
     """Grades by asking any LangChain chat model or LLM for yes or no.
 
-    Where the provider gives log-probabilities, which it is asked for from the first call on until
-    it refuses, a score is P(yes) - P(no), each in proportion to both. Elsewhere it is 1 or -1, a
-    hard label, which :attr:`notes` and :attr:`counts` say.
+    With log-probabilities, which are requested until the provider refuses, a score is P(yes) -
+    P(no), normalised over both. Otherwise it is 1 or -1, a hard label, which :attr:`notes` and
+    :attr:`counts` report.
 
-    Up to ``passages_per_call`` passages go into one call. Where answers do not give exactly one
-    verdict for each, the first such call is made again with a reminder of the format. Where
-    that helps, so are the others, once; else all their passages score 0, so that a model that
-    cannot keep to the format costs one call more. Such a model may do better with
-    ``passages_per_call=1``. In the paper a fine-tuned T5 judges far better than ChatGPT does
-    (Table 4: 84.3 against 64.7 at best): this is for where no such evaluator is at hand.
+    Up to ``passages_per_call`` passages go into one call. If answers do not give exactly one
+    verdict for each, the first such call is retried with a reminder of the format. If that helps,
+    so are the others, once; else all their passages score 0, so that a model that cannot keep to
+    the format costs only one extra call. Such a model may do better with ``passages_per_call=1``.
+    In the paper a fine-tuned T5 judges far better than ChatGPT (Table 4: 84.3 against 64.7 at
+    best): use this where no such evaluator is available.
     """
 
     thresholds = Thresholds(upper=0.5, lower=-0.5)
-    """Any clear yes is correct, nothing but clear no is incorrect, the rest is ambiguous."""
+    """A clear yes is Correct, only clear noes are Incorrect, anything else is Ambiguous."""
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class ChatEvaluator(RetrievalEvaluator):
         max_concurrency: int = 8,
         thresholds: Thresholds | None = None,
     ) -> None:
-        """Grade with ``llm``; temperature 0 gives scores that can be repeated.
+        """Grade with ``llm``; use temperature 0 for reproducible scores.
 
         Args:
             llm: a chat model or an LLM, perhaps bound to options or with retries.
-            prompt: which of the paper's prompts to ask in; by default the one that it found best.
-            passages_per_call: most passages in one call; 1 is the paper's procedure.
-            max_concurrency: most calls of the model at a time for one :meth:`score`.
-            thresholds: what ``selfcorrect-rag calibrate`` found for this model.
+            prompt: which of the paper's prompts to use; by default its best one.
+            passages_per_call: maximum passages per call; 1 is the paper's procedure.
+            max_concurrency: maximum number of concurrent calls for one :meth:`score`.
+            thresholds: found for this model by ``selfcorrect-rag calibrate``.
         """
         if passages_per_call < 1:
             raise ValueError(
@@ -100,13 +100,13 @@ class ChatEvaluator(RetrievalEvaluator):
 
     @property
     def counts(self) -> ChatCounts:
-        """The counts so far, of all runs together."""
+        """The counts so far, over all runs."""
         with self._counting:
             return replace(self._counts)
 
     @property
     def notes(self) -> list[str]:
-        """That scores are hard labels, or that verdicts could not be read, where it has been so."""
+        """Notes on hard labels and unreadable verdicts, if any."""
         counts, notes = self.counts, []
         if counts.hard:
             notes.append(
@@ -120,17 +120,17 @@ class ChatEvaluator(RetrievalEvaluator):
 
     @property
     def identity(self) -> str:
-        """Its model, and how that is asked."""
+        """A fingerprint of its model and prompt options."""
         return (
             f"{type(self).__qualname__} {self.prompt} {self.passages_per_call} {identity(self.llm)}"
         )
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        """How relevant each passage is, in their order.
+        """The relevance of each passage in [-1, 1], in order.
 
-        A blank passage scores -1 unasked; one on which the model's answer cannot be read scores 0.
-        Errors of the model pass through, after it has been waited for once where it said how long;
-        :func:`~selfcorrect_rag.models.retrieval_evaluator.grade` makes them ours.
+        A blank passage scores -1 without a call; one with an unreadable answer scores 0. Errors of
+        the model pass through, after one retry if it gave a Retry-After;
+        :func:`~selfcorrect_rag.models.retrieval_evaluator.grade` wraps them.
         """
         return run(self._calls(question, passages), self.max_concurrency)
 
@@ -139,7 +139,7 @@ class ChatEvaluator(RetrievalEvaluator):
         return await arun(self._calls(question, passages), self.max_concurrency)
 
     def model_calls(self, passages: Sequence[str]) -> int:
-        """Calls that scoring them takes where each answer can be read."""
+        """Calls that scoring them takes if all answers are readable."""
         nonblank = sum(bool(passage.strip()) for passage in passages)
         return -(-nonblank // self.passages_per_call)
 
@@ -164,7 +164,7 @@ class ChatEvaluator(RetrievalEvaluator):
 
 
 class _Grading:
-    """One call of ``score``: the passages still to be asked about, in groups of one prompt each."""
+    """A ``score`` in progress: the remaining passages, grouped by prompt."""
 
     def __init__(self, evaluator: ChatEvaluator, question: str, passages: Sequence[str]) -> None:
         self._kind, self._question, self._passages = evaluator.prompt, question, passages
@@ -172,13 +172,13 @@ class _Grading:
         size = evaluator.passages_per_call
         self._groups = [nonblank[start : start + size] for start in range(0, len(nonblank), size)]
         self._waiting: list[list[int]] = []
-        """Groups whose answer kept to no format, while the first of them is asked about again."""
+        """Groups with malformed answers, while the first of them is retried."""
         self._is_retry = False
         self.scores = [IRRELEVANT] * len(passages)
         self.counts = ChatCounts()
 
     def prompts(self) -> list[str]:
-        """The prompts to ask next; none when all is answered."""
+        """The next prompts; empty when done."""
         return [
             prompt_for_one(self._kind, self._question, self._passages[group[0]])
             if len(group) == 1
@@ -192,7 +192,7 @@ class _Grading:
         ]
 
     def read(self, results: Sequence[CallResult]) -> None:
-        """Take the answers to :meth:`prompts`, in their order."""
+        """Record the answers to :meth:`prompts`, in order."""
         groups, unread = self._groups, []
         self.counts.calls += len(groups)
         self.counts.retried += len(groups) if self._is_retry else 0

@@ -1,4 +1,4 @@
-"""One worker for a model that many runs share: what waits together is computed together."""
+"""Micro-batching: one worker thread for a model that concurrent runs share."""
 
 import asyncio
 from collections import deque
@@ -16,11 +16,11 @@ class _Call(NamedTuple, Generic[Item, Result]):
 
 
 class MicroBatcher(Generic[Item, Result]):
-    """Merges the calls that wait while the worker is busy, and splits their results again.
+    """Merges calls that wait while the worker is busy into batches, and splits the results again.
 
-    Calls come from any thread and any event loop. One that finds the worker free is computed at
-    once: nothing waits for others to come. Where a merged computation fails, each of its calls is
-    computed alone, so that one call's failure is its own. The worker ends with this object.
+    Calls come from any thread and any event loop. An idle worker computes a call at once, without
+    waiting for more. If a merged batch fails, each of its calls is computed alone, so that a
+    failure affects one call only. The worker ends with this object.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class MicroBatcher(Generic[Item, Result]):
 
         Args:
             compute: one result for each item, in order; runs on the worker's thread only.
-            most: items at which a merge is full, so that the first caller need not wait for the
-                results of all others; a larger call goes alone.
-            name: the worker's thread.
+            most: maximum items of a merged batch, so that the first caller need not wait for all
+                others; a larger call goes alone.
+            name: the name of the worker's thread.
         """
         self._compute, self._most = compute, most
         self._waiting: deque[_Call[Item, Result]] = deque()
@@ -57,8 +57,8 @@ class MicroBatcher(Generic[Item, Result]):
             call.results.set_result([])
             return call.results
         self._waiting.append(call)
-        # One job for each call: by the time that a job runs, others may have taken its call, but
-        # there are never fewer jobs than calls.
+        # One job per call: an earlier job may have taken its call already, but there are never
+        # fewer jobs than calls.
         self._worker.submit(self._work)
         return call.results
 

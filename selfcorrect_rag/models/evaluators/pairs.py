@@ -1,4 +1,4 @@
-"""Question and passage to token ids, as an evaluator was trained to read them."""
+"""Encodes pairs of question and passage in an evaluator's training format."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 SEPARATOR = " [SEP] "
-"""Between question and passage in the official code; plain text to T5's tokenizer."""
+"""The official code's separator of question and passage; plain text to T5's tokenizer."""
 
 Pair = tuple[str, str]
 """A question and a passage."""
 Encoded = dict[str, list[int]]
-"""A model's inputs for one pair: ``input_ids`` and what belongs to them."""
+"""A model's inputs for one pair: ``input_ids``, ``attention_mask`` and so on."""
 
 
 class PairTokenizer:
-    """Encodes pairs, such that no text becomes a special token and the passage is what is cut.
+    """Encodes pairs; text never becomes a special token, and the passage is cut first.
 
     An end token in a passage would move the place where T5 reads its score. Splitting special
     tokens does not help there, since T5's vocabulary holds ``</s>`` as a piece of text too: ids
@@ -28,14 +28,14 @@ class PairTokenizer:
     def __init__(
         self, tokenizer: "PreTrainedTokenizerBase", *, separator: str | None, max_tokens: int
     ) -> None:
-        """Wrap ``tokenizer``, which no other thread may use meanwhile.
+        """Wrap ``tokenizer``, which no other thread may use.
 
         Args:
             tokenizer: the checkpoint's.
-            separator: what stands between question and passage; by default the tokenizer's own
-                way with pairs where it has a separator token, else :data:`SEPARATOR`.
-            max_tokens: tokens of a pair, at least 8: the passage loses its end beyond them, and a
-                question that takes more than half of them loses its own.
+            separator: text between question and passage; by default the tokenizer's own format of
+                pairs if it has a separator token, else :data:`SEPARATOR`.
+            max_tokens: maximum tokens of a pair, at least 8: the passage is cut at its end, and so
+                is a question of more than half of them.
         """
         if max_tokens < 8:
             raise ValueError(f"max_tokens is {max_tokens}; no pair fits into fewer than 8 tokens")
@@ -43,7 +43,7 @@ class PairTokenizer:
         if separator is None and tokenizer.sep_token is None:
             separator = SEPARATOR
         self._separator = separator
-        unknown = tokenizer.unk_token_id  # stands for plain text
+        unknown = tokenizer.unk_token_id  # also encodes plain text
         self._special = frozenset(i for i in tokenizer.all_special_ids if i != unknown)
 
     def encode(self, pairs: Sequence[Pair]) -> list[Encoded]:
@@ -84,19 +84,22 @@ class PairTokenizer:
 
 
 def batches(lengths: Sequence[int], most_tokens: int, pass_tokens: int) -> list[list[int]]:
-    """The cheapest way to score pairs of these lengths, in token positions computed.
+    """Split pairs of these lengths into batches, minimising computed token positions.
 
     Args:
         lengths: tokens of each pair.
-        most_tokens: most tokens of a batch once padded; a longer pair goes alone.
-        pass_tokens: what a forward pass costs beside its tokens, in tokens: where it is high,
-            padding is cheaper than another pass.
+        most_tokens: maximum padded tokens of a batch; a longer pair goes alone.
+        pass_tokens: fixed cost of a forward pass in tokens: where it is high, padding is cheaper
+            than another pass.
 
     Returns:
         Indices of the pairs of each batch, shortest first.
     """
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
-    costs, starts = [0], [0]  # of the best split of the first so many, and where its last batch is
+    costs, starts = (
+        [0],
+        [0],
+    )  # of the best split of the first n pairs, and the start of its last batch
     for end in range(1, len(order) + 1):
         longest = lengths[order[end - 1]]
         first = max(0, end - max(1, most_tokens // longest))

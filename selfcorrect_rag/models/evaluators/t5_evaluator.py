@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 MAX_TOKENS = 512
-"""Tokens of a pair in the evaluator's training (official code)."""
+"""Maximum tokens of a pair in the evaluator's training (official code)."""
 
 
 class T5Evaluator(RetrievalEvaluator):
-    """Grades with the one output of a sequence classifier, clamped to [-1, 1] (section 4.2).
+    """Grades with the single logit of a sequence classifier, clamped to [-1, 1] (section 4.2).
 
-    One worker thread owns the model. Calls from concurrent runs, in threads and event loops, that
-    wait while it is busy share its next forward passes; an idle one answers at once. Pairs are
-    sorted by length and cut into batches such that passes and padding together cost least.
+    One worker thread owns the model. Calls that wait while it is busy, from threads and event
+    loops, share its next forward passes; an idle worker answers at once. Pairs are sorted by length
+    and batched so that passes and padding together cost least.
 
-    In bfloat16 a score moves by up to 0.02, and by a little with what shares its batch. The
-    paper's lower thresholds are that close to -1: give float32 where they must decide exactly.
+    In bfloat16 a score moves by up to 0.02, and slightly with the rest of its batch. The paper's
+    lower thresholds are that close to -1: use float32 where they must decide exactly.
     """
 
     def __init__(
@@ -55,21 +55,19 @@ class T5Evaluator(RetrievalEvaluator):
         Args:
             model: a sequence classifier with one label; from now on only the evaluator's worker
                 may run it.
-            tokenizer: its own, which belongs to the worker too.
-            name: what to call it in messages.
-            thresholds: from its scores to actions; by default ``crag_thresholds`` of its
+            tokenizer: the model's own, to be used by the worker only.
+            name: its name in messages.
+            thresholds: map its scores to actions; by default ``crag_thresholds`` of its
                 configuration (upper, lower), else the paper's for PopQA.
-            separator: what stands between question and passage. By default that is the
-                tokenizer's own separator token where it has one, else `` [SEP] ``, which T5 reads
-                as plain text (official code).
-            max_tokens: tokens at which a pair is cut, the passage first; by default
-                512; fewer where the model can take no more.
-            batch_tokens: most padded tokens in a forward pass; lower it where memory is short.
-            pass_tokens: what a forward pass costs beside its tokens, in tokens of padding that are
-                accepted to save it; by default 32 on a CPU and 8,192 elsewhere.
-            merged_pairs: most pairs for which calls are merged. A call waits for all that it is
-                merged with, which pays where passes cost much: by default 32 on a CPU and 256
-                elsewhere.
+            separator: text between question and passage. By default the tokenizer's own separator
+                token if it has one, else `` [SEP] ``, which T5 reads as plain text (official code).
+            max_tokens: maximum tokens of a pair, by default 512 and at most the model's own limit;
+                a longer pair is cut, the passage first.
+            batch_tokens: maximum padded tokens in a forward pass; lower it if memory is short.
+            pass_tokens: fixed cost of a forward pass, in tokens of padding accepted to save one; by
+                default 32 on a CPU and 8,192 elsewhere.
+            merged_pairs: maximum pairs of merged calls. A call waits for all that it is merged
+                with, which pays where passes are costly: by default 32 on a CPU and 256 elsewhere.
 
         Raises:
             NotAnEvaluator: the model has not exactly one label.
@@ -89,7 +87,7 @@ class T5Evaluator(RetrievalEvaluator):
         self._pairs = PairTokenizer(tokenizer, separator=separator, max_tokens=limit)
         self._form = (separator, limit)
         self._padding = {"input_ids": tokenizer.pad_token_id or 0}
-        # A cache is of no use to a single pass, and costs memory in a decoder.
+        # A KV cache is useless for a single pass, and costs memory in a decoder.
         self._options = {"use_cache": False} if model.config.is_encoder_decoder else {}
         self._batcher = MicroBatcher(
             self._scores, most=merged_pairs or costs[1], name="retrieval-evaluator"
@@ -99,7 +97,7 @@ class T5Evaluator(RetrievalEvaluator):
     def from_model(
         cls, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", **options: Any
     ) -> Self:
-        """The class itself, under the name that the other backends have for it."""
+        """Same as the constructor; for symmetry with the other backends."""
         return cls(model, tokenizer, **options)
 
     @classmethod
@@ -122,7 +120,7 @@ class T5Evaluator(RetrievalEvaluator):
         Raises:
             MissingExtra: torch or transformers is not installed.
             ModelNotFound: no checkpoint is there, or it cannot be read.
-            NotAnEvaluator: it has not exactly one label, or lacks weights that were never trained.
+            NotAnEvaluator: it has not exactly one label, or its head was never trained.
         """
         where, number_format = placed(device, dtype)
         transformers = require("transformers", "local")
@@ -142,25 +140,25 @@ class T5Evaluator(RetrievalEvaluator):
 
     @property
     def identity(self) -> str:
-        """Its weights, and how they are given a pair."""
+        """A fingerprint of its weights and of how pairs are encoded."""
         return f"{type(self).__qualname__} {weights(self._model)} {self._form}"
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         """The relevance of each passage to the question, in [-1, 1] and in their order.
 
-        A blank passage scores -1. The model is not run where there is none to ask it about.
+        A blank passage scores -1. The model is not run if all are blank.
 
         Raises:
-            EvaluatorFailed: the model gave what is no number.
+            EvaluatorFailed: the model returned NaN or infinity.
         """
         return with_blanks(passages, self._batcher.run(_pairs(question, passages)))
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
-        """The async twin of :meth:`score`; one that is cancelled while it waits is not computed."""
+        """The async twin of :meth:`score`; a call cancelled while it waits is not computed."""
         return with_blanks(passages, await self._batcher.arun(_pairs(question, passages)))
 
     def _scores(self, pairs: list[Pair]) -> list[float]:
-        """Scores of the pairs of any number of calls, on the worker's thread."""
+        """Scores of the merged calls' pairs, on the worker's thread."""
         import torch
 
         encoded = self._pairs.encode(pairs)
@@ -171,7 +169,7 @@ class T5Evaluator(RetrievalEvaluator):
                 inputs = self._padded([encoded[i] for i in batch])
                 outputs.append(self._model(**inputs, **self._options).logits.float().flatten())
                 order += batch
-            # Read once at the end, so that a GPU need not wait for us between batches.
+            # Read once at the end, so that a GPU is not synchronised between batches.
             values = torch.cat(outputs).tolist()
         if not all(map(math.isfinite, values)):
             raise EvaluatorFailed(
