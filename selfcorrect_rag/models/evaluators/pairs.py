@@ -99,7 +99,7 @@ def batches(lengths: Sequence[int], most_tokens: int, pass_tokens: int) -> list[
     costs, starts = (
         [0],
         [0],
-    )  # of the best split of the first n pairs, and the start of its last batch
+    )  # best split of the first n pairs: cost, start of its last batch
     for end in range(1, len(order) + 1):
         longest = lengths[order[end - 1]]
         first = max(0, end - max(1, most_tokens // longest))
