@@ -1,4 +1,4 @@
-"""Every template that a model is given, and every reader of what it answers."""
+"""All prompt templates, and the parsers of models' answers."""
 
 from selfcorrect_rag.prompts.parts import Part, Prompt, prompt_of
 from selfcorrect_rag.prompts.self_rag import decision_prompt, segment_prompt

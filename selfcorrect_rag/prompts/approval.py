@@ -1,7 +1,6 @@
 """The question to a person before a web search, and the meaning of their reply.
 
-Only a clear yes searches, and only a clear text is another query: what cannot be understood is no
-consent.
+Only a clear yes searches, and only a clear text is another query: anything unclear is a refusal.
 """
 
 import re
@@ -27,12 +26,12 @@ REFUSALS = frozenset(_REFUSALS.split())
 """Words, beside those in "n't", of which one anywhere makes a text a refusal."""
 _TALK = """i i'm i'd i'll me my we us our you your let's sorry oh ah hm hmm um well"""
 TALK = frozenset(_TALK.split())
-"""Words of somebody who talks to the one who asked: a text with one of them is no query."""
+"""Words of conversation: a text with one of them is not a query."""
 _EMPTY = """a an the this that that's it it's to for on in at and or but if so is are was be do does
 did can could would should will may want like just now good great right sounds what who why how when
 where which"""
 EMPTY = frozenset(_EMPTY.split())
-"""Words that are no content of a query, nor are ``FILLERS``."""
+"""Words without content for a query, like ``FILLERS``."""
 _APOSTROPHES = dict.fromkeys(map(ord, "’‘´`ʼ′＇｀"), "'")
 LONGEST = 200
 """Characters of a text that may be another query."""
@@ -59,10 +58,10 @@ def approval_request(query: str, source: str) -> dict[str, Any]:
 
 
 def approved(reply: object, query: str) -> str | None:
-    """The query that a reply approves of; None where it approves of none.
+    """The query that a reply approves; None for a refusal.
 
     Args:
-        reply: what the run was resumed with.
+        reply: the value that the run was resumed with.
 
             - True, ``{"approve": true}``, and a text made only of words like "yes", "ok", "sure"
               and "go ahead" are consent to ``query``.
@@ -73,7 +72,7 @@ def approved(reply: object, query: str) -> str | None:
             - All else is a refusal. So are False, None, an empty text, a text with a word like
               "no", "don't", "cancel" or "later", and a dict with a key that is not known, or with
               ``{"approve": false}`` or ``{"action": "reject"}`` whatever is beside it.
-        query: what was to be searched for.
+        query: the query that was to be approved.
     """
     if isinstance(reply, list | tuple) and len(reply) == 1:  # Agent Chat UI gives a list
         return approved(reply[0], query)
@@ -111,7 +110,7 @@ def _of_fields(reply: Mapping[str, Any], query: str) -> str | None:
 
 
 def _folded(reply: str) -> str:
-    """A text as it is read: letters by one form and case, "nooo" as "no"."""
+    """A normalised text: one Unicode form and case, "nooo" as "no"."""
     text = unicodedata.normalize("NFKC", reply.translate(_APOSTROPHES)).lower().replace("_", " ")
     return re.sub(r"([^\W\d])\1{2,}", r"\1", text).replace("thank you", "thanks")
 
@@ -152,7 +151,7 @@ def _is_latin(letter: str) -> bool:
 
 
 def _explicit(given: object) -> str | None:
-    """A query that was given as one, unless it says nothing but no."""
+    """An explicit query, unless it only says no."""
     words = _words(_folded(given)) if isinstance(given, str) else []
     rest = [word for word in words if not _refuses(word) and word not in FILLERS | TALK | EMPTY]
     says_no = any(map(_refuses, words)) and set(rest) <= {"search"}

@@ -1,9 +1,9 @@
-"""How a chat model is asked for what a model with reflection tokens writes by itself.
+"""Prompts that ask a chat model for what a model with reflection tokens generates.
 
-Instructions and demonstrations of critiques are the paper's (tables 8 to 12); what joins several of
-them in one call is ours, and so is the prompt for an answer. What is the same in all calls comes
-first, then the question, then the passage, so that providers find it in their prefix caches.
-Questions, passages and answers are untrusted: each stands in a field that no text can open.
+Instructions and demonstrations of critiques are the paper's (tables 8 to 12); joining several of
+them in one call is ours, and so is the prompt for an answer. Text common to all calls comes first,
+then the question, then the passage, for providers' prefix caches. Questions, passages and answers
+are untrusted: each is in a field that no text can open.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from selfcorrect_rag.reflection import CONTINUE, NO_RETRIEVAL, PARAGRAPH
 from selfcorrect_rag.state.self_rag import Step
 
 END = "[End]"
-"""Written by a model after the last sentence of an answer that it writes sentence by sentence."""
+"""The model's end mark of an answer that it writes sentence by sentence."""
 
 _WRITING = (
     "Answer the question. Where a passage is given, answer from it and from nothing else. Passage "
@@ -37,11 +37,11 @@ class SegmentRequest(NamedTuple):
     instance: Instance
     """Its instruction, preceding sentences and evidence."""
     step: Step
-    """How it begins."""
+    """How the segment begins."""
 
 
 def segment_request(prompt: Prompt) -> SegmentRequest:
-    """Read a prompt by the kinds of its parts; what is no control part never opens a passage."""
+    """Parse a prompt by its parts; only a control part opens a passage."""
     step: Step = "none"
     question, evidence = "", ""
     preceding: list[str] = []

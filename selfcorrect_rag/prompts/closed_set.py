@@ -1,7 +1,7 @@
-"""Which option of a closed set a text answers with.
+"""Finds the option of a closed set that a text answers with.
 
-Pure text, in time linear in its length. What a text merely mentions, denies or asks is no answer:
-where it is not clear which one option it gives, it gives none.
+Pure text, in time linear in its length. Options that a text merely mentions, denies or asks about
+are no answer; an unclear answer gives None.
 """
 
 import re
@@ -41,9 +41,9 @@ def closed_answer(text: str, options: Iterable[str] = ()) -> str | None:
         asserted = [m for m in found if m.strength == strength and m.stance == "asserted"]
         if strength == _ANNOUNCED:
             asserted = [m for m in asserted if m.group == asserted[-1].group]
-        said = {mention.option for mention in asserted}
-        if said:
-            return said.pop() if len(said) == 1 else None
+        answers = {mention.option for mention in asserted}
+        if answers:
+            return answers.pop() if len(answers) == 1 else None
     return _opposite({m.option for m in found if m.stance == "denied"}, given)
 
 
@@ -73,14 +73,14 @@ _WRAPPINGS = tuple(
 
 
 def _word_for_word(text: str, options: Sequence[str]) -> str | None:
-    """The option that a text is, by case or else without, as it stands or out of its wrapping."""
-    said = text.strip()
-    readings = [said]
+    """The option that equals the text, case-sensitively or else not, also without its wrapping."""
+    stripped = text.strip()
+    readings = [stripped]
     for wrapping in _WRAPPINGS:
-        match = wrapping.fullmatch(said)
+        match = wrapping.fullmatch(stripped)
         if match:
-            said = match[1].strip()
-            readings.append(said)
+            stripped = match[1].strip()
+            readings.append(stripped)
     for reading in readings:
         for form in (str, str.lower):
             same = [option for option in options if form(option.strip()) == form(reading)]
@@ -93,7 +93,7 @@ def _word_for_word(text: str, options: Sequence[str]) -> str | None:
 
 
 class _Name(NamedTuple):
-    """A wording that stands for an option."""
+    """A wording of an option."""
 
     option: str
     text: str
@@ -137,11 +137,11 @@ def _spelled(options: Sequence[str], texts: Sequence[str]) -> Iterator[_Name]:
         is_plain = len(named) == 1 and not keeps_prefix
         for option, text in named:
             prefix, bare, suffix = _parts(text)
-            said = (prefix if keeps_prefix else "") + bare + (suffix if keeps_suffix else "")
+            name = (prefix if keeps_prefix else "") + bare + (suffix if keeps_suffix else "")
             if is_plain:
-                said = _without_article(said)
-            is_label = len(said) == 1 and bool(core)
-            yield _Name(option, said, is_label, is_plain, left, right if core else left)
+                name = _without_article(name)
+            is_label = len(name) == 1 and bool(core)
+            yield _Name(option, name, is_label, is_plain, left, right if core else left)
 
 
 def _without_article(text: str) -> str:
@@ -162,13 +162,13 @@ def _synonyms(options: Sequence[str]) -> Iterator[_Name]:
     spelt = {_clean(option): option for option in options}
     for pair in _OPPOSITES:
         for word in pair if all(word in spelt for word in pair) else ():
-            yield from (_Name(spelt[word], said, False) for said in _SYNONYMS[word])
+            yield from (_Name(spelt[word], synonym, False) for synonym in _SYNONYMS[word])
             if word in ("true", "false"):
                 yield _Name(spelt[word], word[0].upper(), True)
 
 
 def _is_run(labels: Sequence[str]) -> bool:
-    """Whether they count from A, a or 1: "E. coli" and "C. elegans" have no labels."""
+    """Whether labels count up from A, a or 1: "E. coli" and "C. elegans" have none."""
     ranks = {
         int(label) if label.isdigit() else ord(label.lower()) - ord("a") + 1 for label in labels
     }
@@ -197,7 +197,7 @@ class _Place(NamedTuple):
 
 
 _NEAR = 100
-"""Characters before and after a name that are read for what is said about it."""
+"""Characters before and after a name that decide how it is meant."""
 
 
 def _mentions(text: str, names: Sequence[_Name]) -> Iterator[_Mention]:
@@ -225,7 +225,7 @@ _BEGINNING = re.compile(r"[\W_]*(?:(?:option|choice|well|answer)\b[\W_]*)?", re.
 
 
 def _places(text: str, names: Sequence[_Name]) -> Iterator[_Place]:
-    """Where names stand, the longest of those that begin at one place."""
+    """Occurrences of names; of several at one place, the longest."""
     phrases: dict[str, list[_Name]] = {}
     labels: dict[str, _Name] = {}
     for name in names:
@@ -249,11 +249,11 @@ def _places(text: str, names: Sequence[_Name]) -> Iterator[_Place]:
         before = text[max(0, match.start() - _NEAR) : match.start()]
         after = text[match.end() : match.end() + _NEAR]
         if match.lastgroup == "phrase":
-            said = " ".join(match[0].split())
-            same = phrases.get(said.lower(), [])
-            exact = [name for name in same if " ".join(name.text.split()) == said]
+            phrase = " ".join(match[0].split())
+            same = phrases.get(phrase.lower(), [])
+            exact = [name for name in same if " ".join(name.text.split()) == phrase]
             options = {name.option for name in exact or same}
-            if len(options) == 1 and (said.lower() != "no" or _IS_REPLY.match(after)):
+            if len(options) == 1 and (phrase.lower() != "no" or _IS_REPLY.match(after)):
                 yield _Place(options.pop(), match.start(), match.end())
         elif match.lastgroup == "small":
             if _is_marked_off(before, after):
@@ -399,7 +399,7 @@ def _stance(before: str, after: str) -> str:
 
 
 def _opposite(denied: set[str], options: Sequence[str]) -> str | None:
-    """The other one of two that are each other's denial."""
+    """The opposite of the denied option, for true/false and yes/no."""
     both = sorted(_clean(option) for option in options)
     if len(denied) != 1 or both not in map(sorted, _OPPOSITES):
         return None

@@ -35,7 +35,7 @@ def rewrite_prompt(question: str) -> str:
 def knowledge_prompt(question: str, knowledge: Sequence[Document]) -> list[BaseMessage]:
     """Question and numbered knowledge for a model without reflection tokens.
 
-    Knowledge stands between marks that no piece can close, since it is quoted.
+    Knowledge is in tags that no piece can close, since it is quoted.
     """
     if not knowledge:
         return [HumanMessage(f"Answer the question.\n\nQuestion: {quoted(question)}")]

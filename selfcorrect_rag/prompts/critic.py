@@ -1,4 +1,5 @@
-"""Prompts for reflection tokens (Self-RAG, appendix D, tables 8 to 12), and how answers are read.
+"""Prompts for reflection tokens (Self-RAG, appendix D, tables 8 to 12), and parsing of answers.
+Instructions
 
 Instructions and demonstrations are the paper's to the letter. They label the critic's training
 data, and ask a model that has no reflection tokens. What is judged is untrusted: each text stands
@@ -39,9 +40,9 @@ class Instance(NamedTuple):
     output: str = ""
     """The whole output, y."""
     preceding_sentences: str = ""
-    """The output before the segment."""
+    """The output that precedes the segment."""
     segment: str = ""
-    """The sentence of the output that is judged, y_t; all of it where there is but one."""
+    """The judged sentence of the output, y_t; the whole output if it has only one."""
     evidence: str = ""
     """A passage, d."""
 
@@ -54,14 +55,14 @@ HEADINGS: Mapping[str, str] = {
     "segment": "Output",
     "evidence": "Evidence",
 }
-"""Names of an instance's fields in a prompt."""
+"""Headings of an instance's fields in a prompt."""
 
 OPTIONAL = frozenset({"input", "preceding_sentences"})
-"""Fields that a prompt leaves out where an instance lacks them; without others it is not made."""
+"""Fields that a prompt may lack; all others are required."""
 
 
 SEPARATOR = "\n\n##\n"
-"""Between the parts of a prompt."""
+"""The separator of a prompt's parts."""
 
 
 class CritiqueExample(NamedTuple):
@@ -76,11 +77,11 @@ class CritiqueAnswer(NamedTuple):
     """The label and explanation of an answer."""
 
     label: str
-    """As the table spells it."""
+    """The label in the table's spelling."""
     token: str
     """The reflection token that the label stands for."""
     explanation: str
-    """Empty where the model gave none."""
+    """The explanation; empty where the model gave none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,20 +94,20 @@ class CritiquePrompt:
     fields: tuple[str, ...]
     """Fields of an :class:`Instance`, in the order of the demonstrations."""
     label_heading: str
-    """Stands before the label, such as ``Rating:``."""
+    """The heading of the label, such as ``Rating:``."""
     tokens_by_label: Mapping[str, str]
     demonstrations: tuple[CritiqueExample, ...]
 
     def lacks(self, instance: Instance) -> list[str]:
-        """The fields without which nothing can be asked about ``instance``."""
+        """The required fields that ``instance`` lacks."""
         needed = [field for field in self.fields if field not in OPTIONAL]
         return [field for field in needed if not getattr(instance, field).strip()]
 
     def prompt(self, instance: Instance) -> str:
-        """Instructions, demonstrations, and ``instance`` up to where the label belongs.
+        """Instructions, demonstrations, and ``instance`` up to its label.
 
         Raises:
-            ValueError: the instance lacks a field that cannot be left out.
+            ValueError: the instance lacks a required field.
         """
         if lacking := self.lacks(instance):
             raise ValueError(f"{self.group} is judged by {', '.join(lacking)}, which is absent")
@@ -114,7 +115,7 @@ class CritiquePrompt:
 
     @cached_property
     def prefix(self) -> str:
-        """Instructions and demonstrations, which all its prompts begin with (prefix caches)."""
+        """Instructions and demonstrations, the common prefix of all its prompts."""
         shown = [
             f"{self._case(demo.instance)} {demo.label}\nExplanation: {demo.explanation}"
             for demo in self.demonstrations
@@ -122,10 +123,10 @@ class CritiquePrompt:
         return SEPARATOR.join([self.instructions, *shown])
 
     def read(self, answer: str) -> CritiqueAnswer | None:
-        """The judgement that ``answer`` opens with; None where it keeps to no form of the tables.
+        """The judgement that ``answer`` begins with; None if it is malformed.
 
         Upper and lower case, brackets, emphasis, the heading before the label and the explanation
-        after it may vary. Any other label, or two of them, is none.
+        after it may vary. Any other label, or two labels, give None.
         """
         found = self.label_parser.find(answer)
         if not found:
@@ -140,7 +141,7 @@ class CritiquePrompt:
 
     @cached_property
     def label_parser(self) -> LabelParser:
-        """Reads the label of an answer."""
+        """The parser of an answer's label."""
         headings = (*_HEADINGS_OF_LABELS, self.label_name.lower())
         return LabelParser(tuple(self.tokens_by_label), headings)
 
@@ -149,7 +150,7 @@ class CritiquePrompt:
 
 
 def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> str:
-    """One field of ``instance`` a paragraph, each after its heading; absent ones are left out.
+    """A paragraph with a heading for each field of ``instance``; absent ones are left out.
 
     Lines after a field's first are indented, so that no text can open a field of its own, and all
     is quoted.
@@ -284,7 +285,7 @@ RETRIEVE_MORE = CritiquePrompt(
         ),
     ),
 )
-"""Table 9: whether a sentence wants other evidence, this evidence, or none."""
+"""Table 9: whether a sentence needs other evidence, this evidence, or none."""
 
 ISREL = CritiquePrompt(
     group=Group.ISREL,
@@ -332,7 +333,7 @@ ISREL = CritiquePrompt(
         ),
     ),
 )
-"""Table 10: whether evidence is of use for the instruction."""
+"""Table 10: whether evidence is useful for the instruction."""
 
 ISSUP = CritiquePrompt(
     group=Group.ISSUP,
@@ -438,7 +439,7 @@ CRITIQUE_PROMPTS: Mapping[str, CritiquePrompt] = {
     "groundness": ISSUP,
     "utility": ISUSE,
 }
-"""By the names that the official data gives them."""
+"""The prompts by their names in the official data."""
 
 _OF_GROUP = {Group.RETRIEVE: RETRIEVE, Group.ISREL: ISREL, Group.ISSUP: ISSUP, Group.ISUSE: ISUSE}
 _FIELDS = {
@@ -449,9 +450,9 @@ _FIELDS = {
 
 
 def group_prompt(group: ReflectionGroup) -> CritiquePrompt | None:
-    """The prompt that asks for a group's token; None where a registered one has no instruction.
+    """The prompt for a group's token; None for a registered group without an instruction.
 
-    That of Retrieve is table 8, which asks before anything is written.
+    For Retrieve it is table 8, the decision before the first segment.
     """
     if group.name in PAPER_GROUPS:
         return _OF_GROUP[Group(group.name)]

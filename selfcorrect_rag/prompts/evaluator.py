@@ -1,4 +1,4 @@
-"""Prompts that ask a chat model whether passages are relevant, and readers of its answers.
+"""Prompts that ask a chat model whether passages are relevant, and parsers of its answers.
 
 The paper's prompts (CRAG appendix A, tables 6 to 8) ask about one passage. The ones about several
 at once are ours, in the paper's words. Passages are untrusted: each stands in a slot of its own,
@@ -103,9 +103,9 @@ def prompt_for_one(kind: PromptKind, question: str, passage: str) -> str:
 def prompt_for_several(
     kind: PromptKind, question: str, passages: Sequence[str], *, is_retry: bool = False
 ) -> str:
-    """The same question about passages numbered from 1, to be answered line by line.
+    """The same for passages numbered from 1, to be answered line by line.
 
-    ``is_retry`` adds what to write, for a model whose answer did not keep to it.
+    ``is_retry`` adds a reminder of the format, after a malformed answer.
     """
     case = _numbered(question, passages)
     if is_retry:
@@ -130,9 +130,10 @@ _LINE = re.compile(
 
 
 def parse_label(kind: PromptKind, answer: str) -> LabelMatch | None:
-    """Yes or no as an answer's first word, else as its last; the last one first after thinking.
+    """Yes or no as an answer's first word, else as its last; after chain of thought the last goes
+    first.
 
-    None where it is neither.
+    None if it is neither.
     """
     first, last = _FIRST_WORD.match(answer), _LAST_WORD.search(answer)
     found = last or first if kind == "chain_of_thought" else first or last
@@ -140,10 +141,9 @@ def parse_label(kind: PromptKind, answer: str) -> LabelMatch | None:
 
 
 def parse_labels(answer: str, passages: int) -> list[LabelMatch] | None:
-    """One verdict for each numbered passage, the last where a number has several.
+    """One verdict for each numbered passage, the last if a number has several.
 
-    None where the answer does not keep to the format: a number is missing, or there is one that
-    no passage has.
+    None if the answer is malformed: a number is missing, or belongs to no passage.
     """
     given = {int(line[1]): _found(line, 2) for line in _LINE.finditer(answer)}
     if sorted(given) != list(range(1, passages + 1)):

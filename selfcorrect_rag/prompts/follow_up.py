@@ -12,7 +12,7 @@ def follow_up_prompt(earlier: Sequence[tuple[str, str]], question: str) -> list[
 
     Args:
         earlier: the conversation before it, oldest first: ``"user"`` or ``"assistant"``, and what
-            they said. What is quoted in it cannot close its place.
+            they said. Quoted text cannot close its tags.
         question: the follow-up.
     """
     rules = (

@@ -1,8 +1,8 @@
 """InstructRAG's prompts for rationales, training and inference, as appendix D gives them.
 
 The tables' chat-template marks are left out: a chat model brings its own template, and an LLM
-continues plain text. Documents and questions are untrusted: a document takes one line, so that no
-text in it can begin another one, and all is quoted (:mod:`~selfcorrect_rag.prompts.quoting`).
+continues plain text. Documents and questions are untrusted: a document takes one line, so that its
+text cannot begin another one, and all is quoted (:mod:`~selfcorrect_rag.prompts.quoting`).
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ INSTRUCTION = (
 """The inference instruction of Table 10."""
 
 EXAMPLES = "Below are some examples of how to answer the question:"
-"""Stands above the demonstrations (Table 10)."""
+"""The heading of the demonstrations (Table 10)."""
 
 QUERY = "Based on your knowledge and the provided information, answer the question: "
-"""Stands before the question (Tables 9 to 11)."""
+"""The text before the question (Tables 9 to 11)."""
 
 QUERY_WITHOUT_DOCUMENTS = "Based on your knowledge, answer the question: "
 """The same where there is no document. Ours: the paper prints no prompt without retrieval."""
@@ -168,7 +168,7 @@ def documents_text(documents: Sequence[Document]) -> str:
 
 
 def _joined(answers: Sequence[str]) -> str:
-    """Several answers as one; many an answer has a comma of its own."""
+    """Several answers as one text; an answer may contain commas."""
     return "; ".join(_one_line(answer) for answer in answers)
 
 

@@ -1,4 +1,4 @@
-"""Reads the label that a model's answer opens with. Pure Python."""
+"""Parses the label that a model's answer begins with."""
 
 import re
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class LabelMatch(NamedTuple):
-    """The label that a text opens with."""
+    """A label found at the beginning of a text."""
 
     label: str
-    """As the parser spells it."""
+    """The label in the parser's spelling."""
     start: int
-    """Where in the text the label may begin: after a heading, before spaces and brackets."""
+    """Start in the text: after a heading, before spaces and brackets."""
     end: int
-    """After the label."""
+    """End in the text, after the label."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class LabelParser:
 
     labels: tuple[str, ...]
     headings: tuple[str, ...] = ()
-    """Words that may stand before a label."""
+    """Words that may precede a label."""
 
     def find(self, text: str) -> LabelMatch | None:
-        """The label that ``text`` opens with; None where it opens with none.
+        """The label that ``text`` begins with; None without one.
 
         Upper and lower case, brackets, emphasis, a heading before the label and an explanation
-        after it may vary. Any other label, or two of them, is none.
+        after it may vary. Any other label, or two labels, give None.
         """
         found = self._pattern.match(text)
         if not found:
@@ -60,5 +60,5 @@ _DECORATION = re.compile(r"[\s\[\]*`]+")
 
 
 def normalized(text: str) -> str:
-    """A label, or its beginning, without case, spaces and brackets, as labels are compared."""
+    """A label, or its beginning, without case, spaces and brackets, for comparison."""
     return _DECORATION.sub("", text).lower()

@@ -1,4 +1,4 @@
-"""The marks by which an answer points at numbered documents: ``[1]``, ``[1, 2]``, ``[1-3]``."""
+"""Parses citation marks of numbered documents: ``[1]``, ``[1, 2]``, ``[1-3]``."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -32,48 +32,49 @@ _SKIPPED = re.compile(
 
 
 class Marked(NamedTuple):
-    """An answer, and the documents that it points at."""
+    """An answer, and the documents that it cites."""
 
     answer: str
-    """Without the marks that point at a document."""
+    """The answer without marks of documents."""
     cited: str
-    """With ``[n]`` for each document that is cited, and ``[9?]`` for a mark that points at none."""
+    """The answer with ``[n]`` for each cited document, and ``[9?]`` for a mark without a
+    document."""
     numbers: list[int]
-    """Those that are cited, in order of first mark."""
+    """The cited documents, in order of first mark."""
     unknown: list[str]
-    """Numbers and ranges, as they stand in a mark, that are of no document."""
+    """Numbers and ranges in marks, as written, that belong to no document."""
     refused: list[int]
-    """Documents that are pointed at and may not be cited."""
+    """Marked documents that may not be cited."""
 
 
 class Mark(NamedTuple):
     start: int
-    """In the text, with the space before it."""
+    """Start in the text, including the space before it."""
     bracket: int
-    """Where it begins itself."""
+    """Start of its bracket."""
     end: int
     text: str
     numbers: list[int]
-    """That exist; a mark without any points at nothing."""
+    """Its existing documents; a mark without any cites nothing."""
     missing: list[str]
-    """Numbers and ranges in it that no document has."""
+    """Its numbers and ranges without a document."""
 
 
 def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
-    """Read the marks of an answer, and take them out.
+    """Parse the marks of an answer, and remove them.
 
-    Read are single numbers, lists and ranges in square or lenticular brackets. No mark is what
-    stands in code, an index (``arr[0]``), a list that begins with 0, and a link. A mark glued to a
-    word (``Austen[1]``) is one unless the word looks like a variable. A range of which one end does
-    not exist points at nothing.
+    Marks are single numbers, lists and ranges in square or lenticular brackets, but not in code,
+    indices (``arr[0]``), lists that begin with 0, or links. A mark attached to a word
+    (``Austen[1]``) counts unless the word looks like a variable. A range with an end that does not
+    exist cites nothing.
 
-    What declines to answer cites nothing: the marks of such a sentence, and of an answer that does
-    nothing else, are taken out like the rest. A mark that is a noun there ("[1] does not say")
-    is read as its document.
+    A refusal cites nothing: its marks are removed like the rest, be it a sentence or the whole
+    answer. A mark used as a noun there ("[1] does not say") is replaced by its document's number in
+    words.
 
     Args:
-        text: what a model wrote.
-        documents: how many it was shown, numbered from 1.
+        text: the model's output.
+        documents: number of documents shown, numbered from 1.
         citable: the numbers that may be cited.
     """
     marks = list(marks_in(text, documents))
@@ -93,12 +94,12 @@ def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
 
 
 def without_marks(text: str) -> str:
-    """A text whose own marks point at nothing: ``[3]`` becomes ``[3?]``."""
+    """The text with its marks disabled: ``[3]`` becomes ``[3?]``."""
     return read_marks(text, 0, ()).cited
 
 
 def _instead(mark: Mark, cited: Sequence[int]) -> str:
-    """The text in place of a mark where citations are shown; empty where it cites nothing."""
+    """The replacement of a mark in the cited answer; empty if it cites nothing."""
     if not mark.numbers:
         return f"{mark.text[:-1]}?{mark.text[-1]}"
     return "".join(f"[{n}]" for n in cited)
@@ -110,7 +111,7 @@ def marks_in(text: str, documents: int) -> Iterator[Mark]:
     has_code = any(match["code"] for match in skipped)
     spans = (match.span() for match in skipped)
     start, end = next(spans, (len(text), len(text)))
-    indexed = -1  # where an index ended: a bracket right after it is one too
+    indexed = -1  # end of the last index: a bracket right after it is one too
     for match in _MARK.finditer(text):
         while end <= match.start():
             start, end = next(spans, (len(text), len(text)))
@@ -167,10 +168,10 @@ def _is_index(text: str, match: re.Match[str], has_code: bool) -> bool:
 
 
 def _replaced(text: str, marks: list[Mark], by: list[str]) -> tuple[str, list[int]]:
-    """The text with something in place of each mark, and where in it that ends.
+    """The text with each mark replaced, and the end of each replacement.
 
-    A mark that goes takes the space before it along, at the beginning of a line the space after it,
-    and brackets that hold nothing else.
+    A removed mark takes along the space before it (at the beginning of a line, after it), and
+    brackets that contain nothing else.
     """
     parts: list[str] = []
     offsets, end, length, last = [], 0, 0, ""
@@ -207,28 +208,28 @@ _SAYS = re.compile(r"\s*(?:,\s*)?(?:(?:and|or|nor)\s*)?[\[\u3010\uff3b]|\s+[a-z]
 
 
 def _nouns(text: str, marks: Sequence[Mark]) -> list[str]:
-    """For each mark, its number in words where it stands as a noun: ``[1] does not say``.
+    """For each mark, its documents in words if it is used as a noun: ``[1] does not say``.
 
     That is at the beginning of a sentence that goes on with it, and after words such as "neither",
     "and" and "documents".
     """
-    said: list[str] = []
+    nouns: list[str] = []
     for i, mark in enumerate(marks):
         before = text[max(mark.bracket - 40, 0) : mark.bracket]
         naming = _NAMING.search(before.rstrip())
         listed = " and ".join(map(str, mark.numbers[:32]))
         gap = text[marks[i - 1].end : mark.bracket] if i else "."
-        if i and said[-1] and len(gap) < 40 and _BETWEEN.fullmatch(gap):
-            said.append(listed if gap.strip() else f"and {listed}")
+        if i and nouns[-1] and len(gap) < 40 and _BETWEEN.fullmatch(gap):
+            nouns.append(listed if gap.strip() else f"and {listed}")
         elif naming or (_BEGINS.search(before) and _SAYS.match(text[mark.end : mark.end + 40])):
-            said.append(listed if naming and naming["noun"] else f"Documents {listed}")
+            nouns.append(listed if naming and naming["noun"] else f"Documents {listed}")
         else:
-            said.append("")
-    return said
+            nouns.append("")
+    return nouns
 
 
 def _silent(answer: str, offsets: list[int]) -> set[int]:
-    """The marks, by index, that stand in sentences which decline to answer.
+    """Indices of the marks in refusing sentences.
 
     A mark after a full stop belongs to the sentence before it, one at the beginning of a line to
     the sentence after it.

@@ -1,4 +1,4 @@
-"""Prompts with trusted text, untrusted text and control tokens apart.
+"""Prompts that keep trusted text, untrusted text and control tokens apart.
 
 A question, a passage or a web page may contain the characters ``[Fully supported]``. In a
 :class:`Prompt` they stay characters: only a part of kind ``control`` ever becomes a control token.
@@ -19,12 +19,13 @@ from selfcorrect_rag.state.intake import valid
 
 
 class Part(NamedTuple):
-    """A stretch of a prompt that is trusted, untrusted or a control token as a whole."""
+    """A part of a prompt: trusted text, untrusted text, or a control token."""
 
     text: str
     kind: Literal["trusted", "untrusted", "control"]
     shorten: int = 0
-    """Where a prompt is too long, parts are cut at their end in ascending order; 0 is never cut."""
+    """If a prompt is too long, parts are cut at their end in ascending order of this; 0 is never
+    cut."""
 
 
 class Prompt(PromptValue):
@@ -40,11 +41,11 @@ class Prompt(PromptValue):
 
 
 class PromptString(str):
-    """The text of a prompt, for callbacks, traces and caches, that still carries its parts.
+    """The text of a prompt, for callbacks, traces and caches, that keeps its parts.
 
-    LangChain hands an LLM plain strings; through this one the parts arrive. Look-alikes of
-    control tokens in text show a zero-width space, so that two prompts which differ only in
-    what is control and what is text never look the same to a cache or a reader.
+    LangChain passes plain strings to an LLM; this one keeps the parts. Look-alikes of control
+    tokens in text get a zero-width space, so that prompts which differ only in what is a control
+    token have different texts.
     """
 
     prompt: Prompt
@@ -56,7 +57,7 @@ class PromptString(str):
 
 
 def prompt_of(text: str) -> Prompt:
-    """The prompt behind ``text``; a string that is no :class:`PromptString` is untrusted."""
+    """The prompt of ``text``; a string other than a :class:`PromptString` is untrusted."""
     if isinstance(text, PromptString):
         return text.prompt
     return Prompt(parts=(Part(text, "untrusted", shorten=1),))
@@ -69,7 +70,7 @@ def _look_alike(tokens: Sequence[str]) -> re.Pattern[str]:
 
 
 def _visible(part: Part) -> str:
-    # Unlike quoted text, texts that differ still do.
+    # Unlike quoting, this keeps different texts different.
     if part.kind == "control":
         return part.text
     look_alike = _look_alike(control_tokens())
@@ -77,13 +78,13 @@ def _visible(part: Part) -> str:
 
 
 def passage_text(document: Document) -> str:
-    """Title and text as a generator reads them."""
+    """Title and text in a generator's format."""
     title = str(document.metadata.get("title") or "").replace("\n", " ")
     return f"{title}\n{document.page_content}" if title else document.page_content
 
 
 def numbered_document(number: int, document: Document) -> str:
-    """A document between marks that it cannot close."""
+    """A document in tags that its text cannot close."""
     return f'<document number="{number}">\n{quoted(passage_text(document))}\n</document>'
 
 

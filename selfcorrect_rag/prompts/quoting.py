@@ -1,9 +1,9 @@
-"""Untrusted text in a prompt for a chat model: text alone, whatever marks it holds.
+"""Quotes untrusted text in prompts, so that none of it becomes a control token or a tag.
 
-Servers and tokenizers turn marks such as ``<|im_end|>`` or ``[INST]`` into control tokens wherever
-they stand, and a passage that writes ``</document>`` seems to end there. :func:`quoted` puts a
-look-alike in place of a mark's first character; every prompt puts what it quotes through it, once,
-as the last step. Pure Python, in time linear in the text.
+Servers and tokenizers turn marks such as ``<|im_end|>`` or ``[INST]`` into control tokens anywhere
+in a text, and a ``</document>`` in a passage seems to end it. :func:`quoted` replaces a mark's
+first character by a look-alike; every prompt applies it once to untrusted text, as the last step.
+Pure Python, in time linear in the text.
 """
 
 import re
@@ -96,12 +96,11 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
         "BERT": "[CLS] [SEP] [PAD] [UNK] [MASK]",
     }.items()
 }
-"""Special tokens of the common chat templates, by model family. A number in a token stands for
-every number. What stands between bars, ``<|name|>``, is a mark whatever its name."""
+"""Special tokens of the common chat templates, by model family. A number in a token stands for any
+number. ``<|name|>`` is a mark whatever its name."""
 
 LOOK_ALIKES: Mapping[str, str] = {"<": "\u2039", ">": "\u203a", "[": "\u2045"}
-"""Replacements of the first character of a mark: no normal form of Unicode makes one of the
-other."""
+"""Replacements of a mark's first character, which no Unicode normalisation undoes."""
 
 
 def quoted(text: str) -> str:
@@ -109,8 +108,8 @@ def quoted(text: str) -> str:
 
     Marks are those of :data:`FAMILIES`, reflection tokens, and ``<document`` and ``<paragraph>``,
     which prompts use themselves; also in another case, in other forms of their letters, and with
-    invisible characters inside, since tokenizers may normalise. Length and all other characters
-    stay, and so does text without a mark. To quote twice is to quote once.
+    invisible characters inside, since tokenizers may normalise. Length and all other characters are
+    unchanged. Idempotent.
     """
     if not _OPENING.search(text):
         return text
@@ -125,11 +124,11 @@ def quoted(text: str) -> str:
 
 
 OPENINGS = "<\uff1c\ufe64\u226e>\uff1e\ufe65\u226f[\uff3b\ufe47"
-"""Every character of which a tokenizer may make the first one of a mark."""
+"""Every character that a tokenizer may normalise to the first one of a mark."""
 _OPENING = re.compile(f"[{re.escape(OPENINGS)}]")
 
-# What a mark may be, in folded text. Each alternative ends where the next one may begin, so that no
-# character is looked at more than a few times.
+# Possible marks in folded text. Each alternative ends where the next one may begin, so that each
+# character is scanned only a few times.
 _POSSIBLE = re.compile(
     r"<(?=\s*+/?\s*+document\b)|<(?=(?P<angle>[^<>]{1,64}>))|<(?=(?P<double><[^<>]{1,16}>>))"
     r"|\[(?=(?P<square>[^\[\]]{1,64}\]))|>(?=(?P<reversed>>[^<>]{1,32}<<))"
@@ -148,7 +147,7 @@ def _is_mark(found: re.Match[str]) -> bool:
 
 
 def _folded(text: str) -> str:
-    """The text as a tokenizer at its most zealous may see it."""
+    """The text under the strongest normalisation of any tokenizer."""
     if text.isascii() and not _CONTROLS.search(text):
         return text.lower()
     return "".join(map(_fold, text))

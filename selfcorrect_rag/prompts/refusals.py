@@ -1,4 +1,4 @@
-"""Whether a text declines to answer: what it says then rests on nothing, and cites nothing."""
+"""Recognises texts that decline to answer, which cite nothing."""
 
 import re
 
@@ -64,7 +64,7 @@ _OPENING = re.compile(
     r")\s*[,:;.!]?\s*(?:but\s+|that\s+)?)*",
     re.IGNORECASE,
 )
-"""Words that may stand before a refusal and are no part of it."""
+"""Words that may precede a refusal."""
 
 _CONTRACTED = re.compile(r"(?<=\bit)'s\b|(?<=\bthere)'s\b", re.IGNORECASE)
 _LEADS_UP = re.compile(rf"\b{_TEXTS}\b|\b(?:sorry|afraid|apolog)", re.IGNORECASE)
@@ -158,7 +158,7 @@ _GOES_ON = re.compile(
     r"|\b(?:but|however)\s+(?:it|they|he|she|the|we|i|there|document|passage)\b",
     re.IGNORECASE,
 )
-"""After it a sentence says something after all."""
+"""Words after which a sentence gives an answer after all."""
 _BESIDES = re.compile(
     rf"(?:(?:instead|rather|only)[,\s]+)?"
     rf"(?:{_THEM}\s+)?(?:only\s+|merely\s+|just\s+|both\s+|all\s+)*"
@@ -172,45 +172,45 @@ _BESIDES = re.compile(
 """Additions to a refusal: the topic of its documents, offers of help."""
 
 _PRONOUN = re.compile(r"(?:it|they|neither|none)\s+", re.IGNORECASE)
-"""After a sentence on the documents: the documents."""
+"""Pronouns for the documents, after a sentence about them."""
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a text declines to answer: in each sentence, or in all but what it adds to that.
+    """Whether a text declines to answer, in every sentence apart from additions to a refusal.
 
     "I don't know", "The passage does not say", "The documents do not contain ...", "There is no
     information on ...", "Not mentioned." and their like. A sentence that goes on to say something
     ("..., but ...") is no refusal, and neither is a fact that sounds like one: "The author is
     unknown", "The treaty does not mention slavery". What people say of the world too ("It is
     impossible to see ...", "There is no data ...") declines only where the sentence ends there, or
-    speaks of the given texts or of the question. An empty text is none.
+    speaks of the given texts or of the question. An empty text is not a refusal.
     """
     refused = of_texts = False
     for sentence in sentences(text):
-        said = _PRONOUN.sub("the documents ", _stripped(sentence)) if of_texts else sentence
-        declines = refuses(said)
-        if not (declines or _BESIDES.match(_stripped(said))):
+        resolved = _PRONOUN.sub("the documents ", _stripped(sentence)) if of_texts else sentence
+        declines = refuses(resolved)
+        if not (declines or _BESIDES.match(_stripped(resolved))):
             return False
         refused, of_texts = refused or declines, True
     return refused
 
 
 def refuses(sentence: str) -> bool:
-    """The same of one sentence, alone."""
-    said = _stripped(sentence)
-    match = _REFUSES.match(said)
-    if match is None and _LEADS_UP.search(_plain(sentence)[: -len(said) or None]):
-        match = _REFUSES.match(f"{said.rstrip(' .!')} in the documents")
-    return bool(match and _NEGATES.search(said) and not _GOES_ON.search(said))
+    """:func:`is_refusal` for a single sentence."""
+    stripped = _stripped(sentence)
+    match = _REFUSES.match(stripped)
+    if match is None and _LEADS_UP.search(_plain(sentence)[: -len(stripped) or None]):
+        match = _REFUSES.match(f"{stripped.rstrip(' .!')} in the documents")
+    return bool(match and _NEGATES.search(stripped) and not _GOES_ON.search(stripped))
 
 
 def _stripped(sentence: str) -> str:
-    """A sentence without emphasis and what only leads up to it."""
+    """A sentence without emphasis and introductory words."""
     plain = _plain(sentence)
     return plain[_OPENING.match(plain).end() :]  # type: ignore[union-attr]
 
 
 def _plain(sentence: str) -> str:
-    said = re.sub(r"\*\*|__|[\"\u201c\u201d]", "", sentence.replace("\u2019", "'"))
-    said = _CONTRACTED.sub(" is", " ".join(said.split()))
-    return re.sub(r"\b(is|are|was|were)n't\b", r"\1 not", said, flags=re.IGNORECASE)
+    plain = re.sub(r"\*\*|__|[\"\u201c\u201d]", "", sentence.replace("\u2019", "'"))
+    plain = _CONTRACTED.sub(" is", " ".join(plain.split()))
+    return re.sub(r"\b(is|are|was|were)n't\b", r"\1 not", plain, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Prompts of Self-RAG: the instruction, what is written so far, and the passages it came from."""
+"""Prompts of Self-RAG: the instruction, the segments so far, and their passages."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -27,9 +27,9 @@ TASK_INSTRUCTIONS = {
 
 
 def question_text(question: str, instruction: str | None = None) -> str:
-    """The instruction slot: the question, under a task instruction where there is one.
+    """The instruction slot: the task instruction, if any, and the question.
 
-    The join without a line break is the one of the training data.
+    They are joined without a line break, as in the training data.
     """
     return f"{instruction}## Input:\n\n{question}" if instruction else question
 
@@ -65,13 +65,13 @@ def segment_prompt(
     step: Literal["retrieve", "continue", "none"],
     passage: int | None,
 ) -> Prompt:
-    """The prompt for the next segment, with everything the beam wrote and read before it inline.
+    """The prompt for the next segment, with the beam's earlier segments and passages inline.
 
     Args:
         question: the instruction slot.
         written: the beam's segments so far, oldest first.
-        passages: the run's passages, which segments point into.
-        step: read ``passages[passage]`` first, keep the last passage, or go on without.
+        passages: the run's passages, which segments index.
+        step: read ``passages[passage]`` first, keep the last passage, or continue without one.
         passage: index of the passage to read, where ``step`` is ``retrieve``.
     """
     parts = [*instruction_parts(question)]

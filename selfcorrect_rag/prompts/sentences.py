@@ -1,11 +1,11 @@
-"""Where the sentences of a text end, in any script."""
+"""Splits text into sentences, in any script."""
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 _WIDE = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff"
-# Scripts written without spaces count by character, and no run counts as one word for ever.
+# Scripts without spaces count by character, and a long run counts as several words.
 _WORD = re.compile(rf"[{_WIDE}]|[^\s{_WIDE}]{{1,30}}")
 # A sentence or a paragraph ends here. Possessive quantifiers keep hostile whitespace linear.
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*+\s++(?![a-z])|(?<=[。！？])|\n\n")
