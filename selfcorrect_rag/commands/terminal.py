@@ -1,9 +1,8 @@
 """The output of commands: nothing in it controls a terminal, whoever wrote the text.
 
-Escape sequences, C1 controls and marks of direction in titles, passages, answers, file names and
-messages of errors are shown by their codes. That holds for pipes and files too: what is piped
-today is shown tomorrow. JSON says the same, since a code is how JSON writes such a letter anyway;
-letters that can be read stay as they are, in any script.
+Escape sequences, C1 controls and direction marks in titles, passages, answers, file names and error
+messages are shown by their codes, also in pipes and files, which may be shown later. In JSON these
+codes are ordinary escapes. Readable letters of any script are unchanged.
 """
 
 import argparse
@@ -23,7 +22,7 @@ def tell(text: object, file: TextIO | None = None) -> None:
 
 
 def shown_line(text: str) -> str:
-    """A line with its controls by their codes."""
+    """A line with control characters shown by their codes."""
     return _with_codes(text, lambda letter: ascii(letter)[1:-1])
 
 
@@ -36,7 +35,7 @@ def as_json(value: Any, **options: Any) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument may be the name of somebody else's file."""
+    """A parser whose error messages are safe for a terminal."""
 
     def error(self, message: str) -> NoReturn:
         super().error(shown_line(message))

@@ -33,11 +33,11 @@ class BadSettings(SelfCorrectError, ValueError):
 
 
 class NoDocument(SelfCorrectError, ValueError):
-    """An input, a retriever or a web search gave something that is no list of documents."""
+    """An input, a retriever or a web search gave something other than a list of documents."""
 
 
 class BadArgument(SelfCorrectError, TypeError):
-    """An argument of a factory that does not fit; the message says what does."""
+    """An invalid argument of a factory; the message says what is accepted."""
 
 
 class NotAReflectionModel(SelfCorrectError):
@@ -87,7 +87,7 @@ class EngineFailed(ModelFailed):
 
 
 class NodeFailed(Fault):
-    """A node of one's own, given by ``nodes=``, that raised or gave no update."""
+    """A custom node, given by ``nodes=``, raised or gave no update."""
 
     part = "node"
 
@@ -117,7 +117,7 @@ class StepTimedOut(Fault, TimeoutError):
 
 
 class NotAnEvaluator(SelfCorrectError):
-    """A checkpoint is no trained classifier with one label."""
+    """A checkpoint is not a trained classifier with one label."""
 
 
 class BadTrainingData(SelfCorrectError, ValueError):

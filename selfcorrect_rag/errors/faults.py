@@ -20,11 +20,11 @@ RESUME_HINT = "ask again once it works, or go on from the thread with invoke(Non
 
 @contextmanager
 def wrap_errors(kind: type[Fault], part: str) -> Iterator[None]:
-    """Raise what a part raises within as ``kind``, with the original as its cause.
+    """Raise errors of a part as ``kind``, with the original as the cause.
 
-    Errors of this package pass unchanged, unless they are the fault of another part, which this one
-    is made of. A fault that a part raises by itself is put on one line, bounded and redacted.
-    Interrupts of LangGraph and cancellation are no faults.
+    Errors of this package pass unchanged, unless they are a fault of another part inside this one.
+    A fault that a part raises itself is put on one line, bounded and redacted. LangGraph's
+    interrupts and cancellation are not faults.
 
     Args:
         kind: class of the error to raise.

@@ -1,4 +1,4 @@
-"""Judging what the graphs give."""
+"""Evaluates the graphs' results."""
 
 from selfcorrect_rag.evaluation.judge import Judgement, ajudge_rationale, judge_rationale
 

@@ -1,4 +1,4 @@
-"""Own work on long texts in a thread, so that the event loop goes on meanwhile.
+"""Runs computation on long texts in a thread, so that the event loop is not blocked.
 
 There is one thread for all runs: more of them would not compute sooner, and each would keep the
 event loop waiting for its turn of the interpreter. Nothing that waits for others runs there.

@@ -80,7 +80,7 @@ def cross_encoder_base(
 
 
 def load_chat_model() -> RuleChatModel:
-    """A rule in the place of an agent's chat model: it calls its tool and repeats the answer."""
+    """A fake chat model for agents: it calls its tool and repeats the answer."""
     return RuleChatModel()
 
 
@@ -104,7 +104,8 @@ def demo_index(path: Path = DEMO_INDEX) -> ChromaIndex:
 
 
 def demo_web(path: Path = DEMO_WEB) -> RetrieverWebSearch:
-    """A second corpus in place of the web, found by BM25: it has answers that the first lacks."""
+    """A second corpus, searched by BM25, in place of the web: it has answers that the first
+    lacks."""
     index = BM25Index(path)
     pages = list(_documents("web.jsonl", "demo web"))
     if len(index) < len(pages):

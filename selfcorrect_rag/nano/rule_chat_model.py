@@ -20,11 +20,11 @@ NO_QUESTION = "(a rule, not a language model) I was asked nothing."
 
 
 class RuleChatModel(BaseChatModel):
-    """A rule in the place of a chat model: it understands nothing and writes nothing of its own.
+    """A fake chat model that follows a fixed rule.
 
-    It hands the user's last question, word for word, to the first tool that is bound, and then
-    repeats the tool's answer, after words that say so. That is enough to show the wiring of an
-    agent offline: tool calls, streams, threads, approval. For anything else take a real model.
+    It passes the user's last question verbatim to the first bound tool, then repeats the tool's
+    answer with an introduction. That is enough to show the wiring of an agent offline: tool calls,
+    streams, threads, approval. For anything else take a real model.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""A run as a picture: one HTML page, the same in a notebook, and its route in Mermaid."""
+"""Renders a run: as an HTML page, in a notebook, and its route in Mermaid."""
 
 from selfcorrect_rag.render.page import RunPage, render_run, show_run
 from selfcorrect_rag.render.route import render_route

@@ -1,4 +1,4 @@
-"""The answer of a run, with citations that lead to their documents; its rationale and notes."""
+"""Renders a run's answer with linked citations, rationale and notes."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -33,9 +33,9 @@ from selfcorrect_rag.render.reading import (
 from selfcorrect_rag.state.sources import shown_source, title_line
 
 LONG = 3_000
-"""Characters of an answer or a rationale that are seen at once."""
+"""Characters of an answer or a rationale shown unfolded."""
 NAMED = re.compile(r"\bdocuments?\s+\[?(\d{1,3})\b\]?|\[(\d{1,3})\]", re.IGNORECASE)
-"""A document as a rationale names it."""
+"""Mentions of documents in a rationale."""
 
 
 def answer(result: Result) -> Html:

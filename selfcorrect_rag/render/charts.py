@@ -1,4 +1,4 @@
-"""Bars and the tree of candidates, as SVG that needs no style of its own."""
+"""Bars and the tree of candidates, as SVG without CSS."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from selfcorrect_rag.render.markup import Html, element, excerpt, joined
 from selfcorrect_rag.render.reading import counted, index, number
 
 COLUMN, ROW, DOT = 84, 20, 5
-"""Measures of the tree in pixels."""
+"""Column width, row height and dot radius of the tree in pixels."""
 
 
 def written(value: float | None, digits: int = 2) -> str:
@@ -60,7 +60,7 @@ def bar(
 
 
 def tree(candidates: Sequence[Mapping[str, Any]]) -> Html:
-    """All candidates as dots, a column for each segment, joined to what each continues.
+    """All candidates as dots, a column per segment, joined to their parents.
 
     Chosen ones are filled, dropped ones dashed. What it shows is in the text around it too.
     """

@@ -34,7 +34,7 @@ LETTERS = {"passage": "P", "web": "W", "knowledge": "K"}
 
 
 def pointer(kind: str, at: int, label: object = None) -> Html:
-    """A link to a document of the page; ``label`` where its number does not do."""
+    """A link to a document of the page; ``label`` replaces its number."""
     return element("a", label or f"{LETTERS[kind]}{at + 1}", href=f"#{kind}-{at + 1}")
 
 

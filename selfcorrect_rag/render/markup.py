@@ -1,4 +1,4 @@
-"""HTML in which text is inert by construction: whatever is not :class:`Html` is escaped."""
+"""Builds HTML that escapes everything but :class:`Html`."""
 
 import html
 import re
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from selfcorrect_rag.state.sources import shown_source, web_address
 
 FOLDED, LONGEST = 700, 20_000
-"""Characters of a text that are seen at once, and that are in the page at all."""
+"""Characters of a text shown unfolded, and the maximum in the page."""
 LINES = 500
-"""Characters of what should be a line or two: notes, reasons, queries."""
+"""Maximum characters of short texts: notes, reasons, queries."""
 
 
 class Html(str):
@@ -26,7 +26,7 @@ soft hyphens, which scripts and emoji need, stay."""
 
 
 def element(tag: str, *children: object, **attributes: object) -> Html:
-    """An element; ``tag`` and names of attributes are ours, everything else may be anybody's.
+    """An element; ``tag`` and attribute names are trusted, everything else is untrusted.
 
     An attribute is written ``class_`` or ``aria_label``; None and False leave it out, True has no
     value.
@@ -42,7 +42,7 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
 
 def joined(children: Iterable[object]) -> Html:
-    """Markup and texts one after the other; None is nothing."""
+    """Markup and texts concatenated; None is skipped."""
     return Html(
         "".join(
             child if isinstance(child, Html) else text(child)
@@ -58,7 +58,7 @@ def labelled(words: object, kind: str = "aside", tag: str = "p") -> Html | None:
 
 
 def text(value: object) -> Html:
-    """Text as it stands, with characters that nobody can see shown by their code points."""
+    """Escaped text, with invisible characters shown by their code points."""
     shown, end = [], 0
     written = str(value)
     for match in _UNSEEN.finditer(written):
@@ -85,7 +85,7 @@ def prose(
     kind: str = "prose",
     inline: Callable[[str], object] | None = None,
 ) -> Html:
-    """A text in its own direction; what is long is folded, what is huge is cut and says so.
+    """A text in its own direction; long ones are folded, huge ones are cut with a notice.
 
     ``kind`` is the class of its paragraphs, ``inline`` makes links in it.
     """
@@ -112,7 +112,7 @@ def excerpt(value: object, longest: int = 160) -> str:
 
 
 def marked(written: str, links: Iterable[tuple[int, int, object]]) -> Html:
-    """Text in which something else stands from each start to its end; in order, never crossing."""
+    """Text with each range (start, end) replaced; ranges are sorted and do not overlap."""
     parts: list[object] = []
     last = 0
     for start, end, link in links:
@@ -127,7 +127,7 @@ def folded(summary: object, *children: object, is_open: bool = False) -> Html:
 
 
 def address(value: str) -> object:
-    """A link where a source is a plain web address; else its text, as far as it may be shown."""
+    """A link if the source is a plain web address; else its text, if safe to show."""
     if not web_address(value):
         return excerpt(shown_source(value))
     return element(

@@ -31,7 +31,7 @@ def render_run(result: Result, *, title: str | None = None) -> str:
 
 @dataclass(frozen=True)
 class RunPage:
-    """A page that a notebook shows in a frame of its own: neither's style reaches the other."""
+    """A page that a notebook shows in an iframe, so that styles do not mix."""
 
     html: str = field(repr=False)
     height: int

@@ -1,4 +1,4 @@
-"""A result as pages and terminals read it: its graph, decisions, documents and numbers.
+"""Reads results for pages and terminals: graph, decisions, documents and numbers.
 
 Results come from ``invoke``, from a state, from a server or from the JSON of ``ask``; any key may
 be missing.
@@ -28,7 +28,7 @@ GRAPHS = {
 
 
 def graph_of(result: Result) -> str:
-    """The graph that a result is of, by its keys; empty where they do not tell."""
+    """The graph of a result, by its keys; empty if unknown."""
     if "numbering" in result or "rationale" in result:
         return "instruct_rag"
     reflects = "candidates" in result or "retrieval" in result
@@ -39,7 +39,7 @@ def graph_of(result: Result) -> str:
 
 
 def knowledge_of(result: Result) -> tuple[str, list["Shown"]]:
-    """The list that candidates and citations point into: its name, and its documents."""
+    """Name and documents of the list that candidates and citations index."""
     name = "knowledge" if graph_of(result) in ("crag", "self_crag") else "passage"
     return name, documents(result, "knowledge" if name == "knowledge" else "passages")
 
@@ -66,7 +66,7 @@ def why_uncited(result: Result) -> str:
 
 
 def decision(result: Result) -> tuple[str, str] | None:
-    """Whether evidence was wanted, in words, and why; None where nobody decided."""
+    """The retrieval decision in words, and why; None without one."""
     decided = record(result, "retrieval")
     if not decided:
         return None
@@ -148,7 +148,7 @@ class Shown(NamedTuple):
 
 
 def documents(result: Result, key: str) -> list[Shown]:
-    """The documents at ``key``, be they objects or JSON."""
+    """The documents at ``key``, given as objects or JSON."""
     return [_shown(document) for document in rows(result, key)]
 
 

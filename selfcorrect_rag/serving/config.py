@@ -26,7 +26,7 @@ Engine = Literal["transformers", "vllm", "server", "chat"]
 
 
 class BadOption(SelfCorrectError, ValueError):
-    """An option, or a variable of the environment, that does not do; the message names it."""
+    """An invalid option or environment variable; the message names it."""
 
 
 def option(
@@ -57,7 +57,7 @@ class ServingConfig(BaseModel):
     """The models, the index and the web that graphs run on; by default small ones, offline.
 
     Raises:
-        BadOption: a value is none that the field takes, or the engine does not take the field.
+        BadOption: a value is invalid, or the engine does not support the field.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -165,7 +165,7 @@ class ServingConfig(BaseModel):
     )
 
     def __init__(self, **given: Any) -> None:
-        """The values that are given, and the defaults of the rest."""
+        """Set the given values; the rest keep their defaults."""
         self._fill(given, option_name)
 
     @classmethod
@@ -173,7 +173,7 @@ class ServingConfig(BaseModel):
         """The configuration that the variables give; an empty one gives nothing.
 
         Raises:
-            BadOption: a variable's value does not do.
+            BadOption: a variable's value is invalid.
         """
         given: dict[str, Any] = {}
         for name, field in cls.model_fields.items():

@@ -17,7 +17,7 @@ STUDIO = ("smith.langchain.com", "eu.smith.langchain.com")
 
 
 class KnownHosts:
-    """Refuses requests and sockets by another name, or from a page of another."""
+    """Refuses requests and websockets with an unknown ``Host`` or ``Origin``."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""The names by which clients may call a server of ours.
+"""The host names that a server accepts.
 
-Any page in a browser can send requests to a server on this machine, by an address of its own that
-it lets point here. The names in ``Host`` and ``Origin`` tell it apart: the browser sets them.
+Against DNS rebinding: any web page can send requests to a server on this machine by a host name of
+its own that resolves here. The browser sets ``Host`` and ``Origin``, which reveal it.
 """
 
 import re
@@ -21,7 +21,7 @@ def known_names(host: str, allowed: Sequence[str]) -> list[str]:
     """The names by which clients may call a server that listens at ``host``, in lower case.
 
     Raises:
-        BadOption: it would listen to other machines, and by no name, or a name is none.
+        BadOption: it would listen to other machines without a host name, or a name is malformed.
     """
     names = [name.lower().strip("[]") for name in allowed]
     for name in names:

@@ -1,4 +1,4 @@
-"""The models, indexes and searches that a configuration names, and the graphs made of them."""
+"""Opens the models, indexes and searches of a configuration, and builds graphs of them."""
 
 import json
 import os
@@ -70,8 +70,8 @@ class Parts:
     Args:
         config: what to open.
         passages: most passages that a run may ask of the index, at most 100.
-        pages: most pages that a run may ask of an index that plays the web, at most 50.
-        sketch: open nothing: the graphs have the same nodes and schemas, and cannot run.
+        pages: most pages that a run may ask of an index in place of the web, at most 50.
+        sketch: open nothing; the graphs have the same nodes and schemas, but cannot run.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Parts:
 
     @cached_property
     def web(self) -> WebSearch:
-        """The search where the index does not do.
+        """The web search.
 
         Raises:
             WebSearchFailed: there is no key for Tavily.
@@ -166,7 +166,7 @@ class Parts:
             kept: other arguments of its factory, such as ``checkpointer``.
 
         Raises:
-            BadOption: thresholds that are none, with those of the evaluator.
+            BadOption: thresholds that are invalid together with the evaluator's.
         """
         chosen: Any = GRAPHS[name].of(settings)
         retriever, chat = self.retriever, self.chat_model

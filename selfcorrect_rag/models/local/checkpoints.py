@@ -1,4 +1,4 @@
-"""Loading a transformers checkpoint, whatever it is for."""
+"""Loads transformers checkpoints."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ def placed(device: str | None, dtype: str | None) -> tuple[str, str]:
 
 
 def taken(model: Any, tokens: int) -> int:
-    """``tokens``, or as many as ``model`` has positions for where it has fewer."""
+    """``tokens``, or the number of the model's positions if that is lower."""
     return min(tokens, getattr(model.config, "max_position_embeddings", None) or tokens)
 
 

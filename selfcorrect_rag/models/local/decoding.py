@@ -21,7 +21,7 @@ ROOM = 64
 
 
 class Decoder:
-    """Gives rows their tokens, and remembers keys and values of what prompts begin with.
+    """Decodes rows, with a prefix cache of keys and values.
 
     Not for several threads.
     """
@@ -170,7 +170,7 @@ class Rows(Protocol):
         """Logits, of shape (rows, vocabulary), after each row's next id, of shape (rows,)."""
 
     def select(self, kept: Sequence[int]) -> None:
-        """Go on with some of the rows."""
+        """Continue with some of the rows only."""
 
     def generated(self, row: int) -> torch.Tensor | None:
         """Keys and values of what a row has generated so far, for a prefix cache."""

@@ -14,7 +14,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
 PACK = 512
-"""New tokens at which a forward pass is full: each costs a look, if a masked one, at all others."""
+"""Maximum new tokens of a forward pass: each attends, if masked, to all others."""
 
 
 class PrefixNode:
@@ -58,13 +58,13 @@ class PrefixCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._root = PrefixNode([], None)
         self._clock = 0
 
     @property
     def tokens(self) -> int:
-        """How many tokens are held."""
+        """Number of cached tokens."""
         return sum(len(node.ids) for node in self._nodes())
 
     def leaf(self, ids: Sequence[int]) -> PrefixNode:
@@ -102,7 +102,7 @@ class PrefixCache:
             leaf.states = states[:, :, -len(leaf.ids) :].clone()
 
     def evict(self) -> None:
-        """Bring what is held down to the limit."""
+        """Remove least recently used leaves down to the limit."""
         held = self.tokens
         if held <= self.limit:
             return
@@ -126,7 +126,7 @@ class PrefixCache:
 
 
 def alike(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids both begin with."""
+    """Length of the common prefix."""
     shorter = min(len(one), len(other))
     if one[:shorter] == other[:shorter]:
         return shorter
@@ -152,7 +152,7 @@ def _split(node: PrefixNode, at: int) -> PrefixNode:
 
 @torch.inference_mode()
 def shares_prefixes(model: PreTrainedModel) -> bool:
-    """Whether keys and values of a beginning serve every prompt that begins so.
+    """Whether the KV cache of a prefix is valid for every prompt with that prefix.
 
     They do where each layer attends to all tokens before, with rotary positions that do not depend
     on the length, under a mask that we make. Sliding windows, recurrent states, learned or

@@ -74,7 +74,7 @@ class ScheduledCall:
 
 
 class Row:
-    """One prompt of a call, and what has become of it."""
+    """One prompt of a call, with its generated tokens."""
 
     def __init__(self, call: ScheduledCall, prompt: Sequence[int]) -> None:
         self.call, self.prompt = call, list(prompt)
@@ -89,7 +89,7 @@ class Row:
 
     @property
     def going(self) -> bool:
-        """Whether it wants another token."""
+        """Whether it is unfinished."""
         return (
             self.completion.finish_reason == "length"
             and len(self.generated) < self.call.request.max_tokens
@@ -180,7 +180,7 @@ class Scheduler:
 
 _SCHEDULERS: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 _THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-"""Of workers that are gone too: each ends after the batch that it is at."""
+"""Worker threads, also of freed schedulers: each ends after its current batch."""
 
 
 @atexit.register
@@ -208,7 +208,7 @@ def _has_closed() -> EngineFailed:
 def _work(
     make: Callable[[], Decode], batch_tokens: int, waiting: "SimpleQueue[ScheduledCall | None]"
 ) -> None:
-    """Decode what comes until there comes a None."""
+    """Decode incoming calls until a None."""
     decode: Decode | None = None
     rows: list[Row] = []
     while _take(waiting, rows):
