@@ -3,9 +3,12 @@
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -326,3 +329,24 @@ class TestForks:
         assert loop.run(double(2)) == 4
         loop.close()
         assert ended == [os.getpid()]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "freed"])
+def test_the_interpreter_waits_for_the_last_work_of_a_loop(tmp_path: Path, kept: bool) -> None:
+    # A thread that the interpreter stopped while it freed a model's memory aborted the process.
+    done = tmp_path / "done"
+    script = f"""
+import asyncio, pathlib
+from selfcorrect_rag.models.engines.background import BackgroundLoop
+
+async def end():
+    await asyncio.sleep(0.3)
+    pathlib.Path({str(done)!r}).touch()
+
+loop = BackgroundLoop("engine", end)
+if not {kept}:
+    del loop
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+    assert done.exists()

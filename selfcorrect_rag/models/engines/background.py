@@ -1,8 +1,10 @@
 """An event loop in its own thread, for engines and connections that are bound to one loop."""
 
 import asyncio
+import atexit
 import os
 import threading
+import time
 import weakref
 from collections.abc import (
     AsyncGenerator,
@@ -21,7 +23,11 @@ from selfcorrect_rag.errors import EngineFailed
 
 T = TypeVar("T")
 CLOSED = "this model has been closed: make a new one"
+LAST_SECONDS = 10.0
+"""How long the interpreter's exit waits for the loops' ends."""
 _LOOPS: "weakref.WeakSet[BackgroundLoop]" = weakref.WeakSet()
+_THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""Threads of loops, also of freed ones: each ends after its last work."""
 
 
 class BackgroundLoop:
@@ -29,7 +35,7 @@ class BackgroundLoop:
 
     A cancelled or interrupted caller cancels its coroutine. Every other caller gets a result or an
     error, also when the loop is closed meanwhile. The thread ends when this object is closed or
-    freed. A forked child starts a new thread.
+    freed, or with the interpreter. A forked child starts a new thread.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class BackgroundLoop:
         self._thread = threading.Thread(
             target=_live, args=(self._loop, self._end), name=self._name, daemon=True
         )
+        _THREADS.add(self._thread)
         self._thread.start()
         weakref.finalize(self, _stop, self._loop, self._process).atexit = False
 
@@ -225,7 +232,18 @@ class _Stream(Generic[T]):
                 await close()
 
 
+@atexit.register
+def _stop_all() -> None:
+    """A thread that frees a model while the interpreter goes away can abort the process."""
+    for loop in list(_LOOPS):
+        _stop(loop._loop, loop._process)
+    deadline = time.monotonic() + LAST_SECONDS
+    for thread in list(_THREADS):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
 def _forked() -> None:
+    _THREADS.clear()  # they run in the parent alone
     for loop in _LOOPS:
         loop._forked()
 
