@@ -1,0 +1,206 @@
+"""Measure a reader on what was set aside: ``python -m nano_training.evaluate_reader``.
+
+Reading: held-out documents of the sets it was trained on, with the passage that answers. Retrieval:
+held-out NQ-open and PopQA (no question of which was trained on) with five passages retrieved by
+BM25 from a pool of 10,000. Intervals are 95 % by bootstrap over questions.
+"""
+
+import argparse
+import random
+import re
+import string
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import bm25s
+import torch
+
+from nano_training.reader.negatives import encyclopedia
+from nano_training.reader.rows import DATA, Row, lines, natural_questions, real_rows, tidy
+from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.reader.network import pretrained
+from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
+from selfcorrect_rag.reader.weights import SHIPPED
+
+PASSAGES = 5
+"""Passages retrieved for a question."""
+
+
+class Measured(NamedTuple):
+    """One question: its readings, in the order of retrieval, and which passages state an answer."""
+
+    row: Row
+    readings: list[PassageReading]
+    states: list[bool]
+
+
+def normal(text: str) -> str:
+    """SQuAD's normal form: lower case, without articles, punctuation and repeated spaces."""
+    text = "".join(c for c in text.lower() if c not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def exact(said: str, answers: Sequence[str]) -> float:
+    """Whether it is one of the answers."""
+    return float(normal(said) in map(normal, answers))
+
+
+def f1(said: str, answers: Sequence[str]) -> float:
+    """The best F1 of words with an answer."""
+    return max(_f1(normal(said).split(), normal(answer).split()) for answer in answers)
+
+
+def _f1(said: list[str], answer: list[str]) -> float:
+    common = sum((Counter(said) & Counter(answer)).values())
+    return 2 * common / (len(said) + len(answer)) if common else 0.0
+
+
+def interval(values: Sequence[float]) -> str:
+    """The mean, and its 95 % interval."""
+    drawn, values = random.Random(0), list(values)
+    means = sorted(sum(drawn.choices(values, k=len(values))) / len(values) for _ in range(1000))
+    return f"{sum(values) / len(values):.3f} [{means[25]:.3f}, {means[974]:.3f}]"
+
+
+def popqa() -> list[Row]:
+    """PopQA's development questions, with their subject's page."""
+    rows = []
+    for found in lines(DATA / "popqa_dev_741.jsonl"):
+        page = found["paragraphs"][0]
+        answers = tuple(a for a in found["answers"])
+        rows.append(Row(found["question"], page["title"], tidy(page["text"]), answers, "popqa"))
+    return rows
+
+
+class Pool:
+    """Passages to retrieve from, by BM25."""
+
+    def __init__(self) -> None:
+        rows = [*natural_questions(), *popqa()]
+        passages = dict.fromkeys([(row.title, row.passage) for row in rows])
+        for found in lines(DATA / "popqa_dev_741.jsonl"):
+            passages.update({(p["title"], tidy(p["text"])): None for p in found["paragraphs"]})
+        passages.update(dict.fromkeys(encyclopedia()))
+        self.passages = [Passage(title, text) for title, text in passages]
+        self._index = bm25s.BM25()
+        texts = [f"{title} {text}" for title, text in self.passages]
+        self._index.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
+
+    def retrieve(self, questions: Sequence[str]) -> list[list[Passage]]:
+        """The five best passages of each question."""
+        tokens = bm25s.tokenize(list(questions), show_progress=False)
+        found, _ = self._index.retrieve(tokens, k=PASSAGES, show_progress=False)
+        return [[self.passages[i] for i in places] for places in found]
+
+
+def with_gold(reader: Reader, rows: Sequence[Row]) -> list[Measured]:
+    """Readings of the passage that answers."""
+    read = reader.read([(row.question, Passage(row.title, row.passage)) for row in rows])
+    return [Measured(row, [reading], [True]) for row, reading in zip(rows, read, strict=True)]
+
+
+def with_retrieved(reader: Reader, rows: Sequence[Row], pool: Pool) -> list[Measured]:
+    """Readings of retrieved passages."""
+    found = pool.retrieve([row.question for row in rows])
+    asked = [(row.question, p) for row, some in zip(rows, found, strict=True) for p in some]
+    read = iter(reader.read(asked))
+    measured = []
+    for row, some in zip(rows, found, strict=True):
+        states = [bool(contains_answer(f"{p.title}. {p.text}", row.answers)) for p in some]
+        measured.append(Measured(row, [next(read) for _ in some], states))
+    return measured
+
+
+def best(readings: Sequence[PassageReading]) -> tuple[str, float]:
+    """The most confident span of all passages."""
+    spans = [span for reading in readings for span in reading.spans[:1]]
+    found = max(spans, key=lambda span: span.confidence, default=None)
+    return (found.text, found.confidence) if found else ("", 0.0)
+
+
+def _right(readings: Sequence[PassageReading], row: Row) -> float:
+    return float(contains_answer(best(readings)[0], row.answers))
+
+
+def auc(scores: Sequence[float], labels: Sequence[bool]) -> float:
+    """Area under the ROC curve."""
+    order = sorted(range(len(scores)), key=lambda i: scores[i])
+    ranks = {i: rank for rank, i in enumerate(order)}
+    right = [ranks[i] for i, label in enumerate(labels) if label]
+    wrong = len(labels) - len(right)
+    if not right or not wrong:
+        return float("nan")
+    return (sum(right) - len(right) * (len(right) - 1) / 2) / (len(right) * wrong)
+
+
+def report_gold(name: str, measured: Sequence[Measured]) -> None:
+    """A line about reading the right passage."""
+    said = [best(m.readings)[0] for m in measured]
+    pairs = list(zip(said, (m.row.answers for m in measured), strict=True))
+    print(
+        f"{name:14} {len(said):4}  exact {interval([exact(s, a) for s, a in pairs])}  "
+        f"F1 {interval([f1(s, a) for s, a in pairs])}  "
+        f"contained {interval([float(contains_answer(s, a)) for s, a in pairs])}  "
+        f"relevant {sum(m.readings[0].relevant > 0.5 for m in measured) / len(said):.3f}",
+        flush=True,
+    )
+
+
+def report_retrieved(name: str, measured: Sequence[Measured], threshold: float) -> None:
+    """A few lines about choosing among retrieved passages."""
+    some = [m for m in measured if any(m.states)]
+    none = [m for m in measured if not any(m.states)]
+    right = [_right(m.readings, m.row) for m in some]
+    first = [_right(m.readings[:1], m.row) for m in some]
+    any_right = [max(_right([reading], m.row) for reading in m.readings) for m in some]
+    stated = [best(m.readings)[1] >= threshold for m in measured]
+    wrong = [s * (1 - _right(m.readings, m.row)) for s, m in zip(stated, measured, strict=True)]
+    correct = [s * _right(m.readings, m.row) for s, m in zip(stated, measured, strict=True)]
+    gain = [a - b for a, b in zip(right, first, strict=True)]
+    scores = [r.relevant for m in measured for r in m.readings]
+    labels = [state for m in measured for state in m.states]
+    print(
+        f"{name:14} {len(measured):4}, {len(some)} with a passage that states it: right "
+        f"{interval(right)}, by the first passage {interval(first)}, among the five "
+        f"{interval(any_right)}, gain {interval(gain)}\n"
+        f"    at {threshold}: right {interval(correct)}, wrong {interval(wrong)} of all; refused "
+        f"{sum(best(m.readings)[1] < threshold for m in none) / max(1, len(none)):.3f} of "
+        f"{len(none)} unstated; AUC of relevance {auc(scores, labels):.3f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Print all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--reader", type=Path, default=SHIPPED, help="Folder, or checkpoint.pt.")
+    parser.add_argument("--most", type=int, default=1000, help="Most questions of a set.")
+    parser.add_argument("--threshold", type=float, default=0.4)
+    args = parser.parse_args()
+    reader = open_reader(args.reader)
+    held_out = defaultdict(list)
+    for row in real_rows().held_out:
+        held_out[row.source].append(row)
+    for name, rows in held_out.items():
+        report_gold(name, with_gold(reader, rows[: args.most]))
+    gold = [row for row in popqa() if contains_answer(row.passage, row.answers)]
+    report_gold("popqa", with_gold(reader, gold[: args.most]))
+    pool = Pool()
+    for name, rows in (("nq", held_out["nq"]), ("popqa", popqa())):
+        measured = with_retrieved(reader, rows[: args.most], pool)
+        report_retrieved(name, measured, args.threshold)
+
+
+def open_reader(path: Path) -> Reader:
+    """The reader of a folder, or of a training checkpoint."""
+    if path.suffix != ".pt":
+        return Reader.load(path)
+    network = pretrained()
+    network.load_state_dict(torch.load(path, weights_only=True)["network"])
+    return Reader(network.eval())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Rows, batches and training of the reader, the embedded model that answers from passages."""

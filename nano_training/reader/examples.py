@@ -1,0 +1,194 @@
+"""Rows as token ids with their targets, and batches of them."""
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from nano_training.reader.rows import Row
+from selfcorrect_rag.search.minilm import minilm_tokenizer
+
+MAX_TOKENS = 192
+"""Most tokens of an example."""
+WINDOW = 120
+"""Most words of a passage; a longer one is cut around its answer."""
+SHORT = 12
+"""Words up to which an answer's edges are learned; of a longer one only the place is."""
+NONE = -100
+"""No target."""
+
+
+@dataclass
+class Example:
+    """Token ids and targets of one reading."""
+
+    ids: list[int]
+    types: list[int]
+    readable: list[int]
+    """Indices of the tokens at which a span may start or end."""
+    starts: list[int] = field(default_factory=list)
+    """Indices of the tokens at which the answer starts; none: no target."""
+    ends: list[int] = field(default_factory=list)
+    relevant: float = NONE
+    form: int = NONE
+    support: int = NONE
+    utility: int = NONE
+    retrieve: float = NONE
+
+
+class Encoder:
+    """Turns rows into examples."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._tokenizer: Any = minilm_tokenizer()
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(MAX_TOKENS, strategy="only_second")
+        self._tokenizer.encode_special_tokens = True
+        self._random = random.Random(seed)
+
+    def reading(self, row: Row) -> Example | None:
+        """The question against the passage; None where the answer is cut off."""
+        text, answers = self._window(row)
+        example, found = self._pair(row.question, row.title, text)
+        example.relevant, example.form = float(bool(row.answers)), 0
+        if row.answers:
+            _point(example, found, _context(row.title, text), len(row.title), answers)
+            if not example.starts:
+                return None
+        return example
+
+    def judgement(self, row: Row, answer: str, support: int, utility: int) -> Example:
+        """An answer to be judged against the passage."""
+        text, _ = self._window(row)
+        example, _ = self._pair(judged(row.question, answer), row.title, text)
+        example.support, example.utility = support, utility
+        return example
+
+    def question(self, text: str, retrieve: bool) -> Example:
+        """A question alone."""
+        found = self._tokenizer.encode(text)
+        return Example(found.ids, found.type_ids, [], retrieve=float(retrieve))
+
+    def _pair(self, question: str, title: str, text: str) -> tuple[Example, Any]:
+        found = self._tokenizer.encode(question, _context(title, text))
+        offsets, head = found.offsets, len(title) + 2 if title else 0
+        readable = [
+            k
+            for k, kind in enumerate(found.type_ids)
+            if kind == 1 and offsets[k][1] > offsets[k][0] and offsets[k][0] >= head
+        ]
+        return Example(found.ids, found.type_ids, readable), found
+
+    def _window(self, row: Row) -> tuple[str, Sequence[str]]:
+        """Some words of a long passage, around the answer where there is one."""
+        words = [match.span() for match in re.finditer(r"\S+", row.passage)]
+        if len(words) <= WINDOW:
+            return row.passage, row.answers
+        if not row.answers:
+            first = self._random.randrange(len(words) - WINDOW + 1)
+            return row.passage[words[first][0] : words[first + WINDOW - 1][1]], ()
+        answer = row.answers[0]
+        at = row.passage.find(answer)
+        begins = sum(end <= at for _, end in words)
+        stops = begins + len(answer.split())
+        earliest = max(0, stops - WINDOW)
+        first = self._random.randint(earliest, max(earliest, min(begins, len(words) - WINDOW)))
+        last = min(len(words), first + WINDOW) - 1
+        return row.passage[words[first][0] : words[last][1]], row.answers
+
+
+def judged(question: str, answer: str) -> str:
+    """The first text of a second reading, which judges an answer."""
+    question, answer = (" ".join(text.split()[:40]) for text in (question, answer))
+    return f"{question} Answer: {answer}"
+
+
+def _context(title: str, text: str) -> str:
+    return f"{title}. {text}" if title else text
+
+
+def _point(example: Example, found: Any, context: str, title: int, answers: Sequence[str]) -> None:
+    """Targets of the answers, wherever they stand; of a long one every token inside."""
+    head = title + 2 if title else 0
+    for answer in answers:
+        answer = answer.strip(" .,;:")
+        if not answer:
+            continue
+        for match in re.finditer(re.escape(answer), context[head:]):
+            begin, stop = match.start() + head, match.end() + head
+            inside = [
+                k
+                for k in example.readable
+                if found.offsets[k][0] < stop and found.offsets[k][1] > begin
+            ]
+            if not inside or found.offsets[inside[-1]][1] < stop:
+                continue
+            if len(answer.split()) > SHORT:
+                example.starts += inside
+                example.ends += inside
+            else:
+                example.starts.append(inside[0])
+                example.ends.append(inside[-1])
+        if example.starts:
+            return
+
+
+@dataclass
+class Batch:
+    """Examples as tensors."""
+
+    ids: torch.Tensor
+    types: torch.Tensor
+    mask: torch.Tensor
+    readable: torch.Tensor
+    starts: torch.Tensor
+    ends: torch.Tensor
+    relevant: torch.Tensor
+    form: torch.Tensor
+    support: torch.Tensor
+    utility: torch.Tensor
+    retrieve: torch.Tensor
+
+
+def collate(examples: Sequence[Example]) -> Batch:
+    """Pad to the longest."""
+    width = max(len(e.ids) for e in examples)
+
+    def padded(rows: Iterable[list[int]]) -> torch.Tensor:
+        return torch.tensor([row + [0] * (width - len(row)) for row in rows])
+
+    def marked(rows: Iterable[list[int]]) -> torch.Tensor:
+        marks = torch.zeros(len(examples), width, dtype=torch.bool)
+        for i, row in enumerate(rows):
+            marks[i, row] = True
+        return marks
+
+    return Batch(
+        padded(e.ids for e in examples),
+        padded(e.types for e in examples),
+        padded([1] * len(e.ids) for e in examples),
+        marked(e.readable for e in examples),
+        marked(e.starts for e in examples),
+        marked(e.ends for e in examples),
+        torch.tensor([e.relevant for e in examples]),
+        torch.tensor([e.form for e in examples]),
+        torch.tensor([e.support for e in examples]),
+        torch.tensor([e.utility for e in examples]),
+        torch.tensor([e.retrieve for e in examples]),
+    )
+
+
+def batches(stream: Iterator[Example], tokens: int, shuffle: random.Random) -> Iterator[Batch]:
+    """Batches of at most so many padded tokens, of examples of like length."""
+    while True:
+        pool = sorted((next(stream) for _ in range(1000)), key=lambda e: len(e.ids))
+        groups: list[list[Example]] = [[]]
+        for example in pool:
+            if (len(groups[-1]) + 1) * len(example.ids) > tokens:
+                groups.append([])
+            groups[-1].append(example)
+        shuffle.shuffle(groups)
+        yield from map(collate, groups)

@@ -1,0 +1,110 @@
+"""Questions with the passage that answers them: real sets, and what is set aside from each.
+
+Sets that people wrote are in ../shared/data. Kept out of training altogether, and only measured:
+PopQA (both of its relations here), HotpotQA, MuSiQue and Bamboogle, and the questions on the
+documents of `benchmarks/own_documents`.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+"""The folder of real data, beside the checkout."""
+READING = ("covidqa", "fairytaleqa", "policyqa", "qed", "selqa")
+"""Sets of ``data/reading`` with answers."""
+HELD_OUT = 0.08
+"""Share of the documents of each set of ``data/reading`` that is set aside."""
+NQ_HELD_OUT = 0.2
+"""Share of the questions of NQ-open that is set aside."""
+
+
+class Row(NamedTuple):
+    """A question and a passage."""
+
+    question: str
+    title: str
+    passage: str
+    answers: tuple[str, ...]
+    """Each a substring of the passage; empty: the passage does not answer."""
+    source: str
+    """The set, or the kind of rule that made it."""
+
+
+class Split(NamedTuple):
+    """Rows to train on, and rows that are set aside."""
+
+    train: list[Row]
+    held_out: list[Row]
+
+
+def real_rows(data: Path = DATA) -> Split:
+    """All real questions with a passage; the answer is the shortest form where a set has several.
+
+    Raises:
+        FileNotFoundError: ``data`` is not there.
+    """
+    split = Split([], [])
+    for row in natural_questions(data):
+        _side(split, drawn(row.question, NQ_HELD_OUT)).append(row)
+    asked = {_plain(row.question) for row in split.held_out}
+    for name in READING:
+        for found in lines(data / "reading" / f"{name}.jsonl.gz"):
+            row = Row(
+                found["question"],
+                found["title"],
+                tidy(found["passage"]),
+                _answers(name, [tidy(answer) for answer in found["answers"]]),
+                name,
+            )
+            if not all(answer in row.passage for answer in row.answers):
+                continue
+            if _plain(row.question) not in asked:  # QED has questions of NQ-open
+                _side(split, drawn(row.title, HELD_OUT)).append(row)
+    return split
+
+
+def natural_questions(data: Path = DATA) -> Iterator[Row]:
+    """NQ-open's questions whose gold passage states the answer word for word."""
+    for found in lines(data / "nq_open_oracle_2655.jsonl.gz"):
+        gold = found["ctxs"][0]
+        passage = tidy(gold["text"])
+        answers = sorted((a for a in map(tidy, found["answers"]) if a in passage), key=len)
+        if answers:
+            yield Row(found["question"], gold["title"], passage, tuple(answers), "nq")
+
+
+def drawn(text: str, share: float) -> bool:
+    """Whether a text is among this share of all texts, for good and everywhere."""
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) < share * 16**8
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines, compressed or not."""
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    yield from map(json.loads, text.decode().splitlines())
+
+
+def tidy(text: str) -> str:
+    """Without repeated white space, and without the spaces of a treebank's tokens."""
+    text = re.sub(r"\s+", " ", text)
+    text = re.sub(r" (?=[,.;:!?)\]%]|'s\b|n't\b|'\w\w?\b)", "", text)
+    text = re.sub(r"(?<=[(\[$]) ", "", text)
+    return re.sub(r"`` ?| ?''", '"', text).replace(" -- ", " – ").strip()
+
+
+def _answers(name: str, answers: list[str]) -> tuple[str, ...]:
+    return tuple(sorted(answers, key=len) if name == "qed" else answers)
+
+
+def _plain(question: str) -> str:
+    return " ".join(re.findall(r"\w+", question.lower()))
+
+
+def _side(split: Split, held_out: bool) -> list[Row]:
+    return split.held_out if held_out else split.train

@@ -1,0 +1,81 @@
+"""The stream of training examples: which rows, in which shares, with which negatives."""
+
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from nano_training.reader.examples import Encoder, Example
+from nano_training.reader.negatives import Negatives
+from nano_training.reader.rows import Row
+
+SHARES: Mapping[str, float] = {"nq": 3.0, "qed": 3.0, "policyqa": 0.6, "covidqa": 0.7}
+"""How often a row of a source comes, against the others' 1."""
+JUDGED = 0.2
+"""Share of answerable rows that are also read a second time, with an answer to judge."""
+
+
+def examples(
+    rows: Sequence[Row], negatives: Negatives, encoder: Encoder, seed: int, per_row: float
+) -> Iterator[Example]:
+    """Endless examples: an answerable row, ``per_row`` of its negatives on average, and answers to
+    be judged."""
+    drawn = random.Random(seed)
+    answerable = [row for row in rows if row.answers]
+    wrong = dict(zip(map(id, answerable), negatives.of(answerable), strict=True))
+    weights = [SHARES.get(row.source, 1.0) for row in rows]
+    while True:
+        for row in drawn.choices(rows, weights, k=1000):
+            if example := encoder.reading(row):
+                yield example
+            if not row.answers:
+                continue
+            retrieved = wrong[id(row)]
+            count = int(per_row + drawn.random())
+            for other in drawn.sample(retrieved[:8], min(count, len(retrieved[:8]))):
+                if example := encoder.reading(other):
+                    yield example
+            if drawn.random() < JUDGED:
+                yield from _judgements(row, retrieved, encoder, drawn)
+
+
+def _judgements(
+    row: Row, retrieved: Sequence[Row], encoder: Encoder, drawn: random.Random
+) -> Iterator[Example]:
+    """A right answer, and a wrong one."""
+    answer = row.answers[0]
+    sentence = sentence_of(row.passage, answer)
+    if drawn.random() < 0.3 and sentence != answer:
+        yield encoder.judgement(row, sentence, 2, 3)
+    else:
+        yield encoder.judgement(row, answer, 2, 4)
+    if retrieved and drawn.random() < 0.4:
+        yield encoder.judgement(drawn.choice(retrieved), answer, 0, 4)
+        return
+    others = [other for other in like(row.passage, answer) if other.lower() not in answer.lower()]
+    if not others:
+        return
+    other = drawn.choice(others)
+    if drawn.random() < 0.25:
+        yield encoder.judgement(row, f"{answer} and {other}", 1, 2)
+    else:
+        yield encoder.judgement(row, other, 0, 1)
+
+
+def sentence_of(passage: str, answer: str) -> str:
+    """The sentence in which an answer stands."""
+    at = passage.find(answer)
+    begin = max(passage.rfind(end, 0, at) + 2 for end in (". ", "! ", "? ", "\n ")) if at > 0 else 0
+    stops = [m.end() for m in re.finditer(r"[.!?](?=\s|$)", passage) if m.end() >= at + len(answer)]
+    return passage[max(0, begin) : stops[0] if stops else len(passage)].strip()
+
+
+def like(passage: str, answer: str) -> list[str]:
+    """Other spans that look like the answer: numbers for a number, names for a name, else words."""
+    if re.search(r"\d", answer):
+        found = re.findall(r"\b(?:[A-Z]\w+ )?\d[\d,.:/-]*\d|\b\d\b", passage)
+    elif answer[:1].isupper():
+        found = re.findall(r"\b[A-Z][\w'-]+(?: (?:of |the |de )?[A-Z][\w'-]+)*", passage)
+    else:
+        words, length = passage.split(), len(answer.split())
+        found = [" ".join(words[i : i + length]) for i in range(0, len(words) - length, 3)]
+    return sorted({span for span in found if span != answer})

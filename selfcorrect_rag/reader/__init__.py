@@ -1,0 +1,1 @@
+"""The reader: the embedded model that answers from passages, in their own words."""

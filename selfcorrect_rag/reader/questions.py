@@ -1,0 +1,65 @@
+"""What a question asks for, by its words: which answers the reader's rules shape."""
+
+import re
+
+from selfcorrect_rag.prompts.sentences import sentences
+
+_INPUT = "## Input:\n\n"
+"""Self-RAG's mark between a task's instruction and the question."""
+_HOW_TO = re.compile(
+    r"\b(?:how (?:do|can|to|would|should|does one|might)|command (?:to|for))\b", re.IGNORECASE
+)
+_YES_NO = re.compile(
+    r"^\W*(?:is|are|was|were|do|does|did|can|could|has|have|had|will|would|should|may|must)\b",
+    re.IGNORECASE,
+)
+_COMMON = re.compile(
+    r"\b(?:an?|about|and|any|are|as|at|be|by|can|did|do|does|for|from|ha[ds]|have|how|i|in|is|it|its"
+    r"|me|my|of|on|or|than|that|the|their|there|this|to|was|we|were|what|when|where|which|who|whom"
+    r"|whose|why|will|with|would|you|your)\b",
+    re.IGNORECASE,
+)
+"""The commonest English words."""
+
+
+def plain_question(instruction: str) -> str:
+    """The question alone, without a task's instruction before it."""
+    return instruction.rpartition(_INPUT)[2].strip()
+
+
+def is_how_to(question: str) -> bool:
+    """Whether it asks how something is done."""
+    return bool(_HOW_TO.search(question))
+
+
+def is_yes_no(question: str) -> bool:
+    """Whether yes or no would answer it."""
+    return bool(_YES_NO.search(question)) and " or " not in question.lower()
+
+
+def is_readable(question: str) -> bool:
+    """Whether the reader, which knows English only, can be expected to understand it.
+
+    Text in another script is not, nor is a question of five words or more without one of the
+    commonest English words.
+    """
+    letters = [letter for letter in question if letter.isalpha()]
+    if not letters:
+        return False
+    if sum(letter.isascii() for letter in letters) < 0.7 * len(letters):
+        return False
+    return len(question.split()) < 5 or bool(_COMMON.search(question))
+
+
+def sentence_at(text: str, start: int, end: int) -> str:
+    """The sentence or line of ``text`` in which a span stands."""
+    before = text.rfind("\n", 0, start) + 1
+    after = text.find("\n", end)
+    line = text[before : after if after >= 0 else len(text)]
+    at = 0
+    for sentence in sentences(line):
+        at = line.find(sentence, at)
+        if before + at + len(sentence) >= end:
+            return sentence
+        at += len(sentence)
+    return line.strip()

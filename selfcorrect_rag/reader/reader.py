@@ -1,0 +1,249 @@
+"""Reads passages for a question: the spans that answer it, and how sure that is."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch
+
+from selfcorrect_rag.models.evaluators.micro_batching import MicroBatcher
+from selfcorrect_rag.models.evaluators.pairs import batches
+from selfcorrect_rag.models.identity import weights
+from selfcorrect_rag.reader.network import ANSWER_FORMS, HeadLogits, ReaderNetwork
+from selfcorrect_rag.reader.weights import SHIPPED, Calibration, load_weights
+from selfcorrect_rag.search.minilm import minilm_tokenizer
+
+MAX_TOKENS = 192
+"""Tokens of a window, with question and title."""
+QUESTION_TOKENS, TITLE_TOKENS = 64, 24
+"""Most tokens of each; what is longer is cut at its end."""
+ANSWER_TOKENS = 40
+"""Most tokens of a span."""
+MOST_WINDOWS = 16
+"""Most windows that are read of a passage: those with most of the question's words."""
+SPANS = 5
+"""Most spans of a passage."""
+BATCH_TOKENS, PASS_TOKENS = 4096, 48
+"""Most padded tokens of a forward pass, and what a pass costs in tokens."""
+
+
+class Passage(NamedTuple):
+    """A text to read, with its title."""
+
+    title: str
+    text: str
+
+
+class Span(NamedTuple):
+    """An answer as it stands in a passage."""
+
+    text: str
+    start: int
+    """Its first character in the passage."""
+    probability: float
+    """That it is the answer, if the passage has it."""
+    confidence: float
+    """That it is right, calibrated."""
+
+
+class PassageReading(NamedTuple):
+    """What the reader finds in a passage."""
+
+    relevant: float
+    """Probability that the passage answers the question, calibrated."""
+    spans: tuple[Span, ...]
+    """Best first; no two overlap. Empty where there is nothing to read."""
+    form: dict[str, float]
+    """Probability of each of :data:`~selfcorrect_rag.reader.network.ANSWER_FORMS`."""
+    tokens: int
+    """That were read."""
+
+
+class Judgement(NamedTuple):
+    """What the reader says about an answer and a passage, in logarithms of probabilities."""
+
+    support: tuple[float, ...]
+    """Not, partially and fully supported."""
+    utility: tuple[float, ...]
+    """From 1 to 5."""
+
+
+class _Row(NamedTuple):
+    """Token ids of one forward pass, and where a window lies in its passage."""
+
+    ids: list[int]
+    types: list[int]
+    first: int
+    """Index of the window's first token; behind its last one comes [SEP]."""
+    offsets: list[tuple[int, int]]
+
+
+class _Window(NamedTuple):
+    logit: float
+    spans: list[tuple[int, int, float]]
+    """First character, end, and log-probability."""
+    form: list[float]
+    tokens: int
+
+
+class Reader:
+    """Reads many passages in common batches; threads and event loops may share one.
+
+    Texts are cut into windows that overlap by half, so that every part of a long passage is read
+    with its surroundings. A window holds plain text only: no text becomes a special token.
+    """
+
+    def __init__(self, network: ReaderNetwork, calibration: Calibration | None = None) -> None:
+        self._network, self._calibration = network, calibration or Calibration()
+        tokenizer: Any = minilm_tokenizer()
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self._start, self._stop = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+        self._batcher: MicroBatcher[_Row, tuple[HeadLogits, int]] = MicroBatcher(
+            self._forward, most=64, name="reader"
+        )
+
+    @classmethod
+    def load(cls, folder: Path = SHIPPED) -> Self:
+        """The reader in ``folder``; by default the shipped one.
+
+        Raises:
+            ModelNotFound: there is none.
+        """
+        return cls(*load_weights(folder))
+
+    @property
+    def identity(self) -> str:
+        """A fingerprint of weights and calibration."""
+        return f"reader {weights(self._network)} {tuple(self._calibration)}"
+
+    def read(self, asked: Sequence[tuple[str, Passage]]) -> list[PassageReading]:
+        """What each passage says about its question."""
+        rows = [self._rows(question, passage) for question, passage in asked]
+        given = iter(self._batcher.run([row for some in rows for row in some]))
+        return [self._reading(p, some, given) for (_, p), some in zip(asked, rows, strict=True)]
+
+    async def aread(self, asked: Sequence[tuple[str, Passage]]) -> list[PassageReading]:
+        """The async twin of :meth:`read`."""
+        rows = [self._rows(question, passage) for question, passage in asked]
+        given = iter(await self._batcher.arun([row for some in rows for row in some]))
+        return [self._reading(p, some, given) for (_, p), some in zip(asked, rows, strict=True)]
+
+    def _ids(self, text: str, most: int | None = None) -> tuple[list[int], list[tuple[int, int]]]:
+        found = self._tokenizer.encode(text, add_special_tokens=False)
+        return found.ids[:most], found.offsets[:most]
+
+    def _rows(self, question: str, passage: Passage) -> list[_Row]:
+        """The windows of a passage; none of a blank one."""
+        asked, _ = self._ids(question, QUESTION_TOKENS)
+        title = self._ids(passage.title, TITLE_TOKENS)[0]
+        title += self._ids(".")[0] if title else []
+        text, offsets = self._ids(passage.text)
+        size = MAX_TOKENS - len(asked) - len(title) - 3
+        starts = range(0, max(1, len(text) - size // 2), size // 2) if text else range(0)
+        if len(starts) > MOST_WINDOWS:
+            words = set(asked)
+            shared = {at: len(words.intersection(text[at : at + size])) for at in starts}
+            starts = sorted(sorted(starts, key=lambda at: -shared[at])[:MOST_WINDOWS])  # type: ignore[assignment]
+        head = [self._start, *asked, self._stop]
+        return [
+            _Row(
+                [*head, *title, *text[at : at + size], self._stop],
+                [0] * len(head) + [1] * (len(title) + len(text[at : at + size]) + 1),
+                len(head) + len(title),
+                offsets[at : at + size],
+            )
+            for at in starts
+        ]
+
+    def _forward(self, rows: list[_Row]) -> list[Any]:
+        """The windows' readings, on the worker's thread."""
+        found: dict[int, _Window] = {}
+        with torch.inference_mode():
+            for batch in batches([len(row.ids) for row in rows], BATCH_TOKENS, PASS_TOKENS):
+                some = [rows[i] for i in batch]
+                found.update(zip(batch, _windows(some, self._logits(some)), strict=True))
+        return [found[i] for i in range(len(rows))]
+
+    def _logits(self, rows: Sequence[_Row]) -> HeadLogits:
+        width = max(len(row.ids) for row in rows)
+        ids, types, mask = (
+            torch.tensor([values + [0] * (width - len(values)) for values in each])
+            for each in (
+                [row.ids for row in rows],
+                [row.types for row in rows],
+                [[1] * len(row.ids) for row in rows],
+            )
+        )
+        logits: HeadLogits = self._network(ids, types, mask)
+        return logits
+
+    def _reading(self, passage: Passage, rows: Sequence[_Row], given: Any) -> PassageReading:
+        windows: list[_Window] = [next(given) for _ in rows]
+        if not windows:
+            return PassageReading(0.0, (), dict.fromkeys(ANSWER_FORMS, 0.0), 0)
+        best = max(windows, key=lambda window: window.logit)
+        slope, offset = self._calibration.relevant
+        found = [
+            (self._confidence(window.logit, logprob), start, end, logprob)
+            for window in windows
+            for start, end, logprob in window.spans
+        ]
+        return PassageReading(
+            _sigmoid(slope * best.logit + offset),
+            tuple(_apart(passage.text, found)),
+            dict(zip(ANSWER_FORMS, best.form, strict=True)),
+            sum(window.tokens for window in windows),
+        )
+
+    def _confidence(self, logit: float, logprob: float) -> float:
+        relevant, span, offset = self._calibration.answer
+        return _sigmoid(relevant * logit + span * logprob + offset)
+
+
+def _windows(rows: Sequence[_Row], logits: HeadLogits) -> list[_Window]:
+    """The best spans of each row, and the logit that it answers."""
+    width = logits.start.shape[1]
+    places = torch.arange(width)
+    first = torch.tensor([row.first for row in rows])[:, None]
+    count = torch.tensor([len(row.offsets) for row in rows])[:, None]
+    outside = (places < first) | (places >= first + count)
+    starts, ends = (
+        each.masked_fill(outside, -torch.inf).log_softmax(-1) for each in (logits.start, logits.end)
+    )
+    most = min(16, width)
+    (start_values, start_at), (end_values, end_at) = starts.topk(most), ends.topk(most)
+    joint = start_values[:, :, None] + end_values[:, None, :]
+    length = end_at[:, None, :] - start_at[:, :, None]
+    joint = joint.masked_fill((length < 0) | (length >= ANSWER_TOKENS), -torch.inf).flatten(1)
+    values, chosen = joint.topk(min(4 * SPANS, joint.shape[1]))
+    forms = logits.form.softmax(-1).tolist()
+    relevant = logits.relevant.tolist()
+    found = []
+    for i, row in enumerate(rows):
+        spans = []
+        for value, pick in zip(values[i].tolist(), chosen[i].tolist(), strict=True):
+            if math.isfinite(value):
+                begin = int(start_at[i, pick // most]) - row.first
+                stop = int(end_at[i, pick % most]) - row.first
+                spans.append((row.offsets[begin][0], row.offsets[stop][1], value))
+        found.append(_Window(relevant[i], spans, forms[i], len(row.ids)))
+    return found
+
+
+def _apart(text: str, found: Sequence[tuple[float, int, int, float]]) -> list[Span]:
+    """The most confident spans of which no two overlap."""
+    spans: list[Span] = []
+    taken: list[tuple[int, int]] = []
+    for confidence, start, end, logprob in sorted(found, reverse=True):
+        if len(spans) < SPANS and all(end <= a or start >= b for a, b in taken):
+            taken.append((start, end))
+            spans.append(Span(text[start:end], start, math.exp(logprob), confidence))
+    return spans
+
+
+def _sigmoid(logit: float) -> float:
+    return 1 / (1 + math.exp(-min(max(logit, -60.0), 60.0)))
