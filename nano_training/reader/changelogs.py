@@ -6,7 +6,7 @@ from random import Random
 
 from nano_training.reader.manual_questions import Asked
 from nano_training.reader.pages import Block, Page
-from nano_training.reader.wording import clause, keywords, participle, plain, third
+from nano_training.reader.wording import clause, keywords, participle, plain, third, words
 
 DATE = (
     r"\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d|\d{1,2}\.\d{1,2}\.\d{4}|\d{1,2} [A-Z][a-z]{2,8},? \d{4}|"
@@ -14,7 +14,8 @@ DATE = (
 )
 VERSION = r"\d+\.\d+(?:\.\d+)*(?:[-.]?(?:a|b|rc|post|dev|alpha|beta)\.?\d*)?"
 RELEASE = re.compile(
-    rf"^(?:#+ |\* |=+ )?(?:\*\*)?(?:Noteworthy changes in |Changes (?:in|since|for) |What's new in |News for )?"
+    r"^(?:#+ |\* |=+ )?(?:\*\*)?"
+    r"(?:Noteworthy changes in |Changes (?:in|since|for) |What's new in |News for )?"
     rf"(?:[Rr]elease |[Vv]ersion |[\w-]+[ -](?:\()?)?\[?v?(?P<version>{VERSION}(?:[-+~:\w.]*\w)?)\b"
     rf"[^\w\n]{{0,6}}(?:[\w ,]{{0,14}}[^\w\n]{{1,3}})??(?P<date>{DATE})?[^\n]{{0,60}}$"
 )
@@ -24,31 +25,9 @@ SIGNED = re.compile(
 )
 BULLET = re.compile(r"^ {0,4}[-*+•] +")
 UNDERLINE = re.compile(r"^([=\-~^*#])\1{2,}$")
-MADE = tuple(
-    [
-        "add",
-        "allow",
-        "convert",
-        "correct",
-        "deprecate",
-        "disable",
-        "drop",
-        "enable",
-        "expose",
-        "fix",
-        "implement",
-        "improve",
-        "introduce",
-        "move",
-        "port",
-        "remove",
-        "rename",
-        "replace",
-        "restore",
-        "support",
-        "update",
-        "upgrade",
-    ]
+MADE = words(
+    """add allow convert correct deprecate disable drop enable expose fix implement improve introduce m
+    ove port remove rename replace restore support update upgrade"""
 )
 ALL = {form: verb for verb in MADE for form in (verb, third(verb), participle(verb))}
 

@@ -7,15 +7,12 @@ from random import Random
 from typing import NamedTuple
 
 from nano_training.reader.manual_questions import Asked
-from nano_training.reader.pages import Page
+from nano_training.reader.pages import Block, Page
 from nano_training.reader.wording import phrase, reworded
 
-LICENCE = (
-    r"(?:(?:the )?(?P<value>(?:[A-Z0-9][\w.+-]*|v\d[\d.]*|of|or|and|later|version|\d-[Cc]lause|"
-    r"GNU|\(?\"[\w ]+\"\)?)(?: (?:[A-Z0-9][\w.+-]*|v\d[\d.]*|or later|version|only))*"
-    r"(?: [Ll]icen[sc]e)?))"
-)
 NAMES = r"[A-Z][\w'’.\-]+(?: (?:de|van|von|der|[A-Z][\w'’.\-]*)){1,3}"
+WORDINGS = 3
+"""Questions on a fact; there are few."""
 LISTED = r"[A-Z0-9][\w.+#/-]*"
 
 
@@ -70,7 +67,8 @@ FACTS = (
         "licence",
         r"(?:[Ll]icensed under|[Dd]istributed under|[Rr]eleased under|available under|[Ll]icen[sc]e:|"
         r"covered by|under the terms of) (?:the )?(?:terms of the |\[)?(?P<value>(?:[A-Z0-9]|v\d)[\w.+-]*"
-        r"(?: (?:[A-Z0-9(]|v\d|or later)[\w.+)-]*| version| Public| or any later version| clause){0,6}"
+        r"(?: (?:[A-Z0-9]|v\d|or later)[\w.+-]*| version| Public| or any later version| clause){0,6}?"
+        r"(?= \(|[.,;)\]]|\n|$| [Ll]icen|, | as | and | see | for | with | found)"
         r"(?: [Ll]icen[sc]e)?)",
         "What is the licence of {name}?",
         "What license does {name} use?",
@@ -81,7 +79,7 @@ FACTS = (
     ),
     _fact(
         "author",
-        r"(?:[Ww]ritten by|[Cc]reated by|[Dd]eveloped by|[Mm]aintained by|Author:|authored by|Maintainer:)"
+        r"(?:[Ww]ritten by|[Cc]reated by|[Dd]eveloped by|Author:|authored by)"
         rf" (?:and maintained by )?\[?(?P<value>{NAMES}(?:(?:, | and |, and ){NAMES})*)",
         "Who wrote {name}?",
         "Who is the author of {name}?",
@@ -89,6 +87,14 @@ FACTS = (
         "{name} author",
         "Who made {name}?",
         "By whom was {name} written?",
+    ),
+    _fact(
+        "maintainer",
+        rf"(?:[Mm]aintained by|Maintainer:|[Mm]aintainer is) \[?(?P<value>{NAMES})",
+        "Who maintains {name}?",
+        "Who is the maintainer of {name}?",
+        "{name} maintainer",
+        "Who looks after {name} now?",
     ),
     _fact(
         "python",
@@ -135,7 +141,7 @@ FACTS = (
         "formats",
         r"(?P<verb>[Ss]upports?|[Aa]ccepts?|[Rr]eads?|[Hh]andles?|[Pp]rovides?) "
         r"(?:the following |these |several |many |various )?"
-        r"(?P<what>[a-z]+ ?[a-z]*(?:formats|protocols|types|platforms|backends|algorithms|encodings|languages|"
+        r"(?P<what>(?:[a-z]+ ){0,2}(?:formats|protocols|types|platforms|backends|algorithms|encodings|languages|"
         r"methods|databases|codecs|engines|versions|extensions))(?: like| such as| including|:)? *:? "
         rf"(?P<value>(?:{LISTED}, )+(?:and |or )?{LISTED})",
         "Which {what} does {name} support?",
@@ -189,9 +195,9 @@ def fact_questions(page: Page, random: Random) -> Iterator[Asked]:
     """On facts in paragraphs and code."""
     name = re.escape(page.name)
     patterns = {fact: fact.pattern for fact in FACTS}
-    for fact in FACTS[2:3]:
-        pattern = fact.pattern.pattern.replace("{name}", rf"(?:The )?[`*]*(?i:{name})[`*]*")
-        patterns[fact] = re.compile(pattern)
+    what = FACTS[2]
+    called = what.pattern.pattern.replace("{name}", rf"(?:The )?[`*]*(?i:{name})[`*]*")
+    patterns[what] = re.compile(called)
     for number, block in enumerate(page.blocks):
         if block.kind == "heading":
             continue
@@ -218,9 +224,10 @@ def _asked(
     if "what" in groups and re.match(r"(?:the|it|this|that|which|and)\b", groups["what"], re.I):
         return
     groups = {key: re.sub(r"[`*]", "", text) for key, text in groups.items()}
-    question = random.choice(fact.questions).format(name=page.name, **groups)
     if value and value.count("(") == value.count(")"):
-        yield Asked(reworded(question, random), value, number, number, f"facts: {fact.kind}")
+        for form in random.sample(fact.questions, min(WORDINGS, len(fact.questions))):
+            question = reworded(form.format(name=page.name, **groups), random)
+            yield Asked(question, value, number, number, f"facts: {fact.kind}")
 
 
 def _installs(command: str, name: str) -> bool:
@@ -232,8 +239,6 @@ def _installs(command: str, name: str) -> bool:
 
 def metadata_page(name: str, fields: dict[str, str]) -> Page:
     """The head of a package's metadata as a text of keys and values."""
-    from nano_training.reader.pages import Block
-
     blocks = [Block(f"{key}: {value}", gap="\n") for key, value in fields.items()]
     return Page(name, name, blocks)
 

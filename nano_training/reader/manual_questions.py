@@ -16,6 +16,7 @@ from nano_training.reader.wording import (
     phrase,
     plain,
     reworded,
+    words,
 )
 
 
@@ -35,67 +36,16 @@ OPTION = re.compile(r"-{1,2}[A-Za-z0-9?@#][\w-]*")
 VARIABLE = re.compile(r"\$?[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 PATH = re.compile(r"(?:~|\$[A-Z_]+|\.)?/[\w.\-/*$]+|[\w-]+\.(?:conf|toml|json|ini|ya?ml|cfg|rc)")
 DEFAULT = re.compile(
-    r"(?:\b[Dd]efaults?(?: value)?(?: is| are|:|=| to| of)+|\([Dd]efault:?|\[default:?) *"
+    r"(?:\b[Dd]efault(?:s to|(?:s|ing)? (?:value )?(?:is|of|to|are|being):?|(?: value)?[:=])|"
+    r"[(\[][Dd]efaults?(?: to| is)?[:=]?) *"
     r"(?P<mark>``|[`\"'“‘]?)(?P<value>[^\s`\"'“”‘’()\[\];,]+(?: (?:seconds?|minutes?|hours?|days?|bytes"
     r"|[kKMG]i?B|ms|milliseconds|lines|characters|columns|MB|KB))?)"
 )
-NO_VALUES = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "that",
-        "to",
-        "this",
-        "be",
-        "not",
-        "if",
-        "whether",
-        "when",
-        "what",
-        "for",
-        "it",
-        "in",
-        "is",
-        "on",
-        "use",
-        "used",
-        "of",
-        "all",
-        "one",
-        "no",
-        "set",
-        "as",
-        "your",
-        "any",
-        "and",
-        "or",
-        "by",
-        "using",
-        "value",
-        "values",
-        "based",
-        "both",
-        "only",
-        "same",
-        "their",
-        "its",
-        "with",
-        "determined",
-        "current",
-        "platform",
-        "system",
-        "chosen",
-        "taken",
-        "read",
-        "are",
-        "is:",
-        "none,",
-        "either",
-        "calculated",
-        "specified",
-        "behavior",
-    ]
+ENDS = re.compile(r"\s*(?:[.,;)\]]|$)")
+NO_VALUES = words(
+    """the a an that to this be not if whether when what for it in is on use used of all one no set
+    as your any and or by using value values based both only same their its with determined
+    current platform system chosen taken read are none either calculated specified behavior number half"""
 )
 
 
@@ -107,15 +57,18 @@ def entry_questions(page: Page, random: Random) -> Iterator[Asked]:
         short = OPTION.findall(block.head)
         if re.search(r"help|version|usage", block.head) and random.random() < 0.8:
             continue
-        if block.section.upper().startswith("ENV") or VARIABLE.fullmatch(block.head):
+        section = block.section.upper()
+        if re.match("EXIT|RETURN", section):
+            yield from _status(page, number, block, random)
+        elif section.startswith("ENV") or VARIABLE.fullmatch(block.head):
             yield from _named(page, number, block, ("environment variable", "env var"), random)
         elif short and block.head.startswith("-"):
             yield from _option(page, number, block, short, random)
-        elif re.match("EXIT|RETURN", block.section.upper()):
-            yield from _status(page, number, block, random)
         elif PATH.fullmatch(block.head):
             yield from _named(page, number, block, ("file", "path"), random)
-        elif "argument" in block.section.lower() or "parameter" in block.section.lower():
+        elif re.search("COMMAND|GROUP", section):
+            yield from _named(page, number, block, ("command", "subcommand"), random)
+        elif re.search("ARG|PARAM|:", section + block.text[0]):
             yield from _named(page, number, block, ("parameter", "argument"), random)
         elif re.fullmatch(r"[\w.\-=]+", block.head):
             yield from _named(page, number, block, ("setting", "keyword"), random)
@@ -144,22 +97,22 @@ def _option(
     yield from _default(page, number, block, name, random)
     if len(names) > 1 and names[0].startswith("-") and not names[0].startswith("--"):
         long = [other for other in names if other.startswith("--")]
-        if long and random.random() < 0.3:
-            forms = [
+        if long and random.random() < 0.2:
+            pairs = [
                 (f"What is the short form of {long[0]}?", names[0]),
                 (f"What is the long form of {names[0]} in {tool}?", long[0]),
                 (f"{tool}: short for {long[0]}?", names[0]),
             ]
-            question, answer = random.choice(forms)
+            question, answer = random.choice(pairs)
             yield Asked(question, answer, number, number, "options: form")
 
 
 def _named(
-    page: Page, number: int, block: Block, words: tuple[str, ...], random: Random
+    page: Page, number: int, block: Block, kinds: tuple[str, ...], random: Random
 ) -> Iterator[Asked]:
     """On an entry with a name: a variable, parameter, file or keyword."""
     tool, name = page.name, block.head
-    yield from _doing(page, number, block, words, random)
+    yield from _doing(page, number, block, kinds, random)
     described = clause(block.body)
     if described and re.fullmatch(r"[\w$.\-/~*]+", name):
         forms = [
@@ -167,8 +120,8 @@ def _named(
             f"What is {name} for?",
             f"What is {name} in {tool}?",
             f"What does {tool} use {name} for?",
-            f"What does the {words[0]} {name} mean?",
-            f"What is the {name} {words[0]} of {tool}?",
+            f"What does the {kinds[0]} {name} mean?",
+            f"What is the {name} {kinds[0]} of {tool}?",
             f"{tool} {name}",
         ]
         yield Asked(random.choice(forms), described, number, number, "names: meaning")
@@ -184,7 +137,9 @@ def _default(page: Page, number: int, block: Block, name: str, random: Random) -
         return
     if not re.fullmatch(r"[\w.\-/+:%~$*<>@=\\]+(?: [A-Za-z]+)?", value):
         return
-    words = name.strip("-").replace("-", " ").replace("_", " ")
+    if value.isalpha() and not found["mark"] and not ENDS.match(block.body, found.end()):
+        return
+    spoken = name.strip("-*$").partition("=")[0].replace("-", " ").replace("_", " ").lower()
     tool = page.name
     forms = [
         f"What is the default of {name}?",
@@ -194,12 +149,12 @@ def _default(page: Page, number: int, block: Block, name: str, random: Random) -
         f"What does {name} default to?",
         f"What value does {name} have by default?",
     ]
-    if len(words) > 3:
+    if len(spoken) > 3 and not spoken.startswith("no "):
         forms += [
-            f"What is the default {words} of {tool}?",
-            f"What is {tool}'s default {words}?",
-            f"default {words} {tool}",
-            f"What {words} does {tool} use by default?",
+            f"What is the default {spoken} of {tool}?",
+            f"What is {tool}'s default {spoken}?",
+            f"default {spoken} {tool}",
+            f"What {spoken} does {tool} use by default?",
         ]
     yield Asked(random.choice(forms), value, number, number, "defaults")
 
@@ -209,6 +164,9 @@ def _status(page: Page, number: int, block: Block, random: Random) -> Iterator[A
     code = block.head
     if not described or not re.fullmatch(r"-?\w{1,20}", code):
         return
+    if re.fullmatch(r"[A-Z][A-Z_]+", code):
+        forms = [f"What does {code} mean?", f"When does {tool} return {code}?", f"{tool} {code}"]
+        yield Asked(random.choice(forms), described, number, number, "status")
     if code.isdigit():
         forms = [
             f"What does exit status {code} of {tool} mean?",
@@ -227,17 +185,17 @@ def _status(page: Page, number: int, block: Block, random: Random) -> Iterator[A
 
 
 def _doing(
-    page: Page, number: int, block: Block, words: tuple[str, ...], random: Random
+    page: Page, number: int, block: Block, kinds: tuple[str, ...], random: Random
 ) -> Iterator[Asked]:
     """Questions in the words of the description, which the entry's name answers."""
     answer = block.head.strip(" ,:")
     found = phrase(block.body)
-    word = random.choice(words)
+    word = random.choice(kinds)
     if found:
         for make in random.sample(list(PHRASED), 2):
             question = make(found, page.name, word, random)
             if question:
-                yield Asked(reworded(question, random), answer, number, number, f"{words[0]}s")
+                yield Asked(reworded(question, random), answer, number, number, f"{kinds[0]}s")
     elif named := noun_phrase(block.body):
         tool = page.name
         of = random.choice(["", f" of {tool}", f" in {tool}"])
@@ -251,8 +209,15 @@ def _doing(
             f"where do I put {named}{of}?",
             f"{tool} {keywords(named, 4)} {word}",
         ]
+        if kinds[0] == "file":
+            forms = [
+                f"Where do I find {named}{of}?",
+                f"Which file holds {named}?",
+                f"What is the path of {named}{of}?",
+                f"{tool} {keywords(named, 5)} path",
+            ]
         yield Asked(
-            reworded(random.choice(forms), random), answer, number, number, f"{words[0]}s: thing"
+            reworded(random.choice(forms), random), answer, number, number, f"{kinds[0]}s: thing"
         )
 
 
@@ -408,11 +373,11 @@ def _command(code: str) -> str:
 
 def _task(heading: str) -> Phrase | None:
     """What a heading like "Running the tests" or "How to run the tests" is about."""
-    words = re.sub(r"^(?:\d+(?:\.\d+)*\.? |how to )", "", plain(heading), flags=re.IGNORECASE)
-    words = re.sub(r"(?<= )[A-Z](?=[a-z]+\b)", lambda found: found[0].lower(), words)
-    first, _, rest = words.partition(" ")
+    said = re.sub(r"^(?:\d+(?:\.\d+)*\.? |how to )", "", plain(heading), flags=re.IGNORECASE)
+    said = re.sub(r"(?<= )[A-Z](?=[a-z]+\b)", lambda found: found[0].lower(), said)
+    first, _, rest = said.partition(" ")
     stem = re.sub(r"ing$", "", first.lower())
     for base in (stem, stem + "e", stem[:-1]):
         if first.lower().endswith("ing") and rest and phrase(f"{base} the {rest}"):
             return phrase(f"{base} {rest}") or Phrase(base, rest)
-    return phrase(words)
+    return phrase(said)

@@ -8,10 +8,11 @@ import re
 import sysconfig
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
+from email.message import Message
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from nano_training.reader.changelogs import change_questions, changelog
 from nano_training.reader.manual_facts import (
@@ -34,6 +35,7 @@ from nano_training.reader.sources import (
     constant_questions,
     function_pages,
     function_questions,
+    joined,
     option_page,
 )
 from nano_training.reader.wording import STOP_WORDS, typed
@@ -49,6 +51,8 @@ FAMILY = 160
 """Manual pages whose names begin with the same word."""
 SOURCES = 15
 """Source files of a package."""
+SHARES = {"options": 3, "functions": 2, "parameters": 2, "changelog: version": 2}
+"""Rows for each row of another kind."""
 UNANSWERED = 0.2
 COLLAPSED = 0.35
 LONGEST_FILE = 300_000
@@ -117,11 +121,10 @@ def file_rows(materials: list[Material], random: Random, most: int = MOST_ROWS) 
         random.shuffle(found)
     made = 0
     while made < most and any(kinds.values()):
-        for found in kinds.values():
-            if found and made < most:
-                material, asked = found.pop()
+        for kind, found in kinds.items():
+            for material, asked in [found.pop() for _ in found[: SHARES.get(kind, 1)]]:
                 row = _row(material, asked, materials, random)
-                if row:
+                if row and made < most:
                     made += 1
                     yield row
 
@@ -176,7 +179,7 @@ def _silent(page: Page, asked: Asked, answer: str, random: Random) -> str:
         if not piece or len(piece.text.split()) < 25:
             continue
         text = piece.text.lower()
-        words = [word for word in re.findall(r"\w{3,}", asked.question.lower())]
+        words = re.findall(r"\w{3,}", asked.question.lower())
         words = [word for word in words if word not in STOP_WORDS and word not in page.name.lower()]
         known = sum(word in text for word in words)
         if (
@@ -218,7 +221,7 @@ def _manual_pages(exclude: Container[str], seed: int) -> Iterator[tuple[str, lis
     for family, paths in families.items():
         random = Random(f"{seed} {family}")
         for path in random.sample(paths, min(FAMILY, len(paths))):
-            name, _, section = path.name.removesuffix(".gz").partition(".")
+            name, _, section = path.name.removesuffix(".gz").rpartition(".")
             if path.is_symlink() or is_excluded([name], exclude):
                 continue
             material = manual_material(name, section, read_text(path), random)
@@ -228,7 +231,8 @@ def _manual_pages(exclude: Container[str], seed: int) -> Iterator[tuple[str, lis
 
 def manual_material(name: str, section: str, roff: str, random: Random) -> Material | None:
     """A manual page with its questions."""
-    spoken = name.replace("_", " ") if name.startswith("gcloud") else re.sub("^git-", "git ", name)
+    spoken = name.replace("_", " ") if name.startswith("gcloud") else name
+    spoken = re.sub(r"-\d+$", "", re.sub("^(git|openssl|perf)-", r"\1 ", spoken))
     page = manual_page(spoken, section, roff, width=random.choice([0, 72, 80]))
     if not page or len(page.blocks) < 4:
         return None
@@ -280,7 +284,7 @@ def document_material(name: str, file: str, text: str, random: Random) -> Materi
         titles = (f"{name} changelog", f"Changelog of {name}", file, f"{name} {file}", "Changelog")
         page = changelog(name, titles[0], text)
         return material_of(page, (change_questions,), titles, random)
-    titles = (name, f"README of {name}", f"{name} {file}", file)
+    titles = (name, name, f"README of {name}", f"{name} {file}", file)
     page = text_page(name, titles[0], text)
     ask = (entry_questions, example_questions, fact_questions)
     return material_of(page, ask, titles, random)
@@ -290,14 +294,15 @@ def _distribution(
     distribution: Distribution, name: str, exclude: Container[str], seed: int
 ) -> Iterator[tuple[str, list[Material]]]:
     random = Random(f"{seed} {name}")
-    fields = dict(distribution.metadata.items())
+    metadata = cast(Message, distribution.metadata)
+    fields = {key: str(value) for key, value in metadata.items()}
     chosen = {key: " ".join(fields[key].split()) for key in fields if key in {"Name", *METADATA}}
     page = metadata_page(name, chosen)
     yield (
         f"{name} metadata",
         [material_of(page, (metadata_questions,), (name, "METADATA", f"{name} metadata"), random)],
     )
-    text = fields.get("Description") or str(distribution.metadata.get_payload() or "")
+    text = fields.get("Description") or str(metadata.get_payload() or "")
     if len(text) > 300:
         yield f"{name} README", [document_material(name, "README", text, random)]
     paths = [Path(str(file.locate())) for file in distribution.files or []]
@@ -335,14 +340,13 @@ def source_materials(module: str, name: str, source: str, random: Random) -> lis
         return []
     titles = (module, f"{module.replace('.', '/')}.py", name)
     lines = source.split("\n")
-    materials = [
-        Material(page, list(function_questions(page, node, random)), titles)
+    materials: list[Material] = []
+    functions = [
+        (page, [*function_questions(page, node, random), *entry_questions(page, random)])
         for page, node in function_pages(module, tree, lines)
     ]
-    materials = [
-        material._replace(asked=[*material.asked, *entry_questions(material.page, random)])
-        for material in materials
-    ]
+    if functions:
+        materials.append(Material(*joined(functions), titles))
     tool = module.split(".")[-1] if module.split(".")[-1] not in ("cli", "main") else name
     options = option_page(tool, module, tree, source, rendered=random.random() < 0.6)
     if len(options.blocks) > 2:

@@ -131,6 +131,19 @@ def function_questions(page: Page, node: Function, random: Random) -> Iterator[A
             yield Asked(reworded(random.choice(forms), random), short, 0, 1, "functions")
     yield from _signature_defaults(page, node, random)
     for number, block in enumerate(page.blocks):
+        found = re.search(
+            r"(?:versionadded::|New in version|Added in) v?(?P<in>\d[\d.]*\d)", block.text
+        )
+        if found and block.kind == "text":
+            forms = [
+                f"In which version was {name} added?",
+                f"Since which version is there {short}()?",
+                f"When was {short} introduced?",
+                f"{short} since version",
+            ]
+            yield Asked(random.choice(forms), found["in"], number, number, "functions: since")
+            break
+    for number, block in enumerate(page.blocks):
         returned = re.match(r"^:returns?: ?(.+)", block.text, re.DOTALL)
         text = returned[1] if returned else block.text if block.section.startswith("Return") else ""
         if text and block.kind != "heading":
@@ -151,20 +164,21 @@ def function_questions(page: Page, node: Function, random: Random) -> Iterator[A
         if block.kind == "entry" and raises and re.fullmatch(r"[\w.]+", block.head):
             described = clause(block.body)
             reason = plain(described)
+            reason = reason[:1].lower() + reason[1:]
             if re.match(r"(?:if|when) ", reason, re.IGNORECASE):
-                forms = [
+                pairs = [
                     (f"When does {name} raise {block.head}?", described),
                     (f"When does {short}() raise a {block.head}?", described),
                     (
-                        f"Which exception does {short} raise {reason[0].lower()}{reason[1:]}?",
+                        f"Which exception does {short} raise {reason}?",
                         block.head,
                     ),
                     (
-                        f"What error do I get from {short} {reason[0].lower()}{reason[1:]}?",
+                        f"What error do I get from {short} {reason}?",
                         block.head,
                     ),
                 ]
-                question, answer = random.choice(forms)
+                question, answer = random.choice(pairs)
                 yield Asked(question, answer, number, number, "functions: error")
 
 
@@ -197,6 +211,19 @@ def _signature_defaults(page: Page, node: Function, random: Random) -> Iterator[
             f"Which {words} does {short} use by default?",
         ]
         yield Asked(random.choice(forms), value, 0, 0, "functions: default")
+
+
+def joined(pages: list[tuple[Page, list[Asked]]]) -> tuple[Page, list[Asked]]:
+    """Functions of a module as one page, so that passages have neighbours."""
+    blocks: list[Block] = []
+    questions: list[Asked] = []
+    for page, asked in pages:
+        shift = len(blocks)
+        blocks.extend(page.blocks)
+        questions.extend(
+            one._replace(first=one.first + shift, last=one.last + shift) for one in asked
+        )
+    return Page("", pages[0][0].title, blocks), questions
 
 
 def option_page(name: str, title: str, tree: ast.Module, source: str, *, rendered: bool) -> Page:
