@@ -143,7 +143,7 @@ FACTS = (
         r"(?:the following |these |several |many |various )?"
         r"(?P<what>(?:[a-z]+ ){0,2}(?:formats|protocols|types|platforms|backends|algorithms|encodings|languages|"
         r"methods|databases|codecs|engines|versions|extensions))(?: like| such as| including|:)? *:? "
-        rf"(?P<value>(?:{LISTED}, )+(?:and |or )?{LISTED})",
+        rf"(?P<value>{LISTED}(?:(?:, (?:and |or )?| and | or ){LISTED})+)",
         "Which {what} does {name} support?",
         "What {what} are supported by {name}?",
         "What {what} does {name} handle?",
@@ -180,7 +180,7 @@ FACTS = (
     ),
     _fact(
         "since",
-        r"(?P<what>(?:[`*]*[\w.()-]+[`*]*)(?: \w+){0,3}) (?:was|were|is|are|has been) (?P<did>added|introduced|removed|deprecated|"
+        r"(?P<what>`+[\w.()=-]+`+(?: \w+){0,3}) (?:was|were|is|are|has been) (?P<did>added|introduced|removed|deprecated|"
         r"renamed) (?:in|since|as of) (?:version |release |Python |[A-Z]\w+ )?(?P<value>v?\d+\.\d+(?:\.\d+)*)",
         "In which version was {what} {did}?",
         "Since when is {what} {did}?",

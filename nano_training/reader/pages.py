@@ -76,7 +76,9 @@ def located(answer: str, passage: str) -> str:
         return ""
     words = r"\s+".join(map(re.escape, answer.split()))
     edges = (r"(?<![\w-])" if answer[0].isalnum() or answer[0] == "-" else "") + words
-    found = re.search(edges + (r"(?!\w)" if answer[-1].isalnum() else ""), passage)
+    found = re.search(
+        edges + (r"(?![\w-]*\w)" if answer[-1].isalnum() or answer[-1] == "-" else ""), passage
+    )
     return found[0] if found else ""
 
 

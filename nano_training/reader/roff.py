@@ -140,6 +140,8 @@ class _Reader:
         self.paragraph()
         if self._head and self._body:
             self.blocks.append(self._entry())
+        elif self._head and self._head not in BULLETS:
+            self.blocks.append(Block(self._filled(self._head), section=self._section))
         self._head, self._body = None, []
 
     def _entry(self) -> Block:

@@ -48,12 +48,12 @@ AMBIGUOUS = words(
 )
 """Verbs that are nouns or adjectives as well."""
 OBJECTS = words(
-    """a about after all also an and any as at automatically back before binary both by changes
-    continuously current data detailed different each either every everything extra file files
-    first for from given if in information input interactively into it its just last lines list
-    local messages more most multiple names new no non-zero nothing of on one only out output
-    output's over permissions recursively results several some standard statistics such that the
-    their them these this timestamps to two until up user values verbose version when whether
+    """a about after all also an and any as at automatically back before both by changes
+    continuously current data detailed different each either every everything extra files
+    first for from given if in information interactively into it its just lines list
+    more most multiple names new no non-zero nothing of on one only out output
+    output's over permissions recursively results several some statistics such that the
+    their them these this timestamps to two until up values verbose when whether
     which with without your"""
 )
 """Words after which one of the ambiguous is a verb."""
@@ -224,7 +224,7 @@ def clause(text: str, most: int = 22) -> str:
     if end and end[0] == ":":
         return ""
     found = text[: end.start()] if end else text
-    found = re.sub(r"(?<=\w)\s+[(\[[^()\[\]]*[)\]]$", "", found).strip(" ,-–")
+    found = re.sub(r"(?<=\w)\s+[(\[][^()\[\]]*[)\]]$", "", found).strip(" ,-–")
     if found.count("(") != found.count(")") or found.count("[") != found.count("]"):
         return ""
     if found.count('"') % 2 or found.count("`") % 2 or found.count("**") % 2:
