@@ -46,7 +46,8 @@ _SUBJECT = (
     r"|book|play|story|magazine|series|show|band|group|duo|company|firm|label|school|university|college|club"
     r"|team|game|town|village|city|county|district|municipality|island|lake|river|stream|mountain|peak"
     r"|volcano|building|church|castle|bridge|museum|stadium|airport|station|theatre|species|genus|plant"
-    r"|battle|siege|screenplay|script|soundtrack|score|music|cast|population|capital|flowers|leaves)s?\b"
+    r"|battle|siege|screenplay|script|soundtrack|score|music|cast|population|capital|flowers|leaves"
+    r"|cinematography|(?:official )?language|currency|headquarters)s?\b"
     r"|(?:In|On|At|After|During|From|Before|Born|Since|By)\b[^,.;]*, (?:he|she|it|they)\b)"
 )
 _DATED = re.compile(
@@ -159,6 +160,7 @@ def tidy(text: str) -> str:
     text = re.sub(r"\s*\(\s*", " (", text)
     text = re.sub(r"\s+([,.;:)!?]|['’]s\b)", r"\1", text)
     text = re.sub(r"(?<=\w)- (?!(?:and|or|to|und)\b)(?=\w)", "-", text)
+    text = re.sub(r"(?<=\w\w)& (?=\w)", " & ", text)
     text = re.sub(r"\b([DLO]|Mc)' (?=[A-Z])", r"\1'", text)
     return " ".join(_quoted(text).split())
 
@@ -218,7 +220,7 @@ def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
 def stated(page: Page) -> list[Fact]:
     """What the page states of its entity: of each relation, the first mention."""
     words = [re.escape(word) for word in re.findall(r"[^\s,:]{3,}", page.name) if word[0].isupper()]
-    subject = re.compile("|".join([_SUBJECT, *(rf"[\"“]?{word}\b" for word in words)]))
+    subject = re.compile("|".join([_SUBJECT, *(rf"(?:The )?[\"“]?{word}\b" for word in words)]))
     facts = []
     for relation in relations():
         if page.kind in relation.kinds:
@@ -240,7 +242,7 @@ def _first(page: Page, relation: Relation, subject: re.Pattern[str]) -> Fact | N
             ):
                 continue
             answer = re.sub(r"(?:[\s,\-–/]| (?:and|or|to|of|the))+$", "", match["answer"])
-            if answer.lower() not in page.name.lower():
+            if answer.lower() not in page.name.lower() and not answer.endswith(("'s", "’s")):
                 begin = start + match.start("answer")
                 return Fact(page, relation, number, begin, begin + len(answer))
     return None
