@@ -8,27 +8,31 @@ import argparse
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from nano_training.optimizer import mixed
 from nano_training.reader.examples import NONE, Batch, Encoder, batches
-from nano_training.reader.mixture import stage_one, stage_two
+from nano_training.reader.mixture import negatives, training_rows
+from nano_training.reader.rows import Row, real_rows
+from nano_training.reader.stream import examples
 from nano_training.trainer import refuse_another
 from selfcorrect_rag.reader.network import HeadLogits, pretrained
+
+NEGATIVES = (0.5, 1.3)
+"""Retrieved passages that do not answer for each row that is answered, in each stage."""
 
 
 @dataclass(frozen=True)
 class ReaderSettings:
     """Hyperparameters; two runs with the same ones on one machine end in the same weights."""
 
-    stages: tuple[int, int] = (900, 1900)
+    stages: tuple[int, int] = (700, 1700)
     """Optimiser steps of each stage."""
     batch_tokens: int = 4096
     """Padded tokens a batch."""
@@ -130,16 +134,13 @@ class Trainer:
         """Train to the end, and yield each step's loss."""
         first, second = self.settings.stages
         if self.step < first:
-            yield from self._stage(stage_one(self._encoder(1), self.settings.seed), 0, first)
-        stream = stage_two(self._encoder(2), self.settings.seed)
-        yield from self._stage(stream, first, first + second)
+            yield from self._stage(real_rows().train, NEGATIVES[0], 0, first)
+        yield from self._stage(training_rows(self.folder), NEGATIVES[1], first, first + second)
 
-    def _encoder(self, stage: int) -> Encoder:
-        return Encoder(self.settings.seed * 10 + stage)
-
-    def _stage(self, stream: Any, begin: int, end: int) -> Iterator[float]:
-        order = random.Random(self.settings.seed)
-        todo = batches(stream, self.settings.batch_tokens, order)
+    def _stage(self, rows: Sequence[Row], per_row: float, begin: int, end: int) -> Iterator[float]:
+        seed = self.settings.seed + begin
+        stream = examples(rows, negatives(rows), Encoder(seed), seed, per_row)
+        todo = batches(stream, self.settings.batch_tokens, random.Random(seed))
         # A resumed run passes over what it has read.
         for batch in islice(todo, self.step - begin, end - begin):
             for group in self.optimizer.param_groups:

@@ -67,6 +67,13 @@ class Encoder:
         example.support, example.utility = support, utility
         return example
 
+    def yes_no(self, row: Row, answer: bool) -> Example:
+        """A question for yes or no against the passage that decides it."""
+        text, _ = self._window(row)
+        example, _ = self._pair(row.question, row.title, text)
+        example.relevant, example.form = 1.0, 1 if answer else 2
+        return example
+
     def question(self, text: str, retrieve: bool) -> Example:
         """A question alone."""
         found = self._tokenizer.encode(text)

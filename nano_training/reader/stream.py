@@ -2,36 +2,50 @@
 
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from nano_training.reader.examples import Encoder, Example
+from nano_training.reader.mixture import (
+    requests_without_evidence,
+    selfrag_questions,
+    share,
+    yes_no_rows,
+)
 from nano_training.reader.negatives import Negatives
 from nano_training.reader.rows import Row
 
-SHARES: Mapping[str, float] = {"nq": 3.0, "qed": 3.0, "policyqa": 0.6, "covidqa": 0.7}
-"""How often a row of a source comes, against the others' 1."""
-JUDGED = 0.2
+JUDGED = 0.15
 """Share of answerable rows that are also read a second time, with an answer to judge."""
+YES_NO, ALONE = 0.03, 0.03
+"""Shares of rows that come with a question for yes or no, and with a question alone."""
 
 
 def examples(
     rows: Sequence[Row], negatives: Negatives, encoder: Encoder, seed: int, per_row: float
 ) -> Iterator[Example]:
-    """Endless examples: an answerable row, ``per_row`` of its negatives on average, and answers to
-    be judged."""
+    """Endless examples: rows by their shares, ``per_row`` retrieved passages that do not answer for
+    each answerable one, answers to be judged, questions for yes or no and questions alone."""
     drawn = random.Random(seed)
-    answerable = [row for row in rows if row.answers]
-    wrong = dict(zip(map(id, answerable), negatives.of(answerable), strict=True))
-    weights = [SHARES.get(row.source, 1.0) for row in rows]
+    weights = [share(row) for row in rows]
+    yes_no, requests = yes_no_rows(), [*requests_without_evidence(), *selfrag_questions()]
     while True:
-        for row in drawn.choices(rows, weights, k=1000):
+        some = drawn.choices(rows, weights, k=1000)
+        answerable = [row for row in some if row.answers]
+        wrong = dict(zip(map(id, answerable), negatives.of(answerable), strict=True))
+        for row in some:
             if example := encoder.reading(row):
                 yield example
+            if drawn.random() < YES_NO:
+                yield encoder.yes_no(*drawn.choice(yes_no))
+            if drawn.random() < ALONE:
+                needed = drawn.random() < 0.5
+                text = row.question if needed else drawn.choice(requests)
+                yield encoder.question(text, needed)
             if not row.answers:
                 continue
-            retrieved = wrong[id(row)]
+            retrieved = wrong[id(row)][:8]
             count = int(per_row + drawn.random())
-            for other in drawn.sample(retrieved[:8], min(count, len(retrieved[:8]))):
+            for other in drawn.sample(retrieved, min(count, len(retrieved))):
                 if example := encoder.reading(other):
                     yield example
             if drawn.random() < JUDGED:
