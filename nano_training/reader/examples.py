@@ -45,7 +45,7 @@ class Encoder:
     def __init__(self, seed: int = 0) -> None:
         self._tokenizer: Any = minilm_tokenizer()
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(MAX_TOKENS, strategy="only_second")
+        self._tokenizer.enable_truncation(MAX_TOKENS, strategy="longest_first")
         self._tokenizer.encode_special_tokens = True
         self._random = random.Random(seed)
 
@@ -55,7 +55,7 @@ class Encoder:
         example, found = self._pair(row.question, row.title, text)
         example.relevant, example.form = float(bool(row.answers)), 0
         if row.answers:
-            _point(example, found, _context(row.title, text), len(row.title), answers)
+            _point(example, found, row.title[:100], text, answers)
             if not example.starts:
                 return None
         return example
@@ -76,12 +76,12 @@ class Encoder:
 
     def question(self, text: str, retrieve: bool) -> Example:
         """A question alone."""
-        found = self._tokenizer.encode(text)
+        found = self._tokenizer.encode(short(text))
         return Example(found.ids, found.type_ids, [], retrieve=float(retrieve))
 
     def _pair(self, question: str, title: str, text: str) -> tuple[Example, Any]:
-        found = self._tokenizer.encode(question, _context(title, text))
-        offsets, head = found.offsets, len(title) + 2 if title else 0
+        found = self._tokenizer.encode(short(question), _context(title[:100], text))
+        offsets, head = found.offsets, len(_context(title[:100], ""))
         readable = [
             k
             for k, kind in enumerate(found.type_ids)
@@ -107,24 +107,29 @@ class Encoder:
         return row.passage[words[first][0] : words[last][1]], row.answers
 
 
+def short(question: str) -> str:
+    """A question without what would leave no room for a passage."""
+    return " ".join(question.split()[:48])[:300]
+
+
 def judged(question: str, answer: str) -> str:
     """The first text of a second reading, which judges an answer."""
-    question, answer = (" ".join(text.split()[:40]) for text in (question, answer))
-    return f"{question} Answer: {answer}"
+    words = question.split()[:30], answer.split()[:16]
+    return f"{' '.join(words[0])[:180]} Answer: {' '.join(words[1])[:100]}"
 
 
 def _context(title: str, text: str) -> str:
     return f"{title}. {text}" if title else text
 
 
-def _point(example: Example, found: Any, context: str, title: int, answers: Sequence[str]) -> None:
+def _point(example: Example, found: Any, title: str, text: str, answers: Sequence[str]) -> None:
     """Targets of the answers, wherever they stand; of a long one every token inside."""
-    head = title + 2 if title else 0
+    head = len(_context(title, ""))
     for answer in answers:
         answer = answer.strip(" .,;:")
         if not answer:
             continue
-        for match in re.finditer(re.escape(answer), context[head:]):
+        for match in re.finditer(re.escape(answer), text):
             begin, stop = match.start() + head, match.end() + head
             inside = [
                 k
