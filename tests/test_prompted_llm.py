@@ -256,13 +256,12 @@ def test_reading_a_prompt() -> None:
     given = Instance(
         QUESTION, preceding_sentences="She did.", evidence="Emma (town)\n" + TOWN.page_content
     )
-    assert segment_request(segment_prompt(QUESTION, [candidate], PASSAGES, "continue", 0)) == (
-        given,
-        "continue",
-    )
+    kept = segment_request(segment_prompt(QUESTION, [candidate], PASSAGES, "continue", 0))
+    assert kept == (given, "continue", "Emma (town)")
     anew = segment_request(segment_prompt(QUESTION, [candidate], PASSAGES, "retrieve", 1))
     assert (anew.step, anew.instance.evidence.splitlines()[0]) == ("retrieve", "Emma (novel)")
+    assert anew.title == "Emma (novel)"
     without = segment_request(segment_prompt(QUESTION, [candidate], PASSAGES, "none", None))
-    assert without == (given._replace(evidence=""), "none")
+    assert without == (given._replace(evidence=""), "none", "")
     text = Prompt(parts=(Part("<paragraph>x</paragraph>", "untrusted"),))
-    assert segment_request(text) == (Instance("<paragraph>x</paragraph>"), "none")
+    assert segment_request(text) == (Instance("<paragraph>x</paragraph>"), "none", "")

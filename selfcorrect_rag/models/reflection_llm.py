@@ -54,6 +54,16 @@ class ReflectionLLM(BaseLLM):
         """
         return PAPER_GROUPS
 
+    @property
+    def reads_apart(self) -> bool:
+        """Whether it answers best from one passage at a time.
+
+        CRAG then asks it about each piece of the knowledge by itself, all in one batch, and gives
+        the best answer. By default it reads all pieces joined into one passage, like the paper's
+        generator.
+        """
+        return False
+
     @abstractmethod
     def _segments(
         self,

@@ -1,6 +1,7 @@
 """generate: the answer from CRAG's knowledge, by any LLM or chat model."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
@@ -9,14 +10,32 @@ from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.by_name import Model, as_language_model
 from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
 from selfcorrect_rag.nodes.base.asking import ask
-from selfcorrect_rag.nodes.base.citations import citation
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, current, emit
+from selfcorrect_rag.nodes.base.citations import RELEVANT, citation
+from selfcorrect_rag.nodes.base.node import (
+    Call,
+    Node,
+    Update,
+    Work,
+    call,
+    callbacks,
+    current,
+    emit,
+)
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, reply
-from selfcorrect_rag.nodes.base.usage import counted_config
+from selfcorrect_rag.nodes.base.usage import attempted, count_batch, counted_config
 from selfcorrect_rag.prompts.crag import knowledge_prompt
-from selfcorrect_rag.prompts.marks import Marked, read_marks
+from selfcorrect_rag.prompts.marks import Marked, read_marks, without_marks
 from selfcorrect_rag.prompts.parts import Prompt
+from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
+from selfcorrect_rag.reflection import (
+    Critique,
+    Group,
+    Weights,
+    critique,
+    segment_score,
+    sequence_probability,
+)
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 
@@ -24,9 +43,11 @@ from selfcorrect_rag.state.crag import CRAGState
 def generate(llm: Model, settings: CRAGSettings | None = None) -> Node:
     """Answer the question from the knowledge (Algorithm 1, line 14).
 
-    A ReflectionLLM gets it as one passage, in Self-RAG's prompt, like the paper's own generator;
-    any other model gets numbered pieces and may cite them as ``[n]``. Those that the evaluator has
-    judged relevant become citations. Notes name the others, and marks without a piece.
+    A ReflectionLLM gets it as one passage, in Self-RAG's prompt, like the paper's own generator.
+    One that :attr:`~selfcorrect_rag.models.ReflectionLLM.reads_apart` gets each piece by itself,
+    and the answer with the best score (Eq. 3-4) cites its piece. Any other model gets numbered
+    pieces and may cite them as ``[n]``. Of those cited, the ones that the evaluator has judged
+    relevant become citations. Notes name the others, and marks without a piece.
     """
     settings = CRAGSettings.of_step(settings)
     model = as_language_model(llm, "llm")
@@ -34,6 +55,9 @@ def generate(llm: Model, settings: CRAGSettings | None = None) -> Node:
 
     def run(state: CRAGState) -> Work:
         question = question_text(state["question"], current(settings).instruction)
+        if isinstance(model, ReflectionLLM) and model.reads_apart:
+            best = yield from _best_reading(model, question, state["knowledge"])
+            return _cited_update(state, best)
         prompt = (knowledge_prompt if is_numbered else reflection_prompt)(
             question, state["knowledge"]
         )
@@ -51,6 +75,69 @@ def reflection_prompt(question: str, knowledge: Sequence[Document]) -> Prompt:
     text = " ".join(document.page_content for document in knowledge)
     joined = Document(text, metadata={"title": knowledge[0].metadata.get("title") or ""})
     return segment_prompt(question, [], [joined], "retrieve", 0)
+
+
+class _Reading(NamedTuple):
+    """An answer from one piece of the knowledge."""
+
+    text: str
+    piece: int | None
+    """Index of the piece; None where there is no knowledge."""
+    critique: Critique
+    score: float
+
+
+def _best_reading(
+    llm: ReflectionLLM, question: str, knowledge: Sequence[Document]
+) -> Generator[Call, Any, _Reading]:
+    """The best of the answers from each piece, all of one batch; the earliest of equal ones."""
+    pieces: list[int | None] = [*range(len(knowledge))] or [None]
+    segments = yield from call(
+        llm.generate_segments,
+        llm.agenerate_segments,
+        [
+            segment_prompt(question, [], knowledge, "none" if i is None else "retrieve", i)
+            for i in pieces
+        ],
+        whole=True,
+        callbacks=callbacks(),
+        within=attempted(),
+    )
+    count_batch(segments)
+    readings = []
+    for piece, segment in zip(pieces, segments, strict=True):
+        scores = critique(segment["reflections"], llm.groups)
+        sequence = sequence_probability(segment["logprob"], segment["tokens"])
+        score = segment_score(scores, sequence, Weights())
+        readings.append(_Reading(segment["text"], piece, scores, score))
+    return max(readings, key=lambda reading: (bool(reading.text.strip()), reading.score))
+
+
+def _cited_update(state: CRAGState, best: _Reading) -> Update:
+    """The update with an answer that cites the piece it is from, unless it declines, or the piece
+    was not judged relevant: by the evaluator, or by the model where the evaluator is silent."""
+    text, notes, citations = best.text, list(state["notes"]), []
+    if not text.strip():
+        text = NO_ANSWER
+        notes.append(SILENT)
+    elif best.piece is not None and not is_refusal(text):
+        judged, isrel = state["judged"][best.piece], best.critique.get(Group.ISREL)
+        number = best.piece + 1
+        if judged == "relevant" or (judged is None and isrel is not None and isrel >= RELEVANT):
+            citations = [citation(number, best.piece, state["knowledge"][best.piece], [0])]
+        else:
+            notes.append(
+                f"the answer is from [{number}], which was not judged relevant: it is not cited"
+            )
+    cited = without_marks(text) + "".join(f" [{c['number']}]" for c in citations)
+    emit(Answered(event="answered", answer=text, citations=len(citations)))
+    return {
+        "answer": text,
+        "cited_answer": cited,
+        "citations": citations,
+        "notes": notes,
+        **reply(state, cited),
+    }
 
 
 def _update(state: CRAGState, text: str, is_numbered: bool) -> Update:

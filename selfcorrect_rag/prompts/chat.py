@@ -38,12 +38,14 @@ class SegmentRequest(NamedTuple):
     """Its instruction, preceding sentences and evidence."""
     step: Step
     """How the segment begins."""
+    title: str = ""
+    """The title that the evidence begins with; empty where it has none."""
 
 
 def segment_request(prompt: Prompt) -> SegmentRequest:
     """Parse a prompt by its parts; only a control part opens a passage."""
     step: Step = "none"
-    question, evidence = "", ""
+    question, evidence, title = "", "", ""
     preceding: list[str] = []
     is_passage = False
     for part in prompt.parts:
@@ -54,17 +56,17 @@ def segment_request(prompt: Prompt) -> SegmentRequest:
             elif part.text == CONTINUE:
                 step = "continue"
             elif part.text == NO_RETRIEVAL:
-                step, evidence = "none", ""
+                step, evidence, title = "none", "", ""
         elif part.kind == "untrusted":
             if not question:
                 question = part.text
             elif is_passage:
-                evidence = part.text
+                evidence, title = part.text, part.title
             else:
                 preceding.append(part.text.strip())
     before = " ".join(text for text in preceding if text)
     instance = Instance(question, preceding_sentences=before, evidence=evidence)
-    return SegmentRequest(instance, step)
+    return SegmentRequest(instance, step, title)
 
 
 def answer_prompt(instance: Instance, *, sentence: bool) -> list[BaseMessage]:

@@ -26,6 +26,8 @@ class Part(NamedTuple):
     shorten: int = 0
     """If a prompt is too long, parts are cut at their end in ascending order of this; 0 is never
     cut."""
+    title: str = ""
+    """The title that a passage's part begins with; empty where the passage has none."""
 
 
 class Prompt(PromptValue):
@@ -77,9 +79,14 @@ def _visible(part: Part) -> str:
     return look_alike.sub(lambda match: match.group() + "\u200b", part.text)
 
 
+def passage_title(document: Document) -> str:
+    """The title of :func:`passage_text`, on one line; empty where there is none."""
+    return str(document.metadata.get("title") or "").replace("\n", " ")
+
+
 def passage_text(document: Document) -> str:
     """Title and text in a generator's format."""
-    title = str(document.metadata.get("title") or "").replace("\n", " ")
+    title = passage_title(document)
     return f"{title}\n{document.page_content}" if title else document.page_content
 
 

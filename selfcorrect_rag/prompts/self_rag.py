@@ -5,7 +5,7 @@ from typing import Literal
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.prompts.parts import Part, Prompt, passage_text
+from selfcorrect_rag.prompts.parts import Part, Prompt, passage_text, passage_title
 from selfcorrect_rag.reflection import CONTINUE, END_PARAGRAPH, NO_RETRIEVAL, PARAGRAPH, RETRIEVAL
 from selfcorrect_rag.state.self_rag import Candidate
 
@@ -48,7 +48,7 @@ def evidence_parts(document: Document, shorten: int) -> tuple[Part, ...]:
     return (
         Part(RETRIEVAL, "control"),
         Part(PARAGRAPH, "control"),
-        Part(passage_text(document), "untrusted", shorten),
+        Part(passage_text(document), "untrusted", shorten, passage_title(document)),
         Part(END_PARAGRAPH, "control"),
     )
 

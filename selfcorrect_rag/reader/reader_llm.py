@@ -88,6 +88,10 @@ class ReaderLLM(ReflectionLLM):
         return {"reader": self._reader.identity}
 
     @property
+    def reads_apart(self) -> bool:
+        return True
+
+    @property
     def reader(self) -> Reader:
         """What reads."""
         return self._reader
@@ -187,11 +191,9 @@ def _reads(request: SegmentRequest) -> bool:
 
 
 def _asked(request: SegmentRequest) -> tuple[str, Passage]:
-    """Question and passage; a first line without a full stop is a title."""
-    title, _, text = request.instance.evidence.partition("\n")
-    if not text.strip() or len(title.split()) > 20 or title.rstrip().endswith((".", ":", ",")):
-        title, text = "", request.instance.evidence
-    return _question(request), Passage(title.strip(), text)
+    """Question and passage; behind a title comes a line break."""
+    title, evidence = request.title, request.instance.evidence
+    return _question(request), Passage(title, evidence[len(title) + 1 :] if title else evidence)
 
 
 def _shaped(text: str, span: Span, *, whole: bool) -> str:

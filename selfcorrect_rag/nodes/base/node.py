@@ -2,10 +2,8 @@
 
 A step is a function from state to update. One that calls a model, a retriever or a search is a
 generator: it yields each call in a sync and an async form (:func:`call`), and :class:`Node` makes
-    the one that fits the run. Between calls a step only computes; async runs do that off the event
-    loop where texts are long.
-that the graph runs in. Between the calls a step only works on what it has; in async runs that work
-leaves the event loop where the texts are long.
+the one that fits the run. Between calls a step only computes; async runs do that off the event loop
+where texts are long.
 """
 
 import asyncio

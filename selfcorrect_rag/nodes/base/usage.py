@@ -196,8 +196,8 @@ def called_with(config: RunnableConfig) -> Iterator[None]:
         var_child_runnable_config.reset(token)
 
 
-def used(usage: Usage, segments: Sequence[Segment]) -> Usage:
-    """The usage so far plus the call that wrote ``segments``; it is also added to the node's count.
+def count_batch(segments: Sequence[Segment]) -> int:
+    """Add the call that wrote ``segments`` to the node's count, and return how many calls it was.
 
     The batch is one model call, unless the provider takes one request per prompt.
     """
@@ -207,14 +207,20 @@ def used(usage: Usage, segments: Sequence[Segment]) -> Usage:
     # A provider that reports no prompt tokens reports nothing.
     known = (prompt_tokens, generated_tokens) if prompt_tokens else (None, None)
     counter().add(calls, *known)
+    return calls
+
+
+def used(usage: Usage, segments: Sequence[Segment]) -> Usage:
+    """The usage so far plus the call that wrote ``segments``, which :func:`count_batch` counts."""
+    calls = count_batch(segments)
     pruned = [segment for segment in segments if segment["finish_reason"] == "pruned"]
     decoded = [segment["tokens"] for segment in segments if segment["finish_reason"] != "pruned"]
     saved = sum(sum(decoded) // len(decoded) - segment["tokens"] for segment in pruned)
     return Usage(
         model_calls=usage["model_calls"] + calls,
         prompts=usage["prompts"] + len(segments),
-        prompt_tokens=usage["prompt_tokens"] + prompt_tokens,
-        generated_tokens=usage["generated_tokens"] + generated_tokens,
+        prompt_tokens=usage["prompt_tokens"] + sum(s["prompt_tokens"] for s in segments),
+        generated_tokens=usage["generated_tokens"] + sum(s["tokens"] for s in segments),
         retrievals=usage["retrievals"],
         pruned=usage["pruned"] + len(pruned),
         tokens_saved=usage["tokens_saved"] + max(saved, 0),
