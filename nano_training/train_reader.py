@@ -32,7 +32,7 @@ NEGATIVES = (0.5, 1.3)
 class ReaderSettings:
     """Hyperparameters; two runs with the same ones on one machine end in the same weights."""
 
-    stages: tuple[int, int] = (700, 1700)
+    stages: tuple[int, int] = (700, 1300)
     """Optimiser steps of each stage."""
     batch_tokens: int = 4096
     """Padded tokens a batch."""
@@ -163,8 +163,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--stages", type=int, nargs=2, default=ReaderSettings.stages)
+    parser.add_argument("--threads", type=int, default=ReaderSettings.threads)
     args = parser.parse_args()
-    settings = ReaderSettings(stages=tuple(args.stages))
+    settings = ReaderSettings(stages=tuple(args.stages), threads=args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
     trainer, losses, began = Trainer(settings, args.out), list[float](), time.time()
     for loss in trainer.run():
