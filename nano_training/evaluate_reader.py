@@ -18,12 +18,14 @@ import bm25s
 import torch
 
 from nano_training.reader.negatives import encyclopedia
-from nano_training.reader.rows import DATA, Row, lines, natural_questions, real_rows, tidy
+from nano_training.reader.rows import DATA, Row, drawn, lines, natural_questions, real_rows, tidy
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.reader.network import pretrained
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reader.weights import SHIPPED
 
+CALIBRATION = 0.5
+"""Share of the questions set aside that calibration is fitted on; they are not measured here."""
 PASSAGES = 5
 """Passages retrieved for a question."""
 
@@ -74,11 +76,17 @@ def popqa() -> list[Row]:
     return rows
 
 
+def for_calibration(rows: Sequence[Row], *, kept: bool = True) -> list[Row]:
+    """The rows that calibration is fitted on, or those that are only measured."""
+    return [row for row in rows if drawn(row.question, CALIBRATION) == kept]
+
+
 class Pool:
     """Passages to retrieve from, by BM25."""
 
-    def __init__(self) -> None:
-        rows = [*natural_questions(), *popqa()]
+    def __init__(self, further: Sequence[Row] = ()) -> None:
+        """Index the passages of NQ-open, PopQA, Wikipedia and of further rows."""
+        rows = [*natural_questions(), *popqa(), *further]
         passages = dict.fromkeys([(row.title, row.passage) for row in rows])
         for found in lines(DATA / "popqa_dev_741.jsonl"):
             passages.update({(p["title"], tidy(p["text"])): None for p in found["paragraphs"]})
@@ -181,7 +189,7 @@ def main() -> None:
     args = parser.parse_args()
     reader = open_reader(args.reader)
     held_out = defaultdict(list)
-    for row in real_rows().held_out:
+    for row in for_calibration(real_rows().held_out, kept=False):
         held_out[row.source].append(row)
     for name, rows in held_out.items():
         report_gold(name, with_gold(reader, rows[: args.most]))

@@ -116,6 +116,11 @@ class Reader:
         return cls(*load_weights(folder))
 
     @property
+    def network(self) -> ReaderNetwork:
+        """The network that reads."""
+        return self._network
+
+    @property
     def identity(self) -> str:
         """A fingerprint of weights and calibration."""
         return f"reader {weights(self._network)} {tuple(self._calibration)}"
