@@ -26,8 +26,8 @@ SIGNED = re.compile(
 BULLET = re.compile(r"^ {0,4}[-*+•] +")
 UNDERLINE = re.compile(r"^([=\-~^*#])\1{2,}$")
 MADE = words(
-    """add allow convert correct deprecate disable drop enable expose fix implement improve introduce m
-    ove port remove rename replace restore support update upgrade"""
+    """add allow convert correct deprecate disable drop enable expose fix implement improve
+    introduce m ove port remove rename replace restore support update upgrade"""
 )
 ALL = {form: verb for verb in MADE for form in (verb, third(verb), participle(verb))}
 

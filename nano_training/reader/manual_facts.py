@@ -45,8 +45,9 @@ FACTS = (
     ),
     _fact(
         "install",
-        r"(?m)(?:^|`|\$ )(?P<value>(?P<with>conda|brew|npm|cargo|yarn|mamba|sudo apt(?:-get)?|apt(?:-get)?|dnf|"
-        r"pacman) (?:-S|install|add) [^\n`#&|;]*?[\w\]])(?= *(?:$|`|#|&|;|\|))",
+        r"(?m)(?:^|`|\$ )(?P<value>(?P<with>conda|brew|npm|cargo|yarn|mamba|"
+        r"sudo apt(?:-get)?|apt(?:-get)?|dnf|pacman) (?:-S|install|add) "
+        r"[^\n`#&|;]*?[\w\]])(?= *(?:$|`|#|&|;|\|))",
         "How do I install {name} with {with}?",
         "How can I install {name} using {with}?",
         "{name} {with} install",
@@ -55,7 +56,8 @@ FACTS = (
     _fact(
         "what it is",
         r"^\W*(?:{name}|It|This (?:package|library|module|project)) is (?P<value>(?:an?|the) "
-        r"[^.;:\n]{12,140}?(?:\n[^.;:\n]{3,90}?)?)(?=[.;:](?:\s|$)|, (?:which|that|and|with)| that | which )",
+        r"[^.;:\n]{12,140}?(?:\n[^.;:\n]{3,90}?)?)"
+        r"(?=[.;:](?:\s|$)|, (?:which|that|and|with)| that | which )",
         "What is {name}?",
         "what's {name}",
         "What kind of thing is {name}?",
@@ -65,9 +67,10 @@ FACTS = (
     ),
     _fact(
         "licence",
-        r"(?:[Ll]icensed under|[Dd]istributed under|[Rr]eleased under|available under|[Ll]icen[sc]e:|"
-        r"covered by|under the terms of) (?:the )?(?:terms of the |\[)?(?P<value>(?:[A-Z0-9]|v\d)[\w.+-]*"
-        r"(?: (?:[A-Z0-9]|v\d|or later)[\w.+-]*| version| Public| or any later version| clause){0,6}?"
+        r"(?:[Ll]icensed under|[Dd]istributed under|[Rr]eleased under|available under|"
+        r"[Ll]icen[sc]e:|covered by|under the terms of) (?:the )?(?:terms of the |\[)?"
+        r"(?P<value>(?:[A-Z0-9]|v\d)[\w.+-]*(?: (?:[A-Z0-9]|v\d|or later)[\w.+-]*| version| Public"
+        r"| or any later version| clause){0,6}?"
         r"(?= \(|[.,;)\]]|\n|$| [Ll]icen|, | as | and | see | for | with | found)"
         r"(?: [Ll]icen[sc]e)?)",
         "What is the licence of {name}?",
@@ -98,9 +101,10 @@ FACTS = (
     ),
     _fact(
         "python",
-        r"(?:[Rr]equires|[Ss]upports|[Nn]eeds?|compatible with|[Tt]ested (?:on|with|under)|works with|runs on) "
-        r"(?:at least )?(?:Python|python|CPython) (?:versions? )?(?P<value>\(?(?:>=? ?)?[23](?:\.\d+)+\+?"
-        r"(?:(?:, | and |, and | or | to | through |-|–|/)(?:newer|later|above|up|higher|greater|[23]\.\d+\+?))*)",
+        r"(?:[Rr]equires|[Ss]upports|[Nn]eeds?|compatible with|[Tt]ested (?:on|with|under)|"
+        r"works with|runs on) (?:at least )?(?:Python|python|CPython) (?:versions? )?"
+        r"(?P<value>\(?(?:>=? ?)?[23](?:\.\d+)+\+?(?:(?:, | and |, and | or | to | through |-|–|/)"
+        r"(?:newer|later|above|up|higher|greater|[23]\.\d+\+?))*)",
         "Which Python version does {name} need?",
         "What version of Python is required by {name}?",
         "Which versions of Python does {name} support?",
@@ -109,7 +113,8 @@ FACTS = (
     ),
     _fact(
         "port",
-        r"\b(?:[Pp]ort (?:is |to |number )?|localhost:|127\.0\.0\.1:|0\.0\.0\.0:)(?P<value>\d{2,5})\b",
+        r"\b(?:[Pp]ort (?:is |to |number )?|localhost:|127\.0\.0\.1:|0\.0\.0\.0:)"
+        r"(?P<value>\d{2,5})\b",
         "Which port does {name} use?",
         "What port does {name} listen on?",
         "{name} port",
@@ -119,7 +124,8 @@ FACTS = (
     ),
     _fact(
         "documentation",
-        r"(?:[Dd]ocumentation|docs|manual|[Dd]ocs)[^.\n]{0,40}?(?: at| on| here| see|:) *<?(?:\[[^\]]*\]\()?"
+        r"(?:[Dd]ocumentation|docs|manual|[Dd]ocs)[^.\n]{0,40}?"
+        r"(?: at| on| here| see|:) *<?(?:\[[^\]]*\]\()?"
         r"(?P<value>https?://[\w./~%#?=&-]*[\w/])",
         "Where is the documentation of {name}?",
         "Where can I find {name}'s docs?",
@@ -129,8 +135,9 @@ FACTS = (
     ),
     _fact(
         "bugs",
-        r"(?:[Rr]eport(?:ing)?(?: any)? (?:bugs|issues|problems)|bug reports|[Ii]ssue tracker)[^\n]{0,60}?"
-        r"(?: at| on| to|:| <)+ *<?(?:\[[^\]]*\]\()?(?P<value>https?://[\w./~%#?=&-]*[\w/]|[\w.+-]+@[\w.-]+\w)",
+        r"(?:[Rr]eport(?:ing)?(?: any)? (?:bugs|issues|problems)|bug reports|[Ii]ssue tracker)"
+        r"[^\n]{0,60}?(?: at| on| to|:| <)+ *<?(?:\[[^\]]*\]\()?"
+        r"(?P<value>https?://[\w./~%#?=&-]*[\w/]|[\w.+-]+@[\w.-]+\w)",
         "Where do I report bugs in {name}?",
         "Where can I report an issue with {name}?",
         "{name} bug tracker",
@@ -141,8 +148,9 @@ FACTS = (
         "formats",
         r"(?P<verb>[Ss]upports?|[Aa]ccepts?|[Rr]eads?|[Hh]andles?|[Pp]rovides?) "
         r"(?:the following |these |several |many |various )?"
-        r"(?P<what>(?:[a-z]+ ){0,2}(?:formats|protocols|types|platforms|backends|algorithms|encodings|languages|"
-        r"methods|databases|codecs|engines|versions|extensions))(?: like| such as| including|:)? *:? "
+        r"(?P<what>(?:[a-z]+ ){0,2}(?:formats|protocols|types|platforms|backends|algorithms|"
+        r"encodings|languages|methods|databases|codecs|engines|versions|extensions))"
+        r"(?: like| such as| including|:)? *:? "
         rf"(?P<value>{LISTED}(?:(?:, (?:and |or )?| and | or ){LISTED})+)",
         "Which {what} does {name} support?",
         "What {what} are supported by {name}?",
@@ -152,7 +160,8 @@ FACTS = (
     ),
     _fact(
         "variable",
-        r"[Ss]et(?:ting)? (?:the )?(?:environment variable )?[`\"'*]*(?P<value>[A-Z][A-Z0-9]*_[A-Z0-9_]+)[`\"'*]*"
+        r"[Ss]et(?:ting)? (?:the )?(?:environment variable )?[`\"'*]*"
+        r"(?P<value>[A-Z][A-Z0-9]*_[A-Z0-9_]+)[`\"'*]*"
         r"(?:=\w+)?(?: environment variable)?(?: to [^\s]+)? to (?P<to>[a-z][^.\n(]{6,80})",
         "Which environment variable do I set to {to}?",
         "What variable lets me {to}?",
@@ -161,8 +170,9 @@ FACTS = (
     ),
     _fact(
         "path",
-        r"(?P<what>configuration|config|log|cache|settings|history|data|lock|socket|socket|password|database|key)s? "
-        r"(?P<sort>files?|director(?:y|ies)|folders?)[^.\n]{0,40}?(?: in| at| is| under|:| named| called) [`\"']?"
+        r"(?P<what>configuration|config|log|cache|settings|history|data|lock|socket|socket|"
+        r"password|database|key)s? (?P<sort>files?|director(?:y|ies)|folders?)[^.\n]{0,40}?"
+        r"(?: in| at| is| under|:| named| called) [`\"']?"
         r"(?P<value>(?:~|/|\$[A-Z_]+/|%[A-Z]+%)[\w./~\-$]*[\w])",
         "Where is the {what} file of {name}?",
         "Where does {name} keep its {what} files?",
@@ -171,8 +181,10 @@ FACTS = (
     ),
     _fact(
         "default",
-        r"[Tt]he default (?P<what>[a-z][a-z ]{3,30}?) (?:is|of) [`\"']*(?P<value>(?:\d[\w.,]*|[a-z]+[_/.\-][\w./-]*\w|"
-        r"[A-Z]\w+)(?: (?:seconds?|minutes?|hours?|days?|bytes|[kKMG]i?B|ms|milliseconds|lines|characters))?)",
+        r"[Tt]he default (?P<what>[a-z][a-z ]{3,30}?) (?:is|of) [`\"']*"
+        r"(?P<value>(?:\d[\w.,]*|[a-z]+[_/.\-][\w./-]*\w|[A-Z]\w+)"
+        r"(?: (?:seconds?|minutes?|hours?|days?|bytes|[kKMG]i?B|ms|milliseconds|lines|"
+        r"characters))?)",
         "What is the default {what}?",
         "What {what} does {name} use by default?",
         "default {what} of {name}",
@@ -180,8 +192,9 @@ FACTS = (
     ),
     _fact(
         "since",
-        r"(?P<what>`+[\w.()=-]+`+(?: \w+){0,3}) (?:was|were|is|are|has been) (?P<did>added|introduced|removed|deprecated|"
-        r"renamed) (?:in|since|as of) (?:version |release |Python |[A-Z]\w+ )?(?P<value>v?\d+\.\d+(?:\.\d+)*)",
+        r"(?P<what>`+[\w.()=-]+`+(?: \w+){0,3}) (?:was|were|is|are|has been) "
+        r"(?P<did>added|introduced|removed|deprecated|renamed) (?:in|since|as of) "
+        r"(?:version |release |Python |[A-Z]\w+ )?(?P<value>v?\d+\.\d+(?:\.\d+)*)",
         "In which version was {what} {did}?",
         "Since when is {what} {did}?",
         "When was {what} {did}?",

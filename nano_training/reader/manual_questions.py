@@ -38,14 +38,16 @@ PATH = re.compile(r"(?:~|\$[A-Z_]+|\.)?/[\w.\-/*$]+|[\w-]+\.(?:conf|toml|json|in
 DEFAULT = re.compile(
     r"(?:\b[Dd]efault(?:s to|(?:s|ing)? (?:value )?(?:is|of|to|are|being):?|(?: value)?[:=])|"
     r"[(\[][Dd]efaults?(?: to| is)?[:=]?) *"
-    r"(?P<mark>``|[`\"'“‘]?)(?P<value>[^\s`\"'“”‘’()\[\];,]+(?: (?:seconds?|minutes?|hours?|days?|bytes"
-    r"|[kKMG]i?B|ms|milliseconds|lines|characters|columns|MB|KB))?)"
+    r"(?P<mark>``|[`\"'“‘]?)(?P<value>[^\s`\"'“”‘’()\[\];,]+"
+    r"(?: (?:seconds?|minutes?|hours?|days?|bytes|[kKMG]i?B|ms|milliseconds|lines|characters"
+    r"|columns|MB|KB))?)"
 )
 ENDS = re.compile(r"\s*(?:[.,;)\]]|$)")
 NO_VALUES = words(
     """the a an that to this be not if whether when what for it in is on use used of all one no set
     as your any and or by using value values based both only same their its with determined
-    current platform system chosen taken read are none either calculated specified behavior number half"""
+    current platform system chosen taken read are none either calculated specified behavior
+    number half"""
 )
 
 

@@ -205,7 +205,7 @@ def _files(exclude: Container[str], seed: int) -> Iterator[tuple[str, list[Mater
 
 
 def read_text(path: Path) -> str:
-    """A file's text, unpacked if its name ends in ``.gz``; empty where it cannot be read as such."""
+    """A file's text, unpacked if its name ends in ``.gz``; empty where it cannot be read."""
     try:
         data = path.read_bytes()
         return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")

@@ -196,7 +196,7 @@ class _Reader:
                 self.blocks.append(Block(text, "code", section=self._section))
 
     def begin_indented(self) -> None:
-        """Indented text: the body of an entry whose head is the last paragraph, in DocBook's way."""
+        """Indented text: the body of an entry whose head is the last paragraph, as DocBook does."""
         self._nested += 1
         if self._head is None and self._text and len(self._text) < 4:
             head = " ".join(self._text)

@@ -17,10 +17,12 @@ GOOGLE = re.compile(
     r"^(Args|Arguments|Parameters|Params|Keyword Args|Attributes|Returns?|Raises|Yields):$"
 )
 NUMPY = re.compile(
-    r"^(Parameters|Other Parameters|Attributes|Returns|Raises|Yields|See Also|Notes|Examples|References)$"
+    r"^(Parameters|Other Parameters|Attributes|Returns|Raises|Yields|See Also|Notes|Examples"
+    r"|References)$"
 )
 SPHINX = re.compile(
-    r"^:(?:param|arg|keyword|raises?|returns?|rtype|type)\b ?(?:[\w\[\], .|]+ )?(?P<head>\*{0,2}\w*): ?(?P<body>.*)$"
+    r"^:(?:param|arg|keyword|raises?|returns?|rtype|type)\b ?(?:[\w\[\], .|]+ )?"
+    r"(?P<head>\*{0,2}\w*): ?(?P<body>.*)$"
 )
 GOOGLE_ITEM = re.compile(r"^(?P<head>\*{0,2}[\w.]+)(?: ?\((?P<type>.*?)\))?: (?P<body>\S.*)$")
 NUMPY_ITEM = re.compile(r"^(?P<head>\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: ?: ?.*)?$")
@@ -227,8 +229,8 @@ def joined(pages: list[tuple[Page, list[Asked]]]) -> tuple[Page, list[Asked]]:
 
 
 def option_page(name: str, title: str, tree: ast.Module, source: str, *, rendered: bool) -> Page:
-    """The options of a command line that a source file defines: as ``--help`` shows them, or as they
-    stand in the source."""
+    """The options of a command line that a source file defines: as ``--help`` shows them, or as
+    they stand in the source."""
     blocks = [Block(f"usage: {name} [options]\n\noptions:")] if rendered else []
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_option(node)]
     for call in sorted(calls, key=lambda node: node.lineno):
