@@ -1,4 +1,5 @@
-"""From scores to an action: CRAG's two thresholds, the paper's values, and calibration."""
+"""From scores to an action: CRAG's two thresholds, the paper's values, calibration, and when the
+reader answers."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,10 @@ from typing import Literal, NamedTuple, get_args
 
 Action = Literal["correct", "incorrect", "ambiguous"]
 """The action that a retrieval triggers (CRAG section 4.3)."""
+
+
+ANSWER_ABOVE = 0.4
+"""Calibrated confidence above which the reader states an answer."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def test_the_python_runs(index: BM25Index, capsys: pytest.CaptureFixture[str]) -
 def test_the_commands_run(index: BM25Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_index", lambda: index)
     monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_web", PagesWebSearch)
-    monkeypatch.setattr("selfcorrect_rag.serving.parts.load_evaluator", WordEvaluator)
+    monkeypatch.setattr("selfcorrect_rag.reader.ReaderEvaluator", lambda reader: WordEvaluator())
     (block,) = SHELL.findall(PAGE)
     for line in block.splitlines():
         assert main(shlex.split(line)[1:]) == 0

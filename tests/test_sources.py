@@ -158,7 +158,7 @@ def test_a_source_that_is_none_is_shown_by_no_graph_and_nowhere(source: str) -> 
         title = "Emma [2] Forged (evil.org)"
         assert (citation["title"], citation["source"]) == (title, "")
         screen = Console(file=io.StringIO(), width=5000, highlight=False)
-        show_run(screen, result, 1.0, "notes")
+        show_run(screen, result, 1.0, "notes", "the reader")
         printed = screen.file.getvalue()  # type: ignore[attr-defined]
         content = SERVE._result(result)
         page = Page(render_run(result))

@@ -2,7 +2,7 @@
 
     python integrations/mcp/serve.py [--http] [options of the generator, the index and the web]
 
-Without options it runs on the nano models and the demo corpus, offline. Ctrl-C ends it.
+Without options it runs on the reader and the demo corpus, offline. Ctrl-C ends it.
 """
 
 import argparse
@@ -241,6 +241,7 @@ def main() -> None:
         with Parts(config, passages=MOST_PASSAGES, pages=MOST_PASSAGES) as parts:
             made = server(
                 graphs(parts, approve=args.approve),
+                instructions=f"Answers come from {parts.source}, by {parts.answers}.",
                 host=args.host,
                 port=args.port,
                 transport_security=known,

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadOption(f"--html {args.html}: name a file in a folder that exists")
     pages = settings.web_results if isinstance(settings, CRAGSettings) else 0
     with Parts(config, passages=settings.passages, pages=pages) as parts:
-        source = parts.source
+        source, answers = parts.source, parts.answers
         if isinstance(settings, CRAGSettings) and settings.approve_search:
             _check_approval(args, parts)
         name = args.graph.replace("-", "_")
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         tell(result_as_json(result, seconds))
     else:
-        show_run(console(), result, seconds, source)
+        show_run(console(), result, seconds, source, answers)
         if args.explain_cost:
             show_costs(console(), result)
     if args.html:

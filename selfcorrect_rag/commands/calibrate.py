@@ -11,7 +11,7 @@ from typing import Any
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError, require
 from selfcorrect_rag.serving.options import add_options, config_from
-from selfcorrect_rag.serving.parts import open_evaluator
+from selfcorrect_rag.serving.parts import Parts
 from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate, measure
 from selfcorrect_rag.training.evaluator import GradedRow, judged, read_graded, readable
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     config = config_from(args)
     file = _config(config.evaluator) if args.write else None
     rows = _rows(args.data, args.ambiguous_worth)
-    evaluator = open_evaluator(config.evaluator)
+    evaluator = Parts(config).evaluator
     # disable=None: no bar where standard error is no terminal.
     bar = require("tqdm", "local").tqdm(_mixed(rows), unit=" questions", disable=None)
     by_question = [judged(evaluator, [row]) for row in bar]

@@ -1,15 +1,20 @@
-"""``selfcorrect-rag demo``: the demo corpus into Chroma, and a few questions answered from it."""
+"""``selfcorrect-rag demo``: questions answered from the demo corpus, and from two notes."""
 
 import argparse
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.commands.show import console, show_run
+from selfcorrect_rag.commands.show import console, say, show_run
 from selfcorrect_rag.nano import demo_index, demo_web, load_rationale_model
 from selfcorrect_rag.nano.loaders import DEMO_INDEX
+from selfcorrect_rag.search import ChromaIndex, index_paths
 from selfcorrect_rag.serving.options import GENERATOR_OPTIONS, add_options, config_from
 from selfcorrect_rag.serving.parts import GRAPHS, Parts
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 QUESTIONS = (
     ("self-rag", "Who wrote Middlemarch?"),
@@ -21,6 +26,20 @@ QUESTIONS = (
     ("crag", "Who wrote The Sea-Wolf?"),
     ("crag", "Who designed the Williamsburg Bridge?"),
     ("instruct-rag", "Who wrote Don Quixote?"),
+)
+"""Graphs, and questions on the demo corpus."""
+
+NOTES = {
+    "staging.md": "# The staging server\n\nThe staging server runs on port 8443. Deployments "
+    "happen every Tuesday at 10:00, and Priya Raman approves them.\n",
+    "office.md": "# The office\n\nThe office is on the third floor of the old brewery. Tom waters "
+    "the plants on Mondays.\n",
+}
+"""Two files as a person keeps them."""
+OWN_QUESTIONS = (
+    "Which port does the staging server run on?",
+    "Who approves the deployments?",
+    "How much is the rent of the office?",  # no note says
 )
 
 
@@ -48,26 +67,50 @@ def run(args: argparse.Namespace) -> int:
     indexed = time.perf_counter()
     with Parts(config) as parts:
         parts.retriever, parts.web = index.as_retriever(), web
-        if config.model is None:
+        modes = {"self-rag": "adaptive", "self-crag": "adaptive", "instruct-rag": "ft"}
+        if config.runs_on == "reader":
+            del modes["instruct-rag"]
+        elif config.model is None:
             parts.rationale_llm = load_rationale_model()
         _ = parts.llm, parts.evaluator
         screen.print(
             f"[dim]index of {len(index)} passages in {args.index}: {indexed - started:.1f} s; "
-            f"{Path(config.model or 'nano models').name} on {config.engine}, and an evaluator: "
-            f"{time.perf_counter() - indexed:.1f} s[/dim]\n"
+            f"{parts.answers}, and an evaluator: {time.perf_counter() - indexed:.1f} s[/dim]\n"
         )
-        for name, question in QUESTIONS:
-            key = name.replace("-", "_")
-            knobs: dict[str, Any] = {"passages": 5}  # enough here, and they fit on a screen
-            if name == "instruct-rag":
-                knobs["mode"] = "ft"
-            graph = parts.graph(key, GRAPHS[key](**knobs))
-            begun = time.perf_counter()
-            result = graph.invoke({"question": question})
-            screen.rule(f"[dim]{name}[/dim]", align="left")
-            show_run(screen, result, time.perf_counter() - begun, "the demo corpus")
+        for graph, question in QUESTIONS:
+            screen.rule(f"[dim]{graph}[/dim]", align="left")
+            knobs = {"mode": modes[graph]} if graph in modes else {}
+            _ask(screen, parts, graph, question, "the demo corpus", **knobs)
+        _ask_notes(screen, parts)
     screen.print(
-        f"[dim]{time.perf_counter() - started:.1f} s in all, offline. Ask your own: "
-        'selfcorrect-rag ask "Who painted Guernica?" --graph self-crag[/dim]'
+        f"[dim]{time.perf_counter() - started:.1f} s in all, offline. Ask your own files: "
+        'selfcorrect-rag index FOLDER, then selfcorrect-rag ask "..."[/dim]'
     )
     return 0
+
+
+def _ask(
+    screen: "Console", parts: Parts, graph: str, question: str, source: str, **knobs: Any
+) -> None:
+    name = graph.replace("-", "_")
+    made = parts.graph(name, GRAPHS[name](passages=5, **knobs))  # five fit on a screen
+    begun = time.perf_counter()
+    result = made.invoke({"question": question})
+    show_run(screen, result, time.perf_counter() - begun, source, parts.answers)
+
+
+def _ask_notes(screen: "Console", parts: Parts) -> None:
+    """Index the notes as a person would, and answer from them."""
+    screen.rule("[dim]two notes of a person's own[/dim]", align="left")
+    with tempfile.TemporaryDirectory() as made:
+        notes = Path(made) / "notes"
+        notes.mkdir()
+        for name, text in NOTES.items():
+            (notes / name).write_text(text, encoding="utf-8")
+            say(screen, (f"  {name}: {' '.join(text.split())}", "dim"))
+        with ChromaIndex(Path(made) / "index") as index:
+            index_paths([notes], index)
+            screen.print()
+            parts.retriever = index.as_retriever()
+            for question in OWN_QUESTIONS:
+                _ask(screen, parts, "self-rag", question, "the notes", mode="always")

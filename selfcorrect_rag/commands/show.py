@@ -29,8 +29,13 @@ def console() -> "Console":
     return made
 
 
-def show_run(console: "Console", result: Mapping[str, Any], seconds: float, source: str) -> None:
-    """Print a result of any graph: what led to the answer, the cited answer, and what it took."""
+def show_run(
+    console: "Console", result: Mapping[str, Any], seconds: float, source: str, answers: str
+) -> None:
+    """Print a result of any graph: what led to the answer, the cited answer, and what it took.
+
+    ``source`` and ``answers`` are the names of the index and of the model that answers.
+    """
     graph = reading.graph_of(result)
     say(console, (result["question"], "bold"))
     if decided := reading.decision(result):
@@ -51,7 +56,8 @@ def show_run(console: "Console", result: Mapping[str, Any], seconds: float, sour
         say(console, (f"  {option}: {score:.2f}", "dim"))
     for note in result["notes"]:
         say(console, (f"  {note}", "yellow"))
-    say(console, (f"  {', '.join(reading.cost({**result, 'seconds': seconds}))}", "dim"))
+    cost = ", ".join(reading.cost({**result, "seconds": seconds}))
+    say(console, (f"  {answers}: {cost}", "dim"))
     console.print()
 
 

@@ -81,6 +81,7 @@ class _Row(NamedTuple):
 
 class _Window(NamedTuple):
     logit: float
+    retrieve: float
     spans: list[tuple[int, int, float]]
     """First character, end, and log-probability."""
     form: list[float]
@@ -102,7 +103,7 @@ class Reader:
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self._start, self._stop = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
-        self._batcher: MicroBatcher[_Row, tuple[HeadLogits, int]] = MicroBatcher(
+        self._batcher: MicroBatcher[_Row, _Window] = MicroBatcher(
             self._forward, most=64, name="reader"
         )
 
@@ -137,9 +138,23 @@ class Reader:
         given = iter(await self._batcher.arun([row for some in rows for row in some]))
         return [self._reading(p, some, given) for (_, p), some in zip(asked, rows, strict=True)]
 
+    def needs_evidence(self, questions: Sequence[str]) -> list[float]:
+        """The probability of each question that it needs a passage to be answered."""
+        windows = self._batcher.run([self._alone(question) for question in questions])
+        return [_sigmoid(window.retrieve) for window in windows]
+
+    async def aneeds_evidence(self, questions: Sequence[str]) -> list[float]:
+        """The async twin of :meth:`needs_evidence`."""
+        windows = await self._batcher.arun([self._alone(question) for question in questions])
+        return [_sigmoid(window.retrieve) for window in windows]
+
     def _ids(self, text: str, most: int | None = None) -> tuple[list[int], list[tuple[int, int]]]:
         found = self._tokenizer.encode(text, add_special_tokens=False)
         return found.ids[:most], found.offsets[:most]
+
+    def _alone(self, question: str) -> _Row:
+        ids = [self._start, *self._ids(question, QUESTION_TOKENS)[0], self._stop]
+        return _Row(ids, [0] * len(ids), len(ids), [])
 
     def _rows(self, question: str, passage: Passage) -> list[_Row]:
         """The windows of a passage; none of a blank one."""
@@ -164,7 +179,7 @@ class Reader:
             for at in starts
         ]
 
-    def _forward(self, rows: list[_Row]) -> list[Any]:
+    def _forward(self, rows: list[_Row]) -> list[_Window]:
         """The windows' readings, on the worker's thread."""
         found: dict[int, _Window] = {}
         with torch.inference_mode():
@@ -226,7 +241,7 @@ def _windows(rows: Sequence[_Row], logits: HeadLogits) -> list[_Window]:
     joint = joint.masked_fill((length < 0) | (length >= ANSWER_TOKENS), -torch.inf).flatten(1)
     values, chosen = joint.topk(min(4 * SPANS, joint.shape[1]))
     forms = logits.form.softmax(-1).tolist()
-    relevant = logits.relevant.tolist()
+    relevant, retrieve = logits.relevant.tolist(), logits.retrieve.tolist()
     found = []
     for i, row in enumerate(rows):
         spans = []
@@ -235,7 +250,7 @@ def _windows(rows: Sequence[_Row], logits: HeadLogits) -> list[_Window]:
                 begin = int(start_at[i, pick // most]) - row.first
                 stop = int(end_at[i, pick % most]) - row.first
                 spans.append((row.offsets[begin][0], row.offsets[stop][1], value))
-        found.append(_Window(relevant[i], spans, forms[i], len(row.ids)))
+        found.append(_Window(relevant[i], retrieve[i], spans, forms[i], len(row.ids)))
     return found
 
 

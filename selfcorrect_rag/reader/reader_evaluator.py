@@ -19,6 +19,11 @@ class ReaderEvaluator(RetrievalEvaluator):
         self._reader = reader
 
     @property
+    def reader(self) -> Reader:
+        """What reads."""
+        return self._reader
+
+    @property
     def identity(self) -> str:
         return f"reader evaluator {self._reader.identity}"
 

@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import SegmentRequest, segment_request
 from selfcorrect_rag.prompts.parts import Prompt
+from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.reader.questions import (
     is_how_to,
     is_readable,
@@ -33,12 +34,11 @@ from selfcorrect_rag.reflection import (
     Reflection,
 )
 from selfcorrect_rag.state.self_rag import Piece, Segment
+from selfcorrect_rag.thresholds import ANSWER_ABOVE
 
 REFUSAL = "The documents do not say."
 NOT_ENGLISH = "I cannot answer: I read questions in English only."
 NO_DOCUMENTS = "I cannot answer this without documents."
-ANSWER_ABOVE = 0.4
-"""Confidence above which an answer is stated."""
 FLOOR = 1e-6
 """Least probability of a token."""
 SENTENCES = 3
@@ -48,16 +48,18 @@ SENTENCES = 3
 class ReaderLLM(ReflectionLLM):
     """Answers with spans of the passage in a prompt, and refuses where it is not confident.
 
-    It writes no word that does not stand in a passage, except its refusals. ISREL is the
-    probability that the passage answers; the text's probability is the span's; ISSUP and ISUSE
-    follow from the confidence that the span is right. Questions how to do something get the
-    sentence or the line, and so do questions that yes or no would answer.
+    It writes no word that does not stand in a passage, except its refusals. Whether to retrieve is
+    judged by the question alone. ISREL is the probability that the passage answers; the text's
+    probability is the span's; ISSUP and ISUSE follow from the confidence that the span is right.
+    Questions how to do something get the sentence or the line, and so do questions that yes or no
+    would answer.
     """
 
     answer_above: float = Field(default=ANSWER_ABOVE, ge=0, le=1)
     """Confidence, calibrated, above which an answer is stated."""
     show_guess: bool = False
-    """Whether a refusal names the best guess and its confidence."""
+    """Whether a refusal names the best guess at its question, of all passages of a batch, and the
+    confidence in it."""
 
     sentences: bool = False
     """Whether a segment is one sentence, after which further evidence is retrieved for another, in
@@ -98,11 +100,15 @@ class ReaderLLM(ReflectionLLM):
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         requests = [segment_request(prompt) for prompt in prompts]
+        if options.get("choose") == Group.RETRIEVE:
+            return _decisions(self._reader.needs_evidence([_question(r) for r in requests]))
         readings = iter(self._reader.read([_asked(r) for r in requests if _reads(r)]))
         return self._written(requests, readings, **options)
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         requests = [segment_request(prompt) for prompt in prompts]
+        if options.get("choose") == Group.RETRIEVE:
+            return _decisions(await self._reader.aneeds_evidence([_question(r) for r in requests]))
         readings = iter(await self._reader.aread([_asked(r) for r in requests if _reads(r)]))
         return self._written(requests, readings, **options)
 
@@ -121,10 +127,11 @@ class ReaderLLM(ReflectionLLM):
     ) -> list[Segment]:
         given = [next(readings) if _reads(request) else None for request in requests]
         best = max((reading.relevant for reading in given if reading), default=0.0)
+        refusals = self._refusals_with_guesses(requests, given) if self.show_guess else {}
         segments = []
         for request, reading in zip(requests, given, strict=True):
             if choose is not None:
-                segments.append(_choice(choose, request, reading))
+                segments.append(_choice(choose, reading))
             elif reading is None:
                 text = NO_DOCUMENTS if is_readable(_question(request)) else NOT_ENGLISH
                 segments.append(_segment(text, [], None, 1.0, 0))
@@ -133,24 +140,42 @@ class ReaderLLM(ReflectionLLM):
                     _segment("", [_isrel(reading.relevant)], "pruned", 1.0, reading.tokens)
                 )
             else:
-                segments.append(
-                    self._answer(request, reading, self.sentences and stop_at_retrieval)
-                )
+                refusal = refusals.get(_question(request), REFUSAL)
+                sentence = self.sentences and stop_at_retrieval
+                segments.append(self._answer(request, reading, refusal, sentence=sentence))
         return segments
 
-    def _answer(self, request: SegmentRequest, reading: PassageReading, sentence: bool) -> Segment:
-        """The best span that was not written before, or a refusal."""
+    def _refusals_with_guesses(
+        self, requests: Sequence[SegmentRequest], given: Sequence[PassageReading | None]
+    ) -> dict[str, str]:
+        """A refusal for each question, with the most confident of the spans that are no answers."""
+        guesses: dict[str, Span] = {}
+        for request, reading in zip(requests, given, strict=True):
+            question = _question(request)
+            for span in reading.spans[:1] if reading else ():
+                known = guesses.get(question)
+                is_better = known is None or span.confidence > known.confidence
+                if is_better and span.confidence <= self.answer_above:
+                    guesses[question] = span
+        return {question: _with_guess(span) for question, span in guesses.items()}
+
+    def _answer(
+        self, request: SegmentRequest, reading: PassageReading, refusal: str, *, sentence: bool
+    ) -> Segment:
+        """The best span that was not written before, or ``refusal``, or nothing where the answer
+        has begun."""
         question, passage = _asked(request)
         written = request.instance.preceding_sentences
+        refusal = "" if written else refusal
         whole = sentence or is_how_to(question) or is_yes_no(question)
         for span in reading.spans:
             text = _shaped(passage.text, span, whole=whole)
             if text and text not in written:
                 break
         else:
-            return self._refusal(reading, None, again=bool(written))
-        if span.confidence < self.answer_above:
-            return self._refusal(reading, span, again=bool(written))
+            return _refusal(refusal, reading, 0.0)
+        if span.confidence <= self.answer_above:
+            return _refusal(refusal, reading, span.confidence)
         sure = span.confidence
         reflections = [
             _isrel(reading.relevant),
@@ -171,14 +196,19 @@ class ReaderLLM(ReflectionLLM):
             segment["finish_reason"] = "retrieval"
         return segment
 
-    def _refusal(self, reading: PassageReading, guess: Span | None, *, again: bool) -> Segment:
-        """A refusal, or nothing where the answer has begun."""
-        text = "" if again else REFUSAL
-        if text and self.show_guess and guess is not None:
-            text += f" Best guess, with a probability of {guess.confidence:.2f}: {guess.text}"
-        sure = guess.confidence if guess else 0.0
-        reflections = [_isrel(reading.relevant), _isuse(0.0)]
-        return _segment(text, reflections, None, 1 - sure, reading.tokens)
+
+def _refusal(text: str, reading: PassageReading, sure: float) -> Segment:
+    """The refusal of a passage whose best span is an answer with the confidence ``sure``."""
+    reflections = [_isrel(reading.relevant), _isuse(0.0)]
+    return _segment(text, reflections, None, 1 - sure, reading.tokens)
+
+
+def _with_guess(guess: Span) -> str:
+    """A refusal that names the guess, unless it would then read as an answer and be cited."""
+    named = _shaped("", guess, whole=False)
+    told = f"(best guess, with a probability of {guess.confidence:.2f}: {named})"
+    text = f"{REFUSAL.removesuffix('.')} {told}."
+    return text if is_refusal(text) else REFUSAL
 
 
 def _question(request: SegmentRequest) -> str:
@@ -202,11 +232,17 @@ def _shaped(text: str, span: Span, *, whole: bool) -> str:
     return " ".join(span.text.split()).strip(" ,;:")
 
 
-def _choice(group: str, request: SegmentRequest, reading: PassageReading | None) -> Segment:
-    """One reflection of a group, without text."""
-    if group == Group.RETRIEVE:
-        reflection = _reflection(group, {RETRIEVAL: 1 - FLOOR, NO_RETRIEVAL: FLOOR}, 0)
-    elif group == Group.ISREL:
+def _decisions(needed: Sequence[float]) -> list[Segment]:
+    """A choice of the Retrieve group for each probability that evidence is needed."""
+    chosen = [
+        _reflection(Group.RETRIEVE, {RETRIEVAL: need, NO_RETRIEVAL: 1 - need}, 0) for need in needed
+    ]
+    return [_segment("", [reflection], None, 1.0, 0) for reflection in chosen]
+
+
+def _choice(group: str, reading: PassageReading | None) -> Segment:
+    """One reflection of another group, without text."""
+    if group == Group.ISREL:
         reflection = _isrel(reading.relevant if reading else 0.0)
     elif group == Group.ISUSE:
         reflection = _isuse(reading.relevant if reading else 0.0)

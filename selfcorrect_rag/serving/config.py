@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.thresholds import ANSWER_ABOVE
 
 DEFAULT_INDEX = Path(".selfcorrect/index")
 """The folder that ``selfcorrect-rag index`` puts documents into."""
@@ -22,7 +23,7 @@ PREFIX = "SELFCORRECT_"
 API_KEY = "VLLM_API_KEY"
 """The variable with the key of a vLLM server, the one that the server itself reads."""
 
-Engine = Literal["transformers", "vllm", "server", "chat"]
+Engine = Literal["reader", "transformers", "vllm", "server", "chat"]
 
 
 class BadOption(SelfCorrectError, ValueError):
@@ -54,7 +55,7 @@ GENERATOR, CORRECTION, DEMONSTRATIONS = (
 
 
 class ServingConfig(BaseModel):
-    """The models, the index and the web that graphs run on; by default small ones, offline.
+    """The models, the index and the web that graphs run on; by default the reader, offline.
 
     Raises:
         BadOption: a value is invalid, or the engine does not support the field.
@@ -77,18 +78,35 @@ class ServingConfig(BaseModel):
     model: str | None = option(
         None,
         "A folder or hub name of a checkpoint with reflection tokens, such as "
-        "selfrag/selfrag_llama2_7b. With --engine server: the model's name there. With --engine "
-        "chat: provider:model, such as openai:gpt-4o-mini, or module:attribute of a LangChain "
-        "model of your own.",
+        "selfrag/selfrag_llama2_7b. With --engine reader: the folder of a trained reader. With "
+        "--engine server: the model's name there. With --engine chat: provider:model, such as "
+        "openai:gpt-4o-mini, or module:attribute of a LangChain model of your own.",
         GENERATOR,
-        shown="a nano model; with --engine server, the only one there",
+        shown="the engine's own: the shipped reader, the nano generator, the server's only one",
         metavar="NAME",
     )
-    engine: Engine = option(
-        "transformers",
-        "What runs the model: transformers here, vLLM here, a vLLM server, or a chat model's "
-        "provider; prompts ask a chat model for what it has no reflection tokens for.",
+    engine: Engine | None = option(
+        None,
+        "What answers: the reader, which finds answers in passages and always retrieves from an "
+        "index of your own; or a model run by transformers here, by vLLM here, by a vLLM server, "
+        "or by a chat model's provider, whom prompts ask for what it has no reflection tokens for.",
         GENERATOR,
+        shown="reader; with --model, transformers",
+    )
+    answer_above: float = option(
+        ANSWER_ABOVE,
+        "reader: the confidence, 0 to 1, above which it states an answer; below, it says that the "
+        "documents do not say.",
+        GENERATOR,
+        metavar="P",
+        ge=0,
+        le=1,
+    )
+    show_guess: bool = option(
+        False,
+        "reader: name its best guess, and the probability of that, where it states no answer.",
+        GENERATOR,
+        shown="off",
     )
     device: str | None = option(
         None,
@@ -212,9 +230,15 @@ class ServingConfig(BaseModel):
         return self.index is None and not DEFAULT_INDEX.exists()
 
     @property
+    def runs_on(self) -> Engine:
+        """The engine: the one that is named, else transformers for a named model, else the
+        reader."""
+        return self.engine or ("transformers" if self.model else "reader")
+
+    @property
     def is_nano(self) -> bool:
-        """Whether the shipped models answer."""
-        return self.model is None and self.engine != "server"
+        """Whether the nano generator answers."""
+        return self.model is None and self.runs_on in ("transformers", "vllm")
 
     def _fill(self, given: dict[str, Any], named: Callable[[str], str]) -> None:
         """Validate and set the fields; errors call them what ``named`` makes of their names."""
@@ -224,7 +248,8 @@ class ServingConfig(BaseModel):
             first = error.errors()[0]
             raise BadOption(f"{named(str(first['loc'][0]))}: {first['msg']}") from error
         for name, engines in _ENGINES.items():
-            if getattr(self, name) and self.engine not in engines:
+            is_given = getattr(self, name) != type(self).model_fields[name].default
+            if is_given and self.runs_on not in engines:
                 raise BadOption(f"{option_name(name)} is for --engine {' or '.join(engines)}")
         if self.engine == "chat" and not self.model:
             raise BadOption("--engine chat takes a --model, such as openai:gpt-4o-mini")
@@ -232,6 +257,8 @@ class ServingConfig(BaseModel):
 
 
 _ENGINES: dict[str, tuple[Engine, ...]] = {
+    "answer_above": ("reader",),
+    "show_guess": ("reader",),
     "device": ("transformers",),
     "dtype": ("transformers", "vllm"),
     "tensor_parallel": ("vllm",),

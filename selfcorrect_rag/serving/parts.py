@@ -7,13 +7,14 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import SecretStr
 
+from selfcorrect_rag import reader as readers
 from selfcorrect_rag.crag import create_crag
 from selfcorrect_rag.errors import BadDemonstrations
 from selfcorrect_rag.instruct_rag import create_instruct_rag
@@ -29,7 +30,6 @@ from selfcorrect_rag.nano import (
     demo_web,
     generator_path,
     load_chat_model,
-    load_evaluator,
     rationale_model_path,
 )
 from selfcorrect_rag.search import (
@@ -51,6 +51,9 @@ from selfcorrect_rag.settings import (
     Settings,
 )
 from selfcorrect_rag.state.instruct_rag import Demonstration
+
+if TYPE_CHECKING:
+    from selfcorrect_rag.reader import Reader
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 T = TypeVar("T")
@@ -97,14 +100,19 @@ class Parts:
         self._opened.close()
 
     @cached_property
+    def reader(self) -> "Reader":
+        """The shipped reader, which answers and grades unless other models are named."""
+        return readers.Reader.load()
+
+    @cached_property
     def llm(self) -> Runnable[Any, Any]:
-        """The generator, or a chat model that is asked by prompts."""
+        """The reader, a generator, or a chat model that is asked by prompts."""
         return self._generator(generator_path())
 
     @cached_property
     def rationale_llm(self) -> Runnable[Any, Any]:
-        """The model that writes InstructRAG's rationales: a chat model that is named, else a
-        generator."""
+        """The model that writes InstructRAG's rationales: a chat model that is named, else the
+        model of the other graphs, for which the nano generator has one that was trained for it."""
         if self.chat_model or not self.config.is_nano:
             return self.chat_model or self.llm
         return self._generator(rationale_model_path())
@@ -134,13 +142,28 @@ class Parts:
 
     @property
     def source(self) -> str:
-        """The name of the index, for readers."""
+        """The name of the index, for people."""
         return "the demo corpus" if self.config.reads_demo else str(self._index_path)
+
+    @property
+    def answers(self) -> str:
+        """The name of what answers, for people."""
+        config = self.config
+        if config.runs_on == "reader":
+            return "the reader" if config.model is None else f"the reader in {config.model}"
+        if config.model is None:
+            own = "the nano generator" if config.is_nano else "the model"
+            return f"{own} on {config.runs_on}"
+        return f"{Path(config.model).name} on {config.runs_on}"
 
     @cached_property
     def evaluator(self) -> RetrievalEvaluator:
-        """The evaluator that grades documents."""
-        return self._or_sketch(lambda: open_evaluator(self.config.evaluator), _UnopenedEvaluator)
+        """The evaluator that grades documents: the one that is named, else the shipped reader.
+
+        Raises:
+            ModelNotFound, NotAnEvaluator, NoLanguageModel, MissingExtra: see ``as_evaluator``.
+        """
+        return self._or_sketch(self._open_evaluator, _UnopenedEvaluator)
 
     @cached_property
     def web(self) -> WebSearch:
@@ -178,6 +201,8 @@ class Parts:
             return create_instruct_rag(
                 self.rationale_llm, retriever, shown, follow_up=chat, settings=chosen, **kept
             )
+        if isinstance(chosen, SelfRAGSettings) and self._always_retrieves(chosen):
+            chosen = chosen.model_copy(update={"mode": "always"})
         if not isinstance(chosen, CRAGSettings):
             return create_self_rag(self.llm, retriever, follow_up=chat, settings=chosen, **kept)
         web, evaluator = self.web, self.evaluator
@@ -204,7 +229,12 @@ class Parts:
         All reflect but a chat model, which a graph wraps where it needs one that does.
         """
         config = self.config
-        match config.engine:
+        match config.runs_on:
+            case "reader":
+                reads = readers.Reader.load(Path(config.model)) if config.model else self.reader
+                return readers.ReaderLLM(
+                    reads, answer_above=config.answer_above, show_guess=config.show_guess
+                )
             case "vllm":
                 quiet_vllm()
                 return self._opened.enter_context(
@@ -228,6 +258,16 @@ class Parts:
                 return TransformersReflectionLLM.from_pretrained(
                     config.model or default, device=config.device, dtype=config.dtype
                 )
+
+    def _always_retrieves(self, settings: SelfRAGSettings) -> bool:
+        """Whether the mode, where none is set, is always: the reader writes nothing of its own, and
+        whoever asks an index of their own asks about what stands in it."""
+        reads_own = self.config.runs_on == "reader" and not self.config.reads_demo
+        return reads_own and "mode" not in settings.model_fields_set
+
+    def _open_evaluator(self) -> RetrievalEvaluator:
+        name = self.config.evaluator
+        return readers.ReaderEvaluator(self.reader) if name is None else as_evaluator(name)
 
     @property
     def _index_path(self) -> Path:
@@ -262,15 +302,6 @@ class Parts:
 
     def _or_sketch(self, opened: Callable[[], T], sketched: Callable[[], T]) -> T:
         return sketched() if self.sketch else opened()
-
-
-def open_evaluator(name: str | None) -> RetrievalEvaluator:
-    """The evaluator called ``name``; the shipped one where None.
-
-    Raises:
-        ModelNotFound, NotAnEvaluator, NoLanguageModel, MissingExtra: see ``as_evaluator``.
-    """
-    return load_evaluator() if name is None else as_evaluator(name)
 
 
 def quiet_vllm() -> None:

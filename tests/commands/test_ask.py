@@ -1,4 +1,4 @@
-"""`selfcorrect-rag ask` and `demo`, on the nano generator and a real Chroma index."""
+"""`selfcorrect-rag ask` and `demo`, on the reader and a real Chroma index."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`selfcorrect-rag ask --graph`, on BM25 indexes, the nano generator and hand-made evaluators."""
+"""`selfcorrect-rag ask --graph`, on BM25 indexes, the reader and hand-made evaluators."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("TAVILY_API_KEY", raising=False)
-    monkeypatch.setattr("selfcorrect_rag.serving.parts.load_evaluator", WordEvaluator)
+    monkeypatch.setattr("selfcorrect_rag.reader.ReaderEvaluator", lambda reader: WordEvaluator())
 
 
 def ask(town: str, *options: str, graph: str = "crag") -> list[str]:

@@ -29,9 +29,10 @@ def test_a_page_of_each_graph(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("selfcorrect_rag.serving.parts.load_evaluator", WordEvaluator)
+    monkeypatch.setattr("selfcorrect_rag.reader.ReaderEvaluator", lambda reader: WordEvaluator())
     file = tmp_path / "run.html"
     question = ["ask", "What is Tarnholm?", "--graph", graph, "--index", str(index)]
+    question += ["--mode", "adaptive"] if graph.startswith("self") else []
     assert main([*question, "--html", str(file), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     page = Page(file.read_text(encoding="utf-8"))

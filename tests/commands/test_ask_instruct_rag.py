@@ -1,4 +1,5 @@
-"""`selfcorrect-rag ask --graph instruct-rag`, on a BM25 index and the nano rationale model."""
+"""`selfcorrect-rag ask --graph instruct-rag`, on a BM25 index, the reader and the nano rationale
+model."""
 
 import json
 from io import StringIO
@@ -42,13 +43,22 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_the_nano_model_is_asked_as_it_was_trained(
     index: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = answered(capsys, *ask(index))
+    result = answered(capsys, *ask(index, "--engine", "transformers"))
     assert result["mode"] == "ft"
     assert result["rationale"]
     assert result["answer"]
     assert sorted(result["numbering"]) == [0, 1]
     for i, citation in zip(result["useful_documents"], result["citations"], strict=True):
         assert citation["passage"] == i
+
+
+def test_the_reader_is_asked_by_instruction(
+    index: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = answered(capsys, *ask(index))
+    assert result["mode"] == "instruct"
+    assert result["answer"]
+    assert sorted(result["numbering"]) == [0, 1]
 
 
 def test_a_baseline(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +115,7 @@ def test_how_a_person_reads_it() -> None:
         "notes": ["a note"],
     }
     console = Console(file=StringIO(), width=100)
-    show_run(console, result, 0.5, "notes")
+    show_run(console, result, 0.5, "notes", "the reader")
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "D1  dismissed  T2: a" in shown
     assert "D3  useful     T0: a" in shown

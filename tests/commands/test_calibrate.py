@@ -26,7 +26,7 @@ of four retrievals with vague as their best, two are good."""
 
 @pytest.fixture(autouse=True)
 def _shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("selfcorrect_rag.serving.parts.load_evaluator", WordEvaluator)
+    monkeypatch.setattr("selfcorrect_rag.reader.ReaderEvaluator", lambda reader: WordEvaluator())
 
 
 @pytest.fixture

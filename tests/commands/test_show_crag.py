@@ -22,7 +22,7 @@ HOSTILE = "[bold red]x[/bold red] [/dim] :smile: \\ \x1b[31m\x07\u202e\u200b\r\n
 
 def shown(result: Mapping[str, Any], **options: Any) -> str:
     screen = Console(file=io.StringIO(), width=2000, highlight=False, **options)
-    show_run(screen, dict(result), 1.25, "my notes")
+    show_run(screen, dict(result), 1.25, "my notes", "the reader")
     return screen.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -71,7 +71,7 @@ def test_everything_on_the_way_to_the_answer() -> None:
         "  K2  Web 1: Gold of the web.",
         "  [1] Vague is t, notes",
         "  [2] Web 1, https://a.org",
-        "  1.25 s",
+        "  the reader: 1.25 s",
     ):
         assert line in lines
 

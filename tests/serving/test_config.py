@@ -37,9 +37,36 @@ def test_options_and_environment_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "engine", "is_nano"),
+    [
+        ([], "reader", False),
+        (["--engine", "reader", "--model", "folder"], "reader", False),
+        (["--model", "m"], "transformers", False),
+        (["--engine", "transformers"], "transformers", True),
+        (["--engine", "vllm"], "vllm", True),
+        (["--engine", "vllm", "--model", "m"], "vllm", False),
+        (["--engine", "server"], "server", False),
+    ],
+)
+def test_what_answers(options: list[str], engine: str, is_nano: bool) -> None:
+    config = parsed(*options)
+    assert (config.runs_on, config.is_nano) == (engine, is_nano)
+    assert ServingConfig.from_environment(config.as_environment()) == config
+
+
+def test_the_readers_options() -> None:
+    config = parsed("--answer-above", "0.7", "--show-guess")
+    assert (config.answer_above, config.show_guess) == (0.7, True)
+    variables = config.as_environment()
+    assert variables == {"SELFCORRECT_ANSWER_ABOVE": "0.7", "SELFCORRECT_SHOW_GUESS": "True"}
+    assert ServingConfig.from_environment(variables) == config
+
+
+@pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("SELFCORRECT_ENGINE", "abacus", "SELFCORRECT_ENGINE: Input should be 'transformers'"),
+        ("SELFCORRECT_ENGINE", "abacus", "SELFCORRECT_ENGINE: Input should be 'reader'"),
+        ("SELFCORRECT_ANSWER_ABOVE", "1.5", "SELFCORRECT_ANSWER_ABOVE: Input should be less"),
         ("SELFCORRECT_TENSOR_PARALLEL", "many", "SELFCORRECT_TENSOR_PARALLEL: Input should be"),
         ("SELFCORRECT_TENSOR_PARALLEL", "0", "SELFCORRECT_TENSOR_PARALLEL: Input should be gr"),
         ("SELFCORRECT_TOKENIZER", "x", "--tokenizer is for --engine server"),
@@ -70,6 +97,10 @@ def test_the_engines_own_options_pass_through() -> None:
         (["--engine", "vllm", "--engine-option", "eager"], "NAME=VALUE, not eager"),
         (["--tensor-parallel", "2"], "--tensor-parallel is for --engine vllm"),
         (["--engine", "vllm", "--device", "cpu"], "--device is for --engine transformers"),
+        (["--device", "cpu"], "--device is for --engine transformers"),
+        (["--engine", "reader", "--model", "m", "--device", "cpu"], "--device is for --engine tra"),
+        (["--model", "m", "--answer-above", "0"], "--answer-above is for --engine reader"),
+        (["--engine", "server", "--show-guess"], "--show-guess is for --engine reader"),
         (["--engine", "server", "--dtype", "auto"], "--dtype is for --engine transformers or vllm"),
         (["--tokenizer", "x"], "--tokenizer is for --engine server"),
         (["--engine", "chat"], "--engine chat takes a --model, such as openai"),

@@ -117,14 +117,14 @@ def make_model() -> Any:
 def test_models_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
-    def load(name: str | None) -> Any:
-        opened.append(str(name))
+    def load(name: str) -> Any:
+        opened.append(name)
         return SimpleNamespace()
 
-    monkeypatch.setattr("selfcorrect_rag.serving.parts.open_evaluator", load)
-    parts = Parts(ServingConfig())
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.as_evaluator", load)
+    parts = Parts(ServingConfig(evaluator="grader"))
     assert parts.evaluator is parts.evaluator
-    assert opened == ["None"]
+    assert opened == ["grader"]
 
 
 @pytest.fixture
