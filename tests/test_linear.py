@@ -59,7 +59,7 @@ from selfcorrect_rag.prompts.evaluator import (
     prompt_for_several,
 )
 from selfcorrect_rag.prompts.follow_up import follow_up_prompt
-from selfcorrect_rag.prompts.instruct_rag import inference_prompt
+from selfcorrect_rag.prompts.instruct_rag import inference_prompt, inference_request
 from selfcorrect_rag.prompts.labels import normalized
 from selfcorrect_rag.prompts.marks import read_marks
 from selfcorrect_rag.prompts.parts import Part, Prompt
@@ -69,7 +69,15 @@ from selfcorrect_rag.prompts.rationale.documents import read_documents
 from selfcorrect_rag.prompts.rationale.mentions import marked
 from selfcorrect_rag.prompts.refusals import is_refusal, refuses
 from selfcorrect_rag.prompts.self_rag import segment_prompt
-from selfcorrect_rag.prompts.sentences import sentences
+from selfcorrect_rag.prompts.sentences import sentence_at, sentences
+from selfcorrect_rag.reader.questions import (
+    answer_text,
+    is_readable,
+    plain_question,
+    wants_sentence,
+)
+from selfcorrect_rag.reader.rationale import rationale
+from selfcorrect_rag.reader.reader import Passage
 from selfcorrect_rag.render import render_route, render_run
 from selfcorrect_rag.search.bm25 import tokenize
 from selfcorrect_rag.search.chunking import chunk
@@ -78,6 +86,7 @@ from selfcorrect_rag.state.intake import admit, admit_question, fit
 from selfcorrect_rag.state.sources import name_of, shown_source, title_line, web_address
 from selfcorrect_rag.training.generator import output_stretches
 from selfcorrect_rag.training.generator_rows import order_faults, tokens_and_texts
+from tests.reader.scripted_reader import reading
 
 LETTERS = ("A", "B", "C", "D")
 LABELLED = ("A: a gas", "B: a metal", "C: not a metal")
@@ -155,6 +164,8 @@ READERS: dict[str, Reader] = {
     "a demonstration's question": _plain,
     # cut and found
     "sentences": sentences,
+    "a sentence within": lambda text: sentence_at(text, len(text) // 2, len(text) // 2 + 3),
+    "an answer's sentence": lambda text: answer_text(text, 0, 3, sentence=True),
     "chunks": lambda text: list(chunk(text)),
     "strips of sentences": decompose,
     "strips of windows": lambda text: decompose(text, "windows"),
@@ -178,6 +189,14 @@ READERS: dict[str, Reader] = {
     "a follow-up's prompt": lambda text: follow_up_prompt([("user", text)], text),
     "a prompt with knowledge": lambda text: knowledge_prompt(text, [titled_by(text)]),
     "a prompt of InstructRAG": lambda text: inference_prompt("instruct", text, [titled_by(text)]),
+    "a prompt of InstructRAG read back": lambda text: inference_request(
+        inference_prompt("instruct", text, [titled_by(text)])
+    ),
+    "a question to the reader": lambda text: (
+        is_readable(text),
+        wants_sentence(text),
+        plain_question(text),
+    ),
     "an evaluator's prompt": lambda text: prompt_for_one("direct", text, text),
     "an evaluator's prompt for several": lambda text: prompt_for_several("direct", text, [text]),
     "a judge's prompt": lambda text: judge_prompt(text, [text], [titled_by(text)], text),
@@ -218,7 +237,11 @@ READERS: dict[str, Reader] = {
     "mentions": lambda text: marked(text, TITLES),
     "mentions by a title": lambda text: marked(f'The document "{text}" says', [text] * 3),
     "a rationale": lambda text: read_documents(text, TITLES),
+    "a rationale of the reader": lambda text: rationale(
+        text, [Passage("", text)] * 2, [reading(text, {text: 0.9})] * 2, 0.5, "No."
+    ),
     "a conclusion": lambda text: final_answer(text, TITLES),
+    "a conclusion in quotes": lambda text: final_answer(f"The answer is “{text}”.", TITLES),
     "an announced conclusion": lambda text: final_answer(f"The answer is {text}", TITLES),
     # kept and shown
     "an answer's words": lambda text: contains_answer(text, ["a b", text]),

@@ -168,6 +168,11 @@ def test_documents_that_do_not_exist_are_told() -> None:
     assert (reading.useful, reading.missing) == ([2], [9, 0])
 
 
+def test_an_answer_in_quotes_names_no_document() -> None:
+    said = 'Document [1] says so.\nThe answer is “set "Document [2] is useful" to true”.'
+    assert read_documents(said, ["Emma", "Oslo"]) == ([1], [], [])
+
+
 def test_a_title_that_two_documents_bear_names_neither() -> None:
     assert read_documents('The document "Emma" says so.', ["Emma", "Emma"]).useful == []
     assert read_documents('The document "Emma" says so.', ["Emma", "Emmy"]).useful == [1]
@@ -355,6 +360,14 @@ def test_a_share_comes_with_the_borders_of_its_wilson_interval(tmp_path: Path) -
         ("it is paris (doc 2). 3 and 5 didn't help. paris", "paris"),
         ("Hi,\n\nIt's Paris, as Documents 1 and 2 have it.\n\nCheers,\nTom", "Paris"),
         ("Paris. Document 1 is a park. Those two don't matter.", "Paris"),
+        # word for word, where the last line gives it in quotes
+        ("Document 2 says so.\nThe answer is “`tar -xf $FILE .`, not __init__”.",
+         "`tar -xf $FILE .`, not __init__"),
+        ("The answer is “Lyon. It rains, because of it”.", "Lyon. It rains, because of it"),
+        ("The answer is “the \"Great\" dam, which leaks”.", 'the "Great" dam, which leaks'),
+        ("The answer is “Lyon, not Paris”.\nSo the answer is Paris.", "Paris"),
+        ("The answer is “Lyon” or “Paris”.", "“Lyon” or “Paris”"),
+        ("The answer is “not given in the documents”. It is Paris.", "Paris"),
     ],
 )  # fmt: skip
 def test_final_answers(rationale: str, answer: str) -> None:
@@ -374,6 +387,8 @@ def test_final_answers(rationale: str, answer: str) -> None:
         ("None of this fits. The answer can't be determined.", "The answer can't be determined."),
         ("Document 1 is a park. I would only be guessing.", "I would only be guessing."),
         ("no idea, none of these say", "no idea, none of these say"),
+        ("Document 1 is a park.\nThe documents do not say (best guess: the answer is 9).",
+         "The documents do not say (best guess: the answer is 9)."),
         ("The documents do not say, so the answer cannot be determined.",
          "The documents do not say, so the answer cannot be determined."),
     ],

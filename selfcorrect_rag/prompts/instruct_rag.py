@@ -5,7 +5,10 @@ continues plain text. Documents and questions are untrusted: a document takes on
 text cannot begin another one, and all is quoted (:mod:`~selfcorrect_rag.prompts.quoting`).
 """
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from langchain_core.documents import Document
 
@@ -85,12 +88,41 @@ def inference_prompt(
     if mode != "no_retrieval":
         for number, document in enumerate(documents, start=1):
             parts.append(Part(f"Document [{number}]", "trusted"))
-            parts += [Part(_line(document), "untrusted", shorten=1), Part("\n", "trusted")]
+            title = _one_line(_title(document))
+            line = Part(_line(document), "untrusted", shorten=1, title=title)
+            parts += [line, Part("\n", "trusted")]
     query = QUERY_WITHOUT_DOCUMENTS if mode == "no_retrieval" else QUERY
     parts += [Part(query, "trusted"), Part(quoted(question), "untrusted", shorten=4)]
     if instruction and mode != "ft":
         parts.append(Part(f"\n{quoted(instruction)}", "trusted"))
     return Prompt(parts=tuple(parts))
+
+
+class InferenceRequest(NamedTuple):
+    """What an inference prompt asks."""
+
+    question: str
+    documents: list[tuple[str, str]]
+    """Title and text of each, in the order shown."""
+
+
+def inference_request(prompt: Prompt) -> InferenceRequest | None:
+    """Parse a prompt by its parts; None where it is no inference prompt. Demonstrations are left
+    out."""
+    question: str | None = None
+    documents = []
+    for before, part in pairwise(prompt.parts):
+        if before.kind != "trusted" or part.kind != "untrusted":
+            continue
+        if _NUMBER.fullmatch(before.text):
+            opening = f" (Title: {part.title}): " if part.title else ": "
+            documents.append((part.title, part.text[len(opening) :]))
+        elif before.text in (QUERY, QUERY_WITHOUT_DOCUMENTS):
+            question = part.text
+    return None if question is None else InferenceRequest(question, documents)
+
+
+_NUMBER = re.compile(r"Document \[\d+\]")
 
 
 def _line(document: Document) -> str:
@@ -177,4 +209,4 @@ def _one_line(text: str) -> str:
 
 
 def _title(document: Document) -> str:
-    return str(document.metadata.get("title") or "")
+    return " ".join(str(document.metadata.get("title") or "").split())

@@ -2,7 +2,7 @@
 
 import re
 
-from selfcorrect_rag.prompts.sentences import sentences
+from selfcorrect_rag.prompts.sentences import sentence_at
 
 _INPUT = "## Input:\n\n"
 """Self-RAG's mark between a task's instruction and the question."""
@@ -20,6 +20,7 @@ _COMMON = re.compile(
     re.IGNORECASE,
 )
 """The commonest English words."""
+_LIST_MARK = re.compile(r"^(?:[-*•>]|#{1,6}) (?=\S)")
 
 
 def plain_question(instruction: str) -> str:
@@ -51,15 +52,13 @@ def is_readable(question: str) -> bool:
     return len(question.split()) < 5 or bool(_COMMON.search(question))
 
 
-def sentence_at(text: str, start: int, end: int) -> str:
-    """The sentence or line of ``text`` in which a span stands."""
-    before = text.rfind("\n", 0, start) + 1
-    after = text.find("\n", end)
-    line = text[before : after if after >= 0 else len(text)]
-    at = 0
-    for sentence in sentences(line):
-        at = line.find(sentence, at)
-        if before + at + len(sentence) >= end:
-            return sentence
-        at += len(sentence)
-    return line.strip()
+def wants_sentence(question: str) -> bool:
+    """Whether a sentence or a line answers it better than a few words."""
+    return is_how_to(question) or is_yes_no(question)
+
+
+def answer_text(text: str, start: int, end: int, *, sentence: bool) -> str:
+    """The answer from ``start`` to ``end`` of a passage on one line, or the sentence around it."""
+    if sentence:
+        return _LIST_MARK.sub("", " ".join(sentence_at(text, start, end).split()))
+    return " ".join(text[start:end].split()).strip(" ,;:")

@@ -46,6 +46,11 @@ class Span(NamedTuple):
     confidence: float
     """That it is right, calibrated."""
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its first character in the passage, and the end behind its last."""
+        return self.start, self.start + len(self.text)
+
 
 class PassageReading(NamedTuple):
     """What the reader finds in a passage."""

@@ -1,7 +1,7 @@
 """The reader as a ReflectionLLM: every answer stands in a passage."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,15 +9,16 @@ from pydantic import Field, PrivateAttr
 
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import SegmentRequest, segment_request
+from selfcorrect_rag.prompts.instruct_rag import InferenceRequest, inference_request
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.reader.questions import (
-    is_how_to,
+    answer_text,
     is_readable,
-    is_yes_no,
     plain_question,
-    sentence_at,
+    wants_sentence,
 )
+from selfcorrect_rag.reader.rationale import rationale
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader, Span
 from selfcorrect_rag.reader.weights import SHIPPED
 from selfcorrect_rag.reflection import (
@@ -53,6 +54,8 @@ class ReaderLLM(ReflectionLLM):
     probability is the span's; ISSUP and ISUSE follow from the confidence that the span is right.
     Questions how to do something get the sentence or the line, and so do questions that yes or no
     would answer.
+
+    InstructRAG's inference prompts get a rationale: what each document says, and the conclusion.
     """
 
     answer_above: float = Field(default=ANSWER_ABOVE, ge=0, le=1)
@@ -99,23 +102,23 @@ class ReaderLLM(ReflectionLLM):
         return self._reader
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        requests = [segment_request(prompt) for prompt in prompts]
+        requests = [_request(prompt) for prompt in prompts]
         if options.get("choose") == Group.RETRIEVE:
             return _decisions(self._reader.needs_evidence([_question(r) for r in requests]))
-        readings = iter(self._reader.read([_asked(r) for r in requests if _reads(r)]))
+        readings = iter(self._reader.read([asked for r in requests for asked in _asked(r)]))
         return self._written(requests, readings, **options)
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        requests = [segment_request(prompt) for prompt in prompts]
+        requests = [_request(prompt) for prompt in prompts]
         if options.get("choose") == Group.RETRIEVE:
             return _decisions(await self._reader.aneeds_evidence([_question(r) for r in requests]))
-        readings = iter(await self._reader.aread([_asked(r) for r in requests if _reads(r)]))
+        readings = iter(await self._reader.aread([asked for r in requests for asked in _asked(r)]))
         return self._written(requests, readings, **options)
 
     def _written(
         self,
-        requests: Sequence[SegmentRequest],
-        readings: Any,
+        requests: Sequence[SegmentRequest | InferenceRequest],
+        readings: Iterator[PassageReading],
         *,
         max_tokens: int,
         stop: Sequence[str] = (),
@@ -125,16 +128,20 @@ class ReaderLLM(ReflectionLLM):
         critique: bool = False,
         **sampling: Any,
     ) -> list[Segment]:
-        given = [next(readings) if _reads(request) else None for request in requests]
-        best = max((reading.relevant for reading in given if reading), default=0.0)
+        given = [[next(readings) for _ in _asked(request)] for request in requests]
+        best = max((reading.relevant for found in given for reading in found), default=0.0)
         refusals = self._refusals_with_guesses(requests, given) if self.show_guess else {}
         segments = []
-        for request, reading in zip(requests, given, strict=True):
+        for request, found in zip(requests, given, strict=True):
+            reading = found[0] if found else None
             if choose is not None:
                 segments.append(_choice(choose, reading))
             elif reading is None:
                 text = NO_DOCUMENTS if is_readable(_question(request)) else NOT_ENGLISH
                 segments.append(_segment(text, [], None, 1.0, 0))
+            elif isinstance(request, InferenceRequest):
+                refusal = refusals.get(request.question, REFUSAL)
+                segments.append(self._rationale(request, found, refusal))
             elif prune_below is not None and reading.relevant < min(prune_below, best):
                 segments.append(
                     _segment("", [_isrel(reading.relevant)], "pruned", 1.0, reading.tokens)
@@ -146,30 +153,41 @@ class ReaderLLM(ReflectionLLM):
         return segments
 
     def _refusals_with_guesses(
-        self, requests: Sequence[SegmentRequest], given: Sequence[PassageReading | None]
+        self,
+        requests: Sequence[SegmentRequest | InferenceRequest],
+        given: Sequence[Sequence[PassageReading]],
     ) -> dict[str, str]:
         """A refusal for each question, with the most confident of the spans that are no answers."""
         guesses: dict[str, Span] = {}
-        for request, reading in zip(requests, given, strict=True):
+        for request, found in zip(requests, given, strict=True):
             question = _question(request)
-            for span in reading.spans[:1] if reading else ():
+            for span in (span for reading in found for span in reading.spans[:1]):
                 known = guesses.get(question)
                 is_better = known is None or span.confidence > known.confidence
                 if is_better and span.confidence <= self.answer_above:
                     guesses[question] = span
         return {question: _with_guess(span) for question, span in guesses.items()}
 
+    def _rationale(
+        self, request: InferenceRequest, readings: Sequence[PassageReading], refusal: str
+    ) -> Segment:
+        documents = [passage for _, passage in _asked(request)]
+        text, probability = rationale(
+            request.question, documents, readings, self.answer_above, refusal
+        )
+        return _segment(text, [], None, probability, sum(each.tokens for each in readings))
+
     def _answer(
         self, request: SegmentRequest, reading: PassageReading, refusal: str, *, sentence: bool
     ) -> Segment:
         """The best span that was not written before, or ``refusal``, or nothing where the answer
         has begun."""
-        question, passage = _asked(request)
+        ((question, passage),) = _asked(request)
         written = request.instance.preceding_sentences
         refusal = "" if written else refusal
-        whole = sentence or is_how_to(question) or is_yes_no(question)
+        whole = sentence or wants_sentence(question)
         for span in reading.spans:
-            text = _shaped(passage.text, span, whole=whole)
+            text = answer_text(passage.text, *span.place, sentence=whole)
             if text and text not in written:
                 break
         else:
@@ -205,31 +223,32 @@ def _refusal(text: str, reading: PassageReading, sure: float) -> Segment:
 
 def _with_guess(guess: Span) -> str:
     """A refusal that names the guess, unless it would then read as an answer and be cited."""
-    named = _shaped("", guess, whole=False)
+    named = answer_text(guess.text, 0, len(guess.text), sentence=False)
     told = f"(best guess, with a probability of {guess.confidence:.2f}: {named})"
     text = f"{REFUSAL.removesuffix('.')} {told}."
     return text if is_refusal(text) else REFUSAL
 
 
-def _question(request: SegmentRequest) -> str:
+def _request(prompt: Prompt) -> SegmentRequest | InferenceRequest:
+    return inference_request(prompt) or segment_request(prompt)
+
+
+def _question(request: SegmentRequest | InferenceRequest) -> str:
+    if isinstance(request, InferenceRequest):
+        return request.question
     return plain_question(request.instance.instruction)
 
 
-def _reads(request: SegmentRequest) -> bool:
-    """Whether there is a passage, and a question that the reader understands."""
-    return bool(request.instance.evidence.strip()) and is_readable(_question(request))
-
-
-def _asked(request: SegmentRequest) -> tuple[str, Passage]:
-    """Question and passage; behind a title comes a line break."""
+def _asked(request: SegmentRequest | InferenceRequest) -> list[tuple[str, Passage]]:
+    """What to read for the question: nothing if the reader does not understand it."""
+    question = _question(request)
+    if not is_readable(question):
+        return []
+    if isinstance(request, InferenceRequest):
+        return [(question, Passage(*document)) for document in request.documents]
     title, evidence = request.title, request.instance.evidence
-    return _question(request), Passage(title, evidence[len(title) + 1 :] if title else evidence)
-
-
-def _shaped(text: str, span: Span, *, whole: bool) -> str:
-    if whole:
-        return sentence_at(text, span.start, span.start + len(span.text))
-    return " ".join(span.text.split()).strip(" ,;:")
+    text = evidence[len(title) + 1 :] if title else evidence  # behind a title comes a line break
+    return [(question, Passage(title, text))] if evidence.strip() else []
 
 
 def _decisions(needed: Sequence[float]) -> list[Segment]:

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from selfcorrect_rag.prompts.rationale import anaphora
 from selfcorrect_rag.prompts.rationale.clauses import Stance
-from selfcorrect_rag.prompts.rationale.mentions import marked, numbers_in
+from selfcorrect_rag.prompts.rationale.mentions import ANSWER_IN_QUOTES, GUESS, marked, numbers_in
 from selfcorrect_rag.prompts.refusals import is_refusal
-from selfcorrect_rag.prompts.sentences import sentences
+from selfcorrect_rag.prompts.sentences import ABBREVIATION, LONGEST_ABBREVIATION, sentences
 
 _FLAGS = re.IGNORECASE
 
@@ -24,12 +24,20 @@ def final_answer(rationale: str, titles: Sequence[str] = ()) -> str:
     the last sentence that speaks of no document, or that says that nothing answers. Left out are
     what leads to the answer ("Therefore, it is ..."), where it stands (", according to Document
     2"), what it is not (", not Lyon"), and closing words ("I hope this helps!"). What is called
-    wrong is no answer, and neither is "the answer is not given" while there is another.
+    wrong is no answer, and neither is "the answer is not given" while there is another. A last line
+    that is an answer in quotes ("The answer is “C++”.") gives that word for word, and one that
+    declines with a guess ("... do not say (best guess: Lyon).") is given whole.
 
     Args:
         rationale: what a model wrote.
         titles: of the documents as they were numbered, by which it may name them.
     """
+    last = rationale.rstrip().rpartition("\n")[2]
+    in_quotes = ANSWER_IN_QUOTES.search(last)
+    if in_quotes and not is_refusal(in_quotes["answer"]):
+        return in_quotes["answer"]
+    if GUESS.search(last) and is_refusal(last):
+        return last
     text = re.sub(r"\*\*|__|`|[⁰¹²³⁴-⁹]|\$", "", rationale)
     text = _MARKED_UP.sub(lambda match: f"\nAnswer: {next(filter(None, match.groups()))}\n", text)
     text = re.sub(r"(?i)\b(answers? (?:is|are|was|were))n['’]t\b", r"\1 not", text)
@@ -413,13 +421,6 @@ def _without_lead(said: str) -> str:
     return said
 
 
-_ABBREVIATION = re.compile(
-    r"\b(?:[A-HJ-UWYZ]|[JS]r|Mrs?|Ms|[DM]r|Prof|Gen|Rev|Sen|Capt|Lt|Col|St|Mt|Ft|vs|Inc|Co|Ltd"
-    r"|refs?|approx|ca)\.$"
-)
-"""A full stop that ends no sentence; I, V and X more often end a name, as in "World War I."."""
-_LONGEST = 8
-"""Characters at the end of a sentence that are read for an abbreviation."""
 _LONGEST_SENTENCE = re.compile(r".{1,2000}", re.DOTALL)
 """Longer ones are read in pieces: patterns look at all of a sentence from many of its words."""
 
@@ -431,7 +432,7 @@ def _whole_sentences(line: str) -> Iterator[str]:
     for piece, following in pairwise([*pieces, ""]):
         held.append(piece)
         is_number = piece.endswith(("No.", "no.")) and following[:1].isdigit()
-        if not is_number and not _ABBREVIATION.search(piece[-_LONGEST:]):
+        if not is_number and not ABBREVIATION.search(piece[-LONGEST_ABBREVIATION:]):
             yield from _LONGEST_SENTENCE.findall(" ".join(held))
             held = []
     if held:
@@ -440,7 +441,7 @@ def _whole_sentences(line: str) -> Iterator[str]:
 
 def _bare(answer: str) -> str:
     answer = answer.strip()
-    if not _ABBREVIATION.search(answer[-_LONGEST:]):
+    if not ABBREVIATION.search(answer[-LONGEST_ABBREVIATION:]):
         answer = answer.rstrip(".!")
     is_quoted = re.fullmatch(r"[\"“]([^\"“”]*)[\"”]", answer)
     return (is_quoted[1].rstrip(".") if is_quoted else answer).strip(" ,;")

@@ -12,14 +12,25 @@ BEGIN, END = "\x02", "\x03"
 MARK = rf"{BEGIN}[^{END}]*{END}"
 
 
+ANSWER_IN_QUOTES = re.compile(
+    r"^(?:therefore, )?(?:the )?(?:final )?answer(?: is|:) "
+    r"“(?P<answer>[^“”\n]+)”\.\s*\Z",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A last line that is an answer in quotes, with the full stop behind them: word for word."""
+GUESS = re.compile(r" \(best guess\b[^\n]*\)\.?\s*\Z", re.IGNORECASE)
+"""A guess at the end of a refusal."""
+
+
 def marked(text: str, titles: Sequence[str]) -> str:
     """The text with the documents that it names as marks, without quotations and emphasis.
 
     Runs of spaces become one; lines stay. Words in quotes are no one's verdict: they go, unless
     they are the title of one document.
     """
+    text = GUESS.sub("", ANSWER_IN_QUOTES.sub("", text))
     text = re.sub(rf"[{BEGIN}{END}⁰¹²³⁴-⁹]|\*\*|__|`", "", text)
-    text = _TAG.sub(lambda match: "\n" if match[1] else f"\n{match[2]}: ", text)
+    text = _TAG.sub(_line_of_tag, text)
     text = "\n".join(" ".join(line.split()) for line in text.splitlines())
     for title in titles:  # as the prompt shows it: words of a title are no verdict
         text = text.replace(f" (Title: {title})", "")
@@ -39,8 +50,14 @@ def marked(text: str, titles: Sequence[str]) -> str:
     return text
 
 
-_TAG = re.compile(r"<(/?)([a-z_]{1,30})>", re.IGNORECASE)
-"""The tag of a section, as in "<irrelevant>1, 3</irrelevant>"."""
+_TAG = re.compile(r"“[^“”\n]*”|<(?P<end>/?)(?P<name>[a-z_]{1,30})>", re.IGNORECASE)
+"""The tag of a section, as in "<irrelevant>1, 3</irrelevant>"; in quotes it is none."""
+
+
+def _line_of_tag(match: re.Match[str]) -> str:
+    if match["name"] is None:
+        return match[0]
+    return "\n" if match["end"] else f"\n{match['name']}: "
 
 
 def numbers_in(text: str) -> list[int]:
