@@ -51,7 +51,8 @@ def real_rows(data: Path = DATA) -> Split:
     split = Split([], [])
     for row in natural_questions(data):
         _side(split, drawn(row.question, NQ_HELD_OUT)).append(row)
-    asked = {_plain(row.question) for row in split.held_out}
+    # QED has questions of NQ-open: none may be on one side here and on the other there.
+    trained, kept = ({_plain(row.question) for row in side} for side in split)
     for name in READING:
         for found in lines(data / "reading" / f"{name}.jsonl.gz"):
             row = Row(
@@ -63,8 +64,9 @@ def real_rows(data: Path = DATA) -> Split:
             )
             if not all(answer in row.passage for answer in row.answers):
                 continue
-            if _plain(row.question) not in asked:  # QED has questions of NQ-open
-                _side(split, drawn(row.title, HELD_OUT)).append(row)
+            held_out = drawn(row.title, HELD_OUT)
+            if _plain(row.question) not in (trained if held_out else kept):
+                _side(split, held_out).append(row)
     return split
 
 
