@@ -17,6 +17,8 @@ WINDOW = 120
 """Most words of a passage; a longer one is cut around its answer."""
 SHORT = 12
 """Words up to which an answer's edges are learned; of a longer one only the place is."""
+POOL = 1000
+"""Examples that are sorted by length together."""
 NONE = -100
 """No target."""
 
@@ -196,7 +198,7 @@ def collate(examples: Sequence[Example]) -> Batch:
 def batches(stream: Iterator[Example], tokens: int, shuffle: random.Random) -> Iterator[Batch]:
     """Batches of at most so many padded tokens, of examples of like length."""
     while True:
-        pool = sorted((next(stream) for _ in range(1000)), key=lambda e: len(e.ids))
+        pool = sorted((next(stream) for _ in range(POOL)), key=lambda e: len(e.ids))
         groups: list[list[Example]] = [[]]
         for example in pool:
             if (len(groups[-1]) + 1) * len(example.ids) > tokens:

@@ -14,6 +14,8 @@ from nano_training.reader.mixture import (
 from nano_training.reader.negatives import Negatives
 from nano_training.reader.rows import Row
 
+DRAWN = 1000
+"""Rows that are drawn at once, and retrieved for in one batch."""
 JUDGED = 0.15
 """Share of answerable rows that are also read a second time, with an answer to judge."""
 YES_NO, ALONE = 0.03, 0.03
@@ -29,7 +31,7 @@ def examples(
     weights = [share(row) for row in rows]
     yes_no, requests = yes_no_rows(), [*requests_without_evidence(), *selfrag_questions()]
     while True:
-        some = drawn.choices(rows, weights, k=1000)
+        some = drawn.choices(rows, weights, k=DRAWN)
         answerable = [row for row in some if row.answers]
         wrong = dict(zip(map(id, answerable), negatives.of(answerable), strict=True))
         for row in some:
