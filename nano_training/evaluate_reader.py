@@ -23,6 +23,7 @@ from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.reader.network import pretrained
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reader.weights import SHIPPED
+from selfcorrect_rag.training.evaluator import auc
 
 CALIBRATION = 0.5
 """Share of the questions set aside that calibration is fitted on; they are not measured here."""
@@ -71,7 +72,7 @@ def popqa() -> list[Row]:
     rows = []
     for found in lines(DATA / "popqa_dev_741.jsonl"):
         page = found["paragraphs"][0]
-        answers = tuple(a for a in found["answers"])
+        answers = tuple(found["answers"])
         rows.append(Row(found["question"], page["title"], tidy(page["text"]), answers, "popqa"))
     return rows
 
@@ -132,17 +133,6 @@ def _right(readings: Sequence[PassageReading], row: Row) -> float:
     return float(contains_answer(best(readings)[0], row.answers))
 
 
-def auc(scores: Sequence[float], labels: Sequence[bool]) -> float:
-    """Area under the ROC curve."""
-    order = sorted(range(len(scores)), key=lambda i: scores[i])
-    ranks = {i: rank for rank, i in enumerate(order)}
-    right = [ranks[i] for i, label in enumerate(labels) if label]
-    wrong = len(labels) - len(right)
-    if not right or not wrong:
-        return float("nan")
-    return (sum(right) - len(right) * (len(right) - 1) / 2) / (len(right) * wrong)
-
-
 def report_gold(name: str, measured: Sequence[Measured]) -> None:
     """A line about reading the right passage."""
     said = [best(m.readings)[0] for m in measured]
@@ -167,15 +157,18 @@ def report_retrieved(name: str, measured: Sequence[Measured], threshold: float) 
     wrong = [s * (1 - _right(m.readings, m.row)) for s, m in zip(stated, measured, strict=True)]
     correct = [s * _right(m.readings, m.row) for s, m in zip(stated, measured, strict=True)]
     gain = [a - b for a, b in zip(right, first, strict=True)]
-    scores = [r.relevant for m in measured for r in m.readings]
-    labels = [state for m in measured for state in m.states]
+    relevance = [
+        (reading.relevant, float(state))
+        for m in measured
+        for reading, state in zip(m.readings, m.states, strict=True)
+    ]
     print(
         f"{name:14} {len(measured):4}, {len(some)} with a passage that states it: right "
         f"{interval(right)}, by the first passage {interval(first)}, among the five "
         f"{interval(any_right)}, gain {interval(gain)}\n"
         f"    at {threshold}: right {interval(correct)}, wrong {interval(wrong)} of all; refused "
         f"{sum(best(m.readings)[1] < threshold for m in none) / max(1, len(none)):.3f} of "
-        f"{len(none)} unstated; AUC of relevance {auc(scores, labels):.3f}",
+        f"{len(none)} unstated; AUC of relevance {auc(relevance):.3f}",
         flush=True,
     )
 
