@@ -130,10 +130,13 @@ check-chat-ui: $(VENV)/.dev  ## a question in a real browser (node, npm, chromiu
 wheel: $(VENV)/.dev
 	rm -rf dist && $(PIP) wheel --quiet --no-deps --wheel-dir dist .
 
-WHEEL_BYTES := 15000000
-check-wheel: wheel  ## the wheel is small, and installs and imports without extras
+WHEEL_BYTES := 30000000
+check-wheel: wheel  ## the wheel is small, holds the reader, and installs and imports without extras
 	@size=$$(cat dist/*.whl | wc -c); echo "$$size bytes"; if [ $$size -gt $(WHEEL_BYTES) ]; then \
 		echo "the wheel has more than $(WHEEL_BYTES) bytes: what only demonstrates training belongs in nano_training/"; exit 1; fi
+	@for file in reader.safetensors reader.json README.md; do \
+		$(PYTHON) -m zipfile -l dist/*.whl | grep -q "selfcorrect_rag/reader/weights/$$file " || \
+		{ echo "the wheel lacks the reader's $$file"; exit 1; }; done
 	$(PYTHON) -m venv --clear $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
 	cd $(VENV)-wheel && bin/python -c "import selfcorrect_rag; print(selfcorrect_rag.create_self_rag)"

@@ -1,6 +1,6 @@
 """A chat agent that looks answers up, in a conversation.
 
-python examples/chat_agent.py "Who wrote Middlemarch?" "Where was the poet T. S. Eliot born?"
+python examples/chat_agent.py "Who discovered penicillin?" "Where was the poet T. S. Eliot born?"
 
 The chat model here is a rule that plays one, so that this runs anywhere: put any LangChain chat
 model that calls tools in its place.
@@ -13,11 +13,12 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import as_tool, create_self_rag
-from selfcorrect_rag.nano import demo_index, load_chat_model, load_generator
+from selfcorrect_rag.nano import demo_index, load_chat_model
+from selfcorrect_rag.reader import ReaderLLM
 
 
 def main(*questions: str) -> None:
-    graph = create_self_rag(load_generator(), demo_index().as_retriever(k=5))
+    graph = create_self_rag(ReaderLLM.load(), demo_index().as_retriever(k=5))
     library = as_tool(
         graph, name="library", description="Answers questions on writers, scientists and places."
     )

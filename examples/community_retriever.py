@@ -14,7 +14,7 @@ from langchain_community.retrievers import BM25Retriever
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nano import load_generator
+from selfcorrect_rag.reader import ReaderLLM
 
 
 def paragraphs(folder: Path) -> list[Document]:
@@ -34,7 +34,7 @@ def words(text: str) -> list[str]:
 
 def main(folder: str, question: str) -> None:
     retriever = BM25Retriever.from_documents(paragraphs(Path(folder)), preprocess_func=words, k=3)
-    graph = create_self_rag(load_generator(), retriever)
+    graph = create_self_rag(ReaderLLM.load(), retriever, settings={"mode": "always"})
     result = graph.invoke({"question": question})
     print(result["cited_answer"])
     for citation in result["citations"]:

@@ -11,16 +11,18 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.nano import demo_index, load_evaluator, load_generator
+from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.search import TavilyWebSearch
 from selfcorrect_rag.state.sources import source_of, title_of
 
 
 def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = input) -> None:
+    llm = ReaderLLM.load()
     graph = create_crag(
-        load_generator(),
+        llm,
         demo_index().as_retriever(k=5),
-        load_evaluator(),
+        ReaderEvaluator(llm.reader),
         web,
         checkpointer=InMemorySaver(),
     )
@@ -31,8 +33,6 @@ def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = in
         said = approve(f"search {web.name} for {pause.value['query']!r}? (yes, no, other words) ")
         result = graph.invoke(Command(resume=said), thread)
     print(result["action"], "->", result["cited_answer"])
-    # This generator reads all knowledge as one passage and points at no piece of it; what a chat
-    # model points at is in result["citations"].
     for piece in result["knowledge"]:
         print(f"read: {title_of(piece)} ({source_of(piece)})")
     for note in result["notes"]:

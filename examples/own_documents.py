@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nano import load_generator
+from selfcorrect_rag.reader import ReaderLLM
 from selfcorrect_rag.search import ChromaIndex, index_paths
 
 
@@ -16,8 +16,9 @@ def main(folder: str, question: str) -> None:
     report = index_paths([Path(folder)], index)
     print(f"{len(index)} passages; unreadable: {[str(p.path) for p in report.problems]}")
 
-    graph = create_self_rag(load_generator(), index.as_retriever(k=5))
-    result = graph.invoke({"question": question}, context={"threshold": 0.1})
+    # Whoever asks about documents of their own wants to be answered from them.
+    graph = create_self_rag(ReaderLLM.load(), index.as_retriever(k=5), settings={"mode": "always"})
+    result = graph.invoke({"question": question})
     print(result["cited_answer"])
     for citation in result["citations"]:
         print(f"[{citation['number']}] {citation['title']} ({citation['source']})")

@@ -7,8 +7,9 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.nano import demo_index, load_evaluator, load_generator
+from selfcorrect_rag.nano import demo_index
 from selfcorrect_rag.nodes.grade_documents import grade_documents
+from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 
 
 def extract(state: dict[str, Any]) -> dict[str, Any]:
@@ -23,8 +24,9 @@ class Question(TypedDict, total=False):
 
 
 def main(question: str) -> None:
-    evaluator, retriever = load_evaluator(), demo_index().as_retriever(k=5)
-    graph = create_crag(load_generator(), retriever, evaluator, nodes={"generate": extract})
+    llm, retriever = ReaderLLM.load(), demo_index().as_retriever(k=5)
+    evaluator = ReaderEvaluator(llm.reader)
+    graph = create_crag(llm, retriever, evaluator, nodes={"generate": extract})
     print("replaced:", graph.invoke({"question": question})["answer"])
 
     step = grade_documents(evaluator)

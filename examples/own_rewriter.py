@@ -3,7 +3,7 @@
 from typing import Any
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.nano import load_evaluator, load_generator
+from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 
 PAGES = [
     {
@@ -26,9 +26,9 @@ def search(query: str) -> list[dict[str, Any]]:
 
 
 def main(question: str) -> None:
-    graph = create_crag(
-        load_generator(), lambda query: [], load_evaluator(), search, rewriter=rewrite
-    )
+    llm = ReaderLLM.load()
+    evaluator = ReaderEvaluator(llm.reader)
+    graph = create_crag(llm, lambda query: [], evaluator, search, rewriter=rewrite)
     result = graph.invoke({"question": question})
     print("searched for:", result["web_query"])
     print("read:", [page.metadata["source"] for page in result["web_results"]])

@@ -3,7 +3,8 @@
 import re
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.nano import demo_index, load_evaluator, load_generator
+from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 
 
 def sentences(text: str) -> list[str]:
@@ -18,10 +19,11 @@ def shares_a_name(question: str, strips: list[str]) -> list[bool]:
 
 
 def main(question: str) -> None:
+    llm = ReaderLLM.load()
     graph = create_crag(
-        load_generator(),
+        llm,
         demo_index().as_retriever(k=5),
-        load_evaluator(),
+        ReaderEvaluator(llm.reader),
         decompose=sentences,
         strip_filter=shares_a_name,
     )

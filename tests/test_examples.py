@@ -1,4 +1,4 @@
-"""The examples do what they say, on the nano models and on loopback servers."""
+"""The examples do what they say, on the reader, the nano generator and loopback servers."""
 
 import importlib.util
 import runpy
@@ -22,6 +22,7 @@ from tests.test_vllm_server import TOKENIZER, Loopback, completion, loopback  # 
 
 WORDS = load_tokenizer(generator_path())
 QUESTION = "Who wrote Middlemarch?"
+PENICILLIN = "Who discovered penicillin?"
 
 
 @pytest.fixture(autouse=True)
@@ -43,16 +44,16 @@ def example(name: str) -> Any:
 
 
 def test_chat_agent(capsys: pytest.CaptureFixture[str]) -> None:
-    example("chat_agent").main(QUESTION, "Where was the poet T. S. Eliot born?")
+    example("chat_agent").main(PENICILLIN, "Where was the poet T. S. Eliot born?")
     said = capsys.readouterr().out
-    assert "repeats library) Middlemarch was written by George Eliot. [1]" in said
-    assert "[1] George Eliot (demo corpus)" in said
-    assert "repeats library) The poet T. S. Eliot was born in" in said
+    assert "repeats library) Alexander Fleming [1]" in said
+    assert "[1] Alexander Fleming (demo corpus)" in said
+    assert "repeats library) St. Louis" in said
 
 
 def test_subgraph(capsys: pytest.CaptureFixture[str]) -> None:
-    example("subgraph").main(QUESTION)
-    letter = "Dear Dorothea,\nMiddlemarch was written by George Eliot. [1]\n(from George Eliot)\n"
+    example("subgraph").main(PENICILLIN)
+    letter = "Dear Dorothea,\nAlexander Fleming [1]\n(from Alexander Fleming)\n"
     assert capsys.readouterr().out == letter
 
 
@@ -67,7 +68,7 @@ def test_crag_with_tavily(
         return "yes"
 
     main = example("crag_with_tavily").main
-    main(QUESTION, tavily.web(), approve)
+    main(PENICILLIN, tavily.web(), approve)
     assert not asked, "what the demo corpus knows is not searched for"
     tavily.results = [page(1, content="Harper Lee was born in Monroeville.", title="Harper Lee")]
     main("Where was Harper Lee born?", tavily.web(), approve)
@@ -75,7 +76,7 @@ def test_crag_with_tavily(
     assert said.startswith("search Tavily for 'Harper Lee, born'?")
     assert len(tavily.asked) == 1
     out = capsys.readouterr().out
-    assert "ambiguous -> " in out
+    assert "-> Monroeville [1]" in out
     assert "read: Harper Lee (https://example.org/1)" in out
 
 
@@ -139,20 +140,20 @@ def test_community_retriever(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     folders = {"Jane Austen": "", "George Eliot": "", "Charles Darwin": "naturalists"}
     for name, folder in folders.items():
         (notes / folder / f"{name}.txt").write_text(f"{passages[name]}\n\n\n", encoding="utf-8")
-    (notes / "George Eliot.csv").write_text(QUESTION, encoding="utf-8")
+    (notes / "Jane Austen.csv").write_text("Where was Jane Austen born?", encoding="utf-8")
     module = example("community_retriever")
     found = module.paragraphs(notes)
     assert {d.metadata["title"]: d.page_content for d in found} == {n: passages[n] for n in folders}
-    module.main(str(notes), QUESTION)
+    module.main(str(notes), "Where was Jane Austen born?")
     written, cited = capsys.readouterr().out.splitlines()
-    assert written == "Middlemarch was written by George Eliot. [1]"
-    assert cited == f"[1] George Eliot ({notes / 'George Eliot.txt'})"
+    assert "Steventon" in written
+    assert cited == f"[1] Jane Austen ({notes / 'Jane Austen.txt'})"
 
 
 def test_own_node(capsys: pytest.CaptureFixture[str]) -> None:
-    example("own_node").main(QUESTION)
+    example("own_node").main(PENICILLIN)
     replaced, alone, inside = capsys.readouterr().out.splitlines()
-    assert "George Eliot" in replaced
+    assert "Alexander Fleming" in replaced
     assert alone.removeprefix("alone: ") == inside.removeprefix("in a graph: ") == "correct"
 
 
@@ -170,5 +171,5 @@ def test_own_rewriter(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "searched for: Harper Lee",
         "read: ['https://example.org/harper-lee']",
-        "answered: Harper Lee was born in Monroeville.",
+        "answered: Monroeville",
     ]

@@ -20,7 +20,7 @@ from services import redis as redis_of_our_own
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import GRAPHS, Parts
 
-QUESTION = "Who wrote Middlemarch?"
+QUESTION = "Who discovered penicillin?"
 
 
 def main() -> None:

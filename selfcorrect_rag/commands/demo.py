@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 QUESTIONS = (
-    ("self-rag", "Who wrote Middlemarch?"),
+    ("self-rag", "Who discovered penicillin?"),
     ("self-rag", "Thank you very much!"),
     # The passages are on her novel and other writers: none says it, and Self-RAG says so.
     ("self-rag", "Where was Harper Lee born?"),
@@ -25,7 +25,7 @@ QUESTIONS = (
     ("crag", "Who designed the Sydney Opera House?"),
     ("crag", "Who wrote The Sea-Wolf?"),
     ("crag", "Who designed the Williamsburg Bridge?"),
-    ("instruct-rag", "Who wrote Don Quixote?"),
+    ("instruct-rag", "Who painted Guernica?"),
 )
 """Graphs, and questions on the demo corpus."""
 

@@ -1,4 +1,4 @@
-"""`selfcorrect-rag demo`, whole: every graph, every action, with the shipped models."""
+"""`selfcorrect-rag demo`, whole: every graph, every action, and notes of one's own."""
 
 import re
 from pathlib import Path
@@ -14,23 +14,30 @@ def test_the_demo_shows_what_the_readme_says(
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["demo", "--index", str(tmp_path / "demo")]) == 0
     shown = capsys.readouterr().out
-    parts = re.split(r"(?m)^(self-rag|self-crag|crag|instruct-rag) ─+\n", shown)[1:]
+    parts = re.split(r"(?m)^(self-rag|self-crag|crag|instruct-rag|two notes\D+) ─+\n", shown)[1:]
     runs = list(zip(parts[::2], parts[1::2], strict=True))
     by_graph: dict[str, list[str]] = {}
     for graph, text in runs:
         by_graph.setdefault(graph, []).append(text)
-    wrote, thanks, refused = by_graph["self-rag"]
-    assert "George Eliot. [1]" in wrote
+    discovered, thanks, refused = by_graph["self-rag"]
+    assert "Alexander Fleming [1]" in discovered
     assert "no retrieval: P(retrieve)" in thanks
     assert "nothing is cited" in refused
     (corrected,) = by_graph["self-crag"]
     assert "Incorrect: best score" in corrected
     assert "a second local corpus in place of the web" in corrected
     assert "Monroeville" in corrected
-    for action, text in zip(("Correct", "Ambiguous", "Incorrect"), by_graph["crag"], strict=True):
-        assert f"{action}: best score" in text
+    utzon, london, buck = by_graph["crag"]
+    assert "Correct: best score" in utzon
+    for name, text in (("Utzon", utzon), ("Jack London", london), ("Leffert Buck", buck)):
+        assert re.search(rf"{name} \[1\]", text)
     (explained,) = by_graph["instruct-rag"]
-    assert "answer is: Miguel de Cervantes" in explained
-    named = re.search(r"Document \[(\d)\]", explained)
-    assert named
-    assert re.search(rf"D{named[1]}\s+useful\s+Don Quixote:", explained)
+    assert re.search(r"D\d\s+useful\s+Guernica:", explained)
+    assert "Pablo Picasso" in explained
+    (notes,) = by_graph["two notes of a person's own"]
+    port, approves, rent = notes.split("\n\n")[1:4]
+    assert "8443 [1]" in port
+    assert "notes/staging.md" in port
+    assert "Priya Raman [1]" in approves
+    assert "The documents do not say." in rent
+    assert "nothing is cited" in rent

@@ -95,7 +95,7 @@ def test_the_graphs_on_postgres_and_redis(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     lines = dict(line.split(": ", 1) for line in run.stdout.splitlines())
     assert set(lines) == NAMES
-    assert "Eliot" in lines["self_rag"]
+    assert "Fleming" in lines["self_rag"]
     for line in lines.values():
         numbers = re.search(r"\((\d+) checkpoints, (\d+) results from Redis\)$", line)
         assert numbers

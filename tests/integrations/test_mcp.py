@@ -1,4 +1,4 @@
-"""The MCP server with real clients, over stdio and streamable HTTP, on the nano models."""
+"""The MCP server with real clients, over stdio and streamable HTTP, on the reader."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ from integrations.mcp import serve
 SERVE = ROOT / "integrations" / "mcp" / "serve.py"
 README = (SERVE.parent / "README.md").read_text(encoding="utf-8")
 PORT = 8900
-QUESTION = "Who wrote Middlemarch?"
+QUESTION = "Who discovered penicillin?"
 START = 180
 """Seconds that a server may take on a busy machine."""
 
@@ -102,10 +102,10 @@ async def test_the_tools_and_their_knobs(url: str) -> None:
 async def test_every_tool_answers_with_its_citations_and_progress(url: str) -> None:
     async with over_http(url) as session:
         for tool, (question, author, expected) in {
-            "self_rag": (QUESTION, "Eliot", "retrieved"),
-            "crag": (QUESTION, "Eliot", "graded: correct"),
-            "self_crag": (QUESTION, "Eliot", "graded: correct"),
-            "instruct_rag": ("Who wrote Don Quixote?", "Cervantes", "rationale written"),
+            "self_rag": (QUESTION, "Fleming", "retrieved"),
+            "crag": (QUESTION, "Fleming", "graded: correct"),
+            "self_crag": (QUESTION, "Fleming", "graded: correct"),
+            "instruct_rag": ("Who painted Guernica?", "Picasso", "rationale written"),
         }.items():
             heard: list[tuple[float, str | None]] = []
 
@@ -178,7 +178,7 @@ async def test_langchain_takes_the_tools_as_the_readme_says(url: str) -> None:
     call = {"name": "self_rag", "args": {"question": QUESTION}, "id": "1", "type": "tool_call"}
     message = await tools["self_rag"].ainvoke(call)
     assert "[1]" in json.dumps(message.content)
-    assert "Eliot" in message.artifact["structured_content"]["answer"]
+    assert "Fleming" in message.artifact["structured_content"]["answer"]
 
 
 async def test_stdio_as_the_readme_says(folder: Path, url: str) -> None:
@@ -198,7 +198,7 @@ async def test_stdio_as_the_readme_says(folder: Path, url: str) -> None:
     ):
         await session.initialize()
         result = await session.call_tool("self_rag", {"question": QUESTION})
-    assert "Eliot" in result.content[0].text  # type: ignore[union-attr]
+    assert "Fleming" in result.content[0].text  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("tool", ["crag", "self_crag"])
