@@ -23,6 +23,7 @@ from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.reader.network import pretrained
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reader.weights import SHIPPED
+from selfcorrect_rag.thresholds import Judged, Thresholds, measure
 from selfcorrect_rag.training.evaluator import auc
 
 CALIBRATION = 0.5
@@ -37,6 +38,8 @@ class Measured(NamedTuple):
     row: Row
     readings: list[PassageReading]
     states: list[bool]
+    titles: tuple[str, ...] = ()
+    """Of the passages."""
 
 
 def normal(text: str) -> str:
@@ -118,7 +121,8 @@ def with_retrieved(reader: Reader, rows: Sequence[Row], pool: Pool) -> list[Meas
     measured = []
     for row, some in zip(rows, found, strict=True):
         states = [bool(contains_answer(f"{p.title}. {p.text}", row.answers)) for p in some]
-        measured.append(Measured(row, [next(read) for _ in some], states))
+        titles = tuple(p.title for p in some)
+        measured.append(Measured(row, [next(read) for _ in some], states, titles))
     return measured
 
 
@@ -192,6 +196,47 @@ def main() -> None:
     for name, rows in (("nq", held_out["nq"]), ("popqa", popqa())):
         measured = with_retrieved(reader, rows[: args.most], pool)
         report_retrieved(name, measured, args.threshold)
+        report_grades(name, measured, reader)
+
+
+def graded(measured: Sequence[Measured]) -> list[Judged]:
+    """Each question's grades: of all its passages, and of those that do not state an answer."""
+    rows = []
+    for m in measured:
+        grades = [2 * reading.relevant - 1 for reading in m.readings]
+        rows.append(Judged(grades, any(m.states)))
+        if any(m.states) and not all(m.states):
+            rows.append(Judged([g for g, s in zip(grades, m.states, strict=True) if not s], False))
+    return rows
+
+
+def report_grades(name: str, measured: Sequence[Measured], reader: Reader) -> None:
+    """A line about the reader as CRAG's evaluator, beside the rule that the question names the
+    title."""
+    found = measure(graded(measured), Thresholds(*reader.calibration.thresholds))
+    marks = [(r.relevant, s) for m in measured for r, s in zip(m.readings, m.states, strict=True)]
+    titles = [
+        (float(normal(title) in normal(m.row.question)), 1.0 if state else -1.0)
+        for m in measured
+        for title, state in zip(m.titles, m.states, strict=True)
+    ]
+    print(
+        f"{name:14} action accuracy {found.action_accuracy:.3f}, {found.counts}, right "
+        f"{found.accuracy}; calibration error {expected_error(marks):.3f}; AUC of the title rule "
+        f"{auc(titles):.3f}",
+        flush=True,
+    )
+
+
+def expected_error(marks: Sequence[tuple[float, bool]], bins: int = 10) -> float:
+    """Expected calibration error: how far probabilities are from shares, in bins of equal width."""
+    found: dict[int, list[tuple[float, bool]]] = defaultdict(list)
+    for mark in marks:
+        found[min(int(mark[0] * bins), bins - 1)].append(mark)
+    gaps = (
+        abs(sum(p for p, _ in some) - sum(right for _, right in some)) for some in found.values()
+    )
+    return sum(gaps) / len(marks)
 
 
 def open_reader(path: Path) -> Reader:

@@ -11,11 +11,20 @@ from pathlib import Path
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from nano_training.evaluate_reader import PASSAGES, Pool, f1, for_calibration, open_reader
+from nano_training.evaluate_reader import (
+    PASSAGES,
+    Pool,
+    f1,
+    for_calibration,
+    graded,
+    open_reader,
+    with_retrieved,
+)
 from nano_training.reader.rows import Row, real_rows
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
-from selfcorrect_rag.reader.weights import Calibration, load_weights, save_weights
+from selfcorrect_rag.reader.weights import ReaderCalibration, load_weights, save_weights
+from selfcorrect_rag.thresholds import calibrate
 
 RIGHT = 0.6
 """F1 from which a span counts as right where the answer is a long one."""
@@ -43,7 +52,7 @@ def fit(features: torch.Tensor, labels: torch.Tensor) -> list[float]:
     return [round(float(weight), 4) for weight in weights.detach()]
 
 
-def calibrated(reader: Reader, rows: Sequence[Row]) -> Calibration:
+def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
     """Fit on the passages retrieved for each question, and on the one that answers it."""
     pool = Pool(rows)
     found = pool.retrieve([row.question for row in rows])
@@ -65,7 +74,10 @@ def calibrated(reader: Reader, rows: Sequence[Row]) -> Calibration:
         right.append(float(is_right(reading.spans[0].text, row)))
     one = fit(torch.tensor(relevant), torch.tensor(states))
     two = fit(torch.tensor(answer), torch.tensor(right))
-    return Calibration((one[0], one[1]), (two[0], two[1], two[2]))
+    made = ReaderCalibration((one[0], one[1]), (two[0], two[1], two[2]))
+    measured = with_retrieved(Reader(reader.network, made), rows, pool)
+    thresholds = calibrate(graded(measured)).thresholds
+    return made._replace(thresholds=(round(thresholds.upper, 3), round(thresholds.lower, 3)))
 
 
 def raw(reading: PassageReading) -> tuple[float, float]:
@@ -81,7 +93,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/reader/weights"))
     parser.add_argument("--most", type=int, default=1000, help="Most questions to fit on.")
     args = parser.parse_args()
-    save_weights(open_reader(args.checkpoint).network, Calibration(), args.out)
+    save_weights(open_reader(args.checkpoint).network, ReaderCalibration(), args.out)
     network, _ = load_weights(args.out)  # as it ships, in eight bits
     rows = for_calibration(real_rows().held_out)
     calibration = calibrated(Reader(network), rows[: args.most])

@@ -11,7 +11,7 @@ from selfcorrect_rag.models.evaluators.micro_batching import MicroBatcher
 from selfcorrect_rag.models.evaluators.pairs import batches
 from selfcorrect_rag.models.identity import weights
 from selfcorrect_rag.reader.network import ANSWER_FORMS, HeadLogits, ReaderNetwork
-from selfcorrect_rag.reader.weights import SHIPPED, Calibration, load_weights
+from selfcorrect_rag.reader.weights import SHIPPED, ReaderCalibration, load_weights
 from selfcorrect_rag.search.minilm import minilm_tokenizer
 
 MAX_TOKENS = 192
@@ -65,15 +65,6 @@ class PassageReading(NamedTuple):
     """That were read."""
 
 
-class Judgement(NamedTuple):
-    """What the reader says about an answer and a passage, in logarithms of probabilities."""
-
-    support: tuple[float, ...]
-    """Not, partially and fully supported."""
-    utility: tuple[float, ...]
-    """From 1 to 5."""
-
-
 class _Row(NamedTuple):
     """Token ids of one forward pass, and where a window lies in its passage."""
 
@@ -100,8 +91,10 @@ class Reader:
     with its surroundings. A window holds plain text only: no text becomes a special token.
     """
 
-    def __init__(self, network: ReaderNetwork, calibration: Calibration | None = None) -> None:
-        self._network, self._calibration = network, calibration or Calibration()
+    def __init__(
+        self, network: ReaderNetwork, calibration: ReaderCalibration | None = None
+    ) -> None:
+        self._network, self._calibration = network, calibration or ReaderCalibration()
         tokenizer: Any = minilm_tokenizer()
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -120,6 +113,11 @@ class Reader:
             ModelNotFound: there is none.
         """
         return cls(*load_weights(folder))
+
+    @property
+    def calibration(self) -> ReaderCalibration:
+        """How its logits become probabilities."""
+        return self._calibration
 
     @property
     def network(self) -> ReaderNetwork:

@@ -13,10 +13,9 @@ SEPARATOR = " // "
 class ReaderEvaluator(RetrievalEvaluator):
     """Grades by the probability that a passage answers the question, from -1 to 1."""
 
-    thresholds = Thresholds(0.2, -0.8)
-
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        self.thresholds = Thresholds(*reader.calibration.thresholds)
 
     @property
     def reader(self) -> Reader:

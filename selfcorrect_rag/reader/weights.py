@@ -21,7 +21,7 @@ WORDS = "embeddings.word_embeddings.weight"
 SHIPPED = Path(__file__).parent / "weights"
 
 
-class Calibration(NamedTuple):
+class ReaderCalibration(NamedTuple):
     """From logits to probabilities, fitted on questions that were set aside from training."""
 
     relevant: tuple[float, float] = (1.0, 0.0)
@@ -29,9 +29,11 @@ class Calibration(NamedTuple):
     answer: tuple[float, float, float] = (1.0, 1.0, 0.0)
     """Slopes of that logit and of the span's log-probability, and offset, of the logit that the
     span is right."""
+    thresholds: tuple[float, float] = (0.2, -0.8)
+    """Upper and lower, by which grades from -1 to 1 become CRAG's actions."""
 
 
-def save_weights(network: ReaderNetwork, calibration: Calibration, folder: Path) -> None:
+def save_weights(network: ReaderNetwork, calibration: ReaderCalibration, folder: Path) -> None:
     """Write weights and calibration into ``folder``."""
     tensors: dict[str, torch.Tensor] = {}
     for name, values in network.state_dict().items():
@@ -49,7 +51,7 @@ def save_weights(network: ReaderNetwork, calibration: Calibration, folder: Path)
     (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
 
-def load_weights(folder: Path = SHIPPED) -> tuple[ReaderNetwork, Calibration]:
+def load_weights(folder: Path = SHIPPED) -> tuple[ReaderNetwork, ReaderCalibration]:
     """The network in float32, ready to read, and its calibration.
 
     Raises:
@@ -69,4 +71,4 @@ def load_weights(folder: Path = SHIPPED) -> tuple[ReaderNetwork, Calibration]:
     network = ReaderNetwork()
     network.load_state_dict(values)
     calibration = {name: tuple(numbers) for name, numbers in config["calibration"].items()}
-    return network.eval().requires_grad_(False), Calibration(**calibration)
+    return network.eval().requires_grad_(False), ReaderCalibration(**calibration)
