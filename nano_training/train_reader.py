@@ -135,7 +135,8 @@ class Trainer:
         first, second = self.settings.stages
         if self.step < first:
             yield from self._stage(real_rows().train, NEGATIVES[0], 0, first)
-        yield from self._stage(training_rows(self.folder), NEGATIVES[1], first, first + second)
+        if self.step < first + second:
+            yield from self._stage(training_rows(self.folder), NEGATIVES[1], first, first + second)
 
     def _stage(self, rows: Sequence[Row], per_row: float, begin: int, end: int) -> Iterator[float]:
         seed = self.settings.seed + begin

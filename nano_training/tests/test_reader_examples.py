@@ -75,6 +75,8 @@ def test_marks_at_the_ends_of_an_answer_are_not_learned() -> None:
 def test_an_answer_is_found_as_it_stands() -> None:
     example = read(row("3.5 (beta)", passage="Versions 345 (beta) and 3.5 (beta) are out."))
     assert said(example) == ["3. 5 ( beta )"]
+    example = read(row("beta", passage="Version 3.5 (beta) is out."))
+    assert said(example) == ["beta"]
 
 
 def test_of_a_long_answer_every_token_is_a_target() -> None:
@@ -88,11 +90,12 @@ def test_of_a_long_answer_every_token_is_a_target() -> None:
     assert said(read(row(inside, passage=f"Before it. {inside}. After it."))) == [plain(inside)]
 
 
-def test_only_the_passage_is_readable() -> None:
-    example = read(row("1871"))
+@pytest.mark.parametrize("title", ["", "Rosa Luxemburg"])
+def test_only_the_passage_is_readable(title: str) -> None:
+    example = read(row("1871", title=title))
     separators = [k for k, token in enumerate(example.ids) if token == SEPARATOR]
-    title = len(TOKENIZER.encode("Rosa Luxemburg.", add_special_tokens=False).ids)
-    assert example.readable == list(range(separators[0] + 1 + title, separators[1]))
+    head = len(TOKENIZER.encode(f"{title}." * bool(title), add_special_tokens=False).ids)
+    assert example.readable == list(range(separators[0] + 1 + head, separators[1]))
     assert TOKENIZER.decode([example.ids[k] for k in example.readable]) == plain(PASSAGE)
 
 
@@ -134,6 +137,15 @@ def test_a_window_without_an_answer_comes_from_anywhere() -> None:
 def test_an_answer_that_no_tokens_are_left_for_gives_no_example() -> None:
     passage = "incomprehensibilities'" * 100 + " Zamość"
     assert Encoder().reading(row("Zamość", passage=passage)) is None
+
+
+def test_an_answer_of_which_the_end_is_cut_off_gives_no_example() -> None:
+    room = MAX_TOKENS - len(read(row(passage="")).ids)
+    passage = "-" * (room - 3) + " ".join(["", *WORDS[:6]])
+    found = [Encoder().reading(row(word, passage=passage)) for word in WORDS[:6]]
+    assert [example is not None for example in found] == [True] * 3 + [False] * 3
+    assert Encoder().reading(row(" ".join(WORDS[:4]), passage=passage)) is None
+    assert said(read(row(" ".join(WORDS[:3]), passage=passage))) == [" ".join(WORDS[:3])]
 
 
 def test_a_long_question_leaves_the_passage_room() -> None:
@@ -180,7 +192,7 @@ def test_a_question_alone_says_whether_to_retrieve(needed: bool) -> None:
 
 
 def test_a_batch_is_padded_and_masked() -> None:
-    first, second = read(row("1871")), Encoder().question("Why?", True)
+    first, second = read(row("Józef left Zamość")), Encoder().question("Why?", True)
     batch = collate([first, second])
     long, brief = len(first.ids), len(second.ids)
     assert batch.ids.shape == batch.types.shape == batch.mask.shape == (2, long)

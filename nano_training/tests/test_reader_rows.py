@@ -14,6 +14,7 @@ import pytest
 from benchmarks.own_documents.files import FILES
 from nano_training.reader import mixture
 from nano_training.reader.mixture import (
+    PUBMED_HELD_OUT,
     requests_without_evidence,
     selfrag_questions,
     training_rows,
@@ -235,6 +236,8 @@ def test_questions_for_yes_and_no(real: Path) -> None:
     train, held_out = yes_no_rows(data=real), yes_no_rows(held_out=True, data=real)
     assert {row.source for row, _ in train} == {"pubmedqa", "strategyqa"}
     assert {row.source for row, _ in held_out} == {"pubmedqa"}
+    decided = sum(row.source == "pubmedqa" for row, _ in train) + len(held_out)
+    assert len(held_out) / decided == pytest.approx(PUBMED_HELD_OUT, abs=0.04)
     for rows in (train, held_out):
         assert 0.3 < sum(answer for _, answer in rows) / len(rows) < 0.8
         assert all(row.passage and not row.answers for row, _ in rows)

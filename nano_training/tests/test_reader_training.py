@@ -198,6 +198,12 @@ def test_a_run_that_was_cut_ends_in_the_same_weights(
     assert_same(trainer, again)
 
 
+def test_a_run_that_is_done_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(Trainer(TOY, tmp_path).run())
+    monkeypatch.setattr(train_reader, "negatives", lambda rows: pytest.fail("read again"))
+    assert list(Trainer(TOY, tmp_path).run()) == []
+
+
 def test_all_weights_but_those_of_words_learn(whole: tuple[Trainer, list[float]]) -> None:
     torch.manual_seed(TOY.seed)
     fresh, trained = ReaderNetwork().state_dict(), whole[0].network.state_dict()
