@@ -9,6 +9,7 @@ import torch
 
 from nano_training import evaluate_reader
 from nano_training.evaluate_reader import (
+    CALIBRATION,
     Measured,
     best,
     exact,
@@ -22,7 +23,7 @@ from nano_training.evaluate_reader import (
     with_gold,
     with_retrieved,
 )
-from nano_training.reader.rows import Row
+from nano_training.reader.rows import Row, drawn
 from selfcorrect_rag.reader import network
 from selfcorrect_rag.reader.network import ReaderNetwork
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
@@ -90,6 +91,7 @@ def test_calibration_and_measuring_share_no_question() -> None:
     rows = [row("x", question=f"question {k}") for k in range(200)]
     fitted, measured = for_calibration(rows), for_calibration(rows, kept=False)
     assert sorted([*fitted, *measured]) == sorted(rows)
+    assert fitted == [row for row in rows if drawn(row.question, CALIBRATION)]
     assert 70 < len(fitted) < 130
 
 
