@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test test-nano mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo test test-nano mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule reader bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -94,6 +94,14 @@ nano-critic: $(VENV)/.train  ## train the nano critic on a teacher's labels, fro
 
 nano-by-rule: $(VENV)/.demo  ## train the nano generator that ships, from nothing: an hour on 2 cores; with DATA=folder of real text on it too
 	$(TRAIN)_by_rule --out build/by_rule $(REAL)
+
+# Manuals are those of this machine and of the packages in the environment.
+READER := build/reader
+reader: $(VENV)/.dev  ## train the reader from MiniLM's weights, calibrate it, write it to build/reader/weights and measure it; takes ../shared/data
+	@test -d ../shared/data || { echo "the reader learns from the data in ../shared/data, which is not here"; exit 1; }
+	$(TRAIN)_reader --out $(READER)
+	$(BIN)/python -m nano_training.export_reader --checkpoint $(READER)/checkpoint.pt --out $(READER)/weights
+	$(EVALUATE)_reader --reader $(READER)/weights
 
 bench: bench-graph bench-beam bench-index bench-demo bench-real_text bench-grading bench-crag bench-injection bench-prompted bench-rationales bench-transformers  ## one line of JSON each
 
