@@ -69,7 +69,7 @@ from selfcorrect_rag.prompts.rationale.documents import read_documents
 from selfcorrect_rag.prompts.rationale.mentions import marked
 from selfcorrect_rag.prompts.refusals import is_refusal, refuses
 from selfcorrect_rag.prompts.self_rag import segment_prompt
-from selfcorrect_rag.prompts.sentences import sentence_at, sentences
+from selfcorrect_rag.prompts.sentences import sentence_at, sentence_stating, sentences
 from selfcorrect_rag.reader.questions import (
     answer_text,
     is_readable,
@@ -165,6 +165,11 @@ READERS: dict[str, Reader] = {
     # cut and found
     "sentences": sentences,
     "a sentence within": lambda text: sentence_at(text, len(text) // 2, len(text) // 2 + 3),
+    "a quote": lambda text: (
+        sentence_stating(text, "1", text),
+        sentence_stating(text, text, text),
+        sentence_stating(text, text[:900], text),
+    ),
     "an answer's sentence": lambda text: answer_text(text, 0, 3, sentence=True),
     "chunks": lambda text: list(chunk(text)),
     "strips of sentences": decompose,

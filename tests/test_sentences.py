@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfcorrect_rag.prompts.sentences import LONGEST_QUOTE, sentence_at
+from selfcorrect_rag.prompts.sentences import LONGEST_QUOTE, sentence_at, sentence_stating
 
 
 def around(text: str, found: str) -> str:
@@ -53,3 +53,64 @@ def test_it_stands_in_the_text_and_holds_what_was_looked_for(
     assert text[start:end].strip() in sentence
     if "\n" not in text[start:end]:
         assert "\n" not in sentence
+
+
+NOTE = """\
+# Ports
+
+The staging server runs
+on port 8443. The old one ran on port 84.
+Is it 8443? (The canteen is "At Ann's".)
+雨です。東京は首都です。
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "question", "sentence"),
+    [
+        ("8443", "Which port does the staging server run on?", "on port 8443."),
+        ("8443", "Is it there?", "Is it 8443?"),
+        ("the  staging\nserver", "", ""),
+        ("runs on\tport 8443", "", "The staging server runs on port 8443."),
+        (" “8443”. ", "port?", "on port 8443."),
+        ("84", "", "The old one ran on port 84."),
+        ("44", "", ""),
+        ("At Ann's", "", '(The canteen is "At Ann\'s".)'),
+        ("The canteen is", "", '(The canteen is "At Ann\'s".)'),
+        ("port 9000", "", ""),
+        ("I", "", ""),
+        ("Is", "", "Is it 8443?"),
+        ("", "", ""),
+        (" . ", "", ""),
+        ("\U0001f600", "", ""),
+        ("首都", "", "東京は首都です。"),
+    ],
+)
+def test_a_quote_holds_what_was_said_word_for_word(said: str, question: str, sentence: str) -> None:
+    assert sentence_stating(NOTE, said, question) == sentence
+
+
+def test_yes_and_no_quote_nothing() -> None:
+    for said in ("Yes", "no.", "True", "false", "A"):
+        assert sentence_stating(f"So: {said}. A park.", said, "Is it?") == ""
+    assert sentence_stating("It was 8 then.", "8", "When?") == "It was 8 then."
+
+
+@given(st.lists(st.sampled_from(["a", "ab", "b.", "1", "\u00e9", "\n"]), max_size=30), st.data())
+def test_every_run_of_whole_words_is_found(words: list[str], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(words)))
+    said = " ".join(words[start : data.draw(st.integers(start, len(words)))]).strip()
+    quote = sentence_stating("  ".join(words), said, "")
+    plain = " ".join(said.split()).strip(" .")
+    assert plain in quote or (quote == "" and len(plain) < 2 and plain != "1")
+
+
+def test_what_is_too_long_for_a_sentence_is_no_quote() -> None:
+    text = "It rains and " * 500
+    assert sentence_stating(text, text[:900], "")
+    assert sentence_stating(text, text[:1100], "") == ""
+
+
+def test_of_very_many_places_the_first_are_compared() -> None:
+    text = "It is 7. " * 10_000 + "The port is 7."
+    assert sentence_stating(text, "7", "Which port?") == "It is 7."

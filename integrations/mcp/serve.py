@@ -65,6 +65,7 @@ class Source(BaseModel):
     title: str
     source: str
     text: str
+    quote: str = Field(description="Its sentence that says so word for word, if there is one.")
 
 
 class Answer(BaseModel):
@@ -175,7 +176,13 @@ def _line(event: dict[str, Any]) -> str:
 def _source(citation: dict[str, Any]) -> Source:
     """A citation with its title on one line and an address that may be shown."""
     title, source = title_line(citation["title"]), shown_source(citation["source"])
-    return Source(number=citation["number"], title=title, source=source, text=citation["text"])
+    return Source(
+        number=citation["number"],
+        title=title,
+        source=source,
+        text=citation["text"],
+        quote=citation["quote"],
+    )
 
 
 def _result(result: dict[str, Any]) -> CallToolResult:

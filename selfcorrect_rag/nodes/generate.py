@@ -124,7 +124,8 @@ def _cited_update(state: CRAGState, best: _Reading) -> Update:
         judged, isrel = state["judged"][best.piece], best.critique.get(Group.ISREL)
         number = best.piece + 1
         if judged == "relevant" or (judged is None and isrel is not None and isrel >= RELEVANT):
-            citations = [citation(number, best.piece, state["knowledge"][best.piece], [0])]
+            piece = state["knowledge"][best.piece]
+            citations = [citation(number, best.piece, piece, [0], [text], state["question"])]
         else:
             notes.append(
                 f"the answer is from [{number}], which was not judged relevant: it is not cited"
@@ -146,7 +147,10 @@ def _update(state: CRAGState, text: str, is_numbered: bool) -> Update:
     silent = [] if text.strip() else [SILENT]
     written = NO_ANSWER if silent else text
     marked = read_marks(written, len(knowledge) if is_numbered else 0, relevant)
-    citations = [citation(n, n - 1, knowledge[n - 1], [0]) for n in marked.numbers]
+    citations = [
+        citation(n, n - 1, knowledge[n - 1], [0], [marked.answer], state["question"])
+        for n in marked.numbers
+    ]
     emit(Answered(event="answered", answer=marked.answer, citations=len(citations)))
     return {
         "answer": marked.answer,

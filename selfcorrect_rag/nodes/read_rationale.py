@@ -32,7 +32,10 @@ def read_rationale() -> Node:
         is_baseline = state.get("mode") in BASELINES
         answer = (written if is_baseline else final_answer(written, titles)) or NO_ANSWER
         cited = [] if is_refusal(answer) else reading.useful
-        citations = [citation(n, numbering[n - 1], shown[n - 1], [0]) for n in cited]
+        question = state.get("question") or ""
+        citations = [
+            citation(n, numbering[n - 1], shown[n - 1], [0], [answer], question) for n in cited
+        ]
         emit(Answered(event="answered", answer=answer, citations=len(citations)))
         return {
             "answer": answer,

@@ -23,7 +23,7 @@ def write_answer(settings: SelfRAGSettings | None = None, source: Source = "pass
             # For a closed set the answer is the option itself.
             option = closed_answer(segments[0]["text"], chosen.options)
             segments = [{**segments[0], "text": option or segments[0]["text"]}]
-        citations = cited_passages(segments, state, source)
+        citations = cited_passages(best["segments"], state, source)
         answer = " ".join(segment["text"] for segment in segments)
         silent = [] if answer.strip() else [SILENT]
         answer = answer if not silent else NO_ANSWER

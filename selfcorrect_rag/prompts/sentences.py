@@ -1,13 +1,15 @@
 """Splits text into sentences, in any script."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 _WIDE = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff"
 # Scripts without spaces count by character, and a long run counts as several words.
 _WORD = re.compile(rf"[{_WIDE}]|[^\s{_WIDE}]{{1,30}}")
+_SPACELESS = re.compile(f"[{_WIDE}]")
 # A sentence or a paragraph ends here. Possessive quantifiers keep hostile whitespace linear.
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*+\s++(?![a-z])|(?<=[。！？])|\n\n")
 
@@ -21,6 +23,14 @@ LONGEST_ABBREVIATION = 8
 """Characters at the end of a text that are read for an abbreviation."""
 LONGEST_QUOTE = 400
 """Characters of a sentence that are quoted on each side of what is looked for."""
+
+
+LONGEST_SAID = 1_000
+"""Characters of a text that is looked for in another."""
+MOST_PLACES = 20
+"""Places at which a text stands in another that are compared."""
+_SAYS_LITTLE = frozenset(("yes", "no", "true", "false"))
+"""Answers that are seldom meant where a text has these words."""
 
 
 class Sentence(NamedTuple):
@@ -71,6 +81,49 @@ def sentence_at(text: str, start: int, end: int) -> str:
     first = max((s for s in starts if s <= start - low), default=0)
     last = min((s for s in starts if s >= end - low), default=len(around))
     return around[first:last].strip()
+
+
+def sentence_stating(text: str, said: str, question: str) -> str:
+    """The sentence or line of ``text`` in which ``said`` stands word for word, on one line.
+
+    Whitespace may differ, and punctuation around ``said``. Of several, the one with the most words
+    of the question. Empty where there is none, where so little is said that it proves nothing (one
+    letter, "yes"), and where so much is that it is no sentence.
+    """
+    said = " ".join(said.split()).strip(" .,;:!?\"'“”‘’")
+    says_little = said.lower() in _SAYS_LITTLE or (len(said) < 2 and not said.isdigit())
+    if says_little or len(said) > LONGEST_SAID:
+        return ""
+    asked = _words(question)
+    found = [" ".join(sentence_at(text, *place).split()) for place in _places(text, said)]
+    return max(found, key=lambda sentence: len(asked & _words(sentence)), default="")
+
+
+def _places(text: str, said: str) -> Iterator[tuple[int, int]]:
+    """Where ``said``, of single spaces, stands in a text as whole words."""
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    plain = " ".join(text[start:end] for start, end in words)
+    begins = list(accumulate((end - start + 1 for start, end in words), initial=0))
+    at = -1
+    for _ in range(MOST_PLACES):
+        at = plain.find(said, at + 1)
+        if at < 0:
+            return
+        if _is_word(plain, at, at + len(said)):
+            first, last = (bisect_right(begins, i) - 1 for i in (at, at + len(said) - 1))
+            start = words[first][0] + at - begins[first]
+            end = words[last][0] + at + len(said) - begins[last]
+            yield start, end
+
+
+def _is_word(text: str, start: int, end: int) -> bool:
+    """Whether no word of the text is cut at either end; some scripts have no spaces."""
+    around = (text[max(start - 1, 0) : start + 1], text[end - 1 : end + 1])
+    return not any(len(p) == 2 and p.isalnum() and not _SPACELESS.search(p) for p in around)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
 
 
 def _before_line_break(text: str, at: int) -> int:

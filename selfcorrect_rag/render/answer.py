@@ -65,7 +65,9 @@ def answer(result: Result) -> Html:
             body,
             labelled(is_broken and "The best of what broke a hard constraint.", "notice"),
             labelled("" if score is None else f"path score {written(score)}"),
-            _references(citations, name, targets, is_numbered=graph_of(result) == "instruct_rag"),
+            _references(
+                citations, name, targets, given, is_numbered=graph_of(result) == "instruct_rag"
+            ),
             labelled(uncited and f"{uncited.capitalize()}: nothing is cited."),
         ]
     )
@@ -75,10 +77,12 @@ def _references(
     citations: list[Mapping[str, Any]],
     name: str,
     targets: Mapping[str, int | None],
+    said: str,
     *,
     is_numbered: bool,
 ) -> Html | None:
-    """The citations; where documents ``is_numbered`` as the citations are, once is enough."""
+    """The citations, each with its sentence where that says more than what was ``said``; where
+    documents ``is_numbered`` as the citations are, once is enough."""
     if not citations:
         return None
     items = []
@@ -86,6 +90,7 @@ def _references(
         mark = f"[{citation.get('number')}]"
         title = excerpt(title_line(citation.get("title")) or "Untitled")
         source = shown_source(citation.get("source"))
+        quote = excerpt(citation.get("quote") or "", LINES)
         at = targets.get(str(citation.get("number")))
         link = title if at is None else pointer(name, at, title)
         items.append(
@@ -95,6 +100,7 @@ def _references(
                 element("bdi", link),
                 *([", ", element("bdi", address(source))] if source not in ("", title) else []),
                 None if at is None or is_numbered else f" ({LETTERS[name]}{at + 1})",
+                labelled("" if quote in said else quote, tag="q"),
             )
         )
     return element("ol", *items, class_="references", aria_label="Citations")

@@ -55,6 +55,9 @@ class Citation(TypedDict):
     source: str
     """An http, https or file address, or the path of a file; empty where it is anything else."""
     text: str
+    quote: str
+    """The sentence or line of ``text`` in which the answer, or one of these segments, stands word
+    for word; empty where it was put in other words."""
     segments: list[int]
     """Indices of the answer's segments that were generated from it."""
 

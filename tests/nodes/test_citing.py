@@ -20,20 +20,26 @@ PASSAGES = [
 ]
 
 
-def cited(number: int, passage: int, *segments: int) -> dict[str, Any]:
+QUESTION = "Which one?"
+
+
+def cited(number: int, passage: int, *segments: int, quote: str = "") -> dict[str, Any]:
     return {
         "number": number,
         "passage": passage,
         "title": f"T{passage}",
         "source": f"https://{passage}.org/a",
         "text": f"Text {passage}.",
+        "quote": quote,
         "segments": list(segments),
     }
 
 
 def test_a_citation_is_a_copy_of_what_a_reader_needs() -> None:
     segments = (1, 2)
-    assert citation(3, 1, PASSAGES[1], segments) == cited(3, 1, 1, 2)
+    assert citation(3, 1, PASSAGES[1], segments, ["No", "1"], QUESTION) == cited(
+        3, 1, 1, 2, quote="Text 1."
+    )
 
 
 def test_citations_are_numbered_as_they_appear_and_hold_all_their_segments() -> None:
@@ -46,7 +52,7 @@ def test_citations_are_numbered_as_they_appear_and_hold_all_their_segments() -> 
         candidate("From 0.", depth=5, passage=0),
         candidate("From 2 again.", depth=6, passage=2),
     ]
-    found = citations_of(path, PASSAGES, {1})
+    found = citations_of(path, PASSAGES, QUESTION, {1})
     assert found == [cited(1, 2, 1, 6), cited(2, 0, 5)]
     assert cited_text(path, found) == (
         "I do not know. From 2. [1] From memory. From 0, doubtful. From 1, excluded. "
@@ -58,7 +64,7 @@ def test_citations_are_numbered_as_they_appear_and_hold_all_their_segments() -> 
     ("isrel", "is_cited"), [(0.5, True), (0.499, False), (1.0, True), (0.0, False), (None, False)]
 )
 def test_a_passage_is_evidence_from_an_isrel_of_a_half(isrel: Any, is_cited: bool) -> None:
-    assert bool(citations_of([candidate("Said.", ISREL=isrel)], PASSAGES)) is is_cited
+    assert bool(citations_of([candidate("Said.", ISREL=isrel)], PASSAGES, QUESTION)) is is_cited
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,22 @@ def test_a_segment_that_continues_has_the_isrel_of_its_passage(
         candidate("Said.", depth=depth, step=step, ISREL=isrel)
         for depth, (step, isrel) in enumerate(steps)
     ]
-    assert citations_of(path, PASSAGES) == [cited(1, 0, *depths)]
+    assert citations_of(path, PASSAGES, QUESTION) == [cited(1, 0, *depths)]
+
+
+def test_the_first_segment_that_stands_in_the_passage_is_quoted() -> None:
+    """Of several sentences with it, the one that has most of the question's words."""
+    text = "Emma is by Austen.\n\nWho wrote\nEmma? It was Jane Austen (1815)."
+    passages = [Document(text, metadata={"title": "T0", "source": "https://0.org/a"})]
+    path = [
+        candidate("In other words.", depth=0, passage=0),
+        candidate("Austen.", depth=1, passage=0),
+        candidate("1815", depth=2, passage=0),
+    ]
+    found = citations_of(path, passages, "Was it Jane?")
+    assert [c["quote"] for c in found] == ["It was Jane Austen (1815)."]
+    assert citations_of(path, passages, "Who is Emma by?")[0]["quote"] == "Emma is by Austen."
+    assert citations_of(path[:1], passages, "Who?")[0]["quote"] == ""
 
 
 def test_two_citations_of_one_segment_stand_side_by_side() -> None:

@@ -93,7 +93,16 @@ def result_of(text: str, source: str) -> dict[str, Any]:
         "question": text,
         "answer": text,
         "cited_answer": f"{text} [1]",
-        "citations": [{"number": 1, "passage": 0, "title": text, "source": source, "text": text}],
+        "citations": [
+            {
+                "number": 1,
+                "passage": 0,
+                "title": text,
+                "source": source,
+                "text": text,
+                "quote": f"Quote: {text}",
+            }
+        ],
         "candidates": [
             {
                 **candidate,

@@ -274,6 +274,16 @@ def test_best_effort_and_silence_are_said() -> None:
     assert "nothing is cited" in Page(render_run(uncited)).text
 
 
+def test_a_citation_shows_its_sentence_unless_the_answer_is_that() -> None:
+    result = result_of("Emma.", "")
+    assert "Quote: Emma." in Page(render_run(result)).text
+    same = {**result, "cited_answer": "So. Quote: Emma. [1]"}
+    assert Page(render_run(same)).text.count("Quote: Emma.") == 1
+    uncited = {**result, "citations": [{**result["citations"][0], "quote": ""}]}
+    quotes = [len(Page(render_run(of)).of("q")) for of in (result, same, uncited)]
+    assert quotes == [quotes[1] + 1, quotes[1], quotes[1]]
+
+
 def test_the_page_asks_for_nothing_and_runs_nothing(runs: dict[str, Run]) -> None:
     for result, _ in runs.values():
         page = Page(render_run(result))

@@ -7,6 +7,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.prompts.marks import without_marks
 from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.prompts.sentences import sentence_stating
 from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state.common import Citation
 from selfcorrect_rag.state.self_rag import Beam, Candidate, Source
@@ -16,7 +17,14 @@ RELEVANT = 0.5
 """Minimum ISREL score of a cited passage."""
 
 
-def citation(number: int, passage: int, document: Document, segments: Sequence[int]) -> Citation:
+def citation(
+    number: int,
+    passage: int,
+    document: Document,
+    segments: Sequence[int],
+    said: Sequence[str],
+    question: str,
+) -> Citation:
     """A citation of a document, with title and source sanitised for display.
 
     Args:
@@ -24,19 +32,27 @@ def citation(number: int, passage: int, document: Document, segments: Sequence[i
         passage: index of the document in its list of the state.
         document: what is cited.
         segments: indices of the answer's segments that were written from it.
+        said: what was written from it; the first that its text has word for word is quoted.
+        question: chooses among several sentences that say it.
     """
+    text = document.page_content
+    quotes = (sentence_stating(text, each, question) for each in said)
     return Citation(
         number=number,
         passage=passage,
         title=title_of(document),
         source=source_of(document),
-        text=document.page_content,
+        text=text,
+        quote=next(filter(None, quotes), ""),
         segments=list(segments),
     )
 
 
 def citations_of(
-    segments: Sequence[Candidate], passages: Sequence[Document], irrelevant: Collection[int] = ()
+    segments: Sequence[Candidate],
+    passages: Sequence[Document],
+    question: str,
+    irrelevant: Collection[int] = (),
 ) -> list[Citation]:
     """One citation per passage that segments were generated from, in order of appearance.
 
@@ -48,17 +64,25 @@ def citations_of(
     Args:
         segments: an answer's segments, in order.
         passages: the list that the segments' indices refer to.
+        question: what the segments answer.
         irrelevant: indices of passages judged irrelevant elsewhere.
     """
-    citations: dict[int, Citation] = {}
+    written: dict[int, list[Candidate]] = {}
     for segment, passage in _evidence(segments):
         said = segment["text"]
-        if passage in irrelevant or not said.strip() or is_refusal(said):
-            continue
-        if passage not in citations:
-            citations[passage] = citation(len(citations) + 1, passage, passages[passage], [])
-        citations[passage]["segments"].append(segment["depth"])
-    return list(citations.values())
+        if passage not in irrelevant and said.strip() and not is_refusal(said):
+            written.setdefault(passage, []).append(segment)
+    return [
+        citation(
+            number,
+            passage,
+            passages[passage],
+            [segment["depth"] for segment in its],
+            [segment["text"] for segment in its],
+            question,
+        )
+        for number, (passage, its) in enumerate(written.items(), start=1)
+    ]
 
 
 def _evidence(segments: Sequence[Candidate]) -> Iterator[tuple[Candidate, int]]:
@@ -82,7 +106,7 @@ def cited_passages(
     """
     judged = state["judged"] if source == "knowledge" else []
     irrelevant = {i for i, found in enumerate(judged) if found == "irrelevant"}
-    return citations_of(segments, state[source], irrelevant)
+    return citations_of(segments, state[source], state.get("question") or "", irrelevant)
 
 
 def cited_text(segments: Sequence[Candidate], citations: Sequence[Citation]) -> str:
