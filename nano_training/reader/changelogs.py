@@ -27,7 +27,7 @@ BULLET = re.compile(r"^ {0,4}[-*+•] +")
 UNDERLINE = re.compile(r"^([=\-~^*#])\1{2,}$")
 MADE = words(
     """add allow convert correct deprecate disable drop enable expose fix implement improve
-    introduce m ove port remove rename replace restore support update upgrade"""
+    introduce move port remove rename replace restore support update upgrade"""
 )
 ALL = {form: verb for verb in MADE for form in (verb, third(verb), participle(verb))}
 

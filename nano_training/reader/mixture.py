@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.own_documents.files import FILES
-from nano_training.reader.manuals import manual_rows
+from nano_training.reader.manuals import manual_rows, normalised
 from nano_training.reader.negatives import Negatives, encyclopedia
 from nano_training.reader.relations import relation_rows
 from nano_training.reader.rows import DATA, READING, Row, drawn, lines, real_rows, tidy
@@ -36,13 +36,20 @@ def training_rows(folder: Path) -> list[Row]:
     """
     path = folder / "rows.jsonl"
     if not path.exists():
-        kept_out = {place.package for place in FILES.values() if place.package} | set(FILES)
-        rows = [*real_rows().train, *relation_rows(DATA), *manual_rows(exclude=kept_out)]
+        rows = [*real_rows().train, *relation_rows(DATA), *manual_rows(exclude=own_documents())]
         part = path.with_suffix(".part")
         part.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         part.rename(path)
         logging.info("%d rows in %s", len(rows), path)
     return [Row(q, t, p, tuple(a), s) for q, t, p, a, s in map(json.loads, path.open())]
+
+
+def own_documents() -> set[str]:
+    """Packages, pages and folders of the files that the questions on own documents are about."""
+    names: set[str] = set()
+    for key, place in FILES.items():
+        names |= {normalised(key), place.package or Path(place.file).parent.name}
+    return names
 
 
 def negatives(rows: Sequence[Row]) -> Negatives:

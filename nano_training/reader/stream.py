@@ -80,9 +80,10 @@ def _judgements(
 def sentence_of(passage: str, answer: str) -> str:
     """The sentence in which an answer stands."""
     at = passage.find(answer)
-    begin = max(passage.rfind(end, 0, at) + 2 for end in (". ", "! ", "? ", "\n ")) if at > 0 else 0
+    ends = (passage.rfind(end, 0, at) for end in (". ", "! ", "? ", "\n "))
+    begin = max(end + 2 if end >= 0 else 0 for end in ends)
     stops = [m.end() for m in re.finditer(r"[.!?](?=\s|$)", passage) if m.end() >= at + len(answer)]
-    return passage[max(0, begin) : stops[0] if stops else len(passage)].strip()
+    return passage[begin : stops[0] if stops else len(passage)].strip()
 
 
 def like(passage: str, answer: str) -> list[str]:

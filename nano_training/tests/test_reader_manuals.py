@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from benchmarks.own_documents.files import FILES
 from nano_training.reader import manuals
 from nano_training.reader.changelogs import changelog
 from nano_training.reader.manuals import (
@@ -16,6 +17,7 @@ from nano_training.reader.manuals import (
     manual_rows,
     source_materials,
 )
+from nano_training.reader.mixture import own_documents
 from nano_training.reader.pages import located, text_page
 from nano_training.reader.roff import manual_page, unescaped
 from nano_training.reader.rows import Row
@@ -268,23 +270,48 @@ def test_unanswered_passages_lack_the_answer() -> None:
                 assert "--no-clobber" not in row.passage or "overwrit" not in row.question
 
 
-def test_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "man1").mkdir()
-    (tmp_path / "man1" / "copyit.1.gz").write_bytes(manuals.gzip.compress(ROFF.encode()))
-    (tmp_path / "doc" / "copyit").mkdir(parents=True)
-    (tmp_path / "doc" / "copyit" / "README.md").write_text(
-        README.lower().replace("fetcher", "copyit")
-    )
-    monkeypatch.setattr(manuals, "MANUALS", tmp_path)
-    monkeypatch.setattr(manuals, "DOCUMENTS", tmp_path / "doc")
-    monkeypatch.setattr(manuals, "NODE", tmp_path / "none")
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which manuals stand: man1, doc and node."""
+    for name, folder in (("MANUALS", ""), ("DOCUMENTS", "doc"), ("NODE", "node_modules")):
+        monkeypatch.setattr(manuals, name, tmp_path / folder)
+    monkeypatch.setattr(manuals, "UNANSWERED", 0)  # draws differ with the folder's name
     monkeypatch.setattr(manuals, "distributions", list)
     monkeypatch.setattr(manuals.sysconfig, "get_path", lambda name: str(tmp_path / "none"))
+    (tmp_path / "man1").mkdir()
+    return tmp_path
+
+
+def test_excluded(machine: Path) -> None:
+    (machine / "man1" / "copyit.1.gz").write_bytes(manuals.gzip.compress(ROFF.encode()))
+    (machine / "doc" / "copyit").mkdir(parents=True)
+    (machine / "doc" / "copyit" / "README.md").write_text(
+        README.lower().replace("fetcher", "copyit")
+    )
     rows = manual_rows(exclude=set())
     assert {"facts: install", "options", "name"} <= {row.source for row in rows}
     assert len(manual_rows(exclude=set(), limit=5)) == 5
     assert rows == manual_rows(exclude=set())
     assert manual_rows(exclude={"copyit"}) == []
+
+
+def test_files_of_own_documents_give_no_rows(machine: Path) -> None:
+    for place in FILES.values():
+        path = Path(place.file)
+        if "/man/" in place.file:
+            (machine / "man1" / path.name).write_bytes(manuals.gzip.compress(ROFF.encode()))
+        elif not place.package:
+            (machine / "doc" / path.parent.name).mkdir(parents=True, exist_ok=True)
+            text = f"{CHANGES}\n{place}\n"  # each of another length: doubles are passed over
+            packed = manuals.gzip.compress(text.encode())
+            (machine / "doc" / path.parent.name / path.name).write_bytes(packed)
+    commands = machine / "node_modules" / "npm" / "docs" / "content" / "commands"
+    commands.mkdir(parents=True)
+    (commands / "npm-audit.md").write_text(README)
+    assert manual_rows(exclude=own_documents()) == []
+    found = {row.title for row in manual_rows(exclude=set())}
+    for name in ("git stash", "ssh-agent", "openssh-client changelog", "npm"):
+        assert any(name in title for title in found), name
 
 
 @pytest.mark.parametrize("name", ["HTTPX", "python3-httpx", "httpx_tools", "httpx"])

@@ -18,7 +18,7 @@ TOWNS = ("Arno", "Brevik", "Celje", "Dorum", "Emden", "Faro", "Gyula", "Husum", 
 
 
 def about(town: str, year: int, source: str = "qed") -> Row:
-    text = f"See {town}. The bridge of {town} was built in {year}. It is 75 m long."
+    text = f"The bridge of {town} was built in {year}. It is 75 m long."
     return Row(f"When was the bridge of {town} built?", town, text, (str(year),), source)
 
 
@@ -138,7 +138,7 @@ def test_judged_answers_are_labelled_by_what_the_passage_says(negatives: Negativ
         labels[support, utility] += 1
         right = next(known.answers[0] for known in ROWS if known.question == row.question)
         if support == 2:
-            assert answer == (right if utility == 4 else row.passage.split(". ")[1] + ".")
+            assert answer == (right if utility == 4 else row.passage.split(". ")[0] + ".")
             assert right in answer
             assert answer in row.passage
         elif support == 1:
@@ -208,6 +208,7 @@ def test_an_example_without_a_place_is_left_out(negatives: Negatives) -> None:
     [
         ("It rained. Ann left in 1900. She came back.", "1900", "Ann left in 1900."),
         ("Ann left in 1900. She came back.", "Ann", "Ann left in 1900."),
+        ("Ann left in 1900. She came back.", "1900", "Ann left in 1900."),
         ("Was it? Yes! It was 3.5 m long", "3.5 m", "It was 3.5 m long"),
         ("Dates: a.\n 1900 is one. b.", "1900", "1900 is one."),
         ("One sentence.", "One sentence.", "One sentence."),
