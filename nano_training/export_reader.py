@@ -5,6 +5,7 @@ each: from the logits to the probability that a passage answers, and that a span
 """
 
 import argparse
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,20 +13,22 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from nano_training.evaluate_reader import (
-    PASSAGES,
     Pool,
     f1,
     for_calibration,
     graded,
     open_reader,
+    with_gold,
     with_retrieved,
 )
 from nano_training.reader.rows import Row, real_rows
 from selfcorrect_rag.evaluation.matching import contains_answer
-from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
+from selfcorrect_rag.reader.reader import PassageReading, Reader
 from selfcorrect_rag.reader.weights import ReaderCalibration, load_weights, save_weights
 from selfcorrect_rag.thresholds import calibrate
 
+THRESHOLDS = [step / 20 for step in range(2, 16)]
+"""Confidences at which answers and mistakes are counted, to choose ``answer_above`` by."""
 RIGHT = 0.6
 """F1 from which a span counts as right where the answer is a long one."""
 
@@ -53,31 +56,48 @@ def fit(features: torch.Tensor, labels: torch.Tensor) -> list[float]:
 
 
 def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
-    """Fit on the passages retrieved for each question, and on the one that answers it."""
-    pool = Pool(rows)
-    found = pool.retrieve([row.question for row in rows])
-    asked: list[tuple[Row, Passage]] = []
-    for row, some in zip(rows, found, strict=True):
-        gold = Passage(row.title, row.passage)
-        asked += [(row, passage) for passage in dict.fromkeys([*some[:PASSAGES], gold])]
-    read = reader.read([(row.question, passage) for row, passage in asked])
-    relevant, answer, states, right = [], [], [], []
-    for (row, passage), reading in zip(asked, read, strict=True):
-        if not reading.spans:
-            continue
-        logit, logprob = raw(reading)
-        relevant.append([logit])
-        answer.append([logit, logprob])
-        states.append(
-            float(passage.text == row.passage or contains_answer(passage.text, row.answers))
+    """Fit on the passages retrieved for each question, and on the one that answers it.
+
+    ``reader`` has no calibration yet.
+    """
+    measured = with_retrieved(reader, rows, Pool(rows))
+    read = [(m.row, r, s) for m in measured for r, s in zip(m.readings, m.states, strict=True)]
+    read += [(m.row, m.readings[0], True) for m in with_gold(reader, rows)]
+    read = [(row, reading, states) for row, reading, states in read if reading.spans]
+    logits = torch.tensor([raw(reading) for _, reading, _ in read])
+    states = torch.tensor([float(states) for _, _, states in read])
+    right = torch.tensor([float(is_right(r.spans[0].text, row)) for row, r, _ in read])
+    slope, offset = fit(logits[:, :1], states)
+    one, two, three = fit(logits, right)
+    answered = [
+        max(
+            (
+                float(torch.sigmoid(one * logit + two * logprob + three)),
+                is_right(r.spans[0].text, m.row),
+            )
+            for r in m.readings
+            for logit, logprob in (raw(r),)
         )
-        right.append(float(is_right(reading.spans[0].text, row)))
-    one = fit(torch.tensor(relevant), torch.tensor(states))
-    two = fit(torch.tensor(answer), torch.tensor(right))
-    made = ReaderCalibration((one[0], one[1]), (two[0], two[1], two[2]))
-    measured = with_retrieved(Reader(reader.network, made), rows, pool)
-    thresholds = calibrate(graded(measured)).thresholds
-    return made._replace(thresholds=(round(thresholds.upper, 3), round(thresholds.lower, 3)))
+        for m in measured
+    ]
+    for threshold in THRESHOLDS:
+        stated = [is_it for confidence, is_it in answered if confidence > threshold]
+        print(
+            f"above {threshold:.2f}: {sum(stated) / len(measured):.3f} right, "
+            f"{(len(stated) - sum(stated)) / len(measured):.3f} wrong of all"
+        )
+    graded_rows = [
+        row._replace(scores=[_recalibrated(score, slope, offset) for score in row.scores])
+        for row in graded(measured)
+    ]
+    found = calibrate(graded_rows).thresholds
+    thresholds = (round(found.upper, 3), round(found.lower, 3))
+    return ReaderCalibration((slope, offset), (one, two, three), thresholds)
+
+
+def _recalibrated(grade: float, slope: float, offset: float) -> float:
+    logit = torch.logit(torch.tensor((grade + 1) / 2).clamp(1e-7, 1 - 1e-7))
+    return 2 * float(torch.sigmoid(slope * logit + offset)) - 1
 
 
 def raw(reading: PassageReading) -> tuple[float, float]:
@@ -91,11 +111,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", type=Path, default=Path("build/reader/checkpoint.pt"))
     parser.add_argument("--out", type=Path, default=Path("build/reader/weights"))
-    parser.add_argument("--most", type=int, default=1000, help="Most questions to fit on.")
+    parser.add_argument("--most", type=int, default=500, help="Most questions to fit on.")
     args = parser.parse_args()
     save_weights(open_reader(args.checkpoint).network, ReaderCalibration(), args.out)
     network, _ = load_weights(args.out)  # as it ships, in eight bits
     rows = for_calibration(real_rows().held_out)
+    random.Random(0).shuffle(rows)
     calibration = calibrated(Reader(network), rows[: args.most])
     save_weights(network, calibration, args.out)
     print(f"{len(rows[: args.most])} questions: {calibration}")
