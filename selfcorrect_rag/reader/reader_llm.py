@@ -39,7 +39,7 @@ from selfcorrect_rag.thresholds import ANSWER_ABOVE
 
 REFUSAL = "The documents do not say."
 NOT_ENGLISH = "I cannot answer: I read questions in English only."
-NO_DOCUMENTS = "I cannot answer this without documents."
+NO_DOCUMENTS = "I cannot answer this: I answer from documents alone."
 FLOOR = 1e-6
 """Least probability of a token."""
 SENTENCES = 3

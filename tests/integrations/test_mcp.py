@@ -196,8 +196,9 @@ async def test_stdio_as_the_readme_says(folder: Path, url: str) -> None:
         stdio_client(parameters) as (read, write),
         ClientSession(read, write) as session,
     ):
-        await session.initialize()
+        told = await session.initialize()
         result = await session.call_tool("self_rag", {"question": QUESTION})
+    assert told.instructions == "Answers come from the demo corpus, by the reader."
     assert "Fleming" in result.content[0].text  # type: ignore[union-attr]
 
 
