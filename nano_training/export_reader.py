@@ -69,17 +69,12 @@ def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
     right = torch.tensor([float(is_right(r.spans[0].text, row)) for row, r, _ in read])
     slope, offset = fit(logits[:, :1], states)
     one, two, three = fit(logits, right)
-    answered = [
-        max(
-            (
-                float(torch.sigmoid(one * logit + two * logprob + three)),
-                is_right(r.spans[0].text, m.row),
-            )
-            for r in m.readings
-            for logit, logprob in (raw(r),)
+    answered = []
+    for m in measured:
+        marks = [(raw(r), is_right(r.spans[0].text, m.row)) for r in m.readings if r.spans]
+        answered.append(
+            max((_probability(one * a + two * b + three), right) for (a, b), right in marks)
         )
-        for m in measured
-    ]
     for threshold in THRESHOLDS:
         stated = [is_it for confidence, is_it in answered if confidence > threshold]
         print(
@@ -96,8 +91,12 @@ def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
 
 
 def _recalibrated(grade: float, slope: float, offset: float) -> float:
-    logit = torch.logit(torch.tensor((grade + 1) / 2).clamp(1e-7, 1 - 1e-7))
-    return 2 * float(torch.sigmoid(slope * logit + offset)) - 1
+    logit = float(torch.logit(torch.tensor((grade + 1) / 2).clamp(1e-7, 1 - 1e-7)))
+    return 2 * _probability(slope * logit + offset) - 1
+
+
+def _probability(logit: float) -> float:
+    return float(torch.sigmoid(torch.tensor(logit)))
 
 
 def raw(reading: PassageReading) -> tuple[float, float]:
