@@ -1,7 +1,9 @@
 """Reads passages for a question: the spans that answer it, and how sure that is."""
 
 import math
+import unicodedata
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -10,6 +12,7 @@ import torch
 from selfcorrect_rag.models.evaluators.micro_batching import MicroBatcher
 from selfcorrect_rag.models.evaluators.pairs import batches
 from selfcorrect_rag.models.identity import weights
+from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.reader.network import ANSWER_FORMS, HeadLogits, ReaderNetwork
 from selfcorrect_rag.reader.weights import SHIPPED, ReaderCalibration, load_weights
 from selfcorrect_rag.search.minilm import minilm_tokenizer
@@ -18,10 +21,12 @@ MAX_TOKENS = 192
 """Tokens of a window, with question and title."""
 QUESTION_TOKENS, TITLE_TOKENS = 64, 24
 """Most tokens of each; what is longer is cut at its end."""
-ANSWER_TOKENS = 40
-"""Most tokens of a span."""
+ANSWER_TOKENS, ANSWER_CHARACTERS = 40, 400
+"""Most tokens and characters of a span: a token may be very long."""
 MOST_WINDOWS = 16
 """Most windows that are read of a passage: those with most of the question's words."""
+MOST_MARKS = 8
+"""Most accents of a letter."""
 SPANS = 5
 """Most spans of a passage."""
 BATCH_TOKENS, PASS_TOKENS = 4096, 48
@@ -131,13 +136,14 @@ class Reader:
 
     def read(self, asked: Sequence[tuple[str, Passage]]) -> list[PassageReading]:
         """What each passage says about its question."""
-        rows = [self._rows(question, passage) for question, passage in asked]
+        rows = self._all_rows(asked)
         given = iter(self._batcher.run([row for some in rows for row in some]))
         return [self._reading(p, some, given) for (_, p), some in zip(asked, rows, strict=True)]
 
     async def aread(self, asked: Sequence[tuple[str, Passage]]) -> list[PassageReading]:
         """The async twin of :meth:`read`."""
-        rows = [self._rows(question, passage) for question, passage in asked]
+        long = sum(len(passage.text) for _, passage in asked) > LONG
+        rows = await off_loop(self._all_rows, asked, long=long)
         given = iter(await self._batcher.arun([row for some in rows for row in some]))
         return [self._reading(p, some, given) for (_, p), some in zip(asked, rows, strict=True)]
 
@@ -158,6 +164,9 @@ class Reader:
     def _alone(self, question: str) -> _Row:
         ids = [self._start, *self._ids(question, QUESTION_TOKENS)[0], self._stop]
         return _Row(ids, [0] * len(ids), len(ids), [])
+
+    def _all_rows(self, asked: Sequence[tuple[str, Passage]]) -> list[list[_Row]]:
+        return [self._rows(question, passage) for question, passage in asked]
 
     def _rows(self, question: str, passage: Passage) -> list[_Row]:
         """The windows of a passage; none of a blank one."""
@@ -252,7 +261,9 @@ def _windows(rows: Sequence[_Row], logits: HeadLogits) -> list[_Window]:
             if math.isfinite(value):
                 begin = int(start_at[i, pick // most]) - row.first
                 stop = int(end_at[i, pick % most]) - row.first
-                spans.append((row.offsets[begin][0], row.offsets[stop][1], value))
+                place = row.offsets[begin][0], row.offsets[stop][1]
+                if place[1] - place[0] <= ANSWER_CHARACTERS:
+                    spans.append((*place, value))
         found.append(_Window(relevant[i], retrieve[i], spans, forms[i], len(row.ids)))
     return found
 
@@ -261,11 +272,19 @@ def _apart(text: str, found: Sequence[tuple[float, int, int, float]]) -> list[Sp
     """The most confident spans of which no two overlap."""
     spans: list[Span] = []
     taken: list[tuple[int, int]] = []
-    for confidence, start, end, logprob in sorted(found, reverse=True):
+    for confidence, start, token_end, logprob in sorted(found, reverse=True):
+        end = _with_marks(text, token_end)
         if len(spans) < SPANS and all(end <= a or start >= b for a, b in taken):
             taken.append((start, end))
             spans.append(Span(text[start:end], start, math.exp(logprob), confidence))
     return spans
+
+
+def _with_marks(text: str, end: int) -> int:
+    """The end behind the accents of a token's last letter, which the tokenizer leaves out."""
+    marks = text[end : end + MOST_MARKS]
+    is_mark = (unicodedata.category(mark).startswith("M") for mark in marks)
+    return end + sum(takewhile(bool, is_mark))
 
 
 def _sigmoid(logit: float) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, with_blanks
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
+from selfcorrect_rag.state.sources import LONGEST_TITLE
 from selfcorrect_rag.thresholds import Thresholds
 
 SEPARATOR = " // "
@@ -40,7 +41,8 @@ def _asked(question: str, passages: Sequence[str]) -> list[tuple[str, Passage]]:
 
 def _passage(text: str) -> Passage:
     title, found, rest = text.partition(SEPARATOR)
-    return Passage(title, rest) if found and len(title) < 200 else Passage("", text)
+    is_titled = found and len(title) <= LONGEST_TITLE and "\n" not in title
+    return Passage(title, rest) if is_titled else Passage("", text)
 
 
 def _score(reading: PassageReading) -> float:

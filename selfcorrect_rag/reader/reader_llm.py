@@ -12,6 +12,7 @@ from selfcorrect_rag.prompts.chat import SegmentRequest, segment_request
 from selfcorrect_rag.prompts.instruct_rag import InferenceRequest, inference_request
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.prompts.sentences import sentences
 from selfcorrect_rag.reader.questions import (
     answer_text,
     is_readable,
@@ -209,7 +210,7 @@ class ReaderLLM(ReflectionLLM):
             _isuse(sure),
         ]
         segment = _segment(text, reflections, None, span.probability, reading.tokens)
-        if sentence and written.count(". ") + 1 < SENTENCES:
+        if sentence and len(sentences(written)) + 1 < SENTENCES:
             segment["next"] = _reflection(Group.RETRIEVE, {RETRIEVAL: 0.9, NO_RETRIEVAL: 0.1}, 1)
             segment["finish_reason"] = "retrieval"
         return segment

@@ -5,13 +5,16 @@ one scale; vectors are kept in half precision.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from selfcorrect_rag.errors import ModelNotFound
+from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.reader.network import ReaderNetwork
 from selfcorrect_rag.search.minilm import minilm_weights
 
@@ -55,20 +58,28 @@ def load_weights(folder: Path = SHIPPED) -> tuple[ReaderNetwork, ReaderCalibrati
     """The network in float32, ready to read, and its calibration.
 
     Raises:
-        ModelNotFound: the folder holds no reader, or MiniLM's weights are not here.
+        ModelNotFound: the folder holds no reader or a broken one, or MiniLM's weights are not here.
     """
+    network = ReaderNetwork()
     try:
         stored = load_file(folder / WEIGHTS)
         config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelNotFound(f"{folder} holds no reader: {error}") from error
-    values = {f"bert.{WORDS}": minilm_weights()[WORDS]}
-    for name, tensor in stored.items():
-        if name.endswith(":scale"):
-            continue
-        scale = stored.get(f"{name}:scale")
-        values[name] = tensor.float() if scale is None else tensor.float() * scale
-    network = ReaderNetwork()
-    network.load_state_dict(values)
-    calibration = {name: tuple(numbers) for name, numbers in config["calibration"].items()}
-    return network.eval().requires_grad_(False), ReaderCalibration(**calibration)
+        words = {f"bert.{WORDS}": minilm_weights()[WORDS]}
+        network.load_state_dict({**words, **_restored(stored)})
+        calibration = {name: tuple(numbers) for name, numbers in config["calibration"].items()}
+        read = ReaderCalibration(**calibration)
+    except ModelNotFound:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError) as error:
+        reason = describe_error(error)
+        raise ModelNotFound(f"{folder} holds no reader: {reason}") from error
+    return network.eval().requires_grad_(False), read
+
+
+def _restored(stored: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors in float32."""
+    return {
+        name: tensor.float() * stored.get(f"{name}:scale", 1.0)
+        for name, tensor in stored.items()
+        if not name.endswith(":scale")
+    }
