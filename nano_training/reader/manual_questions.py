@@ -51,6 +51,10 @@ NO_VALUES = words(
 )
 
 
+GIVEN = words("choose configure define disable enable force give select set specify use")
+"""What a user does, not the tool."""
+
+
 def entry_questions(page: Page, random: Random) -> Iterator[Asked]:
     """On what stands in lists of options, parameters, variables, files and statuses."""
     for number, block in enumerate(page.blocks):
@@ -62,6 +66,8 @@ def entry_questions(page: Page, random: Random) -> Iterator[Asked]:
         section = block.section.upper()
         if re.match("EXIT|RETURN", section):
             yield from _status(page, number, block, random)
+        elif re.fullmatch(r"\W*\d+\W*", block.head):  # of a list that is numbered
+            continue
         elif section.startswith("ENV") or VARIABLE.fullmatch(block.head):
             yield from _named(page, number, block, ("environment variable", "env var"), random)
         elif short and block.head.startswith("-"):
@@ -200,7 +206,7 @@ def _doing(
                 yield Asked(reworded(question, random), answer, number, number, f"{kinds[0]}s")
     elif named := noun_phrase(block.body):
         tool = page.name
-        of = random.choice(["", f" of {tool}", f" in {tool}"])
+        of = random.choice(["", f" of {tool}", f" in {tool}"]) if len(named.split()) < 7 else ""
         forms = [
             f"Which {word}{of} sets {named}?",
             f"How do I set {named}{of}?",
@@ -218,6 +224,12 @@ def _doing(
                 f"What is the path of {named}{of}?",
                 f"{tool} {keywords(named, 5)} path",
             ]
+        if kinds[0] == "command":
+            forms = [
+                f"What {word} is there for {named}{of}?",
+                f"{tool} {word} for {named}",
+                f"{tool} {keywords(named, 4)} {word}",
+            ]
         yield Asked(
             reworded(random.choice(forms), random), answer, number, number, f"{kinds[0]}s: thing"
         )
@@ -225,17 +237,18 @@ def _doing(
 
 def _how(found: Phrase, tool: str, word: str, random: Random) -> str:
     start = random.choice(["How do I", "How can I", "how to", "How do you", "How would I"])
+    mark = "" if start == "how to" else "?"
     mine = _mine(found)
     if found.negative:
         stop = random.choice(["stop {} from", "keep {} from", "prevent {} from", "avoid"])
-        return f"{start} {stop.format(tool)} {mine.gerund()}?".replace(
+        return f"{start} {stop.format(tool)} {mine.gerund()}{mark}".replace(
             "avoid", f"use {tool} without"
         )
-    if found.verb in INTRANSITIVE or random.random() < 0.3:
-        return f"{start} make {tool} {mine.base()}?"
+    if found.verb in INTRANSITIVE or (found.verb not in GIVEN and random.random() < 0.3):
+        return f"{start} make {tool} {mine.base()}{mark}"
     where = random.choice(["with", "in", "using"])
     at = random.choice([f" {where} {tool}", f" {where} {tool}", ""])
-    return f"{start} {mine.base()}{at}?"
+    return f"{start} {mine.base()}{at}{mark}"
 
 
 def _which(found: Phrase, tool: str, word: str, random: Random) -> str:
@@ -348,7 +361,7 @@ def example_questions(page: Page, random: Random) -> Iterator[Asked]:
             forms = [
                 f"How do I {mine.base()}?",
                 f"How can I {mine.base()} with {tool}?",
-                f"How to {mine.base()}?",
+                f"how to {mine.base()}",
                 f"What is the command to {mine.base()}?",
                 f"Which command {wanted.third()}?",
                 f"how do you {mine.base()} in {tool}",

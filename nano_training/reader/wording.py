@@ -1,6 +1,7 @@
 """Verb forms, clauses and synonyms, to ask in a user's words for what a manual describes."""
 
 import re
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
@@ -102,6 +103,17 @@ NOUNS = words(
     source string suffix target temperature threshold time timeout title token total type url
     user username value version width working"""
 )
+NAMED = re.compile(
+    r"\w+ (?:of|for|to use|file|directory|format|encoding|name|path|style|width|mode|device|"
+    r"level)\b"
+)
+"""A thing, where its first word is a verb as well."""
+OTHER_ENTRY = re.compile(
+    r"(?:the |an? )?(?:same as|synonym|alias|opposite|inverse|new in|"
+    r"default (?:for|is|to|true|false))\b",
+    re.IGNORECASE,
+)
+"""An entry that only speaks of another one, or of versions and defaults."""
 SYNONYMS = [
     ("display", "show"),
     ("print", "show"),
@@ -134,7 +146,6 @@ SYNONYMS = [
     ("overwrite", "replace"),
     ("perform", "do"),
     ("omit", "leave out"),
-    ("output", "print"),
     ("symbolic links", "symlinks"),
     ("symbolic link", "symlink"),
     ("documentation", "docs"),
@@ -178,11 +189,22 @@ class Phrase(NamedTuple):
         """As in "it lists files"."""
         if self.negative:
             return f"avoids {gerund(self.verb)} {self.rest}".strip()
-        return f"{third(self.verb)} {self.rest}".strip()
+        return f"{third(self.verb)} {_coordinated(self.rest, third)}".strip()
 
     def gerund(self) -> str:
         """As in "for listing files", whether negative or not."""
-        return f"{gerund(self.verb)} {self.rest}".strip()
+        return f"{gerund(self.verb)} {_coordinated(self.rest, gerund)}".strip()
+
+
+def _coordinated(rest: str, form: Callable[[str], str]) -> str:
+    """What follows a verb, with the verbs after "and" and "or" in the same form."""
+
+    def changed(found: re.Match[str]) -> str:
+        word = found[2]
+        is_verb = word in VERBS and (word not in AMBIGUOUS or word in INTRANSITIVE)
+        return f"{found[1]} {form(word) if is_verb else word}"
+
+    return re.sub(r"\b(and|or) (\w+)", changed, rest)
 
 
 def third(verb: str) -> str:
@@ -216,6 +238,9 @@ BASES = {
 }
 
 
+THIRDS = "|".join(third(verb) for verb in sorted(VERBS - AMBIGUOUS))
+
+
 def clause(text: str, most: int = 22) -> str:
     """The first sentence or clause of a description, without marks at its ends; empty where it is
     longer than ``most`` words or breaks off."""
@@ -246,6 +271,10 @@ def phrase(text: str, most: int = 14) -> Phrase | None:
     if not verb or len(rest.split()) > most or (not rest and verb not in INTRANSITIVE):
         return None
     after = rest.split(" ")[0].lower()
+    if verb == "take" and after in ("a", "an", "one", "no", "the", "optional"):
+        return None  # says what is given to it, not what it does
+    if re.search(rf"\b(?:and|or) (?:{THIRDS})\b", rest):
+        return None
     if after in ("of", "is", "are", "to") and verb not in ("listen", "switch", "wait", "connect"):
         return None
     if first.lower() in AMBIGUOUS and after not in OBJECTS and not negative:
@@ -258,8 +287,13 @@ def phrase(text: str, most: int = 14) -> Phrase | None:
 def noun_phrase(text: str, most: int = 9) -> str:
     """What a description names ("the maximum number of retries"); empty where it is none."""
     found = plain(re.sub(r"(?<=\w{3})(?:, | \(| - | -- | — ).*", "", clause(text, 30)))
-    first = found.split(" ")[0].lower()
+    word = found.split(" ")[0]
+    first = word.lower()
     if first not in ("the", "a", "an") and first not in NOUNS:
+        return ""
+    if first in VERBS and not NAMED.match(found):  # "list details of each"
+        return ""
+    if OTHER_ENTRY.match(found):
         return ""
     if not 2 <= len(found.split()) <= most or not re.fullmatch(r"[\w ,.'/+-]*", found):
         return ""
@@ -267,7 +301,7 @@ def noun_phrase(text: str, most: int = 9) -> str:
         return ""
     if re.search(r"\b(?:is|are|was|will|be|can|this|must|should|has|may|you|we)\b", found):
         return ""
-    found = found if first.isupper() and len(first) > 1 else found[0].lower() + found[1:]
+    found = found if word.isupper() and len(word) > 1 else found[0].lower() + found[1:]
     found = re.sub(r"^an? ", "the ", found)
     return found if found.startswith("the ") else f"the {found}"
 
