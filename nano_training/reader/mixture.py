@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.own_documents.files import FILES
+from nano_training.reader.kept_out import FILES
 from nano_training.reader.manuals import manual_rows, normalised
 from nano_training.reader.negatives import Negatives, encyclopedia
 from nano_training.reader.relations import relation_rows

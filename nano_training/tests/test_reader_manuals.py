@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from benchmarks.own_documents.files import FILES
 from nano_training.reader import manuals
 from nano_training.reader.changelogs import changelog
+from nano_training.reader.kept_out import FILES
 from nano_training.reader.manuals import (
     Material,
     document_material,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.own_documents.files import FILES
 from nano_training.reader import mixture
+from nano_training.reader.kept_out import FILES
 from nano_training.reader.mixture import (
     PUBMED_HELD_OUT,
     own_documents,

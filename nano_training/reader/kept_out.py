@@ -1,10 +1,12 @@
-"""Thirty real files, as somebody may have them on a disk, for the questions in questions.jsonl.
+"""Thirty real files, as somebody may have them on a disk, that no training row comes from.
+
+`benchmarks/own_documents/questions.jsonl` asks about them.
 
 An assistant wrote the questions by reading the files, before any model was asked, and looked at no
 training code. None of the files is copied into the project: those of Python packages stand in the
 environment that constraints.txt pins, the others where Debian 12 installs them.
 
-A line of questions.jsonl holds:
+A line of that file holds:
 
 - ``id``, ``question``, ``kind``, and ``file``, a key of `FILES`: the one that answers, or the
   nearest one to a question of the kind "unanswerable", whose answer stands in none of them.
