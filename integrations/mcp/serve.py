@@ -181,7 +181,7 @@ def _source(citation: dict[str, Any]) -> Source:
         title=title,
         source=source,
         text=citation["text"],
-        quote=citation["quote"],
+        quote=citation.get("quote", ""),
     )
 
 

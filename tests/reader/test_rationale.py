@@ -43,7 +43,7 @@ def run(
         for title, text in notes.items()
     ]
     graph = create_instruct_rag(
-        reader_llm(findings, **(fields or {}))[0],
+        reader_llm(findings, **{"answer_above": 0.4, **(fields or {})})[0],
         lambda query: documents,
         DEMONSTRATIONS,
         embeddings=FakeEmbeddings(size=3),
