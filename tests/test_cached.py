@@ -20,6 +20,7 @@ from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, 
 from selfcorrect_rag.errors import EvaluatorFailed
 from selfcorrect_rag.models import ChatEvaluator, RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.nano import load_evaluator
+from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.state import Segment
 from selfcorrect_rag.state.costs import total
 from selfcorrect_rag.thresholds import Thresholds
@@ -229,6 +230,7 @@ EVALUATORS: dict[str, Callable[[], RetrievalEvaluator]] = {
     "T5": make_t5,
     "chat model": lambda: ChatEvaluator(CountingChatModel(responses=["yes"])),
     "cross-encoder": load_evaluator,
+    "reader as an evaluator": lambda: ReaderEvaluator(Reader.load()),
 }
 
 

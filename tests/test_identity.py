@@ -23,6 +23,7 @@ from selfcorrect_rag.models import (
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.nano import load_evaluator
+from selfcorrect_rag.reader import Reader, ReaderEvaluator, ReaderLLM
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.crag_runs import WordEvaluator
 from tests.providers import saying
@@ -92,6 +93,9 @@ TOLD: Mapping[str, Callable[[], Any]] = {
     "evaluator with another separator": lambda: evaluator(separator=" // "),
     "evaluator cut short": lambda: evaluator(max_tokens=64),
     "cross-encoder": load_evaluator,
+    "reader as an evaluator": lambda: ReaderEvaluator(Reader.load()),
+    "reader": ReaderLLM.load,
+    "reader that answers more": lambda: ReaderLLM.load(answer_above=0.1),
     "tiny T5": lambda: T5Evaluator.from_pretrained(tiny_t5_path()),
     "chat evaluator": lambda: ChatEvaluator(chat()),
     "another chat evaluator": lambda: ChatEvaluator(chat("no")),

@@ -158,7 +158,9 @@ class Reader:
         return [_sigmoid(window.retrieve) for window in windows]
 
     def _ids(self, text: str, most: int | None = None) -> tuple[list[int], list[tuple[int, int]]]:
-        found = self._tokenizer.encode(text, add_special_tokens=False)
+        # Half a surrogate pair, which JSON may hold, is an error to the tokenizer; "?" is as long.
+        readable = text.encode(errors="replace").decode()
+        found = self._tokenizer.encode(readable, add_special_tokens=False)
         return found.ids[:most], found.offsets[:most]
 
     def _alone(self, question: str) -> _Row:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from selfcorrect_rag.reader import reader as reader_module
@@ -181,6 +181,7 @@ def test_a_span_is_a_slice_of_its_passage(text: str, found: str, span: str) -> N
     ),
     st.text(st.sampled_from("ab1 .[]"), max_size=20),
 )
+@example("Ada \ud800 Berg", "1")
 def test_whatever_the_text_spans_are_slices_that_do_not_overlap(text: str, title: str) -> None:
     reading = read_one(RANDOM, text, title=title)
     places = sorted(span.place for span in reading.spans)
