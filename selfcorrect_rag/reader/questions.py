@@ -20,6 +20,18 @@ _COMMON = re.compile(
     re.IGNORECASE,
 )
 """The commonest English words."""
+_ASKS = re.compile(
+    r"\b(?:who|whom|whose|what|when|where|which|why|how|is|are|was|were|do|does|did|can|could|has"
+    r"|have|had|tell|give|name|list|find|show|explain|describe)\b",
+    re.IGNORECASE,
+)
+_FOREIGN = re.compile(
+    r"(?:we[rnm]|wo(?:her|hin)?|wann|wie(?:viele?)?|warum|wieso|welche[rsnm]?|qui|où|quand|quel(?:le)?s?"
+    r"|pourquoi|combien|qui[eé]n(?:es)?|qué|cu[aá]l(?:es)?|d[oó]nde|cu[aá]ndo|cu[aá]nt[oa]s?|cómo"
+    r"|perché|qual[ei]|quando|quant[oai]s?|quem|onde|waar(?:om)?|wanneer|welke?|vem|när|hve?[ao]r?"
+    r"|hvem|kto|gdzie|kiedy|który)"
+)
+"""Words that ask in other languages, without those that are English words or names too."""
 _LIST_MARK = re.compile(r"^(?:[-*•>]|#{1,6}) (?=\S)")
 
 
@@ -41,13 +53,16 @@ def is_yes_no(question: str) -> bool:
 def is_readable(question: str) -> bool:
     """Whether the reader, which knows English only, can be expected to understand it.
 
-    Text in another script is not, nor is a question of five words or more without one of the
-    commonest English words.
+    Text in another script is not, nor is what asks with a word of another language, nor a question
+    of five words or more without one of the commonest English words.
     """
     letters = [letter for letter in question if letter.isalpha()]
     if not letters:
         return False
     if sum(letter.isascii() for letter in letters) < 0.7 * len(letters):
+        return False
+    words = (word.strip("¿?¡!.,:;\"'“”") for word in question.lower().split())
+    if not _ASKS.search(question) and any(map(_FOREIGN.fullmatch, words)):
         return False
     return len(question.split()) < 5 or bool(_COMMON.search(question))
 

@@ -57,6 +57,7 @@ class ReaderLLM(ReflectionLLM):
     would answer.
 
     InstructRAG's inference prompts get a rationale: what each document says, and the conclusion.
+    Answers are short by themselves: ``max_tokens`` and ``stop`` cut none.
     """
 
     answer_above: float = Field(default=ANSWER_ABOVE, ge=0, le=1)
@@ -205,13 +206,14 @@ class ReaderLLM(ReflectionLLM):
                     PARTIALLY_SUPPORTED: (1 - sure) / 2,
                     NO_SUPPORT: (1 - sure) / 2,
                 },
-                position=1,
             ),
             _isuse(sure),
         ]
         segment = _segment(text, reflections, None, span.probability, reading.tokens)
         if sentence and len(sentences(written)) + 1 < SENTENCES:
-            segment["next"] = _reflection(Group.RETRIEVE, {RETRIEVAL: 0.9, NO_RETRIEVAL: 0.1}, 1)
+            going_on = _reflection(Group.RETRIEVE, {RETRIEVAL: 0.9, NO_RETRIEVAL: 0.1})
+            going_on["position"] = segment["tokens"]
+            segment["next"] = going_on
             segment["finish_reason"] = "retrieval"
         return segment
 
@@ -255,7 +257,7 @@ def _asked(request: SegmentRequest | InferenceRequest) -> list[tuple[str, Passag
 def _decisions(needed: Sequence[float]) -> list[Segment]:
     """A choice of the Retrieve group for each probability that evidence is needed."""
     chosen = [
-        _reflection(Group.RETRIEVE, {RETRIEVAL: need, NO_RETRIEVAL: 1 - need}, 0) for need in needed
+        _reflection(Group.RETRIEVE, {RETRIEVAL: need, NO_RETRIEVAL: 1 - need}) for need in needed
     ]
     return [_segment("", [reflection], None, 1.0, 0) for reflection in chosen]
 
@@ -269,23 +271,23 @@ def _choice(group: str, reading: PassageReading | None) -> Segment:
     else:
         sure = reading.relevant if reading else 0.0
         given = {FULLY_SUPPORTED: sure, NO_SUPPORT: 1 - sure}
-        reflection = _reflection(group, given, 0)
+        reflection = _reflection(group, given)
     return _segment("", [reflection], None, 1.0, reading.tokens if reading else 0)
 
 
 def _isrel(relevant: float) -> Reflection:
-    return _reflection(Group.ISREL, {RELEVANT: relevant, IRRELEVANT: 1 - relevant}, 0)
+    return _reflection(Group.ISREL, {RELEVANT: relevant, IRRELEVANT: 1 - relevant})
 
 
 def _isuse(sure: float) -> Reflection:
     """All of it between the ends of the scale: nothing tells 2 from 4."""
-    return _reflection(Group.ISUSE, {UTILITY[-1]: sure, UTILITY[0]: 1 - sure}, 1)
+    return _reflection(Group.ISUSE, {UTILITY[-1]: sure, UTILITY[0]: 1 - sure})
 
 
-def _reflection(group: str, given: Mapping[str, float], position: int) -> Reflection:
+def _reflection(group: str, given: Mapping[str, float]) -> Reflection:
     logprobs = {token: math.log(max(given.get(token, 0.0), FLOOR)) for token in TOKENS[group]}
     token = max(logprobs, key=lambda token: logprobs[token])
-    return Reflection(group=group, position=position, token=token, logprobs=logprobs)
+    return Reflection(group=group, position=0, token=token, logprobs=logprobs)
 
 
 def _segment(
@@ -295,9 +297,13 @@ def _segment(
     probability: float,
     prompt_tokens: int,
 ) -> Segment:
+    """A segment of this text behind its first reflection, and before the others."""
     control = [Piece(kind="control", text=r["token"]) for r in reflections]
     words = [Piece(kind="text", text=text)] if text else []
-    tokens = len(text.split()) + len(reflections)
+    length = len(text.split())
+    for i, reflection in enumerate(reflections):
+        reflection["position"] = i and length + i
+    tokens = length + len(reflections)
     return Segment(
         text=text,
         pieces=[*control[:1], *words, *control[1:]],
