@@ -23,7 +23,7 @@ from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.reader.network import pretrained
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reader.weights import SHIPPED
-from selfcorrect_rag.thresholds import Judged, Thresholds, measure
+from selfcorrect_rag.thresholds import ANSWER_ABOVE, Judged, Thresholds, measure
 from selfcorrect_rag.training.evaluator import auc
 
 CALIBRATION = 0.5
@@ -183,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reader", type=Path, default=SHIPPED, help="Folder, or checkpoint.pt.")
     parser.add_argument("--most", type=int, default=1000, help="Most questions of a set.")
-    parser.add_argument("--threshold", type=float, default=0.4)
+    parser.add_argument("--threshold", type=float, default=ANSWER_ABOVE)
     args = parser.parse_args()
     reader = open_reader(args.reader)
     held_out = defaultdict(list)

@@ -30,10 +30,10 @@ from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 
 def reading(answer: str, confidence: float, relevant: float = 0.5) -> PassageReading:
     spans = (Span(answer, 0, 0.5, confidence), Span("other", 0, 0.1, 0.99))
-    return PassageReading(relevant, spans, {}, 9)
+    return PassageReading(relevant, spans, 9)
 
 
-NOTHING = PassageReading(0.1, (), {}, 0)
+NOTHING = PassageReading(0.1, (), 0)
 
 
 def row(*answers: str, question: str = "Who?") -> Row:

@@ -37,7 +37,7 @@ class ReaderNetwork(torch.nn.Module):
     """The encoder, and a linear layer for each judgement.
 
     Span heads read every token, the others the first one. Word embeddings are MiniLM's own and
-    stay as they are.
+    stay as they are. Form, support and utility are trained and not read: they did not pay.
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from selfcorrect_rag.models.evaluators.micro_batching import MicroBatcher
 from selfcorrect_rag.models.evaluators.pairs import batches
 from selfcorrect_rag.models.identity import weights
 from selfcorrect_rag.models.off_loop import LONG, off_loop
-from selfcorrect_rag.reader.network import ANSWER_FORMS, HeadLogits, ReaderNetwork
+from selfcorrect_rag.reader.network import HeadLogits, ReaderNetwork
 from selfcorrect_rag.reader.weights import SHIPPED, ReaderCalibration, load_weights
 from selfcorrect_rag.search.minilm import minilm_tokenizer
 
@@ -64,8 +64,6 @@ class PassageReading(NamedTuple):
     """Probability that the passage answers the question, calibrated."""
     spans: tuple[Span, ...]
     """Best first; no two overlap. Empty where there is nothing to read."""
-    form: dict[str, float]
-    """Probability of each of :data:`~selfcorrect_rag.reader.network.ANSWER_FORMS`."""
     tokens: int
     """That were read."""
 
@@ -85,7 +83,6 @@ class _Window(NamedTuple):
     retrieve: float
     spans: list[tuple[int, int, float]]
     """First character, end, and log-probability."""
-    form: list[float]
     tokens: int
 
 
@@ -218,7 +215,7 @@ class Reader:
     def _reading(self, passage: Passage, rows: Sequence[_Row], given: Any) -> PassageReading:
         windows: list[_Window] = [next(given) for _ in rows]
         if not windows:
-            return PassageReading(0.0, (), dict.fromkeys(ANSWER_FORMS, 0.0), 0)
+            return PassageReading(0.0, (), 0)
         best = max(windows, key=lambda window: window.logit)
         slope, offset = self._calibration.relevant
         found = [
@@ -229,7 +226,6 @@ class Reader:
         return PassageReading(
             _sigmoid(slope * best.logit + offset),
             tuple(_apart(passage.text, found)),
-            dict(zip(ANSWER_FORMS, best.form, strict=True)),
             sum(window.tokens for window in windows),
         )
 
@@ -254,7 +250,6 @@ def _windows(rows: Sequence[_Row], logits: HeadLogits) -> list[_Window]:
     length = end_at[:, None, :] - start_at[:, :, None]
     joint = joint.masked_fill((length < 0) | (length >= ANSWER_TOKENS), -torch.inf).flatten(1)
     values, chosen = joint.topk(min(4 * SPANS, joint.shape[1]))
-    forms = logits.form.softmax(-1).tolist()
     relevant, retrieve = logits.relevant.tolist(), logits.retrieve.tolist()
     found = []
     for i, row in enumerate(rows):
@@ -266,7 +261,7 @@ def _windows(rows: Sequence[_Row], logits: HeadLogits) -> list[_Window]:
                 place = row.offsets[begin][0], row.offsets[stop][1]
                 if place[1] - place[0] <= ANSWER_CHARACTERS:
                     spans.append((*place, value))
-        found.append(_Window(relevant[i], retrieve[i], spans, forms[i], len(row.ids)))
+        found.append(_Window(relevant[i], retrieve[i], spans, len(row.ids)))
     return found
 
 

@@ -263,16 +263,10 @@ def _decisions(needed: Sequence[float]) -> list[Segment]:
 
 
 def _choice(group: str, reading: PassageReading | None) -> Segment:
-    """One reflection of another group, without text."""
-    if group == Group.ISREL:
-        reflection = _isrel(reading.relevant if reading else 0.0)
-    elif group == Group.ISUSE:
-        reflection = _isuse(reading.relevant if reading else 0.0)
-    else:
-        sure = reading.relevant if reading else 0.0
-        given = {FULLY_SUPPORTED: sure, NO_SUPPORT: 1 - sure}
-        reflection = _reflection(group, given)
-    return _segment("", [reflection], None, 1.0, reading.tokens if reading else 0)
+    """The reflection of ISREL without text; none of a group that judges a text, for nothing reads
+    a text that was written elsewhere."""
+    judged = [_isrel(reading.relevant if reading else 0.0)] if group == Group.ISREL else []
+    return _segment("", judged, None, 1.0, reading.tokens if reading else 0)
 
 
 def _isrel(relevant: float) -> Reflection:

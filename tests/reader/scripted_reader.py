@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from selfcorrect_rag.reader.network import ANSWER_FORMS
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
 
@@ -20,10 +19,7 @@ def reading(text: str, findings: Findings, relevant: float | None = None) -> Pas
     ]
     spans.sort(key=lambda span: -span.confidence)
     best = max((span.confidence for span in spans), default=0.01)
-    forms = dict.fromkeys(ANSWER_FORMS, 0.0) | {"span": 1.0}
-    return PassageReading(
-        best if relevant is None else relevant, tuple(spans), forms, len(text.split())
-    )
+    return PassageReading(best if relevant is None else relevant, tuple(spans), len(text.split()))
 
 
 class ScriptedReader:

@@ -15,6 +15,7 @@ from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS, question_text
 from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL, SENTENCES
 from selfcorrect_rag.reflection import PAPER_GROUPS, TOKENS, Group, critique
 from selfcorrect_rag.state import Segment
+from selfcorrect_rag.thresholds import ANSWER_ABOVE
 from tests.reader.scripted_reader import Findings, reader_llm, reading
 from tests.scripted import timeless
 
@@ -71,13 +72,20 @@ def test_every_reflection_is_a_distribution_over_its_whole_group(sure: float) ->
         ),
     ]
     reflections = [r for s in written for r in (*s["reflections"], s["next"]) if r]
-    assert {r["group"] for r in reflections} >= {*PAPER_GROUPS} - (
-        {Group.ISSUP} if sure < 0.4 else set()
+    assert {r["group"] for r in reflections} == {*PAPER_GROUPS} - (
+        {Group.ISSUP} if sure <= ANSWER_ABOVE else set()
     )
     for found in reflections:
         assert tuple(found["logprobs"]) == TOKENS[found["group"]]
         assert math.fsum(map(math.exp, found["logprobs"].values())) == pytest.approx(1, abs=1e-3)
         assert found["logprobs"][found["token"]] == max(found["logprobs"].values())
+
+
+@pytest.mark.parametrize("group", [Group.ISSUP, Group.ISUSE])
+def test_a_text_from_elsewhere_is_not_judged(group: Group) -> None:
+    """A number that looks like a judgement would be taken for one."""
+    llm, _ = reader_llm({"8443": 0.9})
+    assert [s["reflections"] for s in llm.choose([prompt(), prompt("")], group)] == [[], []]
 
 
 def test_an_answer_is_judged_by_its_confidence() -> None:
