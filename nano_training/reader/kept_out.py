@@ -106,7 +106,7 @@ def write_texts(folder: Path) -> list[str]:
     missing = []
     for key, place in FILES.items():
         try:
-            text, suffix = _text(place)
+            text, suffix = text_of(place)
         except (PackageNotFoundError, FileNotFoundError):
             missing.append(key)
             continue
@@ -114,7 +114,12 @@ def write_texts(folder: Path) -> list[str]:
     return missing
 
 
-def _text(place: Place) -> tuple[str, str]:
+def text_of(place: Place) -> tuple[str, str]:
+    """A file as plain text, and the suffix of its name: .md for Markdown, .txt for all else.
+
+    Raises:
+        FileNotFoundError: It is not on this machine; its package is not, PackageNotFoundError.
+    """
     if place.file == README:
         return _readme(place.package)
     path = _installed(place) if place.package else Path(place.file)
