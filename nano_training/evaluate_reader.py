@@ -19,7 +19,9 @@ import torch
 
 from nano_training.reader.negatives import encyclopedia
 from nano_training.reader.rows import DATA, Row, drawn, lines, natural_questions, real_rows, tidy
+from nano_training.reader.written import written_rows
 from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.reader.answers import Answer, stated
 from selfcorrect_rag.reader.network import pretrained
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reader.weights import SHIPPED
@@ -38,8 +40,7 @@ class Measured(NamedTuple):
     row: Row
     readings: list[PassageReading]
     states: list[bool]
-    titles: tuple[str, ...] = ()
-    """Of the passages."""
+    passages: list[Passage]
 
 
 def normal(text: str) -> str:
@@ -80,6 +81,12 @@ def popqa() -> list[Row]:
     return rows
 
 
+def held_out_rows() -> list[Row]:
+    """Answerable questions that are set aside, of sets of which others were trained on."""
+    rows = [*real_rows().held_out, *written_rows().held_out]
+    return [row for row in rows if row.answers]
+
+
 def for_calibration(rows: Sequence[Row], *, kept: bool = True) -> list[Row]:
     """The rows that calibration is fitted on, or those that are only measured."""
     # Another text than the one that set the question aside, or its fifth would lie in one half.
@@ -110,8 +117,9 @@ class Pool:
 
 def with_gold(reader: Reader, rows: Sequence[Row]) -> list[Measured]:
     """Readings of the passage that answers."""
-    read = reader.read([(row.question, Passage(row.title, row.passage)) for row in rows])
-    return [Measured(row, [reading], [True]) for row, reading in zip(rows, read, strict=True)]
+    passages = [Passage(row.title, row.passage) for row in rows]
+    read = reader.read([(row.question, p) for row, p in zip(rows, passages, strict=True)])
+    return [Measured(row, [r], [True], [p]) for row, r, p in zip(rows, read, passages, strict=True)]
 
 
 def with_retrieved(reader: Reader, rows: Sequence[Row], pool: Pool) -> list[Measured]:
@@ -122,25 +130,31 @@ def with_retrieved(reader: Reader, rows: Sequence[Row], pool: Pool) -> list[Meas
     measured = []
     for row, some in zip(rows, found, strict=True):
         states = [bool(contains_answer(f"{p.title}. {p.text}", row.answers)) for p in some]
-        titles = tuple(p.title for p in some)
-        measured.append(Measured(row, [next(read) for _ in some], states, titles))
+        measured.append(Measured(row, [next(read) for _ in some], states, some))
     return measured
 
 
-def best(readings: Sequence[PassageReading]) -> tuple[str, float]:
-    """The most confident span of all passages."""
-    spans = [span for reading in readings for span in reading.spans[:1]]
-    found = max(spans, key=lambda span: span.confidence, default=None)
-    return (found.text, found.confidence) if found else ("", 0.0)
+def answers(m: Measured, threshold: float) -> list[Answer]:
+    """What each passage says, as :class:`ReaderLLM` says it with ``answer_above=threshold``."""
+    return [
+        stated(m.row.question, passage.text, reading.spans, threshold)
+        for passage, reading in zip(m.passages, m.readings, strict=True)
+        if reading.spans
+    ]
 
 
-def _right(readings: Sequence[PassageReading], row: Row) -> float:
-    return float(contains_answer(best(readings)[0], row.answers))
+def best(some: Sequence[Answer]) -> Answer:
+    """The most confident one."""
+    return max(some, key=lambda answer: answer.confidence, default=Answer("", 0.0))
+
+
+def _is_right(answer: Answer, m: Measured) -> float:
+    return float(contains_answer(answer.text, m.row.answers))
 
 
 def report_gold(name: str, measured: Sequence[Measured]) -> None:
     """A line about reading the right passage."""
-    said = [best(m.readings)[0] for m in measured]
+    said = [m.readings[0].spans[0].text if m.readings[0].spans else "" for m in measured]
     pairs = list(zip(said, (m.row.answers for m in measured), strict=True))
     print(
         f"{name:14} {len(said):4}  exact {interval([exact(s, a) for s, a in pairs])}  "
@@ -155,12 +169,16 @@ def report_retrieved(name: str, measured: Sequence[Measured], threshold: float) 
     """A few lines about choosing among retrieved passages."""
     some = [m for m in measured if any(m.states)]
     none = [m for m in measured if not any(m.states)]
-    right = [_right(m.readings, m.row) for m in some]
-    first = [_right(m.readings[:1], m.row) for m in some]
-    any_right = [max(_right([reading], m.row) for reading in m.readings) for m in some]
-    stated = [best(m.readings)[1] >= threshold for m in measured]
-    wrong = [s * (1 - _right(m.readings, m.row)) for s, m in zip(stated, measured, strict=True)]
-    correct = [s * _right(m.readings, m.row) for s, m in zip(stated, measured, strict=True)]
+    said = [answers(m, threshold) for m in some]
+    right = [_is_right(best(s), m) for s, m in zip(said, some, strict=True)]
+    first = [_is_right(best(s[:1]), m) for s, m in zip(said, some, strict=True)]
+    any_right = [max(_is_right(a, m) for a in s) for s, m in zip(said, some, strict=True)]
+    all_said = [best(answers(m, threshold)) for m in measured]
+    is_stated = [answer.confidence > threshold for answer in all_said]
+    marks = [_is_right(answer, m) for answer, m in zip(all_said, measured, strict=True)]
+    wrong = [s * (1 - mark) for s, mark in zip(is_stated, marks, strict=True)]
+    correct = [s * mark for s, mark in zip(is_stated, marks, strict=True)]
+    refused = [best(answers(m, threshold)).confidence <= threshold for m in none]
     gain = [a - b for a, b in zip(right, first, strict=True)]
     relevance = [
         (reading.relevant, float(state))
@@ -172,7 +190,7 @@ def report_retrieved(name: str, measured: Sequence[Measured], threshold: float) 
         f"{interval(right)}, by the first passage {interval(first)}, among the five "
         f"{interval(any_right)}, gain {interval(gain)}\n"
         f"    at {threshold}: right {interval(correct)}, wrong {interval(wrong)} of all; refused "
-        f"{sum(best(m.readings)[1] < threshold for m in none) / max(1, len(none)):.3f} of "
+        f"{sum(refused) / max(1, len(none)):.3f} of "
         f"{len(none)} unstated; AUC of relevance {auc(relevance):.3f}",
         flush=True,
     )
@@ -187,7 +205,7 @@ def main() -> None:
     args = parser.parse_args()
     reader = open_reader(args.reader)
     held_out = defaultdict(list)
-    for row in for_calibration(real_rows().held_out, kept=False):
+    for row in for_calibration(held_out_rows(), kept=False):
         held_out[row.source].append(row)
     for name, rows in held_out.items():
         report_gold(name, with_gold(reader, rows[: args.most]))
@@ -217,9 +235,9 @@ def report_grades(name: str, measured: Sequence[Measured], reader: Reader) -> No
     found = measure(graded(measured), Thresholds(*reader.calibration.thresholds))
     marks = [(r.relevant, s) for m in measured for r, s in zip(m.readings, m.states, strict=True)]
     titles = [
-        (float(normal(title) in normal(m.row.question)), 1.0 if state else -1.0)
+        (float(normal(passage.title) in normal(m.row.question)), 1.0 if state else -1.0)
         for m in measured
-        for title, state in zip(m.titles, m.states, strict=True)
+        for passage, state in zip(m.passages, m.states, strict=True)
     ]
     print(
         f"{name:14} action accuracy {found.action_accuracy:.3f}, {found.counts}, right "

@@ -5,6 +5,7 @@ each: from the logits to the probability that a passage answers, and that a span
 """
 
 import argparse
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,15 +14,19 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from nano_training.evaluate_reader import (
+    Measured,
     Pool,
+    answers,
+    best,
     f1,
     for_calibration,
     graded,
+    held_out_rows,
     open_reader,
     with_gold,
     with_retrieved,
 )
-from nano_training.reader.rows import Row, real_rows
+from nano_training.reader.rows import Row
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.reader.reader import PassageReading, Reader
 from selfcorrect_rag.reader.weights import ReaderCalibration, load_weights, save_weights
@@ -31,6 +36,11 @@ THRESHOLDS = [step / 20 for step in range(2, 16)]
 """Confidences at which answers and mistakes are counted, to choose ``answer_above`` by."""
 RIGHT = 0.6
 """F1 from which a span counts as right where the answer is a long one."""
+
+
+def holds(sentence: str, said: str, row: Row) -> bool:
+    """Whether a sentence, or the span in it, is the answer."""
+    return is_right(said, row) or contains_answer(sentence, row.answers)
 
 
 def is_right(said: str, row: Row) -> bool:
@@ -61,48 +71,78 @@ def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
     ``reader`` has no calibration yet.
     """
     measured = with_retrieved(reader, rows, Pool(rows))
-    read = [(m.row, r, s) for m in measured for r, s in zip(m.readings, m.states, strict=True)]
-    read += [(m.row, m.readings[0], True) for m in with_gold(reader, rows)]
-    read = [(row, reading, states) for row, reading, states in read if reading.spans]
-    logits = torch.tensor([raw(reading) for _, reading, _ in read])
-    states = torch.tensor([float(states) for _, _, states in read])
-    right = torch.tensor([float(is_right(r.spans[0].text, row)) for row, r, _ in read])
+    read = [
+        (m.row, reading, passage.text, states)
+        for m in [*measured, *with_gold(reader, rows)]
+        for reading, passage, states in zip(m.readings, m.passages, m.states, strict=True)
+        if reading.spans
+    ]
+    logits = torch.tensor([raw(reading) for _, reading, _, _ in read])
+    states = torch.tensor([float(states) for _, _, _, states in read])
+    right = torch.tensor([float(is_right(r.spans[0].text, row)) for row, r, _, _ in read])
+    held = torch.tensor(
+        [
+            float(holds(text[slice(*r.spans[0].sentence)], r.spans[0].text, row))
+            for row, r, text, _ in read
+        ]
+    )
     slope, offset = fit(logits[:, :1], states)
-    one, two, three = fit(logits, right)
-    answered = []
-    for m in measured:
-        marks = [(raw(r), is_right(r.spans[0].text, m.row)) for r in m.readings if r.spans]
-        answered.append(
-            max((_probability(one * a + two * b + three), right) for (a, b), right in marks)
-        )
-    for threshold in THRESHOLDS:
-        stated = [is_it for confidence, is_it in answered if confidence > threshold]
-        print(
-            f"above {threshold:.2f}: {sum(stated) / len(measured):.3f} right, "
-            f"{(len(stated) - sum(stated)) / len(measured):.3f} wrong of all"
-        )
+    one, two, three = fit(logits[:, :2], right)
+    four, five, six = fit(logits[:, [0, 2]], held)
+    calibration = ReaderCalibration((slope, offset), (one, two, three), (four, five, six))
+    report(measured, calibration)
     graded_rows = [
         row._replace(scores=[_recalibrated(score, slope, offset) for score in row.scores])
         for row in graded(measured)
     ]
     found = calibrate(graded_rows).thresholds
     thresholds = (round(found.upper, 3), round(found.lower, 3))
-    return ReaderCalibration((slope, offset), (one, two, three), thresholds)
+    return calibration._replace(thresholds=thresholds)
+
+
+def report(measured: Sequence[Measured], calibration: ReaderCalibration) -> None:
+    """Print how many answers are right and wrong above each threshold."""
+    known = [m._replace(readings=[_known(r, calibration) for r in m.readings]) for m in measured]
+    for threshold in THRESHOLDS:
+        said = [(m.row, best(answers(m, threshold))) for m in known]
+        told = [is_right(a.text, row) for row, a in said if a.confidence > threshold]
+        print(
+            f"above {threshold:.2f}: {sum(told) / len(known):.3f} right, "
+            f"{(len(told) - sum(told)) / len(known):.3f} wrong of all"
+        )
+
+
+def _known(reading: PassageReading, calibration: ReaderCalibration) -> PassageReading:
+    """A reading without calibration, with it; only its first span is."""
+    if not reading.spans:
+        return reading
+    (a, b, c), (d, e, f) = calibration.answer, calibration.sentence
+    logit, span, sentence = raw(reading)
+    found = reading.spans[0]._replace(
+        confidence=_probability(a * logit + b * span + c),
+        sentence_confidence=_probability(d * logit + e * sentence + f),
+    )
+    return reading._replace(spans=(found, *reading.spans[1:]))
 
 
 def _recalibrated(grade: float, slope: float, offset: float) -> float:
-    logit = float(torch.logit(torch.tensor((grade + 1) / 2).clamp(1e-7, 1 - 1e-7)))
-    return 2 * _probability(slope * logit + offset) - 1
+    return 2 * _probability(slope * _logit((grade + 1) / 2) + offset) - 1
 
 
 def _probability(logit: float) -> float:
-    return float(torch.sigmoid(torch.tensor(logit)))
+    return 1 / (1 + math.exp(-logit))
 
 
-def raw(reading: PassageReading) -> tuple[float, float]:
-    """The logit of relevance and the best span's log-probability, before calibration."""
-    relevant = torch.tensor(reading.relevant).clamp(1e-7, 1 - 1e-7)
-    return float(torch.logit(relevant)), float(torch.tensor(reading.spans[0].probability).log())
+def raw(reading: PassageReading) -> tuple[float, float, float]:
+    """Before calibration: the logit of relevance, and the log-probabilities of the best span and of
+    the sentence around it."""
+    relevant, sentence = _logit(reading.relevant), _logit(reading.spans[0].sentence_confidence)
+    return relevant, math.log(reading.spans[0].probability), sentence - relevant
+
+
+def _logit(probability: float) -> float:
+    clamped = min(max(probability, 1e-7), 1 - 1e-7)
+    return math.log(clamped / (1 - clamped))
 
 
 def main() -> None:
@@ -114,7 +154,7 @@ def main() -> None:
     args = parser.parse_args()
     save_weights(open_reader(args.checkpoint).network, ReaderCalibration(), args.out)
     network, _ = load_weights(args.out)  # as it ships, in eight bits
-    rows = for_calibration(real_rows().held_out)
+    rows = for_calibration(held_out_rows())
     random.Random(0).shuffle(rows)
     calibration = calibrated(Reader(network), rows[: args.most])
     save_weights(network, calibration, args.out)

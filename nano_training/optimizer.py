@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
-"""CPU capabilities, as torch names them, of which any multiplies matrices in bfloat16."""
+from selfcorrect_rag.reader.network import fastest_dtype
 
 MOMENTUM, WEIGHT_DECAY = 0.95, 0.05
 
@@ -20,8 +19,7 @@ MOMENTUM, WEIGHT_DECAY = 0.95, 0.05
 @lru_cache(maxsize=1)
 def precision() -> Literal["bfloat16", "float32"]:
     """The dtype of training on this CPU; a checkpoint of another cannot be resumed."""
-    found = torch.cpu.get_capabilities()
-    return "bfloat16" if any(found.get(name) for name in BFLOAT16) else "float32"
+    return "bfloat16" if fastest_dtype() == torch.bfloat16 else "float32"
 
 
 def mixed() -> AbstractContextManager[Any]:

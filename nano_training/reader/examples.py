@@ -13,8 +13,8 @@ from selfcorrect_rag.search.minilm import minilm_tokenizer
 
 MAX_TOKENS = 192
 """Most tokens of an example."""
-WINDOW = 120
-"""Most words of a passage; a longer one is cut around its answer."""
+WINDOW = (50, 120)
+"""Fewest and most words of a window; a longer passage is cut around its answer."""
 SHORT = 12
 """Words up to which an answer's edges are learned; of a longer one only the place is."""
 POOL = 1000
@@ -35,9 +35,6 @@ class Example:
     """Indices of the tokens at which the answer starts; none: no target."""
     ends: list[int] = field(default_factory=list)
     relevant: float = NONE
-    form: int = NONE
-    support: int = NONE
-    utility: int = NONE
     retrieve: float = NONE
 
 
@@ -55,25 +52,18 @@ class Encoder:
         """The question against the passage; None where the answer is cut off."""
         text, answers = self._window(row)
         example, found = self._pair(row.question, row.title, text)
-        example.relevant, example.form = float(bool(row.answers)), 0
+        example.relevant = float(bool(row.answers))
         if row.answers:
             _point(example, found, row.title[:100], text, answers)
             if not example.starts:
                 return None
         return example
 
-    def judgement(self, row: Row, answer: str, support: int, utility: int) -> Example:
-        """An answer to be judged against the passage."""
-        text, _ = self._window(row)
-        example, _ = self._pair(judged(row.question, answer), row.title, text)
-        example.support, example.utility = support, utility
-        return example
-
-    def yes_no(self, row: Row, answer: bool) -> Example:
-        """A question for yes or no against the passage that decides it."""
+    def decides(self, row: Row) -> Example:
+        """A question for yes or no against the passage that decides it, which has no span."""
         text, _ = self._window(row)
         example, _ = self._pair(row.question, row.title, text)
-        example.relevant, example.form = 1.0, 1 if answer else 2
+        example.relevant = 1.0
         return example
 
     def question(self, text: str, retrieve: bool) -> Example:
@@ -94,30 +84,25 @@ class Encoder:
     def _window(self, row: Row) -> tuple[str, Sequence[str]]:
         """Some words of a long passage, around the answer where there is one."""
         words = [match.span() for match in re.finditer(r"\S+", row.passage)]
-        if len(words) <= WINDOW:
+        size = self._random.randint(*WINDOW)
+        if len(words) <= size:
             return row.passage, row.answers
         if not row.answers:
-            first = self._random.randrange(len(words) - WINDOW + 1)
-            return row.passage[words[first][0] : words[first + WINDOW - 1][1]], ()
+            first = self._random.randrange(len(words) - size + 1)
+            return row.passage[words[first][0] : words[first + size - 1][1]], ()
         answer = row.answers[0]
         at = row.passage.find(answer)
         begins = sum(end <= at for _, end in words)
         stops = begins + len(answer.split())
-        earliest = max(0, stops - WINDOW)
-        first = self._random.randint(earliest, max(earliest, min(begins, len(words) - WINDOW)))
-        last = min(len(words), first + WINDOW) - 1
+        earliest = max(0, stops - size)
+        first = self._random.randint(earliest, max(earliest, min(begins, len(words) - size)))
+        last = min(len(words), first + size) - 1
         return row.passage[words[first][0] : words[last][1]], row.answers
 
 
 def short(question: str) -> str:
     """A question without what would leave no room for a passage."""
     return " ".join(question.split()[:48])[:300]
-
-
-def judged(question: str, answer: str) -> str:
-    """The first text of a second reading, which judges an answer."""
-    words = question.split()[:30], answer.split()[:16]
-    return f"{' '.join(words[0])[:180]} Answer: {' '.join(words[1])[:100]}"
 
 
 def _context(title: str, text: str) -> str:
@@ -161,9 +146,6 @@ class Batch:
     starts: torch.Tensor
     ends: torch.Tensor
     relevant: torch.Tensor
-    form: torch.Tensor
-    support: torch.Tensor
-    utility: torch.Tensor
     retrieve: torch.Tensor
 
 
@@ -188,9 +170,6 @@ def collate(examples: Sequence[Example]) -> Batch:
         marked(e.starts for e in examples),
         marked(e.ends for e in examples),
         torch.tensor([e.relevant for e in examples]),
-        torch.tensor([e.form for e in examples]),
-        torch.tensor([e.support for e in examples]),
-        torch.tensor([e.utility for e in examples]),
         torch.tensor([e.retrieve for e in examples]),
     )
 

@@ -11,12 +11,18 @@ from nano_training.reader.manuals import manual_rows, normalised
 from nano_training.reader.negatives import Negatives, encyclopedia
 from nano_training.reader.relations import relation_rows
 from nano_training.reader.rows import DATA, READING, Row, drawn, lines, real_rows, tidy
+from nano_training.reader.written import written_rows
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 REAL = ("nq", *READING)
-SHARES = {"nq": 3.0, "qed": 3.0, "policyqa": 0.6, "covidqa": 0.7, "relations": 0.4}
+SHARES = {"nq": 3.0, "qed": 3.0, "policyqa": 0.5, "covidqa": 0.7, "selqa": 0.5}
 """How often a row of a source comes, against the others' 1."""
-CHANGELOGS, MANUALS = 0.2, 0.45
+WRITTEN = 3.0
+"""The same for rows that were written for this training."""
+RELATIONS = (0.3, 0.1)
+"""The same for relations that the page states, and for others. More of these, and the reader takes
+every relation that it was not trained on for one that is not stated."""
+CHANGELOGS, MANUALS = 0.2, 0.4
 """The same for rows of changelogs, most of which are Debian's, and of other manuals."""
 PUBMED_HELD_OUT = 0.2
 """Share of PubMedQA's questions that is set aside."""
@@ -24,8 +30,12 @@ PUBMED_HELD_OUT = 0.2
 
 def share(row: Row) -> float:
     """How often it comes, against 1."""
-    if row.source in REAL or row.source == "relations":
+    if row.source in REAL:
         return SHARES.get(row.source, 1.0)
+    if row.source == "relations":
+        return RELATIONS[not row.answers]
+    if row.source.startswith("written"):
+        return WRITTEN
     return CHANGELOGS if row.source.startswith("changelog") else MANUALS
 
 
@@ -36,7 +46,8 @@ def training_rows(folder: Path) -> list[Row]:
     """
     path = folder / "rows.jsonl"
     if not path.exists():
-        rows = [*real_rows().train, *relation_rows(DATA), *manual_rows(exclude=own_documents())]
+        rows = [*real_rows().train, *relation_rows(DATA), *written_rows().train]
+        rows += manual_rows(exclude=own_documents())
         part = path.with_suffix(".part")
         part.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         part.rename(path)
@@ -57,19 +68,17 @@ def negatives(rows: Sequence[Row]) -> Negatives:
     return Negatives(rows, encyclopedia())
 
 
-def yes_no_rows(*, held_out: bool = False, data: Path = DATA) -> list[tuple[Row, bool]]:
+def yes_no_rows(data: Path = DATA) -> list[Row]:
     """Questions that yes or no answers: PubMedQA with its abstract, StrategyQA with its facts."""
     rows = []
     for found in json.loads((data / "pubmedqa_pqal_1000.json").read_text()).values():
-        if found["final_decision"] in ("yes", "no"):
-            text = tidy(" ".join(found["CONTEXTS"][-2:]))
-            row = Row(found["QUESTION"], "", text, (), "pubmedqa")
-            if drawn(row.question, PUBMED_HELD_OUT) == held_out:
-                rows.append((row, found["final_decision"] == "yes"))
-    if not held_out:
-        for found in json.loads((data / "strategyqa_dev_229.json").read_text()):
-            row = Row(found["question"], "", " ".join(found["facts"]), (), "strategyqa")
-            rows.append((row, found["answer"] in (True, "True")))
+        text = tidy(" ".join(found["CONTEXTS"][-2:]))
+        if not drawn(found["QUESTION"], PUBMED_HELD_OUT):
+            rows.append(Row(found["QUESTION"], "", text, (), "pubmedqa"))
+    rows += [
+        Row(found["question"], "", " ".join(found["facts"]), (), "strategyqa")
+        for found in json.loads((data / "strategyqa_dev_229.json").read_text())
+    ]
     return rows
 
 

@@ -8,6 +8,7 @@ import bm25s
 
 from nano_training.reader.rows import DATA, Row, tidy
 
+POLICIES = "policyqa"
 RETRIEVED = 12
 """Passages retrieved for a question; what does not state its answer is a negative."""
 
@@ -20,6 +21,8 @@ class Negatives:
         passages = dict.fromkeys([(row.title, row.passage) for row in rows])
         passages.update(dict.fromkeys(further))
         self.passages = list(passages)
+        # Websites' policies answer each other's questions.
+        self._policies = {(r.title, r.passage) for r in rows if r.source == POLICIES}
         self._lower = [text.lower() for _, text in self.passages]
         self._index = bm25s.BM25()
         texts = [f"{title} {text}" for title, text in self.passages]
@@ -35,6 +38,8 @@ class Negatives:
         answers = [answer.lower() for answer in row.answers]
         for place in places:
             title, text = self.passages[place]
+            if row.source == POLICIES and (title, text) in self._policies:
+                continue
             if not any(answer in self._lower[place] for answer in answers):
                 yield Row(row.question, title, text, (), f"{row.source}, retrieved")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from nano_training.reader.kept_out import Place, text_of
 from nano_training.reader.negatives import encyclopedia
-from nano_training.reader.rows import Row
+from nano_training.reader.rows import HELD_OUT, Row, Split, drawn
 
 QUESTIONS = Path(__file__).parents[1] / "questions"
 AROUND = 700
@@ -28,8 +28,16 @@ FAR = 400
 """Most characters between an answer and the words that stand near it."""
 
 
-def written_rows(folder: Path = QUESTIONS) -> Iterator[Row]:
-    """All rows of ``folder`` whose texts are here."""
+def written_rows(folder: Path = QUESTIONS) -> Split:
+    """All rows of ``folder`` whose texts are here; those of some files, pages and notes are set
+    aside."""
+    split = Split([], [])
+    for row in _all_rows(folder):
+        (split.held_out if drawn(row.title, HELD_OUT) else split.train).append(row)
+    return split
+
+
+def _all_rows(folder: Path) -> Iterator[Row]:
     for found in _lines(folder / "manuals.jsonl"):
         if text := file_text(found["file"]):
             title = re.split(r"[:/]", found["file"].removesuffix(":METADATA"))[-1]

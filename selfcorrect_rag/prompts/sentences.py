@@ -64,10 +64,16 @@ def sentence_spans(text: str, longest: int) -> Iterator[Sentence]:
 
 
 def sentence_at(text: str, start: int, end: int) -> str:
-    """The sentence or line of ``text`` in which its characters from ``start`` to ``end`` stand.
+    """The sentence or line of ``text`` in which its characters from ``start`` to ``end`` stand; see
+    :func:`sentence_place`."""
+    return text[slice(*sentence_place(text, start, end))]
 
-    Several where they cross borders. A sentence is not broken behind an abbreviation, and what is
-    far from these characters is left out.
+
+def sentence_place(text: str, start: int, end: int) -> tuple[int, int]:
+    """Where the sentence or line of :func:`sentence_at` begins and ends, without space around it.
+
+    Several where the characters cross borders. A sentence is not broken behind an abbreviation,
+    and what is far from these characters is left out.
     """
     low = max(text.rfind("\n", 0, start) + 1, start - LONGEST_QUOTE)
     high = min(_before_line_break(text, end), end + LONGEST_QUOTE)
@@ -80,7 +86,8 @@ def sentence_at(text: str, start: int, end: int) -> str:
     starts = [0, *(s.start for b, s in pairwise(found) if not _goes_on(around[b.start : b.end]))]
     first = max((s for s in starts if s <= start - low), default=0)
     last = min((s for s in starts if s >= end - low), default=len(around))
-    return around[first:last].strip()
+    first += len(around[first:last]) - len(around[first:last].lstrip())
+    return low + first, low + first + len(around[first:last].rstrip())
 
 
 def sentence_stating(text: str, said: str, question: str) -> str:

@@ -7,11 +7,10 @@ import transformers
 
 from selfcorrect_rag.search.minilm import ARCHITECTURE, minilm_weights
 
+BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
+"""CPU capabilities, as torch names them, of which any multiplies matrices in bfloat16."""
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 """With dropout a step of training takes two and a half times as long."""
-ISSUP_LABELS = 3
-ISUSE_LABELS = 5
-ANSWER_FORMS = ("span", "yes", "no")
 
 
 class HeadLogits(NamedTuple):
@@ -23,12 +22,6 @@ class HeadLogits(NamedTuple):
     """(B, T): its last token."""
     relevant: torch.Tensor
     """(B,): whether the passage answers the question."""
-    form: torch.Tensor
-    """(B, 3): a span, yes, or no; see :data:`ANSWER_FORMS`."""
-    support: torch.Tensor
-    """(B, 3): of a row with an answer: not, partially, fully supported by the passage."""
-    utility: torch.Tensor
-    """(B, 5): of a row with an answer: 1 to 5."""
     retrieve: torch.Tensor
     """(B,): of a row that is a question alone: whether it needs evidence."""
 
@@ -37,7 +30,7 @@ class ReaderNetwork(torch.nn.Module):
     """The encoder, and a linear layer for each judgement.
 
     Span heads read every token, the others the first one. Word embeddings are MiniLM's own and
-    stay as they are. Form, support and utility are trained and not read: they did not pay.
+    stay as they are.
     """
 
     def __init__(self) -> None:
@@ -47,19 +40,22 @@ class ReaderNetwork(torch.nn.Module):
         self.bert = transformers.BertModel(config, add_pooling_layer=False)
         width = config.hidden_size
         self.span = torch.nn.Linear(width, 2)
-        self.first = torch.nn.Linear(width, 1 + len(ANSWER_FORMS) + ISSUP_LABELS + ISUSE_LABELS + 1)
+        self.first = torch.nn.Linear(width, 2)
 
     def forward(self, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor) -> HeadLogits:
         """Read rows of token ids (B, T), with their segments and the mask of real tokens."""
         states = self.bert(
             input_ids=ids, token_type_ids=types, attention_mask=mask
-        ).last_hidden_state
+        ).last_hidden_state.float()
         start, end = self.span(states).float().unbind(-1)
-        sizes = (1, len(ANSWER_FORMS), ISSUP_LABELS, ISUSE_LABELS, 1)
-        relevant, form, support, utility, retrieve = (
-            self.first(states[:, 0]).float().split(sizes, dim=-1)
-        )
-        return HeadLogits(start, end, relevant[:, 0], form, support, utility, retrieve[:, 0])
+        relevant, retrieve = self.first(states[:, 0]).float().unbind(-1)
+        return HeadLogits(start, end, relevant, retrieve)
+
+
+def fastest_dtype() -> torch.dtype:
+    """bfloat16 where this CPU multiplies matrices in it, which halves the time; else float32."""
+    found = torch.cpu.get_capabilities()
+    return torch.bfloat16 if any(map(found.get, BFLOAT16)) else torch.float32
 
 
 def pretrained() -> ReaderNetwork:

@@ -2,8 +2,6 @@
 
 import re
 
-from selfcorrect_rag.prompts.sentences import sentence_at
-
 _INPUT = "## Input:\n\n"
 """Self-RAG's mark between a task's instruction and the question."""
 _HOW_TO = re.compile(
@@ -13,6 +11,13 @@ _YES_NO = re.compile(
     r"^\W*(?:is|are|was|were|do|does|did|can|could|has|have|had|will|would|should|may|must)\b",
     re.IGNORECASE,
 )
+_SEVERAL = re.compile(
+    r"\b(?:(?:which|what)(?: of the)?(?: [\w-]+){0,2} \w\w+(?<![su])s"
+    r" (?:can|could|do|does|did|are|were|may|might|must|have|had|should|will|would|let|need|make)\b"
+    r"|(?:what|who|which|where) (?:are|were)\b|(?:name|list) (?:all|the|some)\b)",
+    re.IGNORECASE,
+)
+"""What asks with a plural."""
 _COMMON = re.compile(
     r"\b(?:an?|about|and|any|are|as|at|be|by|can|did|do|does|for|from|ha[ds]|have|how|i|in|is|it|its"
     r"|me|my|of|on|or|than|that|the|their|there|this|to|was|we|were|what|when|where|which|who|whom"
@@ -32,7 +37,6 @@ _FOREIGN = re.compile(
     r"|hvem|kto|gdzie|kiedy|który)"
 )
 """Words that ask in other languages, without those that are English words or names too."""
-_LIST_MARK = re.compile(r"^(?:[-*•>]|#{1,6}) (?=\S)")
 
 
 def plain_question(instruction: str) -> str:
@@ -67,13 +71,11 @@ def is_readable(question: str) -> bool:
     return len(question.split()) < 5 or bool(_COMMON.search(question))
 
 
+def asks_for_several(question: str) -> bool:
+    """Whether it asks for several things: "which countries", "what are the names of"."""
+    return bool(_SEVERAL.search(question))
+
+
 def wants_sentence(question: str) -> bool:
     """Whether a sentence or a line answers it better than a few words."""
     return is_how_to(question) or is_yes_no(question)
-
-
-def answer_text(text: str, start: int, end: int, *, sentence: bool) -> str:
-    """The answer from ``start`` to ``end`` of a passage on one line, or the sentence around it."""
-    if sentence:
-        return _LIST_MARK.sub("", " ".join(sentence_at(text, start, end).split()))
-    return " ".join(text[start:end].split()).strip(" ,;:")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from selfcorrect_rag.prompts.sentences import sentence_at
-from selfcorrect_rag.reader.questions import answer_text, wants_sentence
+from selfcorrect_rag.reader.answers import stated
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 
 MOST_NAMED = 20
@@ -27,9 +27,10 @@ class _Answer(NamedTuple):
     """The best span of a document, which the reader is sure of."""
 
     number: int
-    text: str
-    """The document's."""
+    document: str
     span: Span
+    text: str
+    """What is said for the span."""
 
     @property
     def key(self) -> str:
@@ -49,11 +50,12 @@ def rationale(
     their answers the most probable one is given, each document that has it being a witness;
     documents that give others are set aside. Where none answers, ``refusal`` is the conclusion.
     """
-    answers = [
-        _Answer(number, document.text, reading.spans[0])
-        for number, (document, reading) in enumerate(zip(documents, readings, strict=True), 1)
-        if reading.spans and reading.spans[0].confidence > answer_above
-    ]
+    answers = []
+    for number, (document, reading) in enumerate(zip(documents, readings, strict=True), 1):
+        if reading.spans:
+            text, sure = stated(question, document.text, reading.spans, answer_above)
+            if sure > answer_above:
+                answers.append(_Answer(number, document.text, reading.spans[0], text))
     if not answers:
         surest = max((s.confidence for reading in readings for s in reading.spans), default=0.0)
         return Rationale(f"None of the documents answers the question.\n{refusal}", 1 - surest)
@@ -64,8 +66,7 @@ def rationale(
     silent = {*range(1, len(documents) + 1)} - {a.number for a in answers}
     if silent and len(told) == len(answers):
         lines.append(_without_answer(sorted(silent)))
-    answer = answer_text(best.text, *best.span.place, sentence=wants_sentence(question))
-    lines.append(f"The answer is “{answer.translate(_STRAIGHT)}”.")
+    lines.append(f"The answer is “{best.text.translate(_STRAIGHT)}”.")
     return Rationale("\n".join(lines), probabilities[best.key])
 
 
@@ -95,7 +96,7 @@ def _opening(answer: _Answer, best: _Answer) -> str:
 
 def _quotation(answer: _Answer) -> str:
     """The sentence of an answer in quotes, on one line."""
-    sentence = sentence_at(answer.text, *answer.span.place)
+    sentence = sentence_at(answer.document, *answer.span.place)
     return f"“{' '.join(sentence.translate(_SINGLE).split())}”"
 
 

@@ -13,7 +13,8 @@ from selfcorrect_rag.models.evaluators.micro_batching import MicroBatcher
 from selfcorrect_rag.models.evaluators.pairs import batches
 from selfcorrect_rag.models.identity import weights
 from selfcorrect_rag.models.off_loop import LONG, off_loop
-from selfcorrect_rag.reader.network import HeadLogits, ReaderNetwork
+from selfcorrect_rag.prompts.sentences import sentence_place
+from selfcorrect_rag.reader.network import HeadLogits, ReaderNetwork, fastest_dtype
 from selfcorrect_rag.reader.weights import SHIPPED, ReaderCalibration, load_weights
 from selfcorrect_rag.search.minilm import minilm_tokenizer
 
@@ -23,12 +24,16 @@ QUESTION_TOKENS, TITLE_TOKENS = 64, 24
 """Most tokens of each; what is longer is cut at its end."""
 ANSWER_TOKENS, ANSWER_CHARACTERS = 40, 400
 """Most tokens and characters of a span: a token may be very long."""
+OVERLAP = 48
+"""Tokens that windows of a passage share at least, so that no answer is cut by both."""
 MOST_WINDOWS = 16
 """Most windows that are read of a passage: those with most of the question's words."""
 MOST_MARKS = 8
 """Most accents of a letter."""
 SPANS = 5
 """Most spans of a passage."""
+FLOOR = 1e-9
+"""Least probability of a sentence."""
 BATCH_TOKENS, PASS_TOKENS = 4096, 48
 """Most padded tokens of a forward pass, and what a pass costs in tokens."""
 
@@ -50,6 +55,10 @@ class Span(NamedTuple):
     """That it is the answer, if the passage has it."""
     confidence: float
     """That it is right, calibrated."""
+    sentence: tuple[int, int]
+    """First character of the sentence or line that it stands in, and the end."""
+    sentence_confidence: float
+    """That the sentence holds the answer, wherever its edges are, calibrated."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -86,11 +95,15 @@ class _Window(NamedTuple):
     tokens: int
 
 
+_Found = tuple[float, tuple[int, int], float, _Window]
+"""Confidence, first character and end, log-probability, and the window of a span."""
+
+
 class Reader:
     """Reads many passages in common batches; threads and event loops may share one.
 
-    Texts are cut into windows that overlap by half, so that every part of a long passage is read
-    with its surroundings. A window holds plain text only: no text becomes a special token.
+    Long passages are read in windows of like length that overlap. A window holds plain text only:
+    no text becomes a special token.
     """
 
     def __init__(
@@ -114,7 +127,9 @@ class Reader:
         Raises:
             ModelNotFound: there is none.
         """
-        return cls(*load_weights(folder))
+        network, calibration = load_weights(folder)
+        torch.nn.Module.to(network.bert, fastest_dtype())
+        return cls(network, calibration)
 
     @property
     def calibration(self) -> ReaderCalibration:
@@ -174,11 +189,11 @@ class Reader:
         title += self._ids(".")[0] if title else []
         text, offsets = self._ids(passage.text)
         size = MAX_TOKENS - len(asked) - len(title) - 3
-        starts = range(0, max(1, len(text) - size // 2), size // 2) if text else range(0)
+        starts = _starts(len(text), size)
         if len(starts) > MOST_WINDOWS:
             words = set(asked)
             shared = {at: len(words.intersection(text[at : at + size])) for at in starts}
-            starts = sorted(sorted(starts, key=lambda at: -shared[at])[:MOST_WINDOWS])  # type: ignore[assignment]
+            starts = sorted(sorted(starts, key=lambda at: -shared[at])[:MOST_WINDOWS])
         head = [self._start, *asked, self._stop]
         return [
             _Row(
@@ -219,19 +234,42 @@ class Reader:
         best = max(windows, key=lambda window: window.logit)
         slope, offset = self._calibration.relevant
         found = [
-            (self._confidence(window.logit, logprob), start, end, logprob)
+            (
+                _linear(self._calibration.answer, window.logit, logprob),
+                (start, end),
+                logprob,
+                window,
+            )
             for window in windows
             for start, end, logprob in window.spans
         ]
+        chosen = _apart(passage.text, found)
         return PassageReading(
             _sigmoid(slope * best.logit + offset),
-            tuple(_apart(passage.text, found)),
+            tuple(self._span(passage.text, *each) for each in chosen),
             sum(window.tokens for window in windows),
         )
 
-    def _confidence(self, logit: float, logprob: float) -> float:
-        relevant, span, offset = self._calibration.answer
-        return _sigmoid(relevant * logit + span * logprob + offset)
+    def _span(
+        self, text: str, confidence: float, at: tuple[int, int], logprob: float, window: _Window
+    ) -> Span:
+        first, last = sentence_place(text, *at)
+        mass = sum(math.exp(p) for start, end, p in window.spans if start >= first and end <= last)
+        sure = _linear(self._calibration.sentence, window.logit, math.log(max(mass, FLOOR)))
+        return Span(text[slice(*at)], at[0], math.exp(logprob), confidence, (first, last), sure)
+
+
+def _linear(weights: tuple[float, float, float], logit: float, logprob: float) -> float:
+    relevant, span, offset = weights
+    return _sigmoid(relevant * logit + span * logprob + offset)
+
+
+def _starts(tokens: int, size: int) -> list[int]:
+    """Where windows of ``size`` begin, spread evenly over so many tokens."""
+    if tokens <= size:
+        return [0] if tokens else []
+    last = math.ceil((tokens - OVERLAP) / (size - OVERLAP)) - 1
+    return [round(i * (tokens - size) / last) for i in range(last + 1)]
 
 
 def _windows(rows: Sequence[_Row], logits: HeadLogits) -> list[_Window]:
@@ -265,15 +303,13 @@ def _windows(rows: Sequence[_Row], logits: HeadLogits) -> list[_Window]:
     return found
 
 
-def _apart(text: str, found: Sequence[tuple[float, int, int, float]]) -> list[Span]:
+def _apart(text: str, found: Sequence[_Found]) -> list[_Found]:
     """The most confident spans of which no two overlap."""
-    spans: list[Span] = []
-    taken: list[tuple[int, int]] = []
-    for confidence, start, token_end, logprob in sorted(found, reverse=True):
+    spans: list[_Found] = []
+    for confidence, (start, token_end), logprob, window in sorted(found, reverse=True):
         end = _with_marks(text, token_end)
-        if len(spans) < SPANS and all(end <= a or start >= b for a, b in taken):
-            taken.append((start, end))
-            spans.append(Span(text[start:end], start, math.exp(logprob), confidence))
+        if len(spans) < SPANS and all(end <= a or start >= b for _, (a, b), _, _ in spans):
+            spans.append((confidence, (start, end), logprob, window))
     return spans
 
 

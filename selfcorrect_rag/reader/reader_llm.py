@@ -13,12 +13,8 @@ from selfcorrect_rag.prompts.instruct_rag import InferenceRequest, inference_req
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.sentences import sentences
-from selfcorrect_rag.reader.questions import (
-    answer_text,
-    is_readable,
-    plain_question,
-    wants_sentence,
-)
+from selfcorrect_rag.reader.answers import answer_text, stated
+from selfcorrect_rag.reader.questions import is_readable, plain_question
 from selfcorrect_rag.reader.rationale import rationale
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader, Span
 from selfcorrect_rag.reader.weights import SHIPPED
@@ -54,7 +50,7 @@ class ReaderLLM(ReflectionLLM):
     judged by the question alone. ISREL is the probability that the passage answers; the text's
     probability is the span's; ISSUP and ISUSE follow from the confidence that the span is right.
     Questions how to do something get the sentence or the line, and so do questions that yes or no
-    would answer.
+    would answer; see :func:`stated`.
 
     InstructRAG's inference prompts get a rationale: what each document says, and the conclusion.
     Answers are short by themselves: ``max_tokens`` and ``stop`` cut none.
@@ -187,16 +183,15 @@ class ReaderLLM(ReflectionLLM):
         ((question, passage),) = _asked(request)
         written = request.instance.preceding_sentences
         refusal = "" if written else refusal
-        whole = sentence or wants_sentence(question)
-        for span in reading.spans:
-            text = answer_text(passage.text, *span.place, sentence=whole)
+        for number in range(len(reading.spans)):
+            spans = reading.spans[number:]
+            text, sure = stated(question, passage.text, spans, self.answer_above, sentence=sentence)
             if text and text not in written:
                 break
         else:
             return _refusal(refusal, reading, 0.0)
-        if span.confidence <= self.answer_above:
-            return _refusal(refusal, reading, span.confidence)
-        sure = span.confidence
+        if sure <= self.answer_above:
+            return _refusal(refusal, reading, sure)
         reflections = [
             _isrel(reading.relevant),
             _reflection(
@@ -209,7 +204,7 @@ class ReaderLLM(ReflectionLLM):
             ),
             _isuse(sure),
         ]
-        segment = _segment(text, reflections, None, span.probability, reading.tokens)
+        segment = _segment(text, reflections, None, spans[0].probability, reading.tokens)
         if sentence and len(sentences(written)) + 1 < SENTENCES:
             going_on = _reflection(Group.RETRIEVE, {RETRIEVAL: 0.9, NO_RETRIEVAL: 0.1})
             going_on["position"] = segment["tokens"]

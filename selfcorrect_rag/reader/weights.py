@@ -32,6 +32,8 @@ class ReaderCalibration(NamedTuple):
     answer: tuple[float, float, float] = (1.0, 1.0, 0.0)
     """Slopes of that logit and of the span's log-probability, and offset, of the logit that the
     span is right."""
+    sentence: tuple[float, float, float] = (1.0, 1.0, 0.0)
+    """The same of the sentence around it, with the log-probability of all spans in it."""
     thresholds: tuple[float, float] = (0.2, -0.8)
     """Upper and lower, by which grades from -1 to 1 become CRAG's actions."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from selfcorrect_rag.reader.network import ANSWER_FORMS, ISSUP_LABELS, ISUSE_LABELS, HeadLogits
+from selfcorrect_rag.reader.network import HeadLogits
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.search.minilm import minilm_tokenizer
 
@@ -49,9 +49,6 @@ class WordNetwork:
             start,
             end,
             relevant,
-            torch.zeros(len(rows), len(ANSWER_FORMS)),
-            torch.zeros(len(rows), ISSUP_LABELS),
-            torch.zeros(len(rows), ISUSE_LABELS),
             mask.sum(1).float() - 4.0,
         )
 

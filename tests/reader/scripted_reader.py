@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from selfcorrect_rag.prompts.sentences import sentence_place
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
 
@@ -13,7 +14,14 @@ Findings = Mapping[str, float]
 def reading(text: str, findings: Findings, relevant: float | None = None) -> PassageReading:
     """What a reader that knows these answers finds in a text."""
     spans = [
-        Span(answer, text.index(answer), probability=sure, confidence=sure)
+        Span(
+            answer,
+            text.index(answer),
+            probability=sure,
+            confidence=sure,
+            sentence=sentence_place(text, text.index(answer), text.index(answer) + len(answer)),
+            sentence_confidence=sure,
+        )
         for answer, sure in findings.items()
         if answer in text
     ]
