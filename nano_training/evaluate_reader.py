@@ -1,8 +1,8 @@
 """Measure a reader on what was set aside: ``python -m nano_training.evaluate_reader``.
 
-Reading: held-out documents of the sets it was trained on, with the passage that answers. Retrieval:
-held-out NQ-open and PopQA (no question of which was trained on) with five passages retrieved by
-BM25 from a pool of 10,000. Intervals are 95 % by bootstrap over questions.
+Reading: questions with the passage that answers them. Retrieval: five passages by BM25 from a pool
+of 13,000. Both on what was set aside of the sets that were trained on, and on sets of which nothing
+was: PopQA, HotpotQA and MuSiQue. Intervals are 95 % by bootstrap over questions.
 """
 
 import argparse
@@ -17,8 +17,10 @@ from typing import NamedTuple
 import bm25s
 import torch
 
+from nano_training.reader.mixture import REAL
 from nano_training.reader.negatives import encyclopedia
-from nano_training.reader.rows import DATA, Row, drawn, lines, natural_questions, real_rows, tidy
+from nano_training.reader.never_trained import hotpotqa, musique_hops, pages, popqa
+from nano_training.reader.rows import Row, drawn, natural_questions, real_rows
 from nano_training.reader.written import written_rows
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.reader.answers import Answer, stated
@@ -30,6 +32,10 @@ from selfcorrect_rag.training.evaluator import auc
 
 CALIBRATION = 0.5
 """Share of the questions set aside that calibration is fitted on; they are not measured here."""
+SETS = (*REAL, "written: manuals", "written: wikipedia", "written: notes")
+"""Sets of which most was trained on."""
+RETRIEVED = ("nq", "qed", "fairytaleqa", "written: manuals", "popqa", "hotpotqa", "musique")
+"""Sets that are also measured with retrieved passages."""
 PASSAGES = 5
 """Passages retrieved for a question."""
 
@@ -71,16 +77,6 @@ def interval(values: Sequence[float]) -> str:
     return f"{sum(values) / len(values):.3f} [{means[25]:.3f}, {means[974]:.3f}]"
 
 
-def popqa() -> list[Row]:
-    """PopQA's development questions, with their subject's page."""
-    rows = []
-    for found in lines(DATA / "popqa_dev_741.jsonl"):
-        page = found["paragraphs"][0]
-        answers = tuple(found["answers"])
-        rows.append(Row(found["question"], page["title"], tidy(page["text"]), answers, "popqa"))
-    return rows
-
-
 def held_out_rows() -> list[Row]:
     """Answerable questions that are set aside, of sets of which others were trained on."""
     rows = [*real_rows().held_out, *written_rows().held_out]
@@ -97,12 +93,11 @@ class Pool:
     """Passages to retrieve from, by BM25."""
 
     def __init__(self, further: Sequence[Row] = ()) -> None:
-        """Index the passages of NQ-open, PopQA, Wikipedia and of further rows."""
-        rows = [*natural_questions(), *popqa(), *further]
+        """Index the passages of NQ-open, of the sets never trained on, Wikipedia's and those of
+        further rows."""
+        rows = [*natural_questions(), *further]
         passages = dict.fromkeys([(row.title, row.passage) for row in rows])
-        for found in lines(DATA / "popqa_dev_741.jsonl"):
-            passages.update({(p["title"], tidy(p["text"])): None for p in found["paragraphs"]})
-        passages.update(dict.fromkeys(encyclopedia()))
+        passages.update(dict.fromkeys([*pages(), *encyclopedia()]))
         self.passages = [Passage(title, text) for title, text in passages]
         self._index = bm25s.BM25()
         texts = [f"{title} {text}" for title, text in self.passages]
@@ -204,16 +199,16 @@ def main() -> None:
     parser.add_argument("--threshold", type=float, default=ANSWER_ABOVE)
     args = parser.parse_args()
     reader = open_reader(args.reader)
-    held_out = defaultdict(list)
-    for row in for_calibration(held_out_rows(), kept=False):
-        held_out[row.source].append(row)
-    for name, rows in held_out.items():
+    kept = for_calibration(held_out_rows(), kept=False)
+    asked = {name: [row for row in kept if row.source == name] for name in SETS}
+    asked["popqa"] = [row for row in popqa() if contains_answer(row.passage, row.answers)]
+    asked["musique"] = musique_hops()
+    for name, rows in asked.items():
         report_gold(name, with_gold(reader, rows[: args.most]))
-    gold = [row for row in popqa() if contains_answer(row.passage, row.answers)]
-    report_gold("popqa", with_gold(reader, gold[: args.most]))
-    pool = Pool()
-    for name, rows in (("nq", held_out["nq"]), ("popqa", popqa())):
-        measured = with_retrieved(reader, rows[: args.most], pool)
+    asked["popqa"], asked["hotpotqa"] = popqa(), hotpotqa()
+    pool = Pool(kept)
+    for name in RETRIEVED:
+        measured = with_retrieved(reader, asked[name][: args.most], pool)
         report_retrieved(name, measured, args.threshold)
         report_grades(name, measured, reader)
 

@@ -74,7 +74,7 @@ FILES = {
 
 # As a user sees a manual page: not justified, and no word divided.
 _GROFF_START = ".nh\n.de hy\n..\n.na\n.de ad\n..\n"
-_GROFF = ("groff", "-mandoc", "-Kutf8", "-Tutf8", "-P-cbou", "-rLL=100n")
+_GROFF = ("groff", "-t", "-mandoc", "-Kutf8", "-Tutf8", "-P-cbou", "-rLL=100n")
 _HYPHENS = str.maketrans({"\u2010": "-", "\u2212": "-"})
 _ROFF_CHARACTERS = {
     "(bu": "·",
@@ -127,7 +127,7 @@ def text_of(place: Place) -> tuple[str, str]:
     if path.suffix == ".gz":
         content, path = gzip.decompress(content), path.with_suffix("")
     text = content.decode("utf-8")
-    if path.suffix == ".1":
+    if re.fullmatch(r"\.[1-8]", path.suffix):
         text = _manual(text)
     return text, ".md" if path.suffix == ".md" else ".txt"
 
