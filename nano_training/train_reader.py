@@ -32,7 +32,7 @@ NEGATIVES = (0.5, 1.3)
 class ReaderSettings:
     """Hyperparameters; two runs with the same ones on one machine end in the same weights."""
 
-    stages: tuple[int, int] = (1000, 2400)
+    stages: tuple[int, int] = (1000, 2900)
     """Optimiser steps of each stage."""
     batch_tokens: int = 4096
     """Padded tokens a batch."""

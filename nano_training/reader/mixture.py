@@ -17,7 +17,7 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 REAL = ("nq", *READING)
 SHARES = {"nq": 3.0, "qed": 3.0, "policyqa": 0.5, "covidqa": 0.7, "selqa": 0.5}
 """How often a row of a source comes, against the others' 1."""
-WRITTEN = 3.0
+WRITTEN = 2.5
 """The same for rows that were written for this training."""
 RELATIONS = (0.3, 0.1)
 """The same for relations that the page states, and for others. More of these, and the reader takes
