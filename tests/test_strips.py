@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 
 from selfcorrect_rag.nodes.base.strips import Decomposition, decompose, keep, recompose
+from selfcorrect_rag.prompts.sentences import sentence_at
 from selfcorrect_rag.state.crag import Strip
 
 
@@ -146,3 +147,13 @@ def test_a_heading_of_several_short_sentences_stays_by_itself_once_it_is_long() 
     long = [f"Sentence {n} has more than five words." for n in range(4)]
     strips = decompose(" ".join(["A b.", "C d.", "E f g.", *long]))
     assert strips == [" ".join(["A b. C d. E f g.", *long[:2]]), " ".join(long[2:])]
+
+
+def test_a_paragraph_ends_a_sentence_and_keeps_its_line() -> None:
+    """An option and the next one are not one sentence, and a reader can quote either."""
+    text = "OPTIONS\n\n  -a, --all  count all\n    files too\n\n  -b, --bytes  print bytes. Not blocks."
+    (strip,) = decompose(text)
+    assert strip == "OPTIONS\n-a, --all count all files too\n-b, --bytes print bytes. Not blocks."
+    assert sentence_at(strip, strip.index("--all"), strip.index(" count")) == (
+        "-a, --all count all files too"
+    )

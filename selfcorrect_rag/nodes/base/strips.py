@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -26,18 +26,28 @@ def decompose(text: str, how: Decomposition = "sentences") -> list[str]:
     """The strips of a document, in its order.
 
     ``sentences``: a text of one or two sentences is one strip, a longer one is cut into groups of
-    three (the last may have two to four). ``windows``: fifty words each. ``passage``: the whole.
+    three (the last may have two to four); a paragraph ends with a sentence, and keeps its line.
+    ``windows``: fifty words each. ``passage``: the whole.
     """
-    text = " ".join(text.split())
-    if not text:
+    words = text.split()
+    if not words:
         return []
     match how:
         case "passage":
-            return [text]
+            return [" ".join(words)]
         case "windows":
-            return _windows(text.split())
+            return _windows(words)
         case "sentences":
-            return _grouped(_joined(sentences(text)))
+            return _grouped(_joined(list(_sentences(text))))
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Sentences, each with the space behind it: a line break at the end of a paragraph."""
+    for paragraph in text.split("\n\n"):
+        *some, last = ["", *sentences(" ".join(paragraph.split()))]
+        yield from (f"{sentence} " for sentence in some if sentence)
+        if last:
+            yield f"{last}\n"
 
 
 def _windows(words: list[str]) -> list[str]:
@@ -61,7 +71,7 @@ def _joined(found: Sequence[str]) -> list[str]:
         else:
             groups.append([sentence])
             words = count
-    return [" ".join(group) for group in groups]
+    return ["".join(group) for group in groups]
 
 
 def _grouped(found: Sequence[str]) -> list[str]:
@@ -69,7 +79,7 @@ def _grouped(found: Sequence[str]) -> list[str]:
     if len(groups) > 1 and len(groups[-1]) == 1:
         last = groups.pop()
         groups[-1] += last
-    return [" ".join(group) for group in groups]
+    return ["".join(group).strip() for group in groups]
 
 
 def keep(strips: Sequence[Strip], above: float, most: int) -> list[Strip]:
