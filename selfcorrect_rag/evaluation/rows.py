@@ -1,0 +1,58 @@
+"""The rows of an evaluation: questions of a task, and what a method answered."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from langchain_core.documents import Document
+
+
+class Question(NamedTuple):
+    """A question of a task, with what is known about it."""
+
+    id: str
+    """Of its own within the task."""
+    question: str
+    answers: tuple[str, ...] = ()
+    """Accepted answers; empty where the task has none, or where a refusal is right."""
+    passages: tuple[Document, ...] | None = None
+    """The passages that came with it, best first; None: they are retrieved."""
+    task: str = ""
+    """The key of its instruction in ``prompts.TASK_INSTRUCTIONS``; empty: a plain question."""
+    choices: Mapping[str, str] = {}
+    """Of a closed set: each option's key and text."""
+    extra: Mapping[str, Any] = {}
+    """What else the task knows: ``qa_pairs`` and ``docs`` of ASQA, ``topic`` of biographies, labels
+    of single passages."""
+
+
+class Outcome(NamedTuple):
+    """What one method answered to one question, as one line of ``rows.jsonl``."""
+
+    id: str
+    """Of the question."""
+    method: str
+    """The name of the variant within the run."""
+    answer: str
+    """Without citation marks; empty where the run failed."""
+    rationale: str = ""
+    """InstructRAG's; empty for others."""
+    cited_answer: str = ""
+    citations: tuple[Mapping[str, Any], ...] = ()
+    """As in a graph's result."""
+    passages: tuple[Mapping[str, Any], ...] = ()
+    """``title``, ``text``, ``source`` of each text that the answer could cite, in that order."""
+    refused: bool = False
+    retrieved: bool = False
+    searched: bool = False
+    """Whether the web was searched."""
+    action: str = ""
+    """CRAG's; empty for others."""
+    grades: tuple[float, ...] = ()
+    """Of the retrieved passages, by the evaluator; empty where none ran."""
+    model_calls: int = 0
+    prompt_tokens: int | None = 0
+    """None where no model said it."""
+    generated_tokens: int | None = 0
+    seconds: float = 0.0
+    error: str = ""
+    """Why there is no answer."""
