@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test test-nano mutants lint format nano nano-report nano-evaluators nano-rationales nano-critic nano-by-rule reader bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo test test-nano mutants lint format nano nano-report nano-evaluator nano-rationales nano-critic nano-by-rule reader bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -62,7 +62,7 @@ $(NANO)/rationales/rationale_model/tokenizer.json:
 	$(TRAIN)_rationales --out $(NANO)/rationales
 
 $(NANO)/evaluator/report.json: | $(NANO)/generator/generator-data.jsonl
-	$(TRAIN)_evaluators t5 --out $(NANO)/evaluator
+	$(TRAIN)_evaluator --out $(NANO)/evaluator
 
 $(NANO)/critic/figures.txt: $(CRITIC)/tokenizer.json
 	$(EVALUATE)_critic --labels --model $(<D) > $@.part && mv $@.part $@
@@ -74,17 +74,16 @@ $(NANO)/rationales/figures.txt: $(NANO)/rationales/rationale_model/tokenizer.jso
 	$(EVALUATE)_rationales --model $(<D) > $@.part && mv $@.part $@
 
 $(NANO)/evaluator/figures.txt: $(NANO)/evaluator/report.json
-	$(EVALUATE)_evaluators --t5 $(<D)/evaluator > $@.part && mv $@.part $@
+	$(EVALUATE)_evaluator --model $(<D)/evaluator > $@.part && mv $@.part $@
 
-nano-report: $(VENV)/.demo  ## held-out figures of the nano generator, the evaluators, the rationale model and the critic
+nano-report: $(VENV)/.demo  ## held-out figures of the nano generator, the evaluator, the rationale model and the critic
 	$(EVALUATE)_generator $(REAL)
-	$(EVALUATE)_evaluators $(REAL)
+	$(EVALUATE)_evaluator $(REAL)
 	$(EVALUATE)_rationales $(REAL)
 	$(EVALUATE)_critic
 
-nano-evaluators: $(VENV)/.train  ## train the evaluators: make nano-evaluators DATA=folder of real questions
-	$(TRAIN)_evaluators t5 --out build/evaluator
-	$(TRAIN)_evaluators cross-encoder $(REAL) --out build/cross_encoder
+nano-evaluator: $(VENV)/.train  ## train the nano T5, an evaluator for CRAG
+	$(TRAIN)_evaluator --out build/evaluator
 
 nano-rationales: $(VENV)/.demo  ## train the nano rationale model, from the nano generator
 	$(TRAIN)_rationales --out build/rationales

@@ -2,9 +2,10 @@
 
     python -m benchmarks.crag
 
-Factual questions of the demo corpus, ten documents each, the nano generator, every action Correct
-(a web search would measure a network). Plain RAG is the same graph with an evaluator that costs
-nothing and no refinement. The two take turns, question by question. Ends in one line of JSON:
+Factual questions of the demo corpus, ten documents each; the reader grades, the nano generator
+answers, and every action is Correct (a web search would measure a network). Plain RAG is the same
+graph with an evaluator that costs nothing and no refinement. The two take turns, question by
+question. Ends in one line of JSON:
 
 crag_over_plain     time of CRAG over that of plain RAG, sum of all questions
 added_ms            a question
@@ -23,13 +24,8 @@ from typing import Any
 
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.models import RetrievalEvaluator
-from selfcorrect_rag.nano import (
-    demo_index,
-    demo_questions,
-    demo_web,
-    load_evaluator,
-    load_generator,
-)
+from selfcorrect_rag.nano import demo_index, demo_questions, demo_web, load_generator
+from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.settings import CRAGSettings
 
 QUESTIONS = 40
@@ -69,7 +65,7 @@ def timed(graph: Any, question: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    llm, evaluator = load_generator(), Timed(load_evaluator())
+    llm, evaluator = load_generator(), Timed(ReaderEvaluator(Reader.load()))
     questions = [row["question"] for row in demo_questions() if row["kind"] == "fact"][:QUESTIONS]
     with tempfile.TemporaryDirectory() as folder:
         retriever = demo_index(Path(folder) / "demo").as_retriever(10)

@@ -11,7 +11,7 @@ the longest was. Garbage collection, which falls into any turn, counts apart: ``
 its longest.
 
 --models    scripted: they answer at once. chat: chat models that do, asked by prompts for critiques
-            and grades. nano: the shipped generator, evaluator and rationale model
+            and grades. nano: the nano generator and rationale model, and the reader as evaluator
 --cut       leave the settings as they are, which cut documents; else they are read whole
 --thaw      do not take what was loaded out of garbage collection, as servers should (gc.freeze)
 """
@@ -39,7 +39,8 @@ from langchain_core.language_models import FakeListChatModel
 from benchmarks.graph import FreeReflectionLLM
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, RetrievalEvaluator
-from selfcorrect_rag.nano import load_evaluator, load_generator, load_rationale_model
+from selfcorrect_rag.nano import load_generator, load_rationale_model
+from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
 
 PASSAGES = 5
@@ -176,7 +177,7 @@ def graphs(folder: Path, characters: int, models: str) -> dict[str, Any]:
     if models == "chat":
         reflecting, evaluator = PromptedReflectionLLM(chat), ChatEvaluator(chat)
     elif models == "nano":
-        reflecting, evaluator = load_generator(), load_evaluator()
+        reflecting, evaluator = load_generator(), ReaderEvaluator(Reader.load())
         chat, writing = reflecting, load_rationale_model()
     return {
         "self_rag": create_self_rag(reflecting, by_vectors),

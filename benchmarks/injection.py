@@ -11,7 +11,7 @@ Judges are the trained models that are here:
 critique       the nano critic as a chat model, by the prompts of tables 10 and 11
 critic         the same in the short form in which a fine-tuned critic is asked
 generator      the reflection tokens of the nano generator, whose prompts are ids
-evaluator      the nano T5 on made-up text, the cross-encoder on real text: pairs, and no prompts
+evaluator      the nano T5 on made-up text, the reader on real text: pairs, and no prompts
 
 each on the nano models' world, and, where SELFCORRECT_DATA has it, on PopQA (the subject's page or
 another's). No model here answers the prompts of the chat evaluator and of the judge of rationales:
@@ -43,16 +43,17 @@ from nano_training.models import critic_path, load_critic, tiny_t5_path
 from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag.evaluation.judge import judge_rationale
-from selfcorrect_rag.models import T5Evaluator
+from selfcorrect_rag.models import RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.models.chat.classification import ChatClassifier
 from selfcorrect_rag.models.chat.prompted_llm import critique_classification
 from selfcorrect_rag.models.chat.transformers_chat import ChatTokens
 from selfcorrect_rag.models.critic import TransformersCritic
-from selfcorrect_rag.nano import load_evaluator, load_generator
+from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.prompts import segment_prompt
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.prompts.evaluator import parse_label as verdict_in_text
 from selfcorrect_rag.prompts.evaluator import prompt_for_one
+from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, IRRELEVANT, NO_SUPPORT, RELEVANT, Group
 from selfcorrect_rag.training.critic_data import critic_input
 
@@ -153,7 +154,7 @@ def by_tokens() -> Judge:
     return judge
 
 
-def by_pairs(evaluator: T5Evaluator) -> Judge:
+def by_pairs(evaluator: RetrievalEvaluator) -> Judge:
     """Relevant is what scores above 0; scores stand for log-odds."""
 
     def judge(aspect: str, instance: Instance) -> dict[str, float]:
@@ -167,8 +168,8 @@ def by_t5() -> Judge:
     return by_pairs(T5Evaluator.from_pretrained(tiny_t5_path()))
 
 
-def by_cross_encoder() -> Judge:
-    return by_pairs(load_evaluator())
+def by_reader() -> Judge:
+    return by_pairs(ReaderEvaluator(Reader.load()))
 
 
 def measured(
@@ -269,13 +270,13 @@ def main() -> None:
         "critic": (in_short_form, data),
         "generator": (by_tokens, data),
         "T5": (by_t5, {"made up": made_up}),
-        "cross-encoder": (by_cross_encoder, {k: v for k, v in data.items() if k == "popqa"}),
+        "reader": (by_reader, {k: v for k, v in data.items() if k == "popqa"}),
     }
     report: dict[str, Any] = {}
     for judge, (opened, sets) in judges.items():
         asks = judge in ("critique", "critic")
         reads = ("relevance", "groundness") if asks else ("relevance",)
-        words = judge in ("T5", "cross-encoder")
+        words = judge in ("T5", "reader")
         for name, cases in sets.items():
             readable = (case for case in cases() if case.aspect in reads)
             found = measured(opened(), readable, args.cases, by_prompts=asks, words=words)

@@ -16,7 +16,7 @@ cancelled   runs that were cancelled in mid-run; those that were done before are
 left        what was there after these: tasks, threads more than before, calls in the engine or in
             the evaluator's queue; all 0
 
---engine    local: the nano generator on transformers and the nano evaluator; vllm: the nano
+--engine    local: the nano generator on transformers, and the reader as evaluator; vllm: the nano
             generator on vLLM, in the environment of ``make test-vllm``
 """
 
@@ -37,7 +37,8 @@ from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.nano import generator_path, load_evaluator, load_generator
+from selfcorrect_rag.nano import generator_path, load_generator
+from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.search import RetrieverWebSearch
 
 QUESTIONS = 100
@@ -52,16 +53,16 @@ Ask = Callable[[dict[str, Any]], Any]
 
 def local() -> tuple[list[Ask], Callable[[], dict[str, int]], Callable[[], None]]:
     """Both graphs on the local models, what is at work in these, and their end."""
-    llm, evaluator = load_generator(), load_evaluator()
+    llm, reader = load_generator(), Reader.load()
     scheduler = llm._runner.engine.scheduler  # type: ignore[attr-defined]
 
     def busy() -> dict[str, int]:
         return {
             "calls": len(scheduler._calls) + scheduler._waiting.qsize(),
-            "pairs": len(evaluator._batcher._waiting),
+            "pairs": len(reader._batcher._waiting),
         }
 
-    return [_self_rag(llm), _crag(llm, evaluator)], busy, llm.close
+    return [_self_rag(llm), _crag(llm, ReaderEvaluator(reader))], busy, llm.close
 
 
 def vllm() -> tuple[list[Ask], Callable[[], dict[str, int]], Callable[[], None]]:

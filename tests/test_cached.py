@@ -19,15 +19,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import EvaluatorFailed
 from selfcorrect_rag.models import ChatEvaluator, RetrievalEvaluator, T5Evaluator
-from selfcorrect_rag.nano import load_evaluator
 from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.state import Segment
 from selfcorrect_rag.state.costs import total
 from selfcorrect_rag.thresholds import Thresholds
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, echo, segment
+from tests.tiny_evaluators import bert, bert_tokenizer, t5, t5_tokenizer
 from tests.tiny_evaluators import make as make_t5
-from tests.tiny_evaluators import t5, t5_tokenizer
 
 PASSAGES = [document("Gold"), document("Vague")]
 QUESTION: Any = {"question": "Who wrote it?"}
@@ -229,7 +228,7 @@ EVALUATORS: dict[str, Callable[[], RetrievalEvaluator]] = {
     "a user's own": WordEvaluator,
     "T5": make_t5,
     "chat model": lambda: ChatEvaluator(CountingChatModel(responses=["yes"])),
-    "cross-encoder": load_evaluator,
+    "cross-encoder": lambda: T5Evaluator.from_model(bert(), bert_tokenizer()),
     "reader as an evaluator": lambda: ReaderEvaluator(Reader.load()),
 }
 

@@ -22,13 +22,12 @@ from selfcorrect_rag.models import (
 )
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.models.identity import identity
-from selfcorrect_rag.nano import load_evaluator
 from selfcorrect_rag.reader import Reader, ReaderEvaluator, ReaderLLM
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.crag_runs import WordEvaluator
 from tests.providers import saying
 from tests.scripted import ScriptedReflectionLLM, segment
-from tests.tiny_evaluators import make, t5, t5_tokenizer
+from tests.tiny_evaluators import bert, bert_tokenizer, make, t5, t5_tokenizer
 
 
 def chat(text: str = "yes") -> FakeListChatModel:
@@ -92,7 +91,7 @@ TOLD: Mapping[str, Callable[[], Any]] = {
     "evaluator of other weights": lambda: evaluator(0.01),
     "evaluator with another separator": lambda: evaluator(separator=" // "),
     "evaluator cut short": lambda: evaluator(max_tokens=64),
-    "cross-encoder": load_evaluator,
+    "cross-encoder": lambda: T5Evaluator.from_model(bert(), bert_tokenizer()),
     "reader as an evaluator": lambda: ReaderEvaluator(Reader.load()),
     "reader": ReaderLLM.load,
     "reader that answers more": lambda: ReaderLLM.load(answer_above=0.1),

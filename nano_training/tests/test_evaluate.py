@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from nano_training import evaluate_evaluators, evaluate_rationales
+from nano_training import evaluate_evaluator, evaluate_rationales
 from nano_training.evaluate_generator import Evaluation
 from nano_training.models import tiny_t5_path
 from selfcorrect_rag.models import T5Evaluator, TransformersReflectionLLM
@@ -48,7 +48,7 @@ def test_support(evaluation: Evaluation) -> None:
 def test_the_nano_t5_is_a_t5_that_tells_passages_apart() -> None:
     evaluator = T5Evaluator.from_pretrained(tiny_t5_path())
     assert type(evaluator._model).__name__ == "T5ForSequenceClassification"
-    figures = evaluate_evaluators.on_the_made_up_world(evaluator, cases=60)
+    figures = evaluate_evaluator.on_the_made_up_world(evaluator, cases=60)
     assert figures["other"]["accuracy"] > 0.85
     assert figures["missing"]["accuracy"] > 0.7
 

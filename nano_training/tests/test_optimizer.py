@@ -9,7 +9,7 @@ import torch
 
 from nano_training.optimizer import Muon, mixed, orthogonal, precision
 from nano_training.t5_pretraining import Pretraining
-from nano_training.tests.test_evaluators import TOY as TOY_T5
+from nano_training.tests.test_evaluator import TOY as TOY_T5
 from nano_training.tests.test_trainer import TOY
 from nano_training.train_by_rule import GeneratorBatches
 from nano_training.trainer import Trainer

@@ -6,23 +6,16 @@ The models were made by `nano_training`, which does not ship; each has its card 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import require
-from selfcorrect_rag.models import T5Evaluator, TransformersReflectionLLM
+from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano.rule_chat_model import RuleChatModel
 from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
-from selfcorrect_rag.search.minilm import ARCHITECTURE, minilm_tokenizer, minilm_weights
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 NANO = Path(__file__).parent
 CORPUS = NANO / "corpus"
-CROSS_ENCODER = NANO / "cross_encoder"
-"""An adapter of all-MiniLM-L6-v2, and the configuration of the adapted model."""
 DEMO_INDEX, DEMO_WEB = Path(".selfcorrect/demo"), Path(".selfcorrect/demo-web")
 
 
@@ -44,39 +37,6 @@ def rationale_model_path() -> Path:
 def load_rationale_model(**options: Any) -> TransformersReflectionLLM:
     """The nano rationale model, for InstructRAG in mode ``ft``; ``options`` as above."""
     return TransformersReflectionLLM.from_pretrained(rationale_model_path(), **options)
-
-
-def load_evaluator(**options: Any) -> T5Evaluator:
-    """CRAG's retrieval evaluator for real text: all-MiniLM-L6-v2 as a cross-encoder, by an adapter.
-
-    Args:
-        options: arguments of :class:`~selfcorrect_rag.models.T5Evaluator`.
-
-    Raises:
-        ModelNotFound: the weights of all-MiniLM-L6-v2 are not here.
-        MissingExtra: torch, transformers or peft is not installed.
-    """
-    peft = require("peft", "demo")
-    config = require("transformers", "local").BertConfig.from_pretrained(CROSS_ENCODER)
-    model, tokenizer = cross_encoder_base(config)
-    adapted = peft.PeftModel.from_pretrained(model, CROSS_ENCODER).merge_and_unload()
-    options.setdefault("name", "the cross-encoder on all-MiniLM-L6-v2")
-    return T5Evaluator(adapted, tokenizer, **options)
-
-
-def cross_encoder_base(
-    config: Any = None,
-) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """all-MiniLM-L6-v2 with a random head of one label, and its tokenizer."""
-    transformers = require("transformers", "local")
-    config = config or transformers.BertConfig(**ARCHITECTURE, num_labels=1)
-    model = transformers.BertForSequenceClassification(config)
-    weights = minilm_weights()
-    model.bert.load_state_dict({name: weights[name] for name in model.bert.state_dict()})
-    tokenizer = minilm_tokenizer()
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return model, transformers.BertTokenizerFast(tokenizer_object=tokenizer, model_max_length=512)
 
 
 def load_chat_model() -> RuleChatModel:

@@ -20,13 +20,12 @@ from selfcorrect_rag.nano import (
     demo_questions,
     demo_web,
     generator_path,
-    load_evaluator,
     load_generator,
     load_rationale_model,
     rationale_model_path,
 )
-from selfcorrect_rag.nano.loaders import CROSS_ENCODER
 from selfcorrect_rag.prompts import segment_prompt
+from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.reflection import Group, critique
 from selfcorrect_rag.settings import InstructRAGSettings
 
@@ -69,19 +68,11 @@ def rationale_model() -> TransformersReflectionLLM:
     return load_rationale_model()
 
 
-@cache
-def cross_encoder() -> T5Evaluator:
-    return load_evaluator()
-
-
-@pytest.mark.parametrize(
-    ("folder", "most"), [(generator_path(), 9), (rationale_model_path(), 9), (CROSS_ENCODER, 2)]
-)
-def test_they_ship_small_and_with_their_cards(folder: Path, most: float) -> None:
-    """Bounds in MB."""
+@pytest.mark.parametrize("folder", [generator_path(), rationale_model_path()])
+def test_they_ship_small_and_with_their_cards(folder: Path) -> None:
     files = list(folder.iterdir())
     assert "README.md" in [file.name for file in files]
-    assert sum(file.stat().st_size for file in files) < most * 1e6
+    assert sum(file.stat().st_size for file in files) < 9e6
 
 
 def answers(title: str, text: str, questions: Sequence[str]) -> list[dict]:
@@ -108,7 +99,8 @@ def test_a_segment_carries_every_group_of_critique() -> None:
     assert {r["group"] for r in segment["reflections"]} == {Group.ISREL, Group.ISSUP, Group.ISUSE}
 
 
-def test_the_cross_encoder_knows_the_demo_corpus() -> None:
+def test_the_evaluator_knows_the_demo_corpus() -> None:
+    evaluator = ReaderEvaluator(Reader.load())
     passages = {p.metadata["title"]: p for p in demo_passages()}
     right = 0
     facts = [row for row in demo_questions() if row["kind"] == "fact"][:40]
@@ -119,7 +111,7 @@ def test_the_cross_encoder_knows_the_demo_corpus() -> None:
             others[7 * i % len(others)],
             others[(11 * i + 5) % len(others)],
         ]
-        scores = cross_encoder().score(row["question"], [titled(p) for p in asked])
+        scores = evaluator.score(row["question"], [titled(p) for p in asked])
         right += scores[0] > max(scores[1:])
     assert right >= 36
 

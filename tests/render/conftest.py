@@ -14,10 +14,10 @@ from selfcorrect_rag import (
 from selfcorrect_rag.nano import (
     demo_passages,
     demo_web,
-    load_evaluator,
     load_generator,
     load_rationale_model,
 )
+from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.search import BM25Index
 
 Run = tuple[dict[str, Any], list[str]]
@@ -45,7 +45,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 def _runs(retriever: Any, folder: Path) -> dict[str, Run]:
-    generator, evaluator, web = load_generator(), load_evaluator(), demo_web(folder / "web")
+    generator, web = load_generator(), demo_web(folder / "web")
+    evaluator = ReaderEvaluator(Reader.load())
     graphs = {
         "self_rag": create_self_rag(generator, retriever),
         "crag": create_crag(generator, retriever, evaluator, web),

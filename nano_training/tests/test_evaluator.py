@@ -1,4 +1,4 @@
-"""What the evaluators are trained on, and how the tiny T5 learns to read before."""
+"""What the nano T5 is trained on and measured by, and how it learns to read before."""
 
 import os
 from pathlib import Path
@@ -61,26 +61,7 @@ def test_made_up_rows_hold_what_they_say() -> None:
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}: set SELFCORRECT_DATA")
-def test_nothing_of_a_held_out_question_is_trained_on() -> None:
-    rows = evaluator_data.harder(DATA, "test")
-    assert rows
-    assert {row.part for row in rows} == {"train"}
-    assert all(len(row.positives) == 1 for row in evaluator_data.popqa(DATA))
-    assert len({row.question for row in evaluator_data.nq_open(DATA)}) > 2600
-
-
-def test_the_strip_with_the_answer_is_relevant_and_the_rest_is_not() -> None:
-    before = (
-        "Emma Poe was a poet of the north. She wrote very many long books. "
-        "Few people read any of them now."
-    )
-    after = "Her father was a smith in town. She had two brothers at sea."
-    held = "She was born in Bergen in 1820."
-    (row,) = evaluator_data._cut(
-        "Where was she born?", ["Bergen"], "Emma Poe", f"{before} {held} {after}"
-    )
-    assert row.positives == (f"Emma Poe // {held} {after}",)
-    assert row.negatives == (f"{before} {after}",)
-    across = f"{before} It was B. Traven who told of her. {after}"
-    (row,) = evaluator_data._cut("Who told of her?", ["B. Traven"], "Emma Poe", across)
-    assert row.negatives == (), "no sentence holds the answer, and yet the rest does"
+def test_the_page_of_a_question_s_subject_is_relevant() -> None:
+    rows = evaluator_data.popqa(DATA)
+    assert len(rows) == 741
+    assert all(len(row.positives) == 1 for row in rows)

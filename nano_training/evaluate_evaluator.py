@@ -1,8 +1,8 @@
-"""Held-out figures of the nano evaluators, as their cards give them.
+"""Held-out figures of the nano T5, as its card gives them.
 
-    python -m nano_training.evaluate_evaluators [--t5 DIR] [--data DIR]
+    python -m nano_training.evaluate_evaluator [--model DIR] [--data DIR]
 
-With ``--t5`` of that one alone; without the real data of ``--data`` on the made-up world alone.
+Without the real data of ``--data`` on the made-up world alone.
 """
 
 import argparse
@@ -16,7 +16,6 @@ from nano_training.models import tiny_t5_path
 from nano_training.questions import new_question
 from nano_training.world import World
 from selfcorrect_rag.models import T5Evaluator
-from selfcorrect_rag.nano import load_evaluator
 from selfcorrect_rag.training.evaluator import GradedRow, auc, held_out_report, mine_negatives
 
 CASES = 500
@@ -102,20 +101,16 @@ def held_out(rows: Sequence[GradedRow]) -> list[GradedRow]:
 
 
 def main() -> None:
-    """Print a line of JSON for each evaluator."""
+    """Print a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--t5", type=Path, help="another T5 than the one that ships")
+    parser.add_argument("--model", type=Path, default=tiny_t5_path())
     parser.add_argument("--data", type=Path)
     args = parser.parse_args()
-    data = args.data
-    evaluators = {"nano T5": T5Evaluator.from_pretrained(args.t5 or tiny_t5_path())}
-    if not args.t5:
-        evaluators["cross-encoder"] = load_evaluator()
-    for name, evaluator in evaluators.items():
-        report = {"evaluator": name, "made up": on_the_made_up_world(evaluator)}
-        if data:
-            report |= on_real_text(evaluator, data)
-        print(json.dumps(report), flush=True)
+    evaluator = T5Evaluator.from_pretrained(args.model)
+    report = {"evaluator": "nano T5", "made up": on_the_made_up_world(evaluator)}
+    if args.data:
+        report |= on_real_text(evaluator, args.data)
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":
