@@ -1,6 +1,6 @@
 """What the nano T5 is trained on and measured by, and how it learns to read before."""
 
-import os
+import json
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,6 @@ from nano_training.t5_pretraining import (
     evaluator_tokenizer,
 )
 from selfcorrect_rag.nano import generator_path
-
-DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[3] / "shared" / "data"))
-
 
 TOY = PretrainingSettings(
     steps=4, batch_tokens=512, layers=1, intermediate_size=64, threads=1, save_every=2
@@ -60,8 +57,15 @@ def test_made_up_rows_hold_what_they_say() -> None:
     assert all(len(row.positives) == 1 and len(row.negatives) == 3 for row in rows)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}: set SELFCORRECT_DATA")
-def test_the_page_of_a_question_s_subject_is_relevant() -> None:
-    rows = evaluator_data.popqa(DATA)
-    assert len(rows) == 741
-    assert all(len(row.positives) == 1 for row in rows)
+@pytest.mark.parametrize("titles", [True, False])
+def test_the_page_of_a_question_s_subject_is_relevant(tmp_path: Path, titles: bool) -> None:
+    pages = [("Ada Poe", "She wrote."), ("Emma Poe", "She was born in Bergen.")]
+    row = {
+        "question": "Where was Emma Poe born?",
+        "s_wiki_title": "Emma Poe",
+        "paragraphs": [{"title": title, "text": text} for title, text in pages],
+    }
+    (tmp_path / "popqa_dev_741.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    (read,) = evaluator_data.popqa(tmp_path, titles=titles)
+    assert read.positives == ("Emma Poe // She was born in Bergen."[0 if titles else 12 :],)
+    assert len(evaluator_data.popqa_corpus(tmp_path, titles=titles)) == len(pages)
