@@ -27,7 +27,7 @@ from selfcorrect_rag.nodes.refine_strips import (
     select_web_strips,
 )
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
-from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
+from selfcorrect_rag.nodes.rewrite_follow_up import FollowUp, add_follow_up
 from selfcorrect_rag.nodes.rewrite_query import Rewriter, rewrite_query
 from selfcorrect_rag.nodes.web_search import after_search, approval
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web
@@ -48,7 +48,7 @@ def create_crag(
     rewriter: Rewriter | None = None,
     decompose: Decompose | None = None,
     strip_filter: StripFilter | None = None,
-    follow_up: Model | None = None,
+    follow_up: FollowUp | None = None,
     nodes: Mapping[str, OwnNode] | None = None,
     settings: CRAGSettings | CRAGContext | None = None,
     checkpointer: Checkpointer = None,
@@ -74,8 +74,9 @@ def create_crag(
             the setting ``decomposition``.
         strip_filter: a function from the question and strips to whether each is kept, in place of
             the evaluator's scores.
-        follow_up: a model that rewrites questions of later turns to stand alone, from the
-            ``messages`` before them; None answers each as it is.
+        follow_up: a model or a rule that rewrites questions of later turns to stand alone, from
+            the ``messages`` before them
+            (:data:`~selfcorrect_rag.nodes.rewrite_follow_up.FollowUp`); None answers each as it is.
         nodes: steps of your own by the names of those that they replace: a Runnable, or a sync or
             async function from the state to an update of it
             (:func:`~selfcorrect_rag.nodes.base.own_node.own_node`).

@@ -22,7 +22,7 @@ from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.read_rationale import read_rationale
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
-from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
+from selfcorrect_rag.nodes.rewrite_follow_up import FollowUp, add_follow_up
 from selfcorrect_rag.nodes.write_rationale import write_rationale
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import InstructRAGContext, InstructRAGSettings
@@ -44,7 +44,7 @@ def create_instruct_rag(
     demonstrations: Sequence[Mapping[str, Any]] = (),
     *,
     embeddings: Embeddings | str | None = None,
-    follow_up: Model | None = None,
+    follow_up: FollowUp | None = None,
     nodes: Mapping[str, OwnNode] | None = None,
     settings: InstructRAGSettings | InstructRAGContext | None = None,
     checkpointer: Checkpointer = None,
@@ -62,8 +62,9 @@ def create_instruct_rag(
             best first; see :data:`~selfcorrect_rag.search.retriever.Retriever`.
         demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``).
         embeddings: for ``selection="nearest"``; LangChain's, or their name.
-        follow_up: a model that rewrites questions of later turns to stand alone, from the
-            ``messages`` before them; None answers each as it is.
+        follow_up: a model or a rule that rewrites questions of later turns to stand alone, from
+            the ``messages`` before them
+            (:data:`~selfcorrect_rag.nodes.rewrite_follow_up.FollowUp`); None answers each as it is.
         nodes: steps of your own by the names of those that they replace: a Runnable, or a sync or
             async function from the state to an update of it
             (:func:`~selfcorrect_rag.nodes.base.own_node.own_node`).

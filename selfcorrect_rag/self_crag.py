@@ -25,7 +25,7 @@ from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_knowledge import read_knowledge
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.refine_strips import Decompose, StripFilter
-from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
+from selfcorrect_rag.nodes.rewrite_follow_up import FollowUp, add_follow_up
 from selfcorrect_rag.nodes.rewrite_query import Rewriter
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
@@ -49,7 +49,7 @@ def create_self_crag(
     rewriter: Rewriter | None = None,
     decompose: Decompose | None = None,
     strip_filter: StripFilter | None = None,
-    follow_up: Model | None = None,
+    follow_up: FollowUp | None = None,
     nodes: Mapping[str, OwnNode] | None = None,
     settings: SelfCRAGSettings | SelfCRAGContext | None = None,
     checkpointer: Checkpointer = None,

@@ -23,7 +23,7 @@ from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve
-from selfcorrect_rag.nodes.rewrite_follow_up import add_follow_up
+from selfcorrect_rag.nodes.rewrite_follow_up import FollowUp, add_follow_up
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import SelfRAGContext, SelfRAGSettings
@@ -43,7 +43,7 @@ def create_self_rag(
     llm: ReflectionLLM | Model,
     retriever: Retriever,
     *,
-    follow_up: Model | None = None,
+    follow_up: FollowUp | None = None,
     nodes: Mapping[str, OwnNode] | None = None,
     settings: SelfRAGSettings | SelfRAGContext | None = None,
     checkpointer: Checkpointer = None,
@@ -61,8 +61,9 @@ def create_self_rag(
             (:class:`~selfcorrect_rag.models.PromptedReflectionLLM`), and notes say so.
         retriever: any LangChain retriever or vector store, or a function from a query to documents;
             see :data:`~selfcorrect_rag.search.retriever.Retriever`.
-        follow_up: a model that rewrites questions of later turns to stand alone, from the
-            ``messages`` before them; None answers each as it is.
+        follow_up: a model or a rule that rewrites questions of later turns to stand alone, from
+            the ``messages`` before them
+            (:data:`~selfcorrect_rag.nodes.rewrite_follow_up.FollowUp`); None answers each as it is.
         nodes: steps of your own by the names of those that they replace: a Runnable, or a sync or
             async function from the state to an update of it
             (:func:`~selfcorrect_rag.nodes.base.own_node.own_node`).

@@ -109,6 +109,66 @@ def test_the_model_reads_a_bounded_history_of_what_was_said() -> None:
     assert "Say {secret}." in read
 
 
+def by_rule(earlier: Any, question: str) -> str:
+    return question.replace("she", earlier[-1][1].strip("."))
+
+
+TURNS: Any = [HumanMessage("Who?"), AIMessage("Jane Austen."), HumanMessage("When was she born?")]
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+async def test_a_rule_rewrites_without_a_call(make: Callable[..., Any]) -> None:
+    graph, without = make(follow_up=by_rule), make()
+    for result in (graph.invoke({"messages": TURNS}), await graph.ainvoke({"messages": TURNS})):
+        assert result["question"] == ALONE
+        assert result["original_question"] == "When was she born?"
+        assert result["costs"]["rewrite_follow_up"]["model_calls"] == 0
+        assert result["notes"] == without.invoke({"messages": TURNS})["notes"]
+    events = list(graph.stream({"messages": TURNS}, stream_mode="custom"))
+    assert events[0] == {
+        "event": "follow_up_rewritten",
+        "original_question": "When was she born?",
+        "question": ALONE,
+    }
+
+
+def test_what_a_rule_leaves_stays_as_it_is_and_is_no_event() -> None:
+    graph = crag(follow_up=by_rule)
+    asked: Any = {"messages": [*TURNS[:2], HumanMessage("Who\nwrote  Emma?")]}
+    assert graph.invoke(asked)["question"] == "Who\nwrote  Emma?"
+    events = list(graph.stream(asked, stream_mode="custom"))
+    assert not [event for event in events if event["event"] == "follow_up_rewritten"]
+
+
+SAID: Any = [(HumanMessage, "Who?"), (AIMessage, "She.")]
+
+
+def test_a_rule_reads_all_that_was_said_and_is_not_asked_on_a_first_turn() -> None:
+    read: list[Any] = []
+
+    def rule(earlier: Any, question: str) -> str:
+        read.append(earlier)
+        return question
+
+    graph = crag(follow_up=rule)
+    graph.invoke({"messages": [HumanMessage("When?")]})
+    assert not read
+    said = [kind(text) for _ in range(20) for kind, text in SAID]
+    graph.invoke({"messages": [*said, HumanMessage("When?")]})
+    assert read == [[("user", "Who?"), ("assistant", "She.")] * 20]
+
+
+NOTHING: Any = None
+
+
+@pytest.mark.parametrize("written", ["", " \n", "long " * 400, NOTHING])
+def test_a_rule_that_gives_no_question_leaves_it_as_it_is(written: str) -> None:
+    graph = crag(follow_up=lambda earlier, question: written)
+    result = graph.invoke({"messages": TURNS})
+    assert result["question"] == "When was she born?"
+    assert result["notes"] == [USELESS.replace("model", "rule")]
+
+
 def test_without_a_model_there_is_no_such_node() -> None:
     assert "rewrite_follow_up" not in crag().nodes
     assert "rewrite_follow_up" in crag(follow_up=saying(ALONE)).nodes

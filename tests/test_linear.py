@@ -70,12 +70,9 @@ from selfcorrect_rag.prompts.rationale.mentions import marked
 from selfcorrect_rag.prompts.refusals import is_refusal, refuses
 from selfcorrect_rag.prompts.self_rag import segment_prompt
 from selfcorrect_rag.prompts.sentences import sentence_at, sentence_stating, sentences
-from selfcorrect_rag.reader.questions import (
-    answer_text,
-    is_readable,
-    plain_question,
-    wants_sentence,
-)
+from selfcorrect_rag.reader.answers import answer_text
+from selfcorrect_rag.reader.follow_up import standalone_question
+from selfcorrect_rag.reader.questions import is_readable, plain_question, wants_sentence
 from selfcorrect_rag.reader.rationale import rationale
 from selfcorrect_rag.reader.reader import Passage
 from selfcorrect_rag.render import render_route, render_run
@@ -191,6 +188,10 @@ READERS: dict[str, Reader] = {
     "a segment's prompt": lambda text: segment_prompt(
         text, [], [titled_by(text)], "retrieve", 0
     ).to_string(),
+    "a follow-up by rule": lambda text: (
+        standalone_question([("user", text), ("assistant", text)] * 2, "When was it printed?"),
+        standalone_question([("user", "Who wrote Emma?"), ("assistant", text)], text),
+    ),
     "a follow-up's prompt": lambda text: follow_up_prompt([("user", text)], text),
     "a prompt with knowledge": lambda text: knowledge_prompt(text, [titled_by(text)]),
     "a prompt of InstructRAG": lambda text: inference_prompt("instruct", text, [titled_by(text)]),

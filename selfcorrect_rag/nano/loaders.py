@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.nano.rule_chat_model import RuleChatModel
+from selfcorrect_rag.nodes.rewrite_follow_up import FollowUpRule
 from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
 
 NANO = Path(__file__).parent
@@ -39,9 +40,13 @@ def load_rationale_model(**options: Any) -> TransformersReflectionLLM:
     return TransformersReflectionLLM.from_pretrained(rationale_model_path(), **options)
 
 
-def load_chat_model() -> RuleChatModel:
-    """A fake chat model for agents: it calls its tool and repeats the answer."""
-    return RuleChatModel()
+def load_chat_model(follow_up: FollowUpRule | None = None) -> RuleChatModel:
+    """A fake chat model for agents: it calls its tool and repeats the answer.
+
+    Args:
+        follow_up: rewrites questions of later turns to stand alone; None asks each as it is.
+    """
+    return RuleChatModel(follow_up=follow_up)
 
 
 def demo_passages() -> Iterator[Document]:

@@ -13,6 +13,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from selfcorrect_rag.nodes.rewrite_follow_up import FollowUpRule
 from selfcorrect_rag.prompts.parts import as_text
 
 NO_TOOL = "(a rule, not a language model) I can only ask a tool, and none is bound."
@@ -22,10 +23,13 @@ NO_QUESTION = "(a rule, not a language model) I was asked nothing."
 class RuleChatModel(BaseChatModel):
     """A fake chat model that follows a fixed rule.
 
-    It passes the user's last question verbatim to the first bound tool, then repeats the tool's
-    answer with an introduction. That is enough to show the wiring of an agent offline: tool calls,
-    streams, threads, approval. For anything else take a real model.
+    It passes the user's last question to the first bound tool, then repeats the tool's answer with
+    an introduction. That is enough to show the wiring of an agent offline: tool calls, streams,
+    threads, approval. For anything else take a real model.
     """
+
+    follow_up: FollowUpRule | None = None
+    """Rewrites questions of later turns to stand alone; None passes each on verbatim."""
 
     @property
     def _llm_type(self) -> str:
@@ -48,11 +52,15 @@ class RuleChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        reply = _reply(messages, kwargs.get("tools") or [])
+        reply = _reply(messages, kwargs.get("tools") or [], self.follow_up)
         return ChatResult(generations=[ChatGeneration(message=reply)])
 
 
-def _reply(messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> AIMessage:
+def _reply(
+    messages: Sequence[BaseMessage],
+    tools: Sequence[dict[str, Any]],
+    follow_up: FollowUpRule | None,
+) -> AIMessage:
     questions = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
     if not questions:
         return AIMessage(NO_QUESTION)
@@ -62,13 +70,25 @@ def _reply(messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> 
         return AIMessage("\n\n".join(_repeated(message) for message in results))
     if not tools:
         return AIMessage(NO_TOOL)
+    question = as_text(messages[last].content)
+    if follow_up is not None:
+        question = follow_up(_said(messages[:last]), question)
     function = tools[0]["function"]
     call = ToolCall(
         name=function["name"],
-        args={_argument(function["parameters"]): as_text(messages[last].content)},
+        args={_argument(function["parameters"]): question},
         id=f"call_{uuid4().hex}",
     )
     return AIMessage("", tool_calls=[call])
+
+
+def _said(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
+    """What the user asked, and what the tool answered."""
+    return [
+        ("user" if isinstance(message, HumanMessage) else "assistant", as_text(message.content))
+        for message in messages
+        if isinstance(message, HumanMessage | ToolMessage)
+    ]
 
 
 def _argument(parameters: dict[str, Any]) -> str:

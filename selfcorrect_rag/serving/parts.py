@@ -32,6 +32,8 @@ from selfcorrect_rag.nano import (
     load_chat_model,
     rationale_model_path,
 )
+from selfcorrect_rag.nodes.rewrite_follow_up import FollowUpRule
+from selfcorrect_rag.reader.follow_up import standalone_question
 from selfcorrect_rag.search import (
     NoWebSearch,
     RetrieverWebSearch,
@@ -125,10 +127,15 @@ class Parts:
             return None
         return self._or_sketch(lambda: find_language_model(name), _unopened_llm)
 
+    @property
+    def follow_up_rule(self) -> FollowUpRule | None:
+        """What rewrites follow-up questions to the reader where no chat model is named."""
+        return standalone_question if self.config.runs_on == "reader" else None
+
     @cached_property
     def agent_model(self) -> Runnable[Any, Any]:
         """The model of the chat agent: by default a rule, which says so."""
-        return self.chat_model or load_chat_model()
+        return self.chat_model or load_chat_model(self.follow_up_rule)
 
     @cached_property
     def retriever(self) -> Any:
@@ -193,18 +200,26 @@ class Parts:
         """
         chosen: Any = GRAPHS[name].of(settings)
         retriever, chat = self.retriever, self.chat_model
+        follow_up = chat or self.follow_up_rule
         if isinstance(chosen, InstructRAGSettings):
             shown = self.demonstrations
             if chosen.mode is None and self.config.is_nano and not (shown or chat):
                 # The nano model is fine-tuned, and prompted as in its training.
                 chosen = chosen.model_copy(update={"mode": "ft"})
             return create_instruct_rag(
-                self.rationale_llm, retriever, shown, follow_up=chat, settings=chosen, **kept
+                self.rationale_llm,
+                retriever,
+                shown,
+                follow_up=follow_up,
+                settings=chosen,
+                **kept,
             )
         if isinstance(chosen, SelfRAGSettings) and self._always_retrieves(chosen):
             chosen = chosen.model_copy(update={"mode": "always"})
         if not isinstance(chosen, CRAGSettings):
-            return create_self_rag(self.llm, retriever, follow_up=chat, settings=chosen, **kept)
+            return create_self_rag(
+                self.llm, retriever, follow_up=follow_up, settings=chosen, **kept
+            )
         web, evaluator = self.web, self.evaluator
         self._check_thresholds(chosen)
         create: Any = create_crag if name == "crag" else create_self_crag
@@ -214,7 +229,7 @@ class Parts:
             evaluator,
             web,
             rewriter=chat,
-            follow_up=chat,
+            follow_up=follow_up,
             settings=chosen,
             **kept,
         )

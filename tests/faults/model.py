@@ -145,19 +145,27 @@ def _(graph: str, form: str) -> Seen:
     return seen(graph, form, lambda parts: parts.rewriter.breaks(lambda prompt: "\n"))
 
 
-def _followed_up(graph: str, form: str, does: Any) -> Seen:
+def _followed_up(graph: str, form: str, follow_up: Any) -> Seen:
     talk = {"messages": [HumanMessage("Emma?"), AIMessage("A novel."), HumanMessage("By whom?")]}
-    return seen(graph, form, lambda parts: None, asked=talk, follow_up=RunnableLambda(does))
+    return seen(graph, form, lambda parts: None, asked=talk, follow_up=follow_up)
 
 
 @fault("Model", "model that rewrites follow-up questions raises")
 def _(graph: str, form: str) -> Seen:
-    return _followed_up(graph, form, raises(ConnectionError("the model is down")))
+    return _followed_up(graph, form, RunnableLambda(raises(ConnectionError("the model is down"))))
 
 
 @fault("Model", "model that rewrites follow-up questions finds them too long")
 def _(graph: str, form: str) -> Seen:
-    return _followed_up(graph, form, TOO_LONG)
+    return _followed_up(graph, form, RunnableLambda(TOO_LONG))
+
+
+@fault("Model", "rule that rewrites follow-up questions raises")
+def _(graph: str, form: str) -> Seen:
+    def rule(earlier: Any, question: str) -> str:
+        raise KeyError("she")
+
+    return _followed_up(graph, form, rule)
 
 
 class _Words(Embeddings):

@@ -9,6 +9,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag.nano import load_chat_model
 from selfcorrect_rag.nano.rule_chat_model import NO_QUESTION, NO_TOOL
+from selfcorrect_rag.reader.follow_up import standalone_question
 
 
 @tool
@@ -36,6 +37,26 @@ def test_it_asks_the_first_tool_each_turn_and_repeats_it() -> None:
         assert repeated.content.endswith(f"repeats library) {said.content}")
         assert "not a language model" in repeated.content
     assert len(messages) == 8
+
+
+def test_with_a_rule_for_follow_ups_the_tool_is_asked_what_stands_alone() -> None:
+    @tool
+    def library(question: str) -> str:
+        """Find an answer."""
+        return "Jane Austen [1]\n\nSources:\n[1] Emma"
+
+    agent = create_agent(
+        load_chat_model(standalone_question), [library], checkpointer=InMemorySaver()
+    )
+    config: Any = {"configurable": {"thread_id": "1"}}
+    for question, asked in (
+        ("Who wrote Emma?", "Who wrote Emma?"),
+        ("When was it printed?", "When was Emma printed?"),
+        ("And where was she born?", "And where was Jane Austen born?"),
+    ):
+        messages = agent.invoke({"messages": [HumanMessage(question)]}, config)["messages"]
+        assert [call["args"] for call in messages[-3].tool_calls] == [{"question": asked}]
+        assert messages[-4].content == question
 
 
 async def test_it_streams_and_runs_async() -> None:

@@ -189,6 +189,12 @@ def test_a_missing_key_is_named() -> None:
         grade_documents(WordEvaluator()).invoke(QUESTION)
 
 
+def test_a_rule_rewrites_a_follow_up_alone() -> None:
+    node = rewrite_follow_up(lambda earlier, question: f"{question} {earlier}")
+    given = {"question": "And it?", "messages": [("human", "Hello"), ("ai", "Hi")]}
+    assert node.invoke(given)["question"] == "And it? [('user', 'Hello'), ('assistant', 'Hi')]"
+
+
 @pytest.mark.parametrize(
     "make",
     [rewrite_follow_up, decide_retrieval, generate_and_critique, generate, write_rationale],

@@ -6,17 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import SelfRAGSettings
 from selfcorrect_rag.cli import main
+from selfcorrect_rag.nano import load_chat_model
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
+from selfcorrect_rag.reader.follow_up import standalone_question
 from selfcorrect_rag.reader.weights import SHIPPED
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.serving.config import ServingConfig
-from selfcorrect_rag.serving.parts import Parts
+from selfcorrect_rag.serving.parts import GRAPHS, Parts
 from tests.crag_runs import WordEvaluator, document
+from tests.reader.scripted_reader import ScriptedReader
 
 STAGING = "The staging server runs on port 8443. Deployments happen every Tuesday at 10:00."
+SCRIPTED: Any = ScriptedReader({"8443": 0.9})
+CHAT: Any = FakeListChatModel(responses=["By the chat model?"])
 OFFICE = "Tom waters the plants in the office on Mondays."
 PORT = "Which port does the staging server run on?"
 
@@ -80,6 +88,43 @@ def test_another_trained_reader_answers(tmp_path: Path) -> None:
 )
 def test_what_answers_has_a_name(given: dict[str, Any], answers: str) -> None:
     assert Parts(ServingConfig(**given)).answers == answers
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_follow_up_question_stands_alone(graph: str) -> None:
+    with Parts(ServingConfig()) as parts:
+        parts.reader, parts.evaluator = SCRIPTED, WordEvaluator()
+        chat = parts.graph(graph, checkpointer=InMemorySaver())
+        thread: Any = {"configurable": {"thread_id": "1"}}
+        first = chat.invoke({"messages": [HumanMessage(PORT)]}, thread)
+        assert first["question"] == PORT
+        second = chat.invoke({"messages": [HumanMessage("Where is it?")]}, thread)
+    assert second["question"] == "Where is the staging server?"
+    assert second["original_question"] == "Where is it?"
+    assert second["passages"][0].metadata["source"].endswith("staging.md")
+
+
+def test_the_rule_is_the_readers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.find_language_model", lambda name: CHAT)
+    for given, rule, node in (
+        ({}, standalone_question, True),
+        ({"chat_model": "acme:chat"}, standalone_question, True),
+        ({"engine": "transformers"}, None, False),
+        ({"model": "m"}, None, False),
+    ):
+        parts = Parts(ServingConfig(**given), sketch=True)
+        assert parts.follow_up_rule is rule
+        for graph in GRAPHS:
+            assert ("rewrite_follow_up" in parts.graph(graph).nodes) is node
+        if "chat_model" not in given:
+            assert parts.agent_model == load_chat_model(rule)
+    parts = Parts(ServingConfig(chat_model="acme:chat"))
+    parts.retriever, parts.evaluator = lambda query: [document(STAGING)], WordEvaluator()
+    parts.reader = SCRIPTED
+    talk = [HumanMessage(PORT), AIMessage("8443"), HumanMessage("Where is it?")]
+    for graph in GRAPHS:
+        result = parts.graph(graph).invoke({"messages": talk})
+        assert result["question"] == "By the chat model?"
 
 
 @pytest.mark.parametrize("graph", ["self_rag", "self_crag"])
