@@ -68,7 +68,8 @@ def words_of(text: str) -> list[Word]:
         if not core:
             opens = opens or raw[-1] in ".!?"
             continue
-        core += ")" * core.endswith("(")  # a call
+        if core.endswith("(") and f"{core})" in raw:
+            core += ")"  # a call
         start = match.start() + raw.index(core)
         bare = core[:-2] if core.endswith("'s") and len(core) > 2 else core
         after = raw[raw.index(core) + len(bare) :]

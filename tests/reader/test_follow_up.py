@@ -100,6 +100,7 @@ def test_what_is_too_long_is_neither_rewritten_nor_referred_to() -> None:
         "it's " * 60,
         "'" * 300,
         "((((" * 75,
+        "emma( wrote()( f(x",
         "[1]" * 100,
         "\ud800?",
         "\x00\u202e?",
