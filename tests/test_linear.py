@@ -25,6 +25,7 @@ from selfcorrect_rag.agents.support import missing_support
 from selfcorrect_rag.errors.messages import one_line, redact
 from selfcorrect_rag.evaluation.judge import _read, judge_prompt
 from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.follow_up import standalone_question
 from selfcorrect_rag.models.chat.classification import read_structured, read_text
 from selfcorrect_rag.models.chat.completion import _completion
 from selfcorrect_rag.models.chat.model_calls import CallResult
@@ -71,7 +72,6 @@ from selfcorrect_rag.prompts.refusals import is_refusal, refuses
 from selfcorrect_rag.prompts.self_rag import segment_prompt
 from selfcorrect_rag.prompts.sentences import sentence_at, sentence_stating, sentences
 from selfcorrect_rag.reader.answers import answer_text
-from selfcorrect_rag.reader.follow_up import standalone_question
 from selfcorrect_rag.reader.questions import is_readable, plain_question, wants_sentence
 from selfcorrect_rag.reader.rationale import rationale
 from selfcorrect_rag.reader.reader import Passage

@@ -151,9 +151,9 @@ def test_a_heading_of_several_short_sentences_stays_by_itself_once_it_is_long() 
 
 def test_a_paragraph_ends_a_sentence_and_keeps_its_line() -> None:
     """An option and the next one are not one sentence, and a reader can quote either."""
-    text = "OPTIONS\n\n  -a, --all  count all\n    files too\n\n  -b, --bytes  print bytes. Not blocks."
+    text = "OPTIONS\n\n  -a, --all  count all\n    files too\n\n  -b, --bytes  print bytes. No."
     (strip,) = decompose(text)
-    assert strip == "OPTIONS\n-a, --all count all files too\n-b, --bytes print bytes. Not blocks."
+    assert strip == "OPTIONS\n-a, --all count all files too\n-b, --bytes print bytes. No."
     assert sentence_at(strip, strip.index("--all"), strip.index(" count")) == (
         "-a, --all count all files too"
     )

@@ -22,7 +22,7 @@ from selfcorrect_rag.settings import Settings
 FollowUpRule = Callable[[Sequence[tuple[str, str]], str], str]
 """A function from the conversation before a question, oldest first (``"user"`` or ``"assistant"``,
 and what they said), and that question, to one that stands alone: the same where it does already.
-:func:`~selfcorrect_rag.reader.follow_up.standalone_question` is one for English."""
+:func:`~selfcorrect_rag.follow_up.standalone_question` is one for English."""
 FollowUp = Model | FollowUpRule
 """What rewrites follow-up questions: a model or its name, or a rule."""
 

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from selfcorrect_rag import reader as readers
 from selfcorrect_rag.crag import create_crag
 from selfcorrect_rag.errors import BadDemonstrations
+from selfcorrect_rag.follow_up import standalone_question
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import (
     RetrievalEvaluator,
@@ -33,7 +34,6 @@ from selfcorrect_rag.nano import (
     rationale_model_path,
 )
 from selfcorrect_rag.nodes.rewrite_follow_up import FollowUpRule
-from selfcorrect_rag.reader.follow_up import standalone_question
 from selfcorrect_rag.search import (
     NoWebSearch,
     RetrieverWebSearch,

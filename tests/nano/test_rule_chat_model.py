@@ -7,9 +7,9 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
+from selfcorrect_rag.follow_up import standalone_question
 from selfcorrect_rag.nano import load_chat_model
 from selfcorrect_rag.nano.rule_chat_model import NO_QUESTION, NO_TOOL
-from selfcorrect_rag.reader.follow_up import standalone_question
 
 
 @tool

@@ -22,9 +22,7 @@ from selfcorrect_rag.reader.weights import (
 )
 from tests.reader.scripted_network import read_one
 
-CALIBRATION = ReaderCalibration(
-    (0.5, -1.0), (1.5, 0.25, -0.125), (1.25, 0.5, -0.25), (0.75, -0.5)
-)
+CALIBRATION = ReaderCalibration((0.5, -1.0), (1.5, 0.25, -0.125), (1.25, 0.5, -0.25), (0.75, -0.5))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from selfcorrect_rag.reader.lexicon import (
+from selfcorrect_rag.follow_up.lexicon import (
     ADVERBS,
     AUXILIARIES,
     BE,

@@ -9,11 +9,11 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.reader.follow_up import LONGEST, MOST_TURNS, standalone_question
+from selfcorrect_rag.follow_up.standalone import LONGEST, MOST_TURNS, standalone_question
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.reader.scripted_reader import reader_llm
 
-CONVERSATIONS = Path(__file__).parents[1] / "data" / "follow_ups.txt"
+CONVERSATIONS = Path(__file__).parent / "data" / "follow_ups.txt"
 REFUSAL = "The documents do not say."
 
 

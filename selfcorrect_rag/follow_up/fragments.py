@@ -3,10 +3,18 @@
 import re
 from collections.abc import Sequence
 
-from selfcorrect_rag.reader.asked import Asked, topic_of
-from selfcorrect_rag.reader.lexicon import AUXILIARIES, BE, LEADS, LINKS, NEUTRAL, ORDINALS, VALUES
-from selfcorrect_rag.reader.mentions import Word, is_code, mentions_in, names_in, words_of
-from selfcorrect_rag.reader.pronouns import kind_of
+from selfcorrect_rag.follow_up.asked import Asked, topic_of
+from selfcorrect_rag.follow_up.lexicon import (
+    AUXILIARIES,
+    BE,
+    LEADS,
+    LINKS,
+    NEUTRAL,
+    ORDINALS,
+    VALUES,
+)
+from selfcorrect_rag.follow_up.mentions import Word, is_code, mentions_in, names_in, words_of
+from selfcorrect_rag.follow_up.pronouns import kind_of
 
 _DATES: tuple[re.Pattern[str], ...] = (
     re.compile(r"(?:1\d|20)\d\d"),

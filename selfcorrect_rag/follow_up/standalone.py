@@ -7,9 +7,9 @@ stays as it is. All texts are bounded, and read in linear time.
 import re
 from collections.abc import Sequence
 
-from selfcorrect_rag.reader.asked import Asked, topic_of
-from selfcorrect_rag.reader.fragments import completed, replaced
-from selfcorrect_rag.reader.lexicon import (
+from selfcorrect_rag.follow_up.asked import Asked, topic_of
+from selfcorrect_rag.follow_up.fragments import completed, replaced
+from selfcorrect_rag.follow_up.lexicon import (
     AUXILIARIES,
     DEFINITE,
     LIVES,
@@ -17,8 +17,8 @@ from selfcorrect_rag.reader.lexicon import (
     SMALL_TALK,
     WH,
 )
-from selfcorrect_rag.reader.mentions import Mention, Word, is_code, words_of
-from selfcorrect_rag.reader.pronouns import has_own, kind_of, named
+from selfcorrect_rag.follow_up.mentions import Mention, Word, is_code, words_of
+from selfcorrect_rag.follow_up.pronouns import has_own, kind_of, named
 from selfcorrect_rag.reader.questions import is_readable
 
 LONGEST = 300

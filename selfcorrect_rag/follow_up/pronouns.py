@@ -3,8 +3,8 @@
 import re
 from collections.abc import Collection, Sequence
 
-from selfcorrect_rag.reader.asked import Asked
-from selfcorrect_rag.reader.lexicon import (
+from selfcorrect_rag.follow_up.asked import Asked
+from selfcorrect_rag.follow_up.lexicon import (
     AUXILIARIES,
     BE,
     CLOCK,
@@ -23,7 +23,7 @@ from selfcorrect_rag.reader.lexicon import (
     THINGS,
     WH,
 )
-from selfcorrect_rag.reader.mentions import Word, names_in
+from selfcorrect_rag.follow_up.mentions import Word, names_in
 
 
 def named(context: Asked, question: str, words: Sequence[Word]) -> Asked | None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from selfcorrect_rag.follow_up.lexicon import HAVING, LEADS, LINKS, PERSON_NOUNS, PLACE_NOUNS
+from selfcorrect_rag.follow_up.mentions import Mention, Word, mentions_in, names_in, words_of
 from selfcorrect_rag.prompts.refusals import is_refusal
-from selfcorrect_rag.reader.lexicon import HAVING, LEADS, LINKS, PERSON_NOUNS, PLACE_NOUNS
-from selfcorrect_rag.reader.mentions import Mention, Word, mentions_in, names_in, words_of
 
 LONGEST_ANSWER = 300
 """Characters of an answer that are read."""
