@@ -1,7 +1,8 @@
 """Calibrate a trained reader and write it as it ships: ``python -m nano_training.export_reader``.
 
 Calibration is fitted on half of the questions that are set aside, with five passages retrieved for
-each: from the logits to the probability that a passage answers, and that a span is right.
+each: from the logits to the probability that a passage answers, that a span is right, and that the
+sentence around it holds the answer.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from nano_training.evaluate_reader import (
 )
 from nano_training.reader.rows import Row
 from selfcorrect_rag.evaluation.matching import contains_answer
-from selfcorrect_rag.reader.reader import PassageReading, Reader
+from selfcorrect_rag.reader.reader import PassageReading, Reader, Span
 from selfcorrect_rag.reader.weights import ReaderCalibration, load_weights, save_weights
 from selfcorrect_rag.thresholds import calibrate
 
@@ -77,7 +78,7 @@ def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
         for reading, passage, states in zip(m.readings, m.passages, m.states, strict=True)
         if reading.spans
     ]
-    logits = torch.tensor([raw(reading) for _, reading, _, _ in read])
+    logits = torch.tensor([(_logit(r.relevant), *raw(r.spans[0])) for _, r, _, _ in read])
     states = torch.tensor([float(states) for _, _, _, states in read])
     right = torch.tensor([float(is_right(r.spans[0].text, row)) for row, r, _, _ in read])
     held = torch.tensor(
@@ -87,8 +88,8 @@ def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
         ]
     )
     slope, offset = fit(logits[:, :1], states)
-    one, two, three = fit(logits[:, :2], right)
-    four, five, six = fit(logits[:, [0, 2]], held)
+    one, two, three = fit(logits[:, [1, 2]], right)
+    four, five, six = fit(logits[:, [1, 3]], held)
     calibration = ReaderCalibration((slope, offset), (one, two, three), (four, five, six))
     report(measured, calibration)
     graded_rows = [
@@ -105,7 +106,7 @@ def report(measured: Sequence[Measured], calibration: ReaderCalibration) -> None
     known = [m._replace(readings=[_known(r, calibration) for r in m.readings]) for m in measured]
     for threshold in THRESHOLDS:
         said = [(m.row, best(answers(m, threshold))) for m in known]
-        told = [is_right(a.text, row) for row, a in said if a.confidence > threshold]
+        told = [holds(a.text, a.text, row) for row, a in said if a.confidence > threshold]
         print(
             f"above {threshold:.2f}: {sum(told) / len(known):.3f} right, "
             f"{(len(told) - sum(told)) / len(known):.3f} wrong of all"
@@ -117,7 +118,7 @@ def _known(reading: PassageReading, calibration: ReaderCalibration) -> PassageRe
     if not reading.spans:
         return reading
     (a, b, c), (d, e, f) = calibration.answer, calibration.sentence
-    logit, span, sentence = raw(reading)
+    logit, span, sentence = raw(reading.spans[0])
     found = reading.spans[0]._replace(
         confidence=_probability(a * logit + b * span + c),
         sentence_confidence=_probability(d * logit + e * sentence + f),
@@ -133,15 +134,19 @@ def _probability(logit: float) -> float:
     return 1 / (1 + math.exp(-logit))
 
 
-def raw(reading: PassageReading) -> tuple[float, float, float]:
-    """Before calibration: the logit of relevance, and the log-probabilities of the best span and of
-    the sentence around it."""
-    relevant, sentence = _logit(reading.relevant), _logit(reading.spans[0].sentence_confidence)
-    return relevant, math.log(reading.spans[0].probability), sentence - relevant
+def raw(span: Span) -> tuple[float, float, float]:
+    """What a reader without calibration made a span's confidences of: the logit that its window
+    answers, and the log-probabilities of the span and of the sentence around it.
+
+    Another window of the passage may be more relevant than the one with the best span.
+    """
+    probability = math.log(span.probability)
+    relevant = _logit(span.confidence) - probability
+    return relevant, probability, _logit(span.sentence_confidence) - relevant
 
 
 def _logit(probability: float) -> float:
-    clamped = min(max(probability, 1e-7), 1 - 1e-7)
+    clamped = min(max(probability, 1e-12), 1 - 1e-12)
     return math.log(clamped / (1 - clamped))
 
 

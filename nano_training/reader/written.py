@@ -23,7 +23,7 @@ from nano_training.reader.rows import HELD_OUT, Row, Split, drawn
 
 QUESTIONS = Path(__file__).parents[1] / "questions"
 AROUND = 700
-"""Characters of a passage before and behind the place that answers, at most."""
+"""Characters of a passage before and behind the place that answers, and then to the line's end."""
 FAR = 400
 """Most characters between an answer and the words that stand near it."""
 

@@ -1,6 +1,7 @@
 """How a reader is measured: figures by hand, and reports on readings that are written down."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import torch
 from nano_training import evaluate_reader
 from nano_training.evaluate_reader import (
     Measured,
+    answers,
     best,
     exact,
     f1,
     for_calibration,
+    held_out_rows,
     interval,
+    main,
     normal,
     open_reader,
     report_gold,
@@ -22,22 +26,34 @@ from nano_training.evaluate_reader import (
     with_gold,
     with_retrieved,
 )
-from nano_training.reader.rows import NQ_HELD_OUT, Row, drawn
+from nano_training.reader.rows import NQ_HELD_OUT, Row, Split, drawn
 from selfcorrect_rag.reader import network
+from selfcorrect_rag.reader.answers import Answer
 from selfcorrect_rag.reader.network import ReaderNetwork
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
+from selfcorrect_rag.reader.weights import ReaderCalibration
 
 
-def reading(answer: str, confidence: float, relevant: float = 0.5) -> PassageReading:
-    spans = (Span(answer, 0, 0.5, confidence), Span("other", 0, 0.1, 0.99))
-    return PassageReading(relevant, spans, 9)
+def reading(
+    answer: str, confidence: float, relevant: float = 0.5, sentence: float = 0.0
+) -> PassageReading:
+    """A passage that begins with its answer; its sentence is the passage, or its first line."""
+    first = Span(answer, 0, 0.5, confidence, (0, len(answer)), sentence)
+    other = Span("other", 0, 0.1, 0.99, (0, 5), 0.99)
+    return PassageReading(relevant, (first, other), 9)
 
 
 NOTHING = PassageReading(0.1, (), 0)
 
 
-def row(*answers: str, question: str = "Who?") -> Row:
-    return Row(question, "T", "A passage.", answers, "nq")
+def row(*answers: str, question: str = "Who?", source: str = "nq") -> Row:
+    return Row(question, "T", "A passage.", answers, source)
+
+
+def measured(asked: Row, readings: list[PassageReading], states: list[bool]) -> Measured:
+    """Readings with passages of their first spans alone."""
+    passages = [Passage("T", r.spans[0].text if r.spans else "") for r in readings]
+    return Measured(asked, readings, states, passages)
 
 
 def test_normal_form_is_that_of_squad() -> None:
@@ -80,10 +96,77 @@ def test_interval() -> None:
     assert interval([0.0, 1.0, 1.0]) == interval([0.0, 1.0, 1.0])
 
 
-def test_the_best_is_the_first_span_of_the_surest_passage() -> None:
-    assert best([reading("a", 0.2), NOTHING, reading("b", 0.7), reading("c", 0.4)]) == ("b", 0.7)
-    assert best([NOTHING]) == ("", 0.0)
+def test_the_best_is_what_the_surest_passage_says() -> None:
+    assert best([Answer("a", 0.2), Answer("b", 0.7), Answer("c", 0.4)]) == ("b", 0.7)
     assert best([]) == ("", 0.0)
+
+
+def test_each_passage_says_its_first_span() -> None:
+    asked = measured(row("x"), [reading("a", 0.2), NOTHING, reading("b", 0.7)], [True] * 3)
+    assert answers(asked, 0.5) == [("a", 0.2), ("", 0.0), ("b", 0.7)]
+    assert best(answers(asked, 0.5)) == ("b", 0.7)
+
+
+def test_answers_are_those_that_the_reader_states() -> None:
+    """The sentence where only that is sure, and where it is asked for."""
+    text = "Ask Ida Berg first. Then wait."
+    span = Span("Ida Berg", 4, 0.5, 0.3, (0, 19), 0.6)
+    found = PassageReading(0.5, (span,), 9)
+
+    def said(question: str, threshold: float) -> Answer:
+        passages = [Passage("T", text)]
+        [answer] = answers(
+            Measured(row("x", question=question), [found], [True], passages), threshold
+        )
+        return answer
+
+    assert said("Whom do I ask?", 0.5) == ("Ask Ida Berg first.", 0.6)
+    assert said("Whom do I ask?", 0.7) == ("Ida Berg", 0.3)
+    assert said("Whom do I ask?", 0.2) == ("Ida Berg", 0.3)
+    assert said("How do I begin?", 0.7) == ("Ask Ida Berg first.", 0.6)
+
+
+@pytest.fixture
+def sets(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    """Rows that are set aside, of two sets with an answer and of one without."""
+    rows = [row("q", question=f"q{k}?", source="qed") for k in range(40)]
+    rows += [row("w", question=f"w{k}?", source="written: notes") for k in range(40)]
+    silent = [row(question=f"silent {k}", source="written: notes") for k in range(9)]
+    monkeypatch.setattr(evaluate_reader, "real_rows", lambda: Split([row("t")], rows[:40]))
+    held_out = Split([row("t")], [*rows[40:], *silent])
+    monkeypatch.setattr(evaluate_reader, "written_rows", lambda: held_out)
+    return rows
+
+
+def test_held_out_rows_are_answerable_ones_of_real_and_written_sets(sets: list[Row]) -> None:
+    assert held_out_rows() == sets
+
+
+def test_the_command_measures_each_set_that_is_there(
+    sets: list[Row], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader: Any = Remembering()
+    stated = row("passage", question="p1?", source="popqa")
+    silent = row("p", question="p2?", source="popqa")
+    monkeypatch.setattr(evaluate_reader, "open_reader", lambda path: reader)
+    monkeypatch.setattr(evaluate_reader, "popqa", lambda: [stated, silent])
+    monkeypatch.setattr(evaluate_reader, "musique_hops", lambda: [row("m", question="m?")])
+    monkeypatch.setattr(evaluate_reader, "hotpotqa", lambda: [row("h", question="h?")])
+    pooled: list[Row] = []
+    monkeypatch.setattr(evaluate_reader, "Pool", lambda rows: pooled.extend(rows) or TwoPassages())
+    monkeypatch.setattr("sys.argv", ["evaluate_reader", "--most", "12"])
+    main()
+    said = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert [name for name in said if name] == [
+        *("qed", "written: notes", "popqa", "musique"),
+        *(name for name in ("qed", "popqa", "hotpotqa", "musique") for _ in range(2)),
+    ]
+    assert pooled == for_calibration(sets, kept=False)
+    asked = Counter(question for question, _ in reader.asked)
+    assert asked["p1?"] == 3  # its own page, and two that are retrieved
+    assert asked["p2?"] == 2  # its page does not state the answer
+    assert sum(number for question, number in asked.items() if question[0] == "q") == 12 + 24
+    assert not set(asked) & {row.question for row in for_calibration(sets)}
 
 
 def test_calibration_and_measuring_share_no_question() -> None:
@@ -97,6 +180,8 @@ def test_calibration_and_measuring_share_no_question() -> None:
 
 class Remembering:
     """A reader that finds a passage's first word."""
+
+    calibration = ReaderCalibration()
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Passage]] = []
@@ -115,29 +200,34 @@ class TwoPassages:
 
 def test_the_gold_passage_is_read() -> None:
     reader: Any = Remembering()
-    [measured] = with_gold(reader, [row("A")])
+    [found] = with_gold(reader, [row("A")])
     assert reader.asked == [("Who?", Passage("T", "A passage."))]
-    assert measured == Measured(row("A"), [reading("A", 0.5)], [True])
+    assert found == Measured(row("A"), [reading("A", 0.5)], [True], [Passage("T", "A passage.")])
 
 
 def test_retrieved_passages_stay_with_their_question() -> None:
     reader: Any = Remembering()
     pool: Any = TwoPassages()
     rows = [row("q", question="q?"), row("zoe", question="r?"), row("no", question="s?")]
-    measured = with_retrieved(reader, rows, pool)
-    assert [m.row for m in measured] == rows
-    assert [best(m.readings[:1])[0] for m in measured] == ["q", "r", "s"]
-    assert [m.states for m in measured] == [[True, False], [False, True], [False, False]]
+    found = with_retrieved(reader, rows, pool)
+    assert [m.row for m in found] == rows
+    assert [[a.text for a in answers(m, 0.2)] for m in found] == [
+        ["q", "nothing"],
+        ["r", "nothing"],
+        ["s", "nothing"],
+    ]
+    assert [m.states for m in found] == [[True, False], [False, True], [False, False]]
+    assert [[p.title for p in m.passages] for m in found] == [["Page", "Zoe"]] * 3
 
 
 def test_the_report_on_gold_passages(capsys: pytest.CaptureFixture[str]) -> None:
-    measured = [
-        Measured(row("Ann Lee"), [reading("Ann Lee", 0.9, relevant=0.9)], [True]),
-        Measured(row("Bo"), [reading("Bo Berg", 0.9, relevant=0.4)], [True]),
-        Measured(row("Cy"), [NOTHING], [True]),
-        Measured(row("Di"), [reading("Ann", 0.9, relevant=0.6)], [True]),
+    some = [
+        measured(row("Ann Lee"), [reading("Ann Lee", 0.9, relevant=0.9)], [True]),
+        measured(row("Bo"), [reading("Bo Berg", 0.9, relevant=0.4)], [True]),
+        measured(row("Cy"), [NOTHING], [True]),
+        measured(row("Di"), [reading("Ann", 0.9, relevant=0.6)], [True]),
     ]
-    report_gold("set", measured)
+    report_gold("set", some)
     said = capsys.readouterr().out
     exactly, _, _, shared, _, _, contained, _, _, relevant = numbers(said)
     assert said.startswith("set               4  exact")
@@ -146,18 +236,18 @@ def test_the_report_on_gold_passages(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_report_on_retrieved_passages(capsys: pytest.CaptureFixture[str]) -> None:
-    measured = [
+    some = [
         # Chosen rightly from the second passage.
-        Measured(row("a"), [reading("x", 0.3, 0.3), reading("a", 0.8, 0.9)], [False, True]),
+        measured(row("a"), [reading("x", 0.3, 0.3), reading("a", 0.8, 0.9)], [False, True]),
         # The first passage says it, the second one is surer.
-        Measured(row("b"), [reading("b", 0.6, 0.8), reading("x", 0.7, 0.6)], [True, False]),
+        measured(row("b"), [reading("b", 0.6, 0.8), reading("x", 0.7, 0.6)], [True, False]),
         # Right, but too unsure to be stated.
-        Measured(row("c"), [reading("c", 0.2, 0.7), NOTHING], [True, False]),
+        measured(row("c"), [reading("c", 0.2, 0.7), NOTHING], [True, False]),
         # No passage states it: refused, and answered wrongly.
-        Measured(row("d"), [reading("x", 0.1, 0.2), NOTHING], [False, False]),
-        Measured(row("e"), [reading("x", 0.9, 0.75), NOTHING], [False, False]),
+        measured(row("d"), [reading("x", 0.1, 0.2), NOTHING], [False, False]),
+        measured(row("e"), [reading("x", 0.9, 0.75), NOTHING], [False, False]),
     ]
-    report_retrieved("set", measured, 0.5)
+    report_retrieved("set", some, 0.5)
     said = capsys.readouterr().out
     first, second = said.splitlines()
     assert first.startswith("set               5, 3 with a passage that states it")
@@ -169,6 +259,30 @@ def test_the_report_on_retrieved_passages(capsys: pytest.CaptureFixture[str]) ->
     assert refused == 0.5
     # Of 3 x 7 pairs: 0.9 is above all, 0.8 above all, 0.7 below 0.75.
     assert area == pytest.approx(20 / 21, abs=0.001)
+
+
+def test_a_report_where_a_passage_has_nothing_to_read(capsys: pytest.CaptureFixture[str]) -> None:
+    some = [
+        measured(row("a"), [NOTHING, reading("a", 0.8, 0.9)], [True, False]),
+        measured(row("a"), [NOTHING, NOTHING], [True, False]),
+    ]
+    report_retrieved("set", some, 0.5)
+    right, _, _, by_first, _, _, among, *_ = numbers(capsys.readouterr().out)
+    assert (right, by_first, among) == (0.5, 0.0, 0.5)
+
+
+def test_a_sentence_that_is_stated_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its span is wrong and unsure, and the sentence has the answer."""
+    span = Span("Ida", 4, 0.5, 0.3, (0, 19), 0.6)
+    passages = [Passage("T", "Ask Ida Berg first."), Passage("T", "")]
+    readings = [PassageReading(0.5, (span,), 9), NOTHING]
+    some = [Measured(row("Berg"), readings, [True, False], passages)]
+    report_retrieved("set", some, 0.5)
+    correct, _, _, wrong, *_ = numbers(capsys.readouterr().out.splitlines()[1])
+    assert (correct, wrong) == (1.0, 0.0)
+    report_retrieved("set", some, 0.7)
+    correct, _, _, wrong, *_ = numbers(capsys.readouterr().out.splitlines()[1])
+    assert (correct, wrong) == (0.0, 0.0)
 
 
 def test_a_checkpoint_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from nano_training.reader.examples import (
     Example,
     batches,
     collate,
-    judged,
     short,
 )
 from nano_training.reader.rows import Row
@@ -55,7 +54,7 @@ def said(example: Example) -> list[str]:
 def test_targets_are_the_tokens_of_the_answer(title: str, answer: str) -> None:
     example = read(row(answer, title=title))
     assert said(example) == [plain(answer)]
-    assert (example.relevant, example.form) == (1.0, 0)
+    assert (example.relevant, example.retrieve) == (1.0, NONE)
 
 
 def test_every_mention_of_the_answer_is_a_target() -> None:
@@ -109,7 +108,8 @@ def test_special_tokens_in_a_text_are_text() -> None:
 
 def test_a_passage_that_does_not_answer_has_no_place() -> None:
     example = read(row())
-    assert (example.starts, example.ends, example.relevant, example.form) == ([], [], 0.0, 0)
+    assert (example.starts, example.ends, example.relevant) == ([], [], 0.0)
+    assert example.readable
 
 
 @pytest.mark.parametrize("place", [0, 1, 150, 298, 299])
@@ -117,21 +117,64 @@ def test_a_window_of_a_long_passage_holds_the_answer(place: int) -> None:
     words = WORDS[:300]
     words[place] = "Zamość"
     firsts = set()
-    for seed in range(20):
-        example = read(row("Zamość", passage=" ".join(words)), seed)
+    for example in many(row("Zamość", passage=" ".join(words)), 20):
+        assert example
         assert said(example) == [plain("Zamość")]
         seen = TOKENIZER.decode([example.ids[k] for k in example.readable]).split()
-        assert len(seen) <= WINDOW
+        assert WINDOW[0] <= len(seen) <= WINDOW[1]
         firsts.add(seen[0])
-    assert len(firsts) > 5 or place in (0, 1, 298, 299)
+    assert len(firsts) > 5 or place in (0, 1)
+
+
+def many(asked: Row, times: int) -> list[Example | None]:
+    """Examples of as many windows."""
+    encoder = Encoder()
+    return [encoder.reading(asked) for _ in range(times)]
+
+
+def lengths(asked: Row, times: int = 400) -> list[int]:
+    """Words of as many windows, each of one token."""
+    return [len(example.readable) for example in many(asked, times) if example]
+
+
+@pytest.mark.parametrize("answers", [(), ("1871",)])
+def test_windows_are_of_every_size_between_the_bounds(answers: tuple[str, ...]) -> None:
+    words = WORDS[:400]
+    words[200] = "1871"
+    found = lengths(row(*answers, passage=" ".join(words)))
+    low, high = WINDOW
+    assert len(found) == 400
+    assert (min(found), max(found)) == (low, high)
+    parts = [sum(length < low + (high - low) * part / 4 for length in found) for part in (1, 2, 3)]
+    assert parts == pytest.approx([100, 200, 300], abs=40)
+
+
+@pytest.mark.parametrize("answers", [(), ("1871",)])
+def test_a_passage_is_cut_only_where_it_is_longer_than_the_window(answers: tuple[str, ...]) -> None:
+    words = WORDS[: WINDOW[0]]
+    words[20] = "1871"
+    assert set(lengths(row(*answers, passage=" ".join(words)), 60)) == {WINDOW[0]}
+    words += WORDS[100 : 100 + WINDOW[1] - WINDOW[0]]
+    found = lengths(row(*answers, passage=" ".join(words)))
+    assert max(found) == len(words) == WINDOW[1]
+    assert len(set(found)) > 40
 
 
 def test_a_window_without_an_answer_comes_from_anywhere() -> None:
-    words = WORDS[: WINDOW + 2]
-    decoded = {TOKENIZER.decode(read(row(passage=" ".join(words)), s).ids) for s in range(40)}
-    assert len(decoded) == 3
+    words = WORDS[: WINDOW[1] + 2]
+    found = many(row(passage=" ".join(words)), 200)
+    decoded = [TOKENIZER.decode(example.ids) for example in found if example]
+    assert len(set(decoded)) > 150
     assert any(words[-1] in text.split() for text in decoded)
     assert any(words[0] in text.split() for text in decoded)
+
+
+def test_an_answer_longer_than_its_window_gives_no_example() -> None:
+    inside = " ".join(WORDS[: WINDOW[0] + 20])
+    passage = " ".join([*WORDS[200:280], inside, *WORDS[300:380]])
+    found = many(row(inside, passage=passage), 60)
+    assert any(example is None for example in found)
+    assert {len(example.starts) for example in found if example} == {WINDOW[0] + 20}
 
 
 def test_an_answer_that_no_tokens_are_left_for_gives_no_example() -> None:
@@ -159,27 +202,19 @@ def test_a_long_question_leaves_the_passage_room() -> None:
     assert short("a " * 99) == " ".join("a" * 48)
 
 
-def test_judgements_show_the_answer_and_the_passage() -> None:
-    example = Encoder().judgement(row("1871"), "in 1871", 2, 3)
-    text = TOKENIZER.decode(example.ids)
-    assert plain("Where was she born? Answer: in 1871") in text
-    assert plain(PASSAGE) in text
-    assert (example.support, example.utility) == (2, 3)
-    assert (example.relevant, example.form, example.retrieve) == (NONE, NONE, NONE)
+def test_a_question_for_yes_or_no_is_answered_by_its_passage_without_a_span() -> None:
+    example = Encoder().decides(row("1871", title=""))
+    assert (example.relevant, example.retrieve) == (1.0, NONE)
     assert example.starts == example.ends == []
+    text = TOKENIZER.decode(example.ids)
+    assert plain("Where was she born?") in text
+    assert plain(PASSAGE) in text
+    assert [example.types[k] for k in example.readable] == [1] * len(example.readable)
 
 
-def test_a_judged_answer_is_bounded() -> None:
-    text = judged("why " * 100, "because " * 100)
-    assert text.count("why") == 30
-    assert text.count("because") <= 16
-    assert len(judged("x" * 900, "y" * 900)) < 300
-
-
-@pytest.mark.parametrize(("answer", "form"), [(True, 1), (False, 2)])
-def test_yes_and_no_are_forms(answer: bool, form: int) -> None:
-    example = Encoder().yes_no(row(), answer)
-    assert (example.relevant, example.form, example.starts) == (1.0, form, [])
+def test_a_long_passage_that_decides_is_cut_too() -> None:
+    example = Encoder().decides(row(passage=" ".join(WORDS[:400])))
+    assert WINDOW[0] <= len(example.readable) <= WINDOW[1]
 
 
 @pytest.mark.parametrize("needed", [True, False])
@@ -208,9 +243,8 @@ def test_a_batch_is_padded_and_masked() -> None:
 
 
 def test_a_batch_keeps_each_target() -> None:
-    batch = collate([Example([1, 2], [0, 1], [1], [1], [1], 0.0, 1, 2, 3, 1.0)])
-    found = (batch.relevant, batch.form, batch.support, batch.utility, batch.retrieve)
-    assert [values.item() for values in found] == [0.0, 1, 2, 3, 1.0]
+    batch = collate([Example([1, 2], [0, 1], [1], [1], [1], 0.0, 1.0)])
+    assert (batch.relevant.item(), batch.retrieve.item()) == (0.0, 1.0)
 
 
 def test_batches_are_bounded_and_lose_nothing() -> None:

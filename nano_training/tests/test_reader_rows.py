@@ -21,6 +21,7 @@ from nano_training.reader.mixture import (
     training_rows,
     yes_no_rows,
 )
+from nano_training.reader.never_trained import hotpotqa, musique_hops, popqa
 from nano_training.reader.relations import relations
 from nano_training.reader.rows import (
     DATA,
@@ -34,6 +35,7 @@ from nano_training.reader.rows import (
     real_rows,
     tidy,
 )
+from nano_training.reader.written import written_rows
 
 REAL = Path(os.environ.get("SELFCORRECT_DATA", DATA))
 
@@ -158,6 +160,7 @@ ROWS = [
     Row("Wer \u2028 'x'?", "", 'A "č" b\nc', ("č", "b\nc"), "options"),
     Row("Why?", "T", "Nothing.", (), "relations"),
 ]
+WRITTEN = Row("Who?", "rota.md", "Ann has it.", ("Ann",), "written: notes")
 
 
 @pytest.fixture
@@ -171,12 +174,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(mixture, "real_rows", lambda: Split([ROWS[1]], [ROWS[0]]))
     monkeypatch.setattr(mixture, "relation_rows", lambda data: ROWS[1:])
+    monkeypatch.setattr(mixture, "written_rows", lambda: Split([WRITTEN], [ROWS[0]]))
     monkeypatch.setattr(mixture, "manual_rows", manual_rows)
     return asked
 
 
 def test_rows_are_made_once_and_read_back(tmp_path: Path, made: list[Any]) -> None:
-    wanted = [ROWS[1], ROWS[1], ROWS[0]]
+    wanted = [ROWS[1], ROWS[1], WRITTEN, ROWS[0]]
     assert training_rows(tmp_path) == training_rows(tmp_path) == wanted
     assert len(made) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
@@ -184,7 +188,7 @@ def test_rows_are_made_once_and_read_back(tmp_path: Path, made: list[Any]) -> No
 
 def test_a_file_that_was_cut_is_not_read(tmp_path: Path, made: list[Any]) -> None:
     (tmp_path / "rows.part").write_text('["half a row')
-    assert len(training_rows(tmp_path)) == 3
+    assert len(training_rows(tmp_path)) == 4
 
 
 def test_packages_of_own_documents_are_left_out(tmp_path: Path, made: list[Any]) -> None:
@@ -211,14 +215,19 @@ def test_nothing_that_is_set_aside_is_trained_on(split: Split) -> None:
 
 def test_sets_that_are_only_measured_are_not_trained_on(real: Path, split: Split) -> None:
     asked = {words(row.question) for row in split.train}
-    asked |= {words(row.question) for row, _ in yes_no_rows(data=real)}
+    asked |= {words(row.question) for row in yes_no_rows(real)}
+    asked |= {words(row.question) for row in written_rows().train}
     asked |= set(map(words, selfrag_questions(real)))
-    measured = [row["question"] for row in lines(real / "popqa_dev_741.jsonl")]
-    for name in ("hotpotqa_train100.json", "musique_train100.json"):
-        measured += [row["question"] for row in json.loads((real / name).read_text())]
+    measured = [row.question for row in (*popqa(real), *hotpotqa(real), *musique_hops(real))]
+    measured += [
+        row["question"] for row in json.loads((real / "musique_train100.json").read_text())
+    ]
     measured += [row.question for row in split.held_out if row.source in ("nq", "qed")]
-    measured += [row.question for row, _ in yes_no_rows(held_out=True, data=real)]
-    assert len(measured) > 1500
+    measured += [row.question for row in written_rows().held_out]
+    pubmed = json.loads((real / "pubmedqa_pqal_1000.json").read_text()).values()
+    questions = [found["QUESTION"] for found in pubmed]
+    measured += [text for text in questions if drawn(text, PUBMED_HELD_OUT)]
+    assert len(measured) > 1700
     assert not asked & set(map(words, measured))
 
 
@@ -233,16 +242,31 @@ def test_no_relation_is_asked_in_the_words_of_popqa(real: Path) -> None:
     assert not [text for text in measured if any(form.fullmatch(text) for form in wordings)]
 
 
-def test_questions_for_yes_and_no(real: Path) -> None:
-    train, held_out = yes_no_rows(data=real), yes_no_rows(held_out=True, data=real)
-    assert {row.source for row, _ in train} == {"pubmedqa", "strategyqa"}
-    assert {row.source for row, _ in held_out} == {"pubmedqa"}
-    decided = sum(row.source == "pubmedqa" for row, _ in train) + len(held_out)
-    assert len(held_out) / decided == pytest.approx(PUBMED_HELD_OUT, abs=0.04)
-    for rows in (train, held_out):
-        assert 0.3 < sum(answer for _, answer in rows) / len(rows) < 0.8
-        assert all(row.passage and not row.answers for row, _ in rows)
-    assert not {row.passage for row, _ in train} & {row.passage for row, _ in held_out}
+def test_questions_for_yes_and_no(tmp_path: Path) -> None:
+    """Whatever the answer is: whether the passage decides is all that is learned."""
+    asked = {
+        str(k): {
+            "QUESTION": f"is it {k}",
+            "CONTEXTS": ["far", " a", f"b{k} ."],
+            "final_decision": d,
+        }
+        for k, d in enumerate(("yes", "no", "maybe") * 40)
+    }
+    (tmp_path / "pubmedqa_pqal_1000.json").write_text(json.dumps(asked))
+    facts = [{"question": "did Ann", "facts": ["Ann did.", "Bo did not."], "answer": False}]
+    (tmp_path / "strategyqa_dev_229.json").write_text(json.dumps(facts))
+    *medical, told = yes_no_rows(tmp_path)
+    assert told == Row("did Ann", "", "Ann did. Bo did not.", (), "strategyqa")
+    kept = [k for k in range(120) if not drawn(f"is it {k}", PUBMED_HELD_OUT)]
+    assert 80 < len(kept) < 112
+    assert medical == [Row(f"is it {k}", "", f"a b{k}.", (), "pubmedqa") for k in kept]
+
+
+def test_real_questions_for_yes_and_no(real: Path) -> None:
+    found = Counter(row.source for row in yes_no_rows(real))
+    assert found["strategyqa"] == 229
+    assert found["pubmedqa"] == pytest.approx(1000 * (1 - PUBMED_HELD_OUT), abs=40)
+    assert all(row.passage and not row.answers for row in yes_no_rows(real))
 
 
 def test_real_instructions_without_retrieval(real: Path) -> None:

@@ -1,18 +1,20 @@
-"""The stream of the reader's training: shares, passages that do not answer, judged answers."""
+"""The stream of the reader's training: shares, and passages that do not answer."""
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nano_training.reader import stream
-from nano_training.reader.mixture import CHANGELOGS, MANUALS, SHARES, share
-from nano_training.reader.negatives import RETRIEVED, Negatives
+from nano_training.reader.mixture import CHANGELOGS, MANUALS, RELATIONS, SHARES, WRITTEN, share
+from nano_training.reader.negatives import RETRIEVED, Negatives, encyclopedia
 from nano_training.reader.rows import Row
-from nano_training.reader.stream import ALONE, JUDGED, YES_NO, examples, like, sentence_of
+from nano_training.reader.stream import ALONE, YES_NO, examples
 
 TOWNS = ("Arno", "Brevik", "Celje", "Dorum", "Emden", "Faro", "Gyula", "Husum", "Izmir", "Jena")
 
@@ -61,17 +63,63 @@ def test_an_answer_in_another_case_is_no_negative() -> None:
     assert all(other.title.startswith("Page") for other in found)
 
 
+POLICY = "We keep the date of your visit for {} days, and no other date."
+
+
+def policies(count: int = 14) -> list[Row]:
+    """The same question on the policies of as many websites."""
+    return [
+        Row(
+            "How long do you keep dates?",
+            f"site{k}.org",
+            POLICY.format(k),
+            (f"{k} days",),
+            "policyqa",
+        )
+        for k in range(30, 30 + count)
+    ]
+
+
+def test_policies_of_other_websites_are_no_negatives_of_a_policys_question() -> None:
+    further = [(f"Page {k}", f"How long it was kept, page {k}, is not known.") for k in range(12)]
+    rows = policies()
+    for found in Negatives([*rows, *ROWS], further).of(rows):
+        assert found
+        assert not {other.title for other in found} & {row.title for row in rows}
+        assert {other.source for other in found} == {"policyqa, retrieved"}
+
+
+def test_policies_are_negatives_of_other_questions() -> None:
+    rows = policies()
+    asked = [rows[0]._replace(source="nq"), Row("Dates of visits?", "", "Nothing.", ("x",), "qed")]
+    for found in Negatives([*rows, *asked], []).of(asked):
+        assert {other.title for other in found} & {row.title for row in rows[1:]}
+
+
+def test_a_passage_that_is_no_policy_is_a_negative_under_a_policys_title() -> None:
+    further = [("site31.org", f"How long we keep dates of kind {k} is told.") for k in range(12)]
+    rows = policies(2)
+    for found in Negatives(rows, further).of(rows):
+        assert {other.title for other in found} == {"site31.org"}
+
+
+def test_further_passages_are_pages_of_wikipedia(tmp_path: Path) -> None:
+    pages = [
+        {"title": "Ann", "text": "Ann ( born 1900 ) \n was it ."},
+        {"title": "Bo", "text": "B"},
+    ]
+    (tmp_path / "2wikimultihopqa_corpus_6119.json").write_text(json.dumps(pages))
+    assert encyclopedia(tmp_path) == [("Ann", "Ann (born 1900) was it."), ("Bo", "B")]
+
+
 class Calls:
     """An encoder that gives back what it was asked."""
 
     def reading(self, row: Row) -> Any:
         return ("reading", row)
 
-    def judgement(self, row: Row, answer: str, support: int, utility: int) -> Any:
-        return ("judgement", row, answer, support, utility)
-
-    def yes_no(self, row: Row, answer: bool) -> Any:
-        return ("yes or no", row, answer)
+    def decides(self, row: Row) -> Any:
+        return ("yes or no", row)
 
     def question(self, text: str, retrieve: bool) -> Any:
         return ("alone", text, retrieve)
@@ -82,7 +130,7 @@ DECIDED = Row("Is it old?", "", "It was built in 1200.", (), "strategyqa")
 
 @pytest.fixture(autouse=True)
 def no_real_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "yes_no_rows", lambda: [(DECIDED, True)])
+    monkeypatch.setattr(stream, "yes_no_rows", lambda: [DECIDED])
     monkeypatch.setattr(stream, "requests_without_evidence", lambda: iter(["Hello!"]))
     monkeypatch.setattr(stream, "selfrag_questions", lambda: ["Thanks"])
 
@@ -102,9 +150,7 @@ def test_so_many_negatives_come_for_each_row(negatives: Negatives, per_row: floa
     assert (len(readings) - right) / right == pytest.approx(per_row, abs=0.04)
 
 
-def test_a_row_without_an_answer_brings_no_negatives_and_is_not_judged(
-    negatives: Negatives,
-) -> None:
+def test_a_row_without_an_answer_brings_no_negatives(negatives: Negatives) -> None:
     silent = [row._replace(answers=(), source="silent") for row in ROWS]
     calls = list(islice(streamed(negatives, [ROWS[0], *silent]), 3000))
     about_silent = [call for call in calls if getattr(call[1], "question", "") != ROWS[0].question]
@@ -120,53 +166,37 @@ def test_shares_of_the_kinds(negatives: Negatives) -> None:
     kinds = Counter(call[0] for call in calls)
     assert kinds["yes or no"] / rows == pytest.approx(YES_NO, abs=0.006)
     assert kinds["alone"] / rows == pytest.approx(ALONE, abs=0.006)
-    right = sum(call[0] == "judgement" and call[3] == 2 for call in calls)
-    assert right / rows == pytest.approx(JUDGED, abs=0.015)
-    assert 1.7 * right < kinds["judgement"] <= 2 * right
+    assert set(kinds) == {"reading", "yes or no", "alone"}
+    needed = [call[2] for call in calls if call[0] == "alone"]
+    assert sum(needed) / len(needed) == pytest.approx(0.5, abs=0.05)
     asked = {call[1] for call in calls if call[0] == "alone" and call[2]}
     assert asked == {row.question for row in ROWS}
     assert {call[1] for call in calls if call[0] == "alone" and not call[2]} == {"Hello!", "Thanks"}
-    assert {call[1:] for call in calls if call[0] == "yes or no"} == {(DECIDED, True)}
-
-
-def test_judged_answers_are_labelled_by_what_the_passage_says(negatives: Negatives) -> None:
-    labels: Counter[tuple[int, int]] = Counter()
-    for call in islice(streamed(negatives), 20_000):
-        if call[0] != "judgement":
-            continue
-        _, row, answer, support, utility = call
-        labels[support, utility] += 1
-        right = next(known.answers[0] for known in ROWS if known.question == row.question)
-        if support == 2:
-            assert answer == (right if utility == 4 else row.passage.split(". ")[0] + ".")
-            assert right in answer
-            assert answer in row.passage
-        elif support == 1:
-            assert answer.startswith(f"{right} and ")
-            assert answer.removeprefix(f"{right} and ") in row.passage
-            assert right in row.passage
-        elif utility == 4:  # the right answer, on a passage that does not state it
-            assert answer == right
-            assert right not in row.passage
-        else:
-            assert right not in answer
-            assert answer in row.passage
-    assert set(labels) == {(2, 3), (2, 4), (1, 2), (0, 4), (0, 1)}
+    assert {call[1:] for call in calls if call[0] == "yes or no"} == {(DECIDED,)}
 
 
 def test_rows_come_by_the_share_of_their_source(negatives: Negatives) -> None:
-    rows = [about(town, 1950, source) for town, source in zip(TOWNS, SHARES, strict=False)]
-    rows += [about("Y", 1950, "selqa"), about("X", 1950, "options"), about("W", 1950, "changelog")]
+    sources = (*SHARES, "fairytaleqa", "options", "changelog", "relations", "written: notes")
+    rows = [about(town, 1950, source) for town, source in zip(TOWNS, sources, strict=True)]
+    rows.append(about("Kiel", 1950, "relations")._replace(answers=()))
     made = Negatives(rows, FURTHER)
     seen = Counter(
-        call[1].source
-        for call in islice(streamed(made, rows, per_row=0), 30_000)
+        (call[1].source, bool(call[1].answers))
+        for call in islice(streamed(made, rows, per_row=0), 20_000)
         if call[0] == "reading"
     )
-    wanted = {**SHARES, "selqa": 1.0, "options": MANUALS, "changelog": CHANGELOGS}
-    for source, part in wanted.items():
-        expected = part / sum(wanted.values())
-        assert seen[source] / seen.total() == pytest.approx(expected, rel=0.15)
+    wanted = {
+        **{(source, True): part for source, part in SHARES.items()},
+        ("fairytaleqa", True): 1.0,
+        ("options", True): MANUALS,
+        ("changelog", True): CHANGELOGS,
+        ("relations", True): RELATIONS[0],
+        ("relations", False): RELATIONS[1],
+        ("written: notes", True): WRITTEN,
+    }
+    assert set(seen) == set(wanted)
+    for key, part in wanted.items():
+        assert seen[key] / seen.total() == pytest.approx(part / sum(wanted.values()), rel=0.25)
 
 
 @pytest.mark.parametrize(
@@ -174,17 +204,23 @@ def test_rows_come_by_the_share_of_their_source(negatives: Negatives) -> None:
     [
         ("nq", 3.0),
         ("qed", 3.0),
-        ("policyqa", 0.6),
+        ("policyqa", 0.5),
         ("covidqa", 0.7),
-        ("relations", 0.4),
-        ("selqa", 1.0),
+        ("selqa", 0.5),
         ("fairytaleqa", 1.0),
-        ("changelog: date", CHANGELOGS),
-        ("facts: licence", MANUALS),
+        ("relations", 0.3),
+        ("written: manuals", 3.0),
+        ("written: wikipedia", 3.0),
+        ("written: notes", 3.0),
+        ("changelog: date", 0.2),
+        ("facts: licence", 0.4),
+        ("options", 0.4),
     ],
 )
 def test_shares_of_sources(source: str, part: float) -> None:
-    assert share(about("Arno", 1900, source)) == part
+    answered = about("Arno", 1900, source)
+    assert share(answered) == part
+    assert share(answered._replace(answers=())) == (0.1 if source == "relations" else part)
 
 
 def test_a_seed_gives_the_same_stream(negatives: Negatives) -> None:
@@ -200,31 +236,7 @@ def test_an_example_without_a_place_is_left_out(negatives: Negatives) -> None:
 
     encoder: Any = Blind()
     calls = islice(examples(ROWS, negatives, encoder, 1, 1.0), 300)
-    assert {call[0] for call in calls} == {"judgement", "yes or no", "alone"}  # type: ignore[index]
-
-
-@pytest.mark.parametrize(
-    ("passage", "answer", "sentence"),
-    [
-        ("It rained. Ann left in 1900. She came back.", "1900", "Ann left in 1900."),
-        ("Ann left in 1900. She came back.", "Ann", "Ann left in 1900."),
-        ("Ann left in 1900. She came back.", "1900", "Ann left in 1900."),
-        ("Was it? Yes! It was 3.5 m long", "3.5 m", "It was 3.5 m long"),
-        ("Dates: a.\n 1900 is one. b.", "1900", "1900 is one."),
-        ("One sentence.", "One sentence.", "One sentence."),
-    ],
-)
-def test_the_sentence_of_an_answer(passage: str, answer: str, sentence: str) -> None:
-    assert sentence_of(passage, answer) == sentence
-
-
-def test_others_like_an_answer() -> None:
-    text = "In 1900 Ann Lee of Faro met Bo Berg, 12 years old, on 3 May 1901."
-    assert {"1900", "12"} <= {span.split()[-1] for span in like(text, "1901")}
-    assert all(any(c.isdigit() for c in span) for span in like(text, "1901"))
-    assert {"Ann Lee of Faro", "Bo Berg"} <= set(like(text, "Peter"))
-    assert "Bo Berg" not in like(text, "Bo Berg")
-    assert like("red green blue white black", "two words") == ["red green"]
+    assert {call[0] for call in calls} == {"yes or no", "alone"}  # type: ignore[index]
 
 
 def test_no_random_number_is_shared() -> None:

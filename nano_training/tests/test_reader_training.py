@@ -9,7 +9,7 @@ import torch
 
 from nano_training import train_reader
 from nano_training.reader import examples, stream
-from nano_training.reader.examples import NONE, Example, collate
+from nano_training.reader.examples import Example, collate
 from nano_training.reader.negatives import Negatives
 from nano_training.reader.rows import Row, Split
 from nano_training.train_reader import (
@@ -72,22 +72,22 @@ def test_binary() -> None:
 
 
 def heads(rows: int, tokens: int) -> HeadLogits:
-    sizes = [(rows, tokens)] * 2 + [(rows,), (rows, 3), (rows, 3), (rows, 5), (rows,)]
+    sizes = [(rows, tokens)] * 2 + [(rows,)] * 2
     return HeadLogits(*(torch.randn(size, requires_grad=True) for size in sizes))
 
 
-SPAN = Example([1, 2, 3, 4], [0, 0, 1, 1], [2, 3], [2], [3], relevant=1.0, form=0)
-SILENT = Example([1, 2, 3], [0, 0, 1], [2], relevant=0.0, form=0)
-JUDGED = Example([1, 2], [0, 1], [1], support=2, utility=4)
+SPAN = Example([1, 2, 3, 4], [0, 0, 1, 1], [2, 3], [2], [3], relevant=1.0)
+SILENT = Example([1, 2, 3], [0, 0, 1], [2], relevant=0.0)
+DECIDED = Example([1, 2], [0, 1], [1], relevant=1.0)
 ALONE = Example([1], [0], [], retrieve=0.0)
 
 
 @pytest.mark.parametrize(
     ("example", "learned"),
     [
-        (SPAN, {"start", "end", "relevant", "form"}),
-        (SILENT, {"relevant", "form"}),
-        (JUDGED, {"support", "utility"}),
+        (SPAN, {"start", "end", "relevant"}),
+        (SILENT, {"relevant"}),
+        (DECIDED, {"relevant"}),
         (ALONE, {"retrieve"}),
     ],
 )
@@ -113,21 +113,14 @@ def test_a_head_learns_from_examples_with_its_target(example: Example, learned: 
 def test_the_loss_of_a_batch_is_the_weighted_sum() -> None:
     torch.manual_seed(1)
     said = heads(4, 4)
-    batch = collate([SPAN, SILENT, JUDGED, ALONE])
-    odds = said.relevant[:2].sigmoid()
+    batch = collate([SPAN, SILENT, DECIDED, ALONE])
+    odds = said.relevant[:3].sigmoid()
     expected = (
         -(said.start[0, 2:].log_softmax(0)[0] + said.end[0, 2:].log_softmax(0)[1])
-        - (odds[0].log() + (1 - odds[1]).log())
-        - 0.2 * (1 - said.retrieve[3].sigmoid()).log()
-        - 0.3 * said.form[:2].log_softmax(-1)[:, 0].mean()
-        - 1.0 * said.support[2].log_softmax(-1)[2]
-        - 0.5 * said.utility[2].log_softmax(-1)[4]
+        - 2 * (odds[0].log() + (1 - odds[1]).log() + odds[2].log()) / 3
+        - 0.5 * (1 - said.retrieve[3].sigmoid()).log()
     )
     assert loss_of(said, batch).item() == pytest.approx(expected.item(), rel=1e-5)
-
-
-def test_no_target_is_no_class() -> None:
-    assert not 0 <= NONE <= 4
 
 
 def test_the_rate_warms_up_stays_and_falls() -> None:
@@ -160,7 +153,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train_reader, "real_rows", lambda: Split(ROWS[:13], ROWS[14:]))
     monkeypatch.setattr(train_reader, "training_rows", lambda folder: ROWS[2:])
     monkeypatch.setattr(train_reader, "negatives", lambda rows: Negatives(rows, []))
-    decided = (Row("Is it old?", "", "It was built in 1200.", (), "strategyqa"), False)
+    decided = Row("Is it old?", "", "It was built in 1200.", (), "strategyqa")
     monkeypatch.setattr(stream, "yes_no_rows", lambda: [decided])
     monkeypatch.setattr(stream, "requests_without_evidence", lambda: iter(["Hello!"]))
     monkeypatch.setattr(stream, "selfrag_questions", lambda: ["Thanks"])
@@ -209,6 +202,33 @@ def test_all_weights_but_those_of_words_learn(whole: tuple[Trainer, list[float]]
     fresh, trained = ReaderNetwork().state_dict(), whole[0].network.state_dict()
     same = {name for name, values in fresh.items() if torch.equal(values, trained[name])}
     assert same == {"bert.embeddings.word_embeddings.weight"}
+
+
+def test_attention_is_eager_in_training_alone(tmp_path: Path) -> None:
+    """And it reads the same, so that what is trained is what ships."""
+    torch.manual_seed(TOY.seed)
+    fresh, trained = ReaderNetwork().eval(), Trainer(TOY, tmp_path).network.eval()
+    trained.load_state_dict(fresh.state_dict())
+    assert trained.bert.config._attn_implementation == "eager"
+    assert fresh.bert.config._attn_implementation != "eager"
+    batch = collate([SPAN, SILENT, ALONE])
+    with torch.inference_mode():
+        pairs = zip(
+            *(one(batch.ids, batch.types, batch.mask) for one in (fresh, trained)), strict=True
+        )
+    for one, other in pairs:
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_the_heads_of_the_network() -> None:
+    batch = collate([SPAN, SILENT, ALONE])
+    found = ReaderNetwork()(batch.ids, batch.types, batch.mask)
+    assert {name: tuple(logits.shape) for name, logits in found._asdict().items()} == {
+        "start": (3, 4),
+        "end": (3, 4),
+        "relevant": (3,),
+        "retrieve": (3,),
+    }
 
 
 def test_stages_have_their_own_rows_and_negatives(
