@@ -278,7 +278,7 @@ def test_calibration_is_fitted_on_retrieved_and_gold_passages(
 
 
 def test_thresholds_are_for_calibrated_grades(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passages that state the answer have logits above 3, others below 1; halved by the fit."""
+    """Logits above 3 state the answer, below 1 do not; the fit halves them, less 2."""
     texts = [f"Ann {k}." if k % 2 else f"Bo {k}." for k in range(40)]
     said = {
         (text, text): scripted(text, text, *([3.5 if "Ann" in text else 0.5] * 2), 0.5, 0.6)
@@ -294,13 +294,13 @@ def test_thresholds_are_for_calibrated_grades(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(export_reader, "Pool", Pool)
     monkeypatch.setattr(
-        export_reader, "fit", lambda features, labels: [0.5, 0.0, 0.0][: features.shape[1] + 1]
+        export_reader, "fit", lambda features, labels: [0.5, -2.0, 0.0][: features.shape[1] + 1]
     )
     reader: Any = Scripted(said)
     upper, lower = calibrated(
         reader, [Row(text, "", text, ("Ann",), "nq") for text in texts]
     ).thresholds
-    high, low = (2 * sigmoid(logit / 2) - 1 for logit in (3.5, 0.5))
+    high, low = (2 * sigmoid(logit / 2 - 2) - 1 for logit in (3.5, 0.5))
     assert lower <= upper
     assert low < upper <= high
     assert low <= lower <= high

@@ -70,7 +70,7 @@ def policies(count: int = 14) -> list[Row]:
     """The same question on the policies of as many websites."""
     return [
         Row(
-            "How long do you keep dates?",
+            "How many days do you keep the date of a visit?",
             f"site{k}.org",
             POLICY.format(k),
             (f"{k} days",),
@@ -81,8 +81,8 @@ def policies(count: int = 14) -> list[Row]:
 
 
 def test_policies_of_other_websites_are_no_negatives_of_a_policys_question() -> None:
-    further = [(f"Page {k}", f"How long it was kept, page {k}, is not known.") for k in range(12)]
-    rows = policies()
+    further = [(f"Page {k}", f"How long it was kept, page {k}, is not known.") for k in range(6)]
+    rows = policies(6)
     for found in Negatives([*rows, *ROWS], further).of(rows):
         assert found
         assert not {other.title for other in found} & {row.title for row in rows}
