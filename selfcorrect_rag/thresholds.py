@@ -12,7 +12,7 @@ Action = Literal["correct", "incorrect", "ambiguous"]
 """The action that a retrieval triggers (CRAG section 4.3)."""
 
 
-ANSWER_ABOVE = 0.5
+ANSWER_ABOVE = 0.7
 """Calibrated confidence above which the reader states an answer."""
 
 

@@ -55,10 +55,10 @@ def test_what_answers(options: list[str], engine: str, is_nano: bool) -> None:
 
 
 def test_the_readers_options() -> None:
-    config = parsed("--answer-above", "0.7", "--show-guess")
-    assert (config.answer_above, config.show_guess) == (0.7, True)
+    config = parsed("--answer-above", "0.8", "--show-guess")
+    assert (config.answer_above, config.show_guess) == (0.8, True)
     variables = config.as_environment()
-    assert variables == {"SELFCORRECT_ANSWER_ABOVE": "0.7", "SELFCORRECT_SHOW_GUESS": "True"}
+    assert variables == {"SELFCORRECT_ANSWER_ABOVE": "0.8", "SELFCORRECT_SHOW_GUESS": "True"}
     assert ServingConfig.from_environment(variables) == config
 
 

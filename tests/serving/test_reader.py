@@ -68,12 +68,12 @@ def test_it_grades_for_every_engine() -> None:
 
 def test_another_trained_reader_answers(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED, tmp_path / "own")
-    parts = Parts(ServingConfig(engine="reader", model=str(tmp_path / "own"), answer_above=0.7))
+    parts = Parts(ServingConfig(engine="reader", model=str(tmp_path / "own"), answer_above=0.8))
     assert isinstance(parts.llm, ReaderLLM)
     assert isinstance(parts.evaluator, ReaderEvaluator)
     assert parts.llm.reader is not parts.reader
     assert parts.evaluator.reader is parts.reader
-    assert (parts.llm.answer_above, parts.llm.show_guess) == (0.7, False)
+    assert (parts.llm.answer_above, parts.llm.show_guess) == (0.8, False)
     assert parts.answers == f"the reader in {tmp_path / 'own'}"
 
 
