@@ -51,7 +51,7 @@ def test_it_stands_in_the_text_and_holds_what_was_looked_for(
     sentence = sentence_at(text, start, end)
     assert sentence in text
     assert text[start:end].strip() in sentence
-    if "\n" not in text[start:end]:
+    if "\n" not in text[start:end]:  # no line is long enough to be wrapped
         assert "\n" not in sentence
 
 
@@ -114,3 +114,28 @@ def test_what_is_too_long_for_a_sentence_is_no_quote() -> None:
 def test_of_very_many_places_the_first_are_compared() -> None:
     text = "It is 7. " * 10_000 + "The port is 7."
     assert sentence_stating(text, "7", "Which port?") == "It is 7."
+
+
+WRAPPED = (
+    "The staging server runs on port 8443. Deployments happen every Tuesday, and Priya\n"
+    "    approves them. Ask her first.\n"
+    "- a list of things that is as long as a line of wrapped text may well be here\n"
+    "Another line of text that is as long as a line of wrapped text may well be.\n"
+    "host: short\nport: 80"
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ("Priya", "Deployments happen every Tuesday, and Priya\n    approves them."),
+        ("approves", "Deployments happen every Tuesday, and Priya\n    approves them."),
+        ("8443", "The staging server runs on port 8443."),
+        ("her", "Ask her first."),
+        ("list", "- a list of things that is as long as a line of wrapped text may well be here"),
+        ("host", "host: short"),
+        ("80", "port: 80"),
+    ],
+)
+def test_a_wrapped_line_goes_on_and_others_end(found: str, sentence: str) -> None:
+    assert around(WRAPPED, found) == sentence

@@ -25,6 +25,10 @@ LONGEST_QUOTE = 400
 """Characters of a sentence that are quoted on each side of what is looked for."""
 
 
+WRAPPED = 50
+"""Characters of a line that may be wrapped, at least."""
+
+
 LONGEST_SAID = 1_000
 """Characters of a text that is looked for in another."""
 MOST_PLACES = 20
@@ -72,11 +76,11 @@ def sentence_at(text: str, start: int, end: int) -> str:
 def sentence_place(text: str, start: int, end: int) -> tuple[int, int]:
     """Where the sentence or line of :func:`sentence_at` begins and ends, without space around it.
 
-    Several where the characters cross borders. A sentence is not broken behind an abbreviation,
-    and what is far from these characters is left out.
+    Several where the characters cross borders. A sentence is not broken behind an abbreviation, nor
+    where a long line is wrapped, and what is far from these characters is left out.
     """
-    low = max(text.rfind("\n", 0, start) + 1, start - LONGEST_QUOTE)
-    high = min(_before_line_break(text, end), end + LONGEST_QUOTE)
+    low = _line_start(text, start, max(0, start - LONGEST_QUOTE))
+    high = _line_end(text, end, min(len(text), end + LONGEST_QUOTE))
     if low and not text[low - 1].isspace():  # within a word, which is left out
         low = min((i for i in range(low, start) if text[i].isspace()), default=start)
     if high < len(text) and not text[high].isspace():
@@ -133,9 +137,30 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.lower()))
 
 
-def _before_line_break(text: str, at: int) -> int:
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found
+def _line_start(text: str, at: int, least: int) -> int:
+    """Where the line begins, or the paragraph if its lines are wrapped; ``least`` at least."""
+    while True:
+        found = text.rfind("\n", least, at)
+        if found < 0 or not _is_wrapped(text, found):
+            return max(found + 1, least)
+        at = found
+
+
+def _line_end(text: str, at: int, most: int) -> int:
+    """Where it ends; ``most`` at most."""
+    while True:
+        found = text.find("\n", at, most)
+        if found < 0 or not _is_wrapped(text, found):
+            return most if found < 0 else found
+        at = found + 1
+
+
+def _is_wrapped(text: str, at: int) -> bool:
+    """Whether a line break is one of a long line that goes on with a small letter."""
+    before = text[max(0, at - WRAPPED) : at]
+    behind = text[at + 1 : at + 1 + WRAPPED].lstrip(" ")
+    is_long = len(before) == WRAPPED and "\n" not in before
+    return is_long and not before.rstrip().endswith((".", "!", "?", ":")) and behind[:1].islower()
 
 
 def _goes_on(sentence: str) -> bool:
