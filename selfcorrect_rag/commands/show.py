@@ -154,7 +154,7 @@ def _show_answer(console: "Console", result: Mapping[str, Any]) -> None:
         where = place(citation["title"], citation["source"])
         say(console, (f"  [{citation['number']}] {where or 'untitled'}", "dim"))
         if citation["quote"] not in result["cited_answer"]:
-            say(console, (f"      “{citation['quote']}”", "dim"), cut=True)
+            say(console, (f"      “{citation['quote']}”", "dim"))
     if reason := reading.why_uncited(result):
         say(console, (f"  {reason}: nothing is cited", "yellow"))
 
