@@ -153,8 +153,9 @@ def _show_answer(console: "Console", result: Mapping[str, Any]) -> None:
     for citation in result["citations"]:
         where = place(citation["title"], citation["source"])
         say(console, (f"  [{citation['number']}] {where or 'untitled'}", "dim"))
-        if citation["quote"] not in result["cited_answer"]:
-            say(console, (f"      “{citation['quote']}”", "dim"))
+        quote = citation.get("quote") or ""
+        if quote not in result["cited_answer"]:
+            say(console, (f"      “{quote}”", "dim"))
     if reason := reading.why_uncited(result):
         say(console, (f"  {reason}: nothing is cited", "yellow"))
 

@@ -78,6 +78,7 @@ def test_knobs_reach_the_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_a_question_costs_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     result = ask(capsys)
     assert {step: cost["model_calls"] for step, cost in result["costs"].items()} == {
+        "rewrite_follow_up": 0,
         "decide_retrieval": 1,
         "retrieve": 0,
         "generate_and_critique": 1,
