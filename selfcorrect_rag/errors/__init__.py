@@ -124,6 +124,10 @@ class BadTrainingData(SelfCorrectError, ValueError):
     """Rows or the folder of an earlier run cannot be used for training; the message says where."""
 
 
+class BadTask(SelfCorrectError, ValueError):
+    """Questions of an evaluation cannot be read; the message says where and what to do."""
+
+
 class SynthesisFailed(SelfCorrectError, RuntimeError):
     """A model failed for many questions in a row; the message says why."""
 
