@@ -146,7 +146,7 @@ def _arc(fields: Fields) -> Question:
 def _pubhealth(fields: Fields) -> Question:
     """A statement, which is true or false; the labels of FEVER are read as such too."""
     question = _question(fields, ("claim", *QUESTIONS))
-    label = fields.take(("label", *ANSWERS))
+    label = fields.take((*ANSWERS, "label"))
     given = [one_line(item, 40).lower() for item in _listed(label)]
     answers = [TRUTH[item] for item in given if item in TRUTH]
     if len(answers) < len(given):
@@ -322,13 +322,13 @@ def _passage(given: Any, title: Any = None) -> Document:
             text: Any = given
         case [str(heading), list(sentences)] if all(isinstance(part, str) for part in sentences):
             title, text = heading, " ".join(part.strip() for part in sentences)
-        case {**row}:
-            inner = row.get("metadata")
-            row = {**inner, **row} if isinstance(inner, Mapping) else row
-            text = next((row[key] for key in TEXTS if row.get(key) is not None), None)
-            title = row.get("title", row.get("wikipedia_title"))
-            source, name = row.get("source", row.get("url")), row.get("id")
-            if title is None and isinstance(text, str) and text == row.get("contents"):
+        case {**known}:
+            inner = known.get("metadata")
+            known = {**inner, **known} if isinstance(inner, Mapping) else known
+            text = next((known[key] for key in TEXTS if known.get(key) is not None), None)
+            title = known.get("title", known.get("wikipedia_title"))
+            source, name = known.get("source", known.get("url")), known.get("id")
+            if title is None and isinstance(text, str) and text == known.get("contents"):
                 first, _, rest = text.partition("\n")  # FlashRAG: the title is the first line
                 title, text = (first.strip().strip('"'), rest) if rest else (None, text)
         case _:

@@ -43,7 +43,7 @@ def langsmith_rows(name: str) -> Iterator[Mapping[str, Any]]:
     """
     if not name:
         raise BadTask("langsmith: names no data set: write langsmith:NAME")
-    langsmith = require("langsmith", "langsmith")
+    langsmith = require("langsmith", "datasets")
     try:
         for example in langsmith.Client().list_examples(dataset_name=name):
             yield {

@@ -22,7 +22,8 @@ class Skipped(NamedTuple):
     """A row that is not asked."""
 
     place: str
-    """``FILE:LINE``, or ``NAME: row NUMBER`` of a data set."""
+    """``FILE:LINE``, with ``: row NUMBER`` after the first row of a line; ``NAME: row NUMBER`` of a
+    data set."""
     reason: str
 
 
@@ -138,8 +139,11 @@ def _rows(source: str) -> Iterator[_Row]:
         for number, value in enumerate(_HUBS[hub](name), start=1):
             yield _Row(f"{source}: row {number}", value)
     else:
-        for row in file_rows(Path(source)):
-            yield _Row(f"{source}:{row.line}", row.value, row.fault)
+        line = 0
+        for number, row in enumerate(file_rows(Path(source)), start=1):
+            of_one_line = f": row {number}" if row.line == line else ""
+            yield _Row(f"{source}:{row.line}{of_one_line}", row.value, row.fault)
+            line = row.line
 
 
 _HUBS = {"hf": hugging_face_rows, "langsmith": langsmith_rows}
@@ -168,13 +172,14 @@ class _Reading:
                 if row.fault:
                     raise BadRow(row.fault)
                 question = question_of(row.value, number, format, fields)
-                if (first := self.places.setdefault(question.id, row.place)) != row.place:
-                    raise BadRow(f"has the id {question.id!r} of {first}")
+                if question.id in self.places:
+                    raise BadRow(f"has the id {question.id!r} of {self.places[question.id]}")
             except BadRow as error:
                 if self.strict:
                     raise BadTask(f"{row.place} {error}") from error
                 self.skipped.append(Skipped(row.place, str(error)))
                 continue
+            self.places[question.id] = row.place
             if self.without and question_hash(question.question) in self.without:
                 self.kept_out.append(question.id)
             else:
