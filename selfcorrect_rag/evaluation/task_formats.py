@@ -322,9 +322,9 @@ def _passage(given: Any, title: Any = None) -> Document:
             text: Any = given
         case [str(heading), list(sentences)] if all(isinstance(part, str) for part in sentences):
             title, text = heading, " ".join(part.strip() for part in sentences)
-        case {**known}:
-            inner = known.get("metadata")
-            known = {**inner, **known} if isinstance(inner, Mapping) else known
+        case Mapping():
+            inner = given.get("metadata")
+            known = {**(inner if isinstance(inner, Mapping) else {}), **given}
             text = next((known[key] for key in TEXTS if known.get(key) is not None), None)
             title = known.get("title", known.get("wikipedia_title"))
             source, name = known.get("source", known.get("url")), known.get("id")

@@ -79,7 +79,7 @@ def test_a_bad_line_is_named_and_skipped(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("row", "reason"), [bad for bad in BAD])
+@pytest.mark.parametrize(("row", "reason"), BAD)
 def test_a_bad_element_of_a_list_is_named_and_skipped(
     tmp_path: Path, row: bytes, reason: str
 ) -> None:
