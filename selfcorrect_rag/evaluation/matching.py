@@ -27,6 +27,12 @@ def contains_answer(text: str, answers: Iterable[str]) -> bool:
     return False
 
 
+def answer_words(text: str) -> list[str]:
+    """The words that are compared: without articles, unless nothing else is there."""
+    words = _words(text)
+    return _without_articles(words) or words
+
+
 def _within(wanted: list[str], words: list[str]) -> bool:
     return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(words)} "
 
