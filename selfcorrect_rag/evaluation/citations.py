@@ -1,9 +1,9 @@
 """Citation recall and precision after ALCE (Gao et al., 2023, section 4.3).
 
-An entailment model is plugged in as ``entails(premise, hypothesis)``: ALCE's is a T5-XXL trained on
-TRUE. A sentence is recalled if the texts that it cites entail it together. A citation of a recalled
-sentence is precise unless it is irrelevant alone *and* superfluous: it does not entail the sentence,
-and the sentence's other citations do without it.
+An entailment model is plugged in as ``entails(premise, hypothesis)``: ALCE's is a T5-XXL trained
+on TRUE. A sentence is recalled if the texts that it cites entail it together. A citation of a
+recalled sentence is precise unless it is irrelevant alone *and* superfluous: it does not entail the
+sentence, and the sentence's other citations do without it.
 """
 
 import re

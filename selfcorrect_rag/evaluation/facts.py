@@ -1,7 +1,7 @@
 """FActScore (Min et al., 2023): the share of a biography's atomic facts that are supported.
 
-A judge is plugged in as ``judge(topic, answer)``: it splits the answer into atomic facts and says of
-each whether it is supported, an empty list where the answer has none. The paper's splits with
+A judge is plugged in as ``judge(topic, answer)``: it splits the answer into atomic facts and says
+of each whether it is supported, an empty list where the answer has none. The paper's splits with
 InstructGPT, and asks ChatGPT with 5 passages of the topic's page of Wikipedia.
 """
 

@@ -126,7 +126,8 @@ def _rouge_scorer() -> Any:
 
 
 def _lines(text: str) -> str:
-    return "\n".join(sentences(text.lower()))
+    # In lower case no sentence would begin with a capital, by which they are split.
+    return "\n".join(sentences(text)).lower()
 
 
 def _mauve(answered: Sequence[tuple[Question, str]]) -> float | None:

@@ -1,6 +1,6 @@
 """The metrics by name, each in two forms, and the scores of many rows.
 
-``official`` is what the papers' scripts compute, traps included; ``strict`` is what the metric means.
+``official`` is what the papers' scripts compute, traps included; ``strict`` is what a metric means.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -102,7 +102,8 @@ def bootstrap_mean(
     )
     tail = (1 - level) / 2
     low, high = numpy.quantile(means / len(scores), [tail, 1 - tail])
-    return Interval(value, float(low), float(high), level)
+    # Binary fractions that cancel leave some 1e-17, which would exclude zero.
+    return Interval(value, round(float(low), 12), round(float(high), 12), level)
 
 
 def bootstrap_difference(
@@ -170,9 +171,9 @@ def compare(
     Raises:
         BadArgument: no question has two scores.
     """
-    one = {id: score for id, score in first.items() if score is not None}
-    other = {id: score for id, score in second.items() if score is not None}
-    paired = [(score, other[id]) for id, score in one.items() if id in other]
+    one = {key: score for key, score in first.items() if score is not None}
+    other = {key: score for key, score in second.items() if score is not None}
+    paired = [(score, other[key]) for key, score in one.items() if key in other]
     if not paired:
         raise BadArgument(f"{names[0]} and {names[1]} have no scored question in common")
     left, right = ([pair[side] for pair in paired] for side in (0, 1))
@@ -225,5 +226,8 @@ def _are_binary(scores: Sequence[float]) -> bool:
 
 def _sign_test(rarer: int, unequal: int) -> float:
     """The two-sided p-value of so few on the rarer side, of as many unequal rows."""
-    ways = sum(math.comb(unequal, k) for k in range(rarer + 1))
-    return min(1.0, 2 * ways / 2**unequal)
+    ways, of_these = 0, 1
+    for k in range(rarer + 1):
+        ways += of_these
+        of_these = of_these * (unequal - k) // (k + 1)
+    return min(1.0, 2 * ways / (1 << unequal))

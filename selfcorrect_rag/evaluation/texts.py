@@ -51,5 +51,5 @@ def stated(outcome: Outcome) -> str:
 
 
 def text_of(document: Mapping[str, Any]) -> str:
-    """A cited text as ALCE gives it to the entailment model: title and text on lines of their own."""
+    """A cited text as ALCE gives it to the entailment model: title and text on two lines."""
     return f"Title: {document.get('title') or ''}\n{document.get('text') or ''}"
