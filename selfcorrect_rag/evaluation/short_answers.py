@@ -25,7 +25,6 @@ def official_match(question: Question, outcome: Outcome) -> float | None:
     for label, truth in (("SUPPORTS", "true"), ("REFUTES", "false")):
         if label in answer:
             answer = truth
-            break
     return _score(question, any(gold in answer for gold in question.answers))
 
 
