@@ -17,6 +17,12 @@ from nano_training.optimizer import precision
 from nano_training.real_text import with_real_text
 from nano_training.rows import MIXTURE, unlabelled_rows
 from selfcorrect_rag.errors import require
+from selfcorrect_rag.journal import (
+    digest_of_ids,
+    digest_of_weights,
+    keep_settings,
+    run_folder,
+)
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.search.index import passage_id
@@ -28,12 +34,6 @@ from selfcorrect_rag.training.generator_data import (
     make_generator_data,
 )
 from selfcorrect_rag.training.generator_rows import read_generator_rows
-from selfcorrect_rag.training.journal import (
-    digest_of_ids,
-    digest_of_weights,
-    keep_settings,
-    run_folder,
-)
 
 ROWS = 8000
 PASSAGES = 2

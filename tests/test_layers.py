@@ -19,7 +19,7 @@ FLOORS = (
     ("models", "search", "reader"),
     ("prompts",),
     ("state", "settings", "events"),
-    ("reflection", "thresholds", "errors"),
+    ("reflection", "thresholds", "errors", "journal"),
 )
 """Rooms from the top down; a room imports only rooms of its own floor and below."""
 FLOOR = {room: len(FLOORS) - i for i, rooms in enumerate(FLOORS) for room in rooms}

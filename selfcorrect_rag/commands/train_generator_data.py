@@ -20,6 +20,7 @@ from selfcorrect_rag.commands.training_options import (
     settings_from,
 )
 from selfcorrect_rag.errors import require
+from selfcorrect_rag.journal import FAILURES, digest_of_ids, digest_of_weights, run_folder
 from selfcorrect_rag.models.by_name import find_language_model
 from selfcorrect_rag.models.critic import Critic, TransformersCritic
 from selfcorrect_rag.models.engines.vllm_critic import VLLMCritic
@@ -36,7 +37,6 @@ from selfcorrect_rag.training.generator_data import (
     make_generator_data,
 )
 from selfcorrect_rag.training.generator_rows import read_generator_rows
-from selfcorrect_rag.training.journal import FAILURES, digest_of_ids, digest_of_weights, run_folder
 
 
 def add_parser(kinds: Any) -> None:

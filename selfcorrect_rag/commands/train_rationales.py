@@ -15,8 +15,8 @@ from selfcorrect_rag.commands.training_options import (
     settings_from,
 )
 from selfcorrect_rag.errors import require
+from selfcorrect_rag.journal import FAILURES, run_folder
 from selfcorrect_rag.models.by_name import find_language_model
-from selfcorrect_rag.training.journal import FAILURES, run_folder
 from selfcorrect_rag.training.rationales import (
     RationaleReport,
     RationaleSettings,

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from selfcorrect_rag.errors import BadTrainingData, require
 from selfcorrect_rag.errors.disk import wrap_disk_full
-from selfcorrect_rag.models.local.checkpoints import save_tokenizer
-from selfcorrect_rag.training.journal import (
+from selfcorrect_rag.journal import (
     newest_checkpoint,
     only_run,
     refuse_other_settings,
     write_rows,
 )
+from selfcorrect_rag.models.local.checkpoints import save_tokenizer
 
 Schedule = Literal["linear", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]

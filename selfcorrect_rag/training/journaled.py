@@ -13,10 +13,10 @@ from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.errors import RetrievalFailed
 from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.journal import Journal
 from selfcorrect_rag.models.critic import Answer, Critic, CriticInput, critic_prompt
 from selfcorrect_rag.training.augmentation import CritiqueRequest, Label, Passage
 from selfcorrect_rag.training.critic_data import critic_input, critique_prompts
-from selfcorrect_rag.training.journal import Journal
 from selfcorrect_rag.training.labelling import Labelling, LabelRequest
 
 Done = Callable[[int], object]

@@ -14,8 +14,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.prompts.parts import written_text
-from selfcorrect_rag.training.journal import (
+from selfcorrect_rag.journal import (
     FAILURES,
     Journal,
     keep_settings,
@@ -25,6 +24,7 @@ from selfcorrect_rag.training.journal import (
     run_folder,
     write_rows,
 )
+from selfcorrect_rag.prompts.parts import written_text
 from selfcorrect_rag.training.model_calls import ModelCall, ModelCalls
 
 

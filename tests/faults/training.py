@@ -19,11 +19,11 @@ from safetensors.torch import load_file
 from transformers import Trainer
 
 from selfcorrect_rag.cli import main
+from selfcorrect_rag.journal import Journal, newest_checkpoint, only_run
 from selfcorrect_rag.nano import demo_passages
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.training.evaluator import read_graded, train_evaluator
 from selfcorrect_rag.training.fine_tuning import RunOptions
-from selfcorrect_rag.training.journal import Journal, newest_checkpoint, only_run
 from tests.faults.cases import Seen, fault
 from tests.faults.indexing import disk, raised_by, remount
 from tests.training import critic_runs, generator_runs, test_critic, test_evaluator, toy_generator

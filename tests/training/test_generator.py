@@ -24,6 +24,7 @@ from transformers import (
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
+from selfcorrect_rag.journal import only_run
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
@@ -39,7 +40,6 @@ from selfcorrect_rag.training.generator import (
     train_generator,
 )
 from selfcorrect_rag.training.generator_rows import read_generator_rows
-from selfcorrect_rag.training.journal import only_run
 from tests.conftest import byte_level_tokenizer
 from tests.tiny_evaluators import t5, t5_tokenizer
 from tests.training.test_generator_examples import REAL, real

@@ -10,8 +10,8 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage
 
 from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
+from selfcorrect_rag.journal import run_folder
 from selfcorrect_rag.prompts.instruct_rag import training_prompt
-from selfcorrect_rag.training.journal import run_folder
 from selfcorrect_rag.training.rationales import (
     RationaleSettings,
     TokenUsage,

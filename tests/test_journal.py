@@ -8,7 +8,7 @@ import pytest
 from safetensors import SafetensorError
 
 from selfcorrect_rag.errors import BadTrainingData, DiskFull, disk
-from selfcorrect_rag.training.journal import (
+from selfcorrect_rag.journal import (
     Journal,
     keep_settings,
     newest_checkpoint,
