@@ -26,7 +26,7 @@ class Progress(BaseCallbackHandler):
         self, outputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
         if parent_run_id is None:
-            self._count()
+            self.count()
 
     def on_chain_error(
         self,
@@ -37,12 +37,18 @@ class Progress(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         if parent_run_id is None:
+            self.count(failed=True)
+
+    def count(self, *, failed: bool = False) -> None:
+        """Count a run that has no callbacks."""
+        if failed:
             self.failed += 1
             self._bar.set_postfix(failed=self.failed, refresh=False)
-            self._count()
-
-    def _count(self) -> None:
         self.done += 1
         self._bar.update()
         if self.done == self._bar.total:
-            self._bar.close()
+            self.close()
+
+    def close(self) -> None:
+        """Leave the bar as it stands, where fewer runs end than were expected."""
+        self._bar.close()

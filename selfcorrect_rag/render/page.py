@@ -53,11 +53,36 @@ def show_run(result: Result, *, title: str | None = None, height: int = 640) -> 
 
 
 def _page(result: Result, title: str | None, base: str | None) -> str:
-    style = _style()
     kicker = title or f"A run of {GRAPHS.get(graph_of(result), 'a graph')}"
     question = str(result.get("question") or "No question")
     heading = excerpt(question, 300)
-    sections = _sections(result)
+    lead = prose(question) if len(question) > len(heading) + 10 else None
+    return whole_page(kicker, heading, _sections(result), answer.footer(result), lead, base)
+
+
+Sections = dict[str, tuple[str, Html]]
+"""Id to heading and content."""
+
+
+def whole_page(
+    kicker: str,
+    heading: str,
+    sections: Sections,
+    footer: Html | None,
+    lead: Html | None = None,
+    base: str | None = None,
+) -> str:
+    """A self-contained page: sections under a heading, with links to each; no script.
+
+    Args:
+        kicker: the line above the heading.
+        heading: one line.
+        sections: in order.
+        footer: the last line.
+        lead: what stands below the heading.
+        base: the page's own address, where its frame has another.
+    """
+    style = _style()
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -66,7 +91,7 @@ def _page(result: Result, title: str | None, base: str | None) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
-        element("title", Html(_title(f"{excerpt(question, 80)} \u2013 {kicker}"))),
+        element("title", Html(_title(f"{excerpt(heading, 80)} \u2013 {kicker}"))),
         element("style", Html(style)),
     )
     body = element(
@@ -75,11 +100,11 @@ def _page(result: Result, title: str | None, base: str | None) -> str:
             "header",
             element("p", kicker, class_="kicker"),
             element("h1", heading, dir="auto"),
-            prose(question) if len(question) > len(heading) + 10 else None,
+            lead,
             _contents(sections),
         ),
         element("main", *(_section(name, *shown) for name, shown in sections.items())),
-        element("footer", answer.footer(result)),
+        element("footer", footer),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
@@ -98,7 +123,7 @@ def _policy(style: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'none'"
 
 
-def _sections(result: Result) -> dict[str, tuple[str, Html]]:
+def _sections(result: Result) -> Sections:
     """The sections that have something to show: id to heading and content."""
     pages = "Documents" if graph_of(result) == "instruct_rag" else "Passages"
     every = {
@@ -127,7 +152,7 @@ def _section(name: str, heading: str, shown: Html) -> Html:
     )
 
 
-def _contents(sections: dict[str, tuple[str, Html]]) -> Html:
+def _contents(sections: Sections) -> Html:
     links = [
         element("li", element("a", heading, href=f"#{name}"))
         for name, (heading, _) in sections.items()
