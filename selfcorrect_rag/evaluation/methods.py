@@ -240,15 +240,20 @@ class Method:
         if question.task in instructions and getattr(settings, "instruction", None) is None:
             context["instruction"] = instructions[question.task]
         if question.choices and isinstance(settings, SelfRAGSettings) and not settings.closed:
-            context["options"] = tuple(question.choices)
+            context["options"] = tuple(_options(question))
         return {"context": context} if context else {}
 
 
 def asked(question: Question) -> str:
-    """The text that asks it, with its choices where these have keys that the text does not name."""
-    lines = [f"{key}: {text}" for key, text in question.choices.items() if key != text]
-    missing = [line for line in lines if line not in question.question]
+    """The text that asks it, with its choices where it does not name them."""
+    labelled = [option for option in _options(question) if option not in question.choices]
+    missing = [option for option in options if option not in question.question]
     return "\n".join([question.question, *missing])
+
+
+def labelled_options(question: Question) -> list[str]:
+    """The choices as an answer names them: a label with its text, or the one word for both."""
+    return [key if key == text else f"{key}: {text}" for key, text in question.choices.items()]
 
 
 def open_method(spec: Spec, parts: Parts) -> Method:

@@ -1,5 +1,7 @@
 """Outcomes of runs: read off a graph's result, and written to rows and read back."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,15 +77,22 @@ def outcome_from(row: Mapping[str, Any]) -> Outcome:
 
 
 def question_row(question: Question) -> dict[str, Any]:
-    """A question as JSON values, without its passages, which the rows of answers have."""
+    """A question as JSON values; of its passages only a digest, since rows of answers have those
+    that were read."""
     row = question._replace(passages=None)._asdict()
-    return {**row, "choices": dict(question.choices), "extra": _plain(question.extra)}
+    fixed = json.dumps(_plain(question.passages), sort_keys=True).encode()
+    return {
+        **row,
+        "choices": dict(question.choices),
+        "extra": _plain(question.extra),
+        "passages": None if question.passages is None else hashlib.sha256(fixed).hexdigest(),
+    }
 
 
 def question_from(row: Mapping[str, Any]) -> Question:
-    """The question of :func:`question_row`."""
+    """The question of :func:`question_row`, without passages."""
     given = {name: row[name] for name in Question._fields if name in row}
-    return Question(**{**given, "answers": tuple(row["answers"])})
+    return Question(**{**given, "answers": tuple(row["answers"]), "passages": None})
 
 
 def _plain(value: Any) -> Any:

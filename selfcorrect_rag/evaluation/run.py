@@ -245,11 +245,18 @@ def _keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _keep_questions(folder: Path, questions: Sequence[Question]) -> None:
-    """Keep what was asked; a run that is given fewer questions keeps the others' rows too."""
+    """Keep what is asked; a run that is given fewer questions keeps the others too.
+
+    Raises:
+        BadRun: a question of the same id was another.
+    """
     file = folder / QUESTIONS
     kept: dict[str, Any] = {}
     if file.exists():
         lines = file.read_text(encoding="utf-8").splitlines()
         kept = {row["id"]: row for row in map(json.loads, lines)}
-    rows = {question.id: question_row(question) for question in questions}
-    write_rows(file, {**kept, **rows}.values())
+    for question in questions:
+        row = json.loads(json.dumps(question_row(question)))
+        if kept.setdefault(question.id, row) != row:
+            raise BadRun(f"{folder} holds a run in which question {question.id} is another")
+    write_rows(file, kept.values())

@@ -9,7 +9,7 @@ from selfcorrect_rag.cli import parser
 COMMANDS = parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("command", ["ask", "index", "demo", "studio"])
+@pytest.mark.parametrize("command", ["ask", "index", "demo", "studio", "eval"])
 def test_options_say_their_meaning_and_their_default(command: str) -> None:
     made: argparse.ArgumentParser = COMMANDS[command]  # type: ignore[index]
     for action in made._actions[1:]:

@@ -1,0 +1,277 @@
+"""``selfcorrect-rag eval``: several methods on one set of questions, and what tells them apart."""
+
+import argparse
+import hashlib
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from selfcorrect_rag.commands.terminal import as_json, tell
+from selfcorrect_rag.evaluation.costs import Spent
+from selfcorrect_rag.evaluation.methods import KINDS, Spec, open_method, read_specs
+from selfcorrect_rag.evaluation.page import (
+    COMPARED,
+    comparison_row,
+    render_report,
+    shown_interval,
+)
+from selfcorrect_rag.evaluation.progress import Progress
+from selfcorrect_rag.evaluation.rows import Outcome
+from selfcorrect_rag.evaluation.run import (
+    BadRun,
+    Finished,
+    Limits,
+    estimate_run,
+    read_run,
+    run_methods,
+)
+from selfcorrect_rag.evaluation.summary import (
+    check_metrics,
+    compared,
+    comparison_figures,
+    default_metrics,
+    summary,
+    write_summary,
+)
+from selfcorrect_rag.evaluation.tasks import Task, read_task
+from selfcorrect_rag.journal import digest_of_ids
+from selfcorrect_rag.models.identity import identity
+from selfcorrect_rag.search.index import IndexRetriever
+from selfcorrect_rag.serving.config import BadOption, ServingConfig
+from selfcorrect_rag.serving.options import add_options, config_from
+from selfcorrect_rag.serving.parts import Parts
+from selfcorrect_rag.settings import CRAGSettings
+
+REPORT = "report.html"
+SKIPPED_SHOWN = 5
+"""Bad rows that are named."""
+_OF_THIS_PROCESS = re.compile(r"\b[0-9a-f]{32}\b")
+"""In the identity of a model of which nothing is known beyond this process."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register ``eval``."""
+    parser = subparsers.add_parser(
+        "eval",
+        help="compare methods on questions of your own",
+        description="Ask several methods the same questions over one retriever and one model, and "
+        "say what tells them apart. The same command goes on after a kill and asks again what "
+        "failed; the exit code is 1 where questions failed or a bound left some unasked. "
+        "`eval compare RUN RUN` compares two runs.",
+        usage="selfcorrect-rag eval FILE --method METHOD --out RUN [options]\n"
+        "       selfcorrect-rag eval compare RUN RUN [--metric NAME]",
+    )
+    parser.add_argument(
+        "data",
+        nargs="+",
+        metavar="FILE | compare RUN RUN",
+        help="questions with answers: JSONL, JSON or CSV; the papers' formats too",
+    )
+    parser.add_argument(
+        "--method",
+        action="append",
+        default=[],
+        metavar="[NAME=]METHOD[:KNOB=VALUE,...]",
+        help=f"A method, may be repeated: {', '.join(KINDS)}, or MODULE:ATTRIBUTE of a compiled "
+        "graph of your own; with settings of the graph, such as "
+        "strict=crag:upper=0.9,strips=3. Default: none.",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="RUN", help="The folder of the run. Default: none."
+    )
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="A metric, may be repeated. Default: those of the papers for such questions.",
+    )
+    for name, kind, text in (
+        ("--limit", "N", "Most questions, the first of the file. Default: all."),
+        (
+            "--passages",
+            "N",
+            "Passages for each method that does not say how many. Default: each method's own.",
+        ),
+        ("--max-calls", "N", "Model calls after which no question begins. Default: no bound."),
+        ("--max-tokens", "N", "Tokens after which no question begins. Default: no bound."),
+    ):
+        parser.add_argument(name, type=_count, metavar=kind, help=text)
+    parser.add_argument(
+        "--max-concurrency",
+        type=_count,
+        default=16,
+        metavar="N",
+        help="Questions in flight at a time. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="Say what the run would cost, and ask nothing. Default: off.",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="Print the summary as JSON. Default: off."
+    )
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run, estimate or compare."""
+    check_metrics(args.metric)
+    if args.data[0] == "compare" and len(args.data) == 3:
+        return _compare(Path(args.data[1]), Path(args.data[2]), args.metric)
+    if len(args.data) != 1:
+        raise BadOption("eval takes one FILE, or: compare RUN RUN")
+    specs = read_specs(args.method, args.passages)
+    if args.out is None:
+        raise BadOption("--out RUN: name the folder of the run")
+    config, task = config_from(args), read_task(args.data[0], limit=args.limit)
+    _tell_skipped(task)
+    # What reflects by itself reads all passages in one call; a chat model is asked for each.
+    batches = config.runs_on != "chat"
+    _tell_estimate(estimate_run(task.questions, specs, args.out, batches=batches), args.out)
+    if args.estimate:
+        return 0
+    finished, about = _run(args, config, task, specs, batches)
+    made = summary(finished, args.metric or default_metrics(task.questions), about)
+    write_summary(args.out, made)
+    page = args.out / REPORT
+    page.write_text(render_report(finished, made, task.name), encoding="utf-8")
+    if args.json:
+        tell(as_json(made, indent=2))
+    else:
+        _tell_results(made)
+    tell(f"the answers and the page are in {args.out}: {page}", sys.stderr)
+    failed = sum(method["failed"] for method in made["methods"].values())
+    if failed:
+        tell(f"{failed:,} failed, and why is in their rows: run it again", sys.stderr)
+    if finished.stopped:
+        tell(f"stopped by {finished.stopped}: the same command goes on", sys.stderr)
+    return 1 if failed or finished.stopped else 0
+
+
+def _run(
+    args: argparse.Namespace,
+    config: ServingConfig,
+    task: Task,
+    specs: Sequence[Spec],
+    batches: bool,
+) -> tuple[Finished, dict[str, Any]]:
+    """The run, and what it was made with."""
+    pages = [s.settings.web_results for s in specs if isinstance(s.settings, CRAGSettings)]
+    passages = max(1, *(spec.passages for spec in specs))
+    with Parts(config, passages=passages, pages=max([1, *pages])) as parts:
+        methods = [open_method(spec, parts) for spec in specs]
+        settings = _settings(config, parts, specs)
+        with closing(Progress(len(task.questions) * len(methods), "answers")) as bar:
+
+            def counted(outcome: Outcome) -> None:
+                bar.count(failed=bool(outcome.error))
+
+            finished = run_methods(
+                task.questions,
+                methods,
+                args.out,
+                settings=settings,
+                limits=Limits(args.max_calls, args.max_tokens, args.max_concurrency),
+                batches=batches,
+                on_done=counted,
+            )
+    about = {"task": task.name, "data": task.fingerprint, "skipped": len(task.skipped), **settings}
+    return finished, {**about, **{spec.name: spec.as_json() for spec in specs}}
+
+
+def _settings(config: ServingConfig, parts: Parts, specs: Sequence[Spec]) -> dict[str, Any]:
+    """What decides the answers beside the methods: options, and fingerprints of what they open."""
+    kinds = {spec.kind for spec in specs}
+    opened = {"model": parts.chat_model or parts.llm} if kinds & KINDS.keys() else {}
+    if kinds & {"crag", "self_crag"}:
+        opened["evaluator"] = parts.evaluator
+    found: dict[str, Any] = {
+        "options": config.model_dump(mode="json", exclude_defaults=True, exclude={"base_url"})
+    }
+    for name, model in opened.items():
+        known = identity(model)
+        if not _OF_THIS_PROCESS.search(known):
+            found[name] = hashlib.sha256(known.encode()).hexdigest()
+    if kinds & KINDS.keys() - {"no_retrieval"} and isinstance(parts.retriever, IndexRetriever):
+        ids = parts.retriever.index.ids()
+        found["index"] = f"{parts.source} ({len(ids)} passages, {digest_of_ids(ids)})"
+    return found
+
+
+def _compare(one: Path, other: Path, metrics: Sequence[str]) -> int:
+    """Two runs, method by method."""
+    first, second = read_run(one)[0], read_run(other)[0]
+    tell(f"A is {one}, B is {other}")
+    for metric in metrics or default_metrics(first.questions):
+        pairs = compared(first, second, metric)
+        if not pairs:
+            raise BadRun(f"{metric}: no question has a score in both runs")
+        _tell_table(COMPARED, (comparison_row(comparison_figures(pair)) for pair in pairs), metric)
+    return 0
+
+
+def _tell_skipped(task: Task) -> None:
+    for place, reason in task.skipped[:SKIPPED_SHOWN]:
+        tell(f"{place} {reason}: left out", sys.stderr)
+    if left := len(task.skipped[SKIPPED_SHOWN:]):
+        tell(f"{left:,} more rows left out", sys.stderr)
+
+
+def _tell_estimate(estimate: Mapping[str, Spent], out: Path) -> None:
+    calls, tokens = (sum(column) for column in zip(*estimate.values(), strict=True))
+    for name, spent in estimate.items():
+        tell(f"{name}: {_about(spent.calls, spent.tokens)}", sys.stderr)
+    tell(f"left to ask for {out}: {_about(calls, tokens)}", sys.stderr)
+
+
+def _about(calls: float, tokens: float) -> str:
+    return f"about {calls:,.0f} model calls, {tokens:,.0f} tokens"
+
+
+def _tell_results(made: Mapping[str, Any]) -> None:
+    methods = made["methods"]
+    names = list(dict.fromkeys(n for method in methods.values() for n in method["metrics"]))
+    rows = [
+        [name, *(_value(method["metrics"][n]) for n in names), *_behaviour(method)]
+        for name, method in methods.items()
+    ]
+    columns = ["method", *names, "answered", "refused", "failed", "calls", "seconds"]
+    _tell_table(columns, rows)
+    for metric, pairs in list(made["comparisons"].items())[:1]:
+        if pairs:
+            _tell_table(COMPARED, map(comparison_row, pairs), metric)
+
+
+def _value(figure: Mapping[str, Any]) -> str:
+    if figure["value"] is None:
+        return "-"
+    return f"{figure['value']:.3f} {shown_interval(figure['interval'])}"
+
+
+def _behaviour(method: Mapping[str, Any]) -> list[str]:
+    shown = ("answered", "refused", "failed", "model_calls")
+    return [*(f"{method[name]:,}" for name in shown), f"{method['seconds']:.1f}"]
+
+
+def _tell_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
+    """Print aligned columns below their names."""
+    table = [list(columns), *map(list, rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    if title:
+        tell(f"\n{title}")
+    for row in table:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        tell("  ".join(cells).rstrip())
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return number

@@ -1,0 +1,205 @@
+"""The summary of a run: what each method did, cost and scored, and how each pair compares."""
+
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from selfcorrect_rag.evaluation.counts import count
+from selfcorrect_rag.evaluation.metrics import METRICS, Form, score
+from selfcorrect_rag.evaluation.rows import Outcome, Question
+from selfcorrect_rag.evaluation.run import BadRun, Finished
+from selfcorrect_rag.evaluation.statistics import (
+    Comparison,
+    Interval,
+    bootstrap_mean,
+    compare,
+    compare_all,
+)
+from selfcorrect_rag.state.costs import plus
+
+SUMMARY = "summary.json"
+PACKAGES = ("selfcorrect-rag", "langgraph", "langchain-core", "torch", "transformers", "vllm")
+ByQuestion = Mapping[str, float | None]
+"""Scores by the question's id."""
+
+
+class Scored(NamedTuple):
+    """A method's scores by a metric."""
+
+    value: Interval | None
+    """None where no question can be scored."""
+    rows: ByQuestion
+    official: float | None
+    """The same after the papers' scripts; None where these give nothing."""
+
+    @property
+    def counted(self) -> int:
+        """Questions with a score."""
+        return sum(value is not None for value in self.rows.values())
+
+
+def default_metrics(questions: Sequence[Question]) -> list[str]:
+    """The metrics of the papers for questions of this kind."""
+    if any(question.choices for question in questions):
+        return ["accuracy"]
+    if any("qa_pairs" in question.extra for question in questions):
+        return ["str_em", "hit"]
+    return ["match", "em", "f1"]
+
+
+def check_metrics(names: Sequence[str]) -> None:
+    """Refuse a metric that no row can be scored by here.
+
+    Raises:
+        BadRun: there is none of the name, or it takes a model of its own.
+    """
+    ready = [name for name, metric in METRICS.items() if not (metric.needs or metric.of_rows)]
+    for name in names:
+        if name not in ready:
+            raise BadRun(f"--metric {name}: there are {', '.join(ready)}")
+
+
+def scores(finished: Finished, metric: str) -> dict[str, Scored]:
+    """Each method's scores by one metric, on the questions that it was asked."""
+    questions = {question.id: question for question in finished.questions}
+    found = {}
+    for method in finished.methods:
+        rows = [(questions[outcome.id], outcome) for outcome in finished.of(method)]
+        strict = score(rows, metric)
+        by_question = {q.id: value for (q, _), value in zip(rows, strict.rows, strict=True)}
+        known = [value for value in strict.rows if value is not None]
+        interval = bootstrap_mean(known) if known else None
+        found[method] = Scored(interval, by_question, _official(rows, metric))
+    return found
+
+
+def _official(rows: Sequence[tuple[Question, Outcome]], metric: str) -> float | None:
+    form: Form = "official"
+    return score([row for row in rows if not row[1].error], metric, form).value
+
+
+def pairs(scored: Mapping[str, Scored]) -> list[Comparison]:
+    """Every pair of methods that have a score of one question or more in common."""
+    usable = {name: found.rows for name, found in scored.items() if found.counted}
+    first = set.intersection(*(_scored(rows) for rows in usable.values())) if usable else set()
+    return compare_all(usable) if first else []
+
+
+def compared(one: Finished, other: Finished, metric: str) -> list[Comparison]:
+    """Two runs by a metric: each method with itself, or all with all where no name is in both.
+
+    Raises:
+        BadRun: the runs have no question in common, or one of the same id is another.
+    """
+    left, right = ({q.id: q.question for q in run.questions} for run in (one, other))
+    common = left.keys() & right.keys()
+    if not common:
+        raise BadRun("the runs have no question in common")
+    if unlike := [key for key in sorted(common) if left[key] != right[key]]:
+        raise BadRun(f"the runs are of other tasks: question {unlike[0]} is not the same")
+    first, second = scores(one, metric), scores(other, metric)
+    same = [(name, name) for name in first if name in second]
+    return [
+        compare(first[a].rows, second[b].rows, (f"A {a}", f"B {b}"))
+        for a, b in same or [(a, b) for a in first for b in second]
+        if _scored(first[a].rows) & _scored(second[b].rows)
+    ]
+
+
+def _scored(rows: ByQuestion) -> set[str]:
+    return {key for key, value in rows.items() if value is not None}
+
+
+def summary(finished: Finished, metrics: Sequence[str], about: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary as JSON values.
+
+    Args:
+        finished: the run.
+        metrics: names of metrics.
+        about: the run's settings and fingerprints.
+    """
+    scored = {metric: scores(finished, metric) for metric in metrics}
+    methods = {
+        name: {
+            **count(finished.of(name))._asdict(),
+            **_cost(finished.of(name)),
+            "metrics": {metric: _figures(found[name]) for metric, found in scored.items()},
+        }
+        for name in finished.methods
+    }
+    return {
+        "versions": versions(),
+        "about": dict(about),
+        "questions": len(finished.questions),
+        "stopped": finished.stopped,
+        "methods": methods,
+        "comparisons": {
+            metric: [comparison_figures(pair) for pair in pairs(found)]
+            for metric, found in scored.items()
+        },
+    }
+
+
+def write_summary(folder: Path, made: Mapping[str, Any]) -> None:
+    """Write ``summary.json`` into a run's folder, whole or not at all."""
+    draft = folder / f"{SUMMARY}.draft"
+    draft.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(draft, folder / SUMMARY)
+
+
+def versions() -> dict[str, str]:
+    """Python's and those of the packages that decide answers, where they are installed."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _cost(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Totals; tokens are None where a model said none of some question."""
+    read: int | None = 0
+    written: int | None = 0
+    for outcome in outcomes:
+        read, written = plus(read, outcome.prompt_tokens), plus(written, outcome.generated_tokens)
+    return {
+        "model_calls": sum(outcome.model_calls for outcome in outcomes),
+        "prompt_tokens": read,
+        "generated_tokens": written,
+        "seconds": round(sum(outcome.seconds for outcome in outcomes), 3),
+    }
+
+
+def _figures(found: Scored) -> dict[str, Any]:
+    return {
+        "value": found.value and found.value.value,
+        "interval": None if found.value is None else _ends(found.value),
+        "scored": found.counted,
+        "official": found.official,
+    }
+
+
+def comparison_figures(pair: Comparison) -> dict[str, Any]:
+    """A comparison as JSON values."""
+    return {
+        "first": pair.first,
+        "second": pair.second,
+        "difference": pair.difference.value,
+        "interval": _ends(pair.difference),
+        "mcnemar": pair.mcnemar,
+        "questions": pair.rows,
+        "told_apart": pair.told_apart,
+        "in_words": str(pair),
+    }
+
+
+def _ends(interval: Interval) -> list[float | None]:
+    """Low and high; None where nothing bounds it, which JSON has no number for."""
+    return [end if math.isfinite(end) else None for end in (interval.low, interval.high)]
