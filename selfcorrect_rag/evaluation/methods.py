@@ -240,13 +240,13 @@ class Method:
         if question.task in instructions and getattr(settings, "instruction", None) is None:
             context["instruction"] = instructions[question.task]
         if question.choices and isinstance(settings, SelfRAGSettings) and not settings.closed:
-            context["options"] = tuple(_options(question))
+            context["options"] = tuple(labelled_options(question))
         return {"context": context} if context else {}
 
 
 def asked(question: Question) -> str:
     """The text that asks it, with its choices where it does not name them."""
-    labelled = [option for option in _options(question) if option not in question.choices]
+    options = [o for o in labelled_options(question) if o not in question.choices]
     missing = [option for option in options if option not in question.question]
     return "\n".join([question.question, *missing])
 
