@@ -147,9 +147,7 @@ def test_a_closed_set_is_shown_and_answered_by_its_options() -> None:
 
 def test_a_failure_is_an_outcome_with_its_error() -> None:
     outcome = asked(opened(f"{OWN}:slow"), Question("q2", "fail, please"))
-    assert outcome == Outcome(
-        "q2", f"{OWN}:slow", "", error="RuntimeError: it is broken"
-    )
+    assert outcome == Outcome("q2", f"{OWN}:slow", "", error="RuntimeError: it is broken")
 
 
 def test_a_graph_of_the_users_takes_messages_or_a_question() -> None:

@@ -1,0 +1,134 @@
+"""`selfcorrect-rag eval`, end to end over a small index and a scripted reader."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+
+from selfcorrect_rag.cli import main
+from selfcorrect_rag.search import BM25Index
+from tests.commands.mistakes import assert_said_in_one_line
+from tests.crag_runs import WordEvaluator
+from tests.reader.scripted_reader import ScriptedReader
+
+PEOPLE = {"Oslo": "Lind", "Bergen": "Berg", "Narvik": "Holm", "Bodo": "Moe", "Molde": "Dahl"}
+QUESTIONS = [
+    {"id": place, "question": f"Who built the mill of {place}?", "answers": [name]}
+    for place, name in PEOPLE.items()
+] + [{"id": "<evil>", "question": "Who built <script>alert(1)</script>?", "answers": ["Ek"]}]
+FOUND = {name: 0.9 for name in PEOPLE.values()}
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "selfcorrect_rag.reader.Reader.load", lambda folder=None: ScriptedReader(FOUND)
+    )
+    monkeypatch.setattr("selfcorrect_rag.reader.ReaderEvaluator", lambda reader: WordEvaluator())
+    with BM25Index(tmp_path / "index") as index:
+        index.add(
+            Document(f"The gold mill of {place} was built by {name}.", metadata={"title": place})
+            for place, name in PEOPLE.items()
+        )
+    lines = "".join(json.dumps(row) + "\n" for row in QUESTIONS)
+    (tmp_path / "mills.jsonl").write_text(lines, encoding="utf-8")
+
+
+def evaluate(*options: str, out: str = "run") -> int:
+    return main(["eval", "mills.jsonl", "--index", "index", "--out", out, *options])
+
+
+METHODS = ("--method", "no_retrieval", "--method", "rag_first", "--method", "crag:strips=3")
+
+
+def test_a_run_ends_with_a_table_a_summary_and_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(*METHODS) == 0
+    said = capsys.readouterr()
+    assert "rag_first" in said.out
+    assert re.search(r"rag_first +0\.833 \[0\.\d{3}, 1\.000\]", said.out)
+    assert "cannot be told apart" in said.out
+    assert "left to ask for run: about " in said.err
+    made: dict[str, Any] = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))
+    assert made["questions"] == 6
+    assert list(made["methods"]) == ["no_retrieval", "rag_first", "crag:strips=3"]
+    first = made["methods"]["rag_first"]
+    assert (first["answered"], first["refused"], first["model_calls"]) == (5, 1, 6)
+    assert first["metrics"]["match"]["value"] == pytest.approx(5 / 6)
+    assert made["methods"]["no_retrieval"]["refused"] == 6
+    assert {pair["first"] for pair in made["comparisons"]["match"]} == {
+        "no_retrieval",
+        "rag_first",
+    }
+    assert "passages" in made["about"]["index"]
+    assert made["about"]["data"]
+    assert made["versions"]["selfcorrect-rag"]
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "cannot be told apart" in page
+    assert not re.findall(r"(?:src|href)=\"(?!#)", page)
+    HTMLParser().feed(page)
+
+
+def test_the_same_command_asks_nothing_twice_and_may_ask_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate("--method", "rag_first", "--limit", "2") == 0
+    capsys.readouterr()
+    assert evaluate("--method", "rag_first", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["questions"] == 6
+    assert len((tmp_path / "run" / "rows.jsonl").read_bytes().splitlines()) == 6
+
+
+def test_an_estimate_asks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(*METHODS, "--estimate") == 0
+    assert "rag_first: about 6 model calls" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bound_stops_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate("--method", "rag_first", "--max-calls", "2") == 1
+    assert "stopped by max_calls: the same command goes on" in capsys.readouterr().err
+    assert evaluate("--method", "rag_first") == 0
+
+
+def test_two_runs_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate("--method", "x=rag_first", out="one")
+    evaluate("--method", "x=no_retrieval", out="two")
+    capsys.readouterr()
+    assert main(["eval", "compare", "one", "two", "--metric", "match"]) == 0
+    shown = capsys.readouterr().out
+    assert "A is one, B is two" in shown
+    assert re.search(r"A x +B x +\+0\.833 \[", shown)
+    assert main(["eval", "compare", "one", "nowhere"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "selfrag"], "there is no method 'selfrag'"),
+        (["--method", "rag", "--method", "rag"], "two methods are called rag"),
+        ([], "name a method"),
+        (["--method", "rag", "--metric", "goodness"], "--metric goodness: there are"),
+        (["--method", "no_module:graph"], "no_module:graph cannot be opened"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(*options) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("selfcorrect-rag: ")
+    assert message in error
+
+
+def test_a_run_has_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "mills.jsonl", "--method", "rag"]) == 2
+    assert_said_in_one_line(capsys, "--out RUN: name the folder")
