@@ -16,6 +16,7 @@ from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.evaluation.outcomes import outcome_of
 from selfcorrect_rag.evaluation.plain_rag import KNOBS, create_plain_rag
 from selfcorrect_rag.evaluation.rows import Outcome, Question
+from selfcorrect_rag.evaluation.tasks import asked
 from selfcorrect_rag.nodes.base.usage import UsageCounter
 from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS as INSTRUCT_INSTRUCTIONS
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS
@@ -242,13 +243,6 @@ class Method:
         if question.choices and isinstance(settings, SelfRAGSettings) and not settings.closed:
             context["options"] = tuple(labelled_options(question))
         return {"context": context} if context else {}
-
-
-def asked(question: Question) -> str:
-    """The text that asks it, with its choices where it does not name them."""
-    options = [o for o in labelled_options(question) if o not in question.choices]
-    missing = [option for option in options if option not in question.question]
-    return "\n".join([question.question, *missing])
 
 
 def labelled_options(question: Question) -> list[str]:

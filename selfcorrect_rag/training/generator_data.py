@@ -25,7 +25,6 @@ from selfcorrect_rag.journal import (
     run_folder,
     write_rows,
 )
-from selfcorrect_rag.journaled import JournaledSearch, journaled_critic
 from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.prompts.critic import registered_prompts
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_RETRIEVAL, PARTIALLY_SUPPORTED, RELEVANT
@@ -33,6 +32,7 @@ from selfcorrect_rag.training.augmentation import Decisions, Judge, Retrieve, au
 from selfcorrect_rag.training.critic_data import critique_prompts
 from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
+from selfcorrect_rag.training.journaled import JournaledSearch, journaled_critic
 from selfcorrect_rag.training.labelling import MALFORMED
 
 

@@ -20,7 +20,7 @@ QUESTIONS = [
     {"id": place, "question": f"Who built the mill of {place}?", "answers": [name]}
     for place, name in PEOPLE.items()
 ] + [{"id": "<evil>", "question": "Who built <script>alert(1)</script>?", "answers": ["Ek"]}]
-FOUND = {name: 0.9 for name in PEOPLE.values()}
+FOUND = dict.fromkeys(PEOPLE.values(), 0.9)
 
 
 @pytest.fixture(autouse=True)

@@ -137,8 +137,8 @@ def test_methods_and_questions_may_be_added_but_not_changed(tmp_path: Path) -> N
     changed = [SIX[0]._replace(answers=("Berg",))]
     with pytest.raises(BadRun, match="question q0 is another"):
         run(tmp_path, "rag", questions=changed, settings={"model": "one"})
+    given = [SIX[0]._replace(passages=tuple(PAGES))]
     with pytest.raises(BadRun, match="question q0 is another"):
-        given = [SIX[0]._replace(passages=tuple(PAGES))]
         run(tmp_path, "rag", questions=given, settings={"model": "one"})
     with pytest.raises(BadRun, match="two questions have the id q0"):
         run(tmp_path, "rag", questions=[SIX[0], SIX[0]])
