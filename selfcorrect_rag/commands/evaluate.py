@@ -188,7 +188,9 @@ def _run(
 def _settings(config: ServingConfig, parts: Parts, specs: Sequence[Spec]) -> dict[str, Any]:
     """What decides the answers beside the methods: options, and fingerprints of what they open."""
     kinds = {spec.kind for spec in specs}
-    opened = {"model": parts.chat_model or parts.llm} if kinds & KINDS.keys() else {}
+    opened: dict[str, object] = {}
+    if kinds & KINDS.keys():
+        opened["model"] = parts.chat_model or parts.llm
     if kinds & {"crag", "self_crag"}:
         opened["evaluator"] = parts.evaluator
     found: dict[str, Any] = {

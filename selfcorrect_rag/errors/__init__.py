@@ -121,7 +121,7 @@ class NotAnEvaluator(SelfCorrectError):
 
 
 class BadTrainingData(SelfCorrectError, ValueError):
-    """Rows or the folder of an earlier run cannot be used for training; the message says where."""
+    """Rows, or the folder of an earlier run, cannot be used; the message says where."""
 
 
 class BadTask(SelfCorrectError, ValueError):
