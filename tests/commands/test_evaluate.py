@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tests.commands.mistakes import assert_said_in_one_line
 from tests.crag_runs import WordEvaluator
 from tests.reader.scripted_reader import ScriptedReader
 
+ROOT = Path(__file__).parents[2]
 PEOPLE = {"Oslo": "Lind", "Bergen": "Berg", "Narvik": "Holm", "Bodo": "Moe", "Molde": "Dahl"}
 QUESTIONS = [
     {"id": place, "question": f"Who built the mill of {place}?", "answers": [name]}
@@ -132,3 +135,16 @@ def test_mistakes_are_said_in_one_line(
 def test_a_run_has_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "mills.jsonl", "--method", "rag"]) == 2
     assert_said_in_one_line(capsys, "--out RUN: name the folder")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/evaluation.md"])
+def test_the_command_of_the_pages(page: str, tmp_path: Path) -> None:
+    shown = (ROOT / page).read_text("utf-8").replace("\\\n", " ")
+    (command,) = re.findall(r"^selfcorrect-rag (eval .*)$", shown, re.MULTILINE)
+    shutil.copy("mills.jsonl", "questions.jsonl")
+    shutil.copytree("index", ".selfcorrect/index")
+    arguments = shlex.split(command)
+    assert main(arguments) == 0
+    out = tmp_path / arguments[arguments.index("--out") + 1]
+    made = json.loads((out / "summary.json").read_text("utf-8"))
+    assert made["questions"] == 6
