@@ -64,13 +64,15 @@ RALM (InstructRAG, section 3.1), and the four graphs."""
 class Parts(Protocol):
     """What methods are made of; ``selfcorrect_rag.serving.parts.Parts`` is one."""
 
-    @property
-    def llm(self) -> Runnable[Any, Any]:
-        """The model that answers."""
+    # Any: basedpyright takes no cached_property for a property of another type.
 
     @property
-    def chat_model(self) -> Runnable[Any, Any] | None:
-        """One that answers in its place in graphs that need no reflection."""
+    def llm(self) -> Any:
+        """The model that answers, a Runnable."""
+
+    @property
+    def chat_model(self) -> Any:
+        """A Runnable that answers in its place in graphs that need no reflection, or None."""
 
     @property
     def retriever(self) -> Any:
