@@ -191,6 +191,22 @@ def test_a_few_of_many_rows_prove_nothing_either() -> None:
     assert not found.told_apart
 
 
+def test_a_few_shares_of_many_prove_nothing_either() -> None:
+    """There is no McNemar's test of shares: five unequal rows are too few, of however many."""
+    found = compare(scored([0.5] * 5 + [0.0] * 995), scored([0.0] * 1000))
+    assert not found.difference.includes_zero
+    assert found.least_p == 2 / 32
+    assert not found.told_apart
+
+
+def test_shares_on_both_sides_of_zero_prove_nothing() -> None:
+    """Rows enough are unequal, and as many favour one variant as the other."""
+    found = compare(scored([0.5, 0.0] * 20), scored([0.0, 0.5] * 20))
+    assert found.least_p < 0.05
+    assert found.difference.includes_zero
+    assert not found.told_apart
+
+
 def test_rows_that_one_lacks_are_left_out_and_counted() -> None:
     first = {"1": 1.0, "2": 0.0, "3": None, "4": 1.0}
     second = {"4": 0.5, "1": 0.0, "3": 1.0, "2": None, "9": None}
