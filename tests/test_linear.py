@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from langchain_core.documents import Document
@@ -25,6 +25,11 @@ from selfcorrect_rag.agents.support import missing_support
 from selfcorrect_rag.errors.messages import one_line, redact
 from selfcorrect_rag.evaluation.judge import _read, judge_prompt
 from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.evaluation.metrics import METRICS, score
+from selfcorrect_rag.evaluation.rows import Outcome, Question
+from selfcorrect_rag.evaluation.task_formats import question_of
+from selfcorrect_rag.evaluation.task_rows import BadRow, _elements
+from selfcorrect_rag.evaluation.tasks import question_hash
 from selfcorrect_rag.follow_up import standalone_question
 from selfcorrect_rag.models.chat.classification import read_structured, read_text
 from selfcorrect_rag.models.chat.completion import _completion
@@ -128,6 +133,24 @@ def conversations() -> ChatTokens:
 def ids(text: str) -> object:
     tokenizer()._recent.clear()
     return tokenizer().encode([Prompt(parts=(Part(text, "untrusted", shorten=1),))], 512)
+
+
+def asked(text: str) -> Question:
+    try:
+        return question_of({"question": f"q{text}", "answers": [text], "ctxs": [{"text": text}]}, 1)
+    except BadRow:
+        return Question("1", text)
+
+
+def scores(text: str, form: Literal["official", "strict"]) -> list[float | None]:
+    pairs = [{"short_answers": ["a b", text]}]
+    question = Question("1", "q", ("a b", text), extra={"qa_pairs": pairs})
+    passages = ({"title": "Emma", "text": "A novel."},) * 2
+    outcome = Outcome("1", "rag", text, cited_answer=text, rationale=text, passages=passages)
+    names = [name for name, metric in METRICS.items() if not metric.of_rows]
+    names = [name for name in names if name not in ("rouge_lsum", "factscore")]  # need others
+    rows = [(question, outcome)]
+    return [score(rows, name, form, entails=lambda *_: True).value for name in names]
 
 
 def whole_run(text: str) -> dict[str, Any]:
@@ -251,6 +274,10 @@ READERS: dict[str, Reader] = {
     "an announced conclusion": lambda text: final_answer(f"The answer is {text}", TITLES),
     # kept and shown
     "an answer's words": lambda text: contains_answer(text, ["a b", text]),
+    "the scores of papers": lambda text: scores(text, "official"),
+    "scores": lambda text: scores(text, "strict"),
+    "a question of a task": lambda text: (asked(text), question_hash(text)),
+    "rows of a task": lambda text: list(_elements(iter([f"[{text}]"]), 1)),
     "an output of training data": lambda text: output_stretches(f"x{text}"),
     "tokens of training data": lambda text: list(tokens_and_texts(text)),
     "the order of tokens": order_faults,
@@ -351,6 +378,8 @@ def test_what_is_not_linear_is_found() -> None:
 
 
 ELSEWHERE = {
+    "commands/evaluate.py": "reads the identities of models",
+    "evaluation/methods.py": "reads what whoever starts a run names as methods",
     "errors/disk.py": "reads what SQLite and the system say of an error",
     "models/engines/vllm_engine.py": "reads what the engine says of an error, and its log",
     "search/chroma.py": "reads what Chroma says of an error",

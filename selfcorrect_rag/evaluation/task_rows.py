@@ -10,6 +10,7 @@ import io
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -320,7 +321,7 @@ def _table_rows(path: Path, lines: _Lines, delimiter: str) -> Iterator[Row]:
 
 def _columns(path: Path, cells: list[str]) -> list[str]:
     names = [cell.strip() for cell in cells]
-    twice = [name for name in names if name and names.count(name) > 1]
+    twice = [name for name, times in Counter(names).items() if name and times > 1]
     if twice:
         raise BadTask(f"{path} has two columns named {twice[0]}: rename one")
     return names
