@@ -75,11 +75,16 @@ from selfcorrect_rag.prompts.rationale.documents import read_documents
 from selfcorrect_rag.prompts.rationale.mentions import marked
 from selfcorrect_rag.prompts.refusals import is_refusal, refuses
 from selfcorrect_rag.prompts.self_rag import segment_prompt
-from selfcorrect_rag.prompts.sentences import sentence_at, sentence_stating, sentences
-from selfcorrect_rag.reader.answers import answer_text
+from selfcorrect_rag.prompts.sentences import (
+    sentence_at,
+    sentence_place,
+    sentence_stating,
+    sentences,
+)
+from selfcorrect_rag.reader.answers import stated
 from selfcorrect_rag.reader.questions import is_readable, plain_question, wants_sentence
 from selfcorrect_rag.reader.rationale import rationale
-from selfcorrect_rag.reader.reader import Passage
+from selfcorrect_rag.reader.reader import Passage, Span
 from selfcorrect_rag.render import render_route, render_run
 from selfcorrect_rag.search.bm25 import tokenize
 from selfcorrect_rag.search.chunking import chunk
@@ -184,13 +189,15 @@ READERS: dict[str, Reader] = {
     "a demonstration's question": _plain,
     # cut and found
     "sentences": sentences,
+    "an answer's sentence": lambda text: stated(
+        "How?", text, [Span(text[:3], 0, 0.9, 0.9, sentence_place(text, 0, 3), 0.9)], 0.5
+    ),
     "a sentence within": lambda text: sentence_at(text, len(text) // 2, len(text) // 2 + 3),
     "a quote": lambda text: (
         sentence_stating(text, "1", text),
         sentence_stating(text, text, text),
         sentence_stating(text, text[:900], text),
     ),
-    "an answer's sentence": lambda text: answer_text(text, 0, 3, sentence=True),
     "chunks": lambda text: list(chunk(text)),
     "strips of sentences": decompose,
     "strips of windows": lambda text: decompose(text, "windows"),

@@ -1,4 +1,4 @@
-"""Real data in small, written by hand."""
+"""Real data, and the same in small, written by hand."""
 
 import gzip
 import json
@@ -8,6 +8,8 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
 
 import pytest
+
+from nano_training.reader.rows import DATA
 
 PAGES = {
     "Rico Rex": "Rico Rex( born 12 August 1976 in Chemnitz) is a German former pair skater .",
@@ -23,6 +25,15 @@ QUESTIONS = {
     "and stayed in the charts for some months."
     for word in ("sun", "moon", "star", "rain", "snow", "wind", "fog", "hail", "sleet", "dew")
 }
+
+
+@pytest.fixture(scope="session")
+def real() -> Path:
+    """The folder of the real data; a test without it is skipped."""
+    folder = Path(os.environ.get("SELFCORRECT_DATA", DATA))
+    if not folder.is_dir():
+        pytest.skip(f"no real data in {folder}: set SELFCORRECT_DATA")
+    return folder
 
 
 @pytest.fixture(scope="session")

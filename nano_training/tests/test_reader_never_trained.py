@@ -1,24 +1,14 @@
 """Sets that are only measured: in small, and as they are in the real data."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nano_training.reader.never_trained import hotpotqa, musique_hops, pages, popqa
-from nano_training.reader.rows import DATA, Row
+from nano_training.reader.rows import Row
 from selfcorrect_rag.evaluation.matching import contains_answer
-
-REAL = Path(os.environ.get("SELFCORRECT_DATA", DATA))
-
-
-@pytest.fixture(scope="module")
-def real() -> Path:
-    if not REAL.is_dir():
-        pytest.skip(f"no real data in {REAL}: set SELFCORRECT_DATA")
-    return REAL
 
 
 def hop(question: str, answer: str, page: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -24,7 +23,6 @@ from nano_training.reader.mixture import (
 from nano_training.reader.never_trained import hotpotqa, musique_hops, popqa
 from nano_training.reader.relations import relations
 from nano_training.reader.rows import (
-    DATA,
     HELD_OUT,
     NQ_HELD_OUT,
     READING,
@@ -36,15 +34,6 @@ from nano_training.reader.rows import (
     tidy,
 )
 from nano_training.reader.written import written_rows
-
-REAL = Path(os.environ.get("SELFCORRECT_DATA", DATA))
-
-
-@pytest.fixture(scope="module")
-def real() -> Path:
-    if not REAL.is_dir():
-        pytest.skip(f"no real data in {REAL}: set SELFCORRECT_DATA")
-    return REAL
 
 
 @pytest.fixture(scope="module")

@@ -89,14 +89,13 @@ def run_methods(
         BadTrainingData: another process works in the folder, or its rows are of no run.
         DiskFull: the disk is.
     """
-    given = limits or Limits()
     return asyncio.run(
         arun_methods(
             questions,
             methods,
             out,
             settings=settings,
-            limits=given,
+            limits=limits,
             batches=batches,
             on_done=on_done,
         )

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from selfcorrect_rag.prompts.sentences import sentence_at
 from selfcorrect_rag.reader.questions import asks_for_several, wants_sentence
 from selfcorrect_rag.reader.reader import Span
 
@@ -42,20 +41,20 @@ def stated(
     is_short = last - first <= LONGEST_SENTENCE
     is_unsure = best.confidence <= answer_above < best.sentence_confidence
     if sentence or wants_sentence(question) or (is_unsure and is_short):
-        text = answer_text(passage, *best.place, sentence=True)
-        return Answer(text, max(best.confidence, best.sentence_confidence))
+        text = on_one_line(passage[first:last])
+        return Answer(_LIST_MARK.sub("", text), max(best.confidence, best.sentence_confidence))
     if asks_for_several(question):
         some = [span for span in spans if span.probability >= ALSO * best.probability]
-        texts = [
-            answer_text(passage, *span.place, sentence=False)
-            for span in sorted(some, key=lambda span: span.start)
-        ]
+        texts = [span_text(span) for span in sorted(some, key=lambda span: span.start)]
         return Answer(", ".join(dict.fromkeys(text for text in texts if text)), best.confidence)
-    return Answer(answer_text(passage, *best.place, sentence=False), best.confidence)
+    return Answer(span_text(best), best.confidence)
 
 
-def answer_text(text: str, start: int, end: int, *, sentence: bool) -> str:
-    """The answer from ``start`` to ``end`` of a passage on one line, or the sentence around it."""
-    if sentence:
-        return _LIST_MARK.sub("", " ".join(sentence_at(text, start, end).split()))
-    return " ".join(text[start:end].split()).strip(" ,;:")
+def span_text(span: Span) -> str:
+    """The words of a span on one line, without punctuation around them."""
+    return on_one_line(span.text).strip(" ,;:")
+
+
+def on_one_line(text: str) -> str:
+    """With single spaces for all white space."""
+    return " ".join(text.split())

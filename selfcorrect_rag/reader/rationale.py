@@ -5,8 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from selfcorrect_rag.prompts.sentences import sentence_at
-from selfcorrect_rag.reader.answers import stated
+from selfcorrect_rag.reader.answers import Answer, on_one_line, stated
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 
 MOST_NAMED = 20
@@ -24,13 +23,12 @@ class Rationale(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """The best span of a document, which the reader is sure of."""
+    """What a document states, which the reader is sure of."""
 
     number: int
     document: str
     span: Span
-    text: str
-    """What is said for the span."""
+    said: Answer
 
     @property
     def key(self) -> str:
@@ -46,28 +44,30 @@ def rationale(
 ) -> Rationale:
     """What the documents, numbered from 1, say of the question, and the answer.
 
-    A document answers if the reader's confidence in its best span is above ``answer_above``. Of
+    A document answers if the reader's confidence in what it states is above ``answer_above``. Of
     their answers the most probable one is given, each document that has it being a witness;
     documents that give others are set aside. Where none answers, ``refusal`` is the conclusion.
     """
-    answers = []
+    answers, surest = [], 0.0
     for number, (document, reading) in enumerate(zip(documents, readings, strict=True), 1):
         if reading.spans:
-            text, sure = stated(question, document.text, reading.spans, answer_above)
-            if sure > answer_above:
-                answers.append(_Answer(number, document.text, reading.spans[0], text))
+            said = stated(question, document.text, reading.spans, answer_above)
+            surest = max(surest, said.confidence)
+            if said.confidence > answer_above:
+                answers.append(_Answer(number, document.text, reading.spans[0], said))
     if not answers:
-        surest = max((s.confidence for reading in readings for s in reading.spans), default=0.0)
         return Rationale(f"None of the documents answers the question.\n{refusal}", 1 - surest)
     probabilities = _probabilities(readings)
-    answers.sort(key=lambda a: (probabilities[a.key], a.span.confidence), reverse=True)
+    # Where only the sentence is sure, it is surer than the span that documents agree on.
+    sure = {a.number: max(probabilities[a.key], a.said.confidence) for a in answers}
+    answers.sort(key=lambda a: (sure[a.number], a.said.confidence), reverse=True)
     best, told = answers[0], sorted(answers[:MOST_NAMED])
     lines = [f"{_opening(a, best)}: {_quotation(a)}" for a in told]
     silent = {*range(1, len(documents) + 1)} - {a.number for a in answers}
     if silent and len(told) == len(answers):
         lines.append(_without_answer(sorted(silent)))
-    lines.append(f"The answer is “{best.text.translate(_STRAIGHT)}”.")
-    return Rationale("\n".join(lines), probabilities[best.key])
+    lines.append(f"The answer is “{best.said.text.translate(_STRAIGHT)}”.")
+    return Rationale("\n".join(lines), sure[best.number])
 
 
 def _probabilities(readings: Sequence[PassageReading]) -> Mapping[str, float]:
@@ -96,8 +96,8 @@ def _opening(answer: _Answer, best: _Answer) -> str:
 
 def _quotation(answer: _Answer) -> str:
     """The sentence of an answer in quotes, on one line."""
-    sentence = sentence_at(answer.document, *answer.span.place)
-    return f"“{' '.join(sentence.translate(_SINGLE).split())}”"
+    sentence = answer.document[slice(*answer.span.sentence)]
+    return f"“{on_one_line(sentence.translate(_SINGLE))}”"
 
 
 def _without_answer(numbers: Sequence[int]) -> str:

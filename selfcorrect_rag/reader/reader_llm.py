@@ -13,7 +13,7 @@ from selfcorrect_rag.prompts.instruct_rag import InferenceRequest, inference_req
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.sentences import sentences
-from selfcorrect_rag.reader.answers import answer_text, stated
+from selfcorrect_rag.reader.answers import span_text, stated
 from selfcorrect_rag.reader.questions import is_readable, plain_question
 from selfcorrect_rag.reader.rationale import rationale
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader, Span
@@ -221,8 +221,7 @@ def _refusal(text: str, reading: PassageReading, sure: float) -> Segment:
 
 def _with_guess(guess: Span) -> str:
     """A refusal that names the guess, unless it would then read as an answer and be cited."""
-    named = answer_text(guess.text, 0, len(guess.text), sentence=False)
-    told = f"(best guess, with a probability of {guess.confidence:.2f}: {named})"
+    told = f"(best guess, with a probability of {guess.confidence:.2f}: {span_text(guess)})"
     text = f"{REFUSAL.removesuffix('.')} {told}."
     return text if is_refusal(text) else REFUSAL
 

@@ -224,3 +224,20 @@ def test_rationales_and_segments_share_a_batch() -> None:
     assert (one, three) == ("8443", REFUSAL)
     assert two.endswith("The answer is “8443”.")
     assert [len(call) for call in reader.calls] == [5]
+
+
+def test_where_only_the_sentence_is_sure_it_counts_as_sure_as_that() -> None:
+    """Its span alone would lose to the answer of another document."""
+    documents = [Passage("A", "It was moved to port 8443."), Passage("B", "Port 9000 it was.")]
+    unsure, other = reading(documents[0].text, {"8443": 0.2}), reading(documents[1].text, PORT)
+    unsure = unsure._replace(spans=(unsure.spans[0]._replace(sentence_confidence=0.95),))
+    said = rationale(QUESTION, documents, [unsure, other], 0.4, REFUSAL)
+    assert said.text.splitlines() == [
+        "Document [1] answers the question: “It was moved to port 8443.”",
+        "Document [2] is set aside, since it gives another answer: “Port 9000 it was.”",
+        "The answer is “It was moved to port 8443.”.",
+    ]
+    assert said.probability == pytest.approx(0.95)
+    refused = rationale(QUESTION, documents, [unsure, other], 0.96, REFUSAL)
+    assert refused.text.endswith(REFUSAL)
+    assert refused.probability == pytest.approx(1 - 0.5), "a sentence below the bound is not said"
