@@ -13,6 +13,10 @@ from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.render import reading
 from selfcorrect_rag.state.costs import FREE, Cost, total
 
+STRIP = ("text", "score", "kept")
+CANDIDATE = ("depth", "passage", "text", "critique", "sequence_probability", "score", "chosen")
+"""What rows keep of a graph's strips and candidates."""
+
 
 def outcome_of(
     question: Question,
@@ -39,7 +43,7 @@ def outcome_of(
     cost = total(costs) if costs else counted
     steps = [step.get("step") for step in reading.records(result, "route")]
     grades = (reading.number(grade.get("score")) for grade in reading.records(result, "grades"))
-    passages = reading.knowledge_of(result)[1]
+    strips = (*reading.records(result, "strips"), *reading.records(result, "web_strips"))
     return Outcome(
         id=question.id,
         method=method,
@@ -47,17 +51,29 @@ def outcome_of(
         rationale=str(result.get("rationale") or ""),
         cited_answer=str(result.get("cited_answer") or ""),
         citations=tuple(reading.records(result, "citations")),
-        passages=tuple({"title": p.title, "text": p.text, "source": p.source} for p in passages),
+        passages=_texts(reading.knowledge_of(result)[1]),
         refused=not answer.strip() or is_refusal(answer),
         retrieved="retrieve" in steps if steps else bool(reading.rows(result, "passages")),
         searched=bool(result.get("web_query")) and not result.get("web_failure"),
         action=str(result.get("action") or ""),
+        documents=_texts(reading.documents(result, "passages")),
         grades=tuple(score for score in grades if score is not None),
+        thresholds=dict(reading.record(result, "thresholds")),
+        strips=tuple({name: strip.get(name) for name in STRIP} for strip in strips),
+        retrieval=reading.number(reading.record(result, "retrieval").get("probability")),
+        candidates=tuple(
+            {name: candidate.get(name) for name in CANDIDATE}
+            for candidate in reading.records(result, "candidates")
+        ),
         model_calls=cost["model_calls"],
         prompt_tokens=cost["prompt_tokens"],
         generated_tokens=cost["generated_tokens"],
         seconds=round(seconds, 3),
     )
+
+
+def _texts(documents: Sequence[reading.Shown]) -> tuple[dict[str, str], ...]:
+    return tuple({"title": d.title, "text": d.text, "source": d.source} for d in documents)
 
 
 def _answer(result: Mapping[str, Any]) -> str:

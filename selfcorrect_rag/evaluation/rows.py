@@ -47,8 +47,21 @@ class Outcome(NamedTuple):
     """Whether the web was searched."""
     action: str = ""
     """CRAG's; empty for others."""
+    documents: tuple[Mapping[str, Any], ...] = ()
+    """``title``, ``text``, ``source`` of each document retrieved or given, best first, before any
+    correction."""
     grades: tuple[float, ...] = ()
-    """Of the retrieved passages, by the evaluator; empty where none ran."""
+    """Of ``documents``, by the evaluator, -1 to 1; empty where none ran."""
+    thresholds: Mapping[str, float] = {}
+    """``upper`` and ``lower``, by which the grades chose the action; empty where none did."""
+    strips: tuple[Mapping[str, Any], ...] = ()
+    """``text``, ``score`` and ``kept`` of each strip of documents and web pages."""
+    retrieval: float | None = None
+    """Self-RAG's probability that evidence is needed, 0 to 1; None where the model was not
+    asked."""
+    candidates: tuple[Mapping[str, Any], ...] = ()
+    """Self-RAG's segments: ``depth``, ``passage`` (an index into ``passages``, or None), ``text``,
+    ``critique``, ``sequence_probability``, ``score`` and ``chosen``, as in a graph's result."""
     model_calls: int = 0
     prompt_tokens: int | None = 0
     """None where no model said it."""

@@ -48,6 +48,7 @@ def test_plain_rag_with_the_first_passage_reads_no_other() -> None:
         "Berg",
         cited_answer="Berg [1]",
         passages=(A,),
+        documents=(A,),
         retrieved=True,
         model_calls=1,
         prompt_tokens=6,
@@ -78,6 +79,7 @@ def test_in_context_ralm_says_all_that_the_model_writes() -> None:
         "ralm",
         "It was Lind.",
         passages=(A, B),
+        documents=(A, B),
         retrieved=True,
         model_calls=1,
         prompt_tokens=None,
@@ -90,16 +92,29 @@ def test_self_rag() -> None:
     assert (outcome.answer, outcome.cited_answer) == ("Lind", "Lind [1]")
     assert (outcome.retrieved, outcome.model_calls, outcome.passages) == (True, 2, (A, B))
     assert not asked(opened("self_rag:mode=never")).retrieved
+    other, best = outcome.candidates
+    assert (best["text"], best["passage"], best["chosen"], best["depth"]) == ("Lind", 1, True, 0)
+    assert best["score"] > other["score"]
+    assert not other["chosen"]
+    assert outcome.retrieval == pytest.approx(0.9)
 
 
 def test_crag_says_what_it_graded_did_and_searched() -> None:
     outcome = asked(opened("crag"))
     assert (outcome.answer, outcome.action, outcome.searched) == ("Lind", "correct", False)
     assert outcome.grades == (0.0, 0.9)
+    assert outcome.documents == (A, B)
+    assert outcome.thresholds == {"upper": 0.5, "lower": -0.5}
+    assert [(strip["score"], strip["kept"]) for strip in outcome.strips] == [
+        (0.0, True),
+        (0.9, True),
+    ]
     vague = asked(opened("crag", ScriptedParts(PAGES[:1])))
     assert (vague.answer, vague.action, vague.searched) == ("Holm", "ambiguous", True)
     assert cited(vague)[0][1] == "W"
     assert [passage["title"] for passage in vague.passages][-1] == "W"
+    assert vague.documents == (A,)
+    assert vague.strips[-1]["text"] in vague.passages[-1]["text"]
 
 
 def test_self_crag() -> None:
