@@ -1,7 +1,8 @@
 """Plain RAG as a graph, the baseline of every comparison: retrieve, read, answer.
 
 read_question -> retrieve -> read_all -> generate; without retrieval read_question -> generate. The
-answer is written by CRAG's own last step, so that the two differ by the correction alone.
+answer is written by CRAG's own last step without its critique, so that all that judges is left to
+the graphs.
 """
 
 from typing import Any
@@ -46,8 +47,8 @@ def create_plain_rag(
     """Build the graph.
 
     A chat model reads all passages in one prompt, numbered; a ReflectionLLM gets them as one
-    passage, or each by itself where it reads apart, and then its best answer counts (Eq. 3-4).
-    Nothing is judged: all that is retrieved counts as relevant, and may be cited.
+    passage, or each by itself where it reads apart, and then its likeliest answer counts, without
+    its critique. Nothing is judged: all that is retrieved counts as relevant, and may be cited.
 
     Args:
         llm: any LangChain LLM or chat model, or its name.
@@ -60,7 +61,7 @@ def create_plain_rag(
         CRAGState, chosen, CRAGInput, PlainRAGOutput
     )
     graph.add_step("read_question", read_question(blank_crag, chosen))
-    graph.add_step("generate", generate(model, chosen))
+    graph.add_step("generate", generate(model, chosen, criticises=False))
     graph.add_edge(START, "read_question")
     if retriever is None:
         graph.add_edge("read_question", "generate")

@@ -40,7 +40,7 @@ from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 
 
-def generate(llm: Model, settings: CRAGSettings | None = None) -> Node:
+def generate(llm: Model, settings: CRAGSettings | None = None, *, criticises: bool = True) -> Node:
     """Answer the question from the knowledge (Algorithm 1, line 14).
 
     A ReflectionLLM gets it as one passage, in Self-RAG's prompt, like the paper's own generator.
@@ -48,6 +48,12 @@ def generate(llm: Model, settings: CRAGSettings | None = None) -> Node:
     and the answer with the best score (Eq. 3-4) cites its piece. Any other model gets numbered
     pieces and may cite them as ``[n]``. Of those cited, the ones that the evaluator has judged
     relevant become citations. Notes name the others, and marks without a piece.
+
+    Args:
+        llm: any LangChain LLM or chat model, or its name.
+        settings: CRAG's.
+        criticises: whether a model that reads apart criticises its answers. Without, the likeliest
+            one counts, and a refusal only where no piece has an answer: plain RAG.
     """
     settings = CRAGSettings.of_step(settings)
     model = as_language_model(llm, "llm")
@@ -56,7 +62,7 @@ def generate(llm: Model, settings: CRAGSettings | None = None) -> Node:
     def run(state: CRAGState) -> Work:
         question = question_text(state["question"], current(settings).instruction)
         if isinstance(model, ReflectionLLM) and model.reads_apart:
-            best = yield from _best_reading(model, question, state["knowledge"])
+            best = yield from _best_reading(model, question, state["knowledge"], criticises)
             return _cited_update(state, best)
         prompt = (knowledge_prompt if is_numbered else reflection_prompt)(
             question, state["knowledge"]
@@ -88,7 +94,7 @@ class _Reading(NamedTuple):
 
 
 def _best_reading(
-    llm: ReflectionLLM, question: str, knowledge: Sequence[Document]
+    llm: ReflectionLLM, question: str, knowledge: Sequence[Document], criticises: bool
 ) -> Generator[Call, Any, _Reading]:
     """The best of the answers from each piece, all of one batch; the earliest of equal ones."""
     pieces: list[int | None] = [*range(len(knowledge))] or [None]
@@ -107,8 +113,10 @@ def _best_reading(
     readings = []
     for piece, segment in zip(pieces, segments, strict=True):
         scores = critique(segment["reflections"], llm.groups)
-        sequence = sequence_probability(segment["logprob"], segment["tokens"])
-        score = segment_score(scores, sequence, Weights())
+        likelihood = sequence_probability(segment["logprob"], segment["tokens"])
+        score = segment_score(scores, likelihood, Weights())
+        if not criticises:
+            score = (likelihood or 0.0) - is_refusal(segment["text"])
         readings.append(_Reading(segment["text"], piece, scores, score))
     return max(readings, key=lambda reading: (bool(reading.text.strip()), reading.score))
 

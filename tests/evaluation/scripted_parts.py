@@ -15,7 +15,7 @@ from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.settings import Settings
 from tests.crag_runs import WordEvaluator
-from tests.reader.scripted_reader import Findings, reader_llm
+from tests.reader.scripted_reader import Findings, Read, reader_llm
 from tests.scripted import document
 
 PAGES = [
@@ -34,7 +34,7 @@ class ScriptedParts:
     def __init__(
         self,
         pages: Sequence[Document] = PAGES,
-        findings: Findings | None = None,
+        findings: Findings | Read | None = None,
         chat_model: Runnable[Any, Any] | None = None,
     ) -> None:
         self.llm, self.reader = reader_llm(SURE if findings is None else findings)

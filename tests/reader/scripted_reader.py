@@ -9,6 +9,7 @@ from selfcorrect_rag.reader.reader_llm import ReaderLLM
 
 Findings = Mapping[str, float]
 """Confidence by answer; those that stand in a passage are its spans."""
+Read = Callable[[str, Passage], PassageReading]
 
 
 def reading(text: str, findings: Findings, relevant: float | None = None) -> PassageReading:
@@ -35,7 +36,7 @@ class ScriptedReader:
 
     identity = "scripted reader"
 
-    def __init__(self, findings: Findings | Callable[[str, Passage], PassageReading]) -> None:
+    def __init__(self, findings: Findings | Read) -> None:
         self._findings = findings
         self.calls: list[list[tuple[str, Passage]]] = []
 
@@ -59,9 +60,7 @@ class ScriptedReader:
         return reading(passage.text, self._findings)
 
 
-def reader_llm(
-    findings: Findings | Callable[[str, Passage], PassageReading], **fields: Any
-) -> tuple[ReaderLLM, ScriptedReader]:
+def reader_llm(findings: Findings | Read, **fields: Any) -> tuple[ReaderLLM, ScriptedReader]:
     """A ReaderLLM over a scripted reader, and that reader."""
     scripted: Any = ScriptedReader(findings)
     return ReaderLLM(scripted, **fields), scripted
