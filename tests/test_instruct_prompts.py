@@ -203,6 +203,7 @@ def test_a_prompt_is_read_back_by_its_parts(mode: Mode) -> None:
     request = inference_request(prompt)
     assert request is not None
     assert request.question == forged
+    assert request.instructed == (mode in ("instruct", "few_shot", "icl"))
     line = " ".join(forged.split())
     assert request.documents == [
         ("A) (Title: b): c", line),
@@ -214,7 +215,7 @@ def test_a_prompt_is_read_back_by_its_parts(mode: Mode) -> None:
 
 def test_other_prompts_are_no_inference_prompts() -> None:
     asked = inference_prompt("no_retrieval", QUESTION)
-    assert inference_request(asked) == (QUESTION, [])
+    assert inference_request(asked) == (QUESTION, [], False)
     lines = f"Document [1]: x\n{QUERY}Who?"
     for text in (lines, "".join(part.text for part in asked.parts)):
         assert inference_request(prompt_of(text)) is None

@@ -19,6 +19,9 @@ from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.rows import Question
 from selfcorrect_rag.evaluation.tasks import question_hash
 
+SENTENCE_END = 40
+"""Characters by which a sentence of a file is recognised."""
+
 
 class Asked(NamedTuple):
     """A question, and whether a passage is one that answers it."""
@@ -112,7 +115,7 @@ def _own() -> list[Asked]:
     for line in OWN.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         asked = Question(row["id"], row["question"], tuple(row["answers"]))
-        found.append(Asked(asked, _from_file(row["file"], row["answers"])))
+        found.append(Asked(asked, _from_file(row["file"], row["answers"], row["sentence"])))
     return found
 
 
@@ -125,12 +128,15 @@ def _is(row: Row) -> Callable[[Document], bool]:
     return lambda passage: (passage.metadata["title"], passage.page_content) == page
 
 
-def _from_file(name: str, answers: Sequence[str]) -> Callable[[Document], bool]:
-    """Whether a passage is of the file and states an answer."""
+def _from_file(name: str, answers: Sequence[str], sentence: str) -> Callable[[Document], bool]:
+    """Whether a passage of the file has the answer and the beginning or the end of the sentence
+    that says so, which may lie in two passages."""
+    ends = tidy(sentence)[:SENTENCE_END], tidy(sentence)[-SENTENCE_END:]
 
     def is_gold(passage: Document) -> bool:
-        is_of_file = Path(passage.metadata["source"]).stem == name
-        return is_of_file and contains_answer(tidy(passage.page_content), answers)
+        text = tidy(passage.page_content)
+        is_there = contains_answer(text, answers) and any(end in text for end in ends)
+        return is_there and Path(passage.metadata["source"]).stem == name
 
     return is_gold
 

@@ -104,6 +104,9 @@ class InferenceRequest(NamedTuple):
     question: str
     documents: list[tuple[str, str]]
     """Title and text of each, in the order shown."""
+    instructed: bool
+    """Whether the instruction to explain stands first, as in the modes ``instruct``, ``icl`` and
+    ``few_shot``."""
 
 
 def inference_request(prompt: Prompt) -> InferenceRequest | None:
@@ -119,7 +122,11 @@ def inference_request(prompt: Prompt) -> InferenceRequest | None:
             documents.append((part.title, part.text[len(opening) :]))
         elif before.text in (QUERY, QUERY_WITHOUT_DOCUMENTS):
             question = part.text
-    return None if question is None else InferenceRequest(question, documents)
+    if question is None:
+        return None
+    first = prompt.parts[0]
+    instructed = first.kind == "trusted" and first.text.startswith(INSTRUCTION)
+    return InferenceRequest(question, documents, instructed)
 
 
 _NUMBER = re.compile(r"Document \[\d+\]")

@@ -13,7 +13,7 @@ from selfcorrect_rag.prompts.instruct_rag import InferenceRequest, inference_req
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.sentences import sentences
-from selfcorrect_rag.reader.answers import span_text, stated
+from selfcorrect_rag.reader.answers import likeliest, span_text, stated
 from selfcorrect_rag.reader.questions import is_readable, plain_question
 from selfcorrect_rag.reader.rationale import rationale
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader, Span
@@ -52,7 +52,8 @@ class ReaderLLM(ReflectionLLM):
     Questions how to do something get the sentence or the line, and so do questions that yes or no
     would answer; see :func:`stated`.
 
-    InstructRAG's inference prompts get a rationale: what each document says, and the conclusion.
+    InstructRAG's inference prompts get a rationale: what each document says, and the conclusion;
+    those without its instruction, such as in-context RALM's, the likeliest span of all documents.
     Answers are short by themselves: ``max_tokens`` and ``stop`` cut none.
     """
 
@@ -170,9 +171,11 @@ class ReaderLLM(ReflectionLLM):
         self, request: InferenceRequest, readings: Sequence[PassageReading], refusal: str
     ) -> Segment:
         documents = [passage for _, passage in _asked(request)]
-        text, probability = rationale(
-            request.question, documents, readings, self.answer_above, refusal
-        )
+        given = (request.question, documents, readings, self.answer_above)
+        if request.instructed:
+            text, probability = rationale(*given, refusal)
+        else:
+            text, probability = likeliest(*given) or (refusal, 1.0)
         return _segment(text, [], None, probability, sum(each.tokens for each in readings))
 
     def _answer(
