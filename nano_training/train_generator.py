@@ -54,7 +54,7 @@ def make_data(critic: Path, out: Path, rows: int = ROWS, data: Path | None = Non
         data: folder of real text, where some of them are to be of it.
 
     Raises:
-        BadTrainingData: ``out`` is of another critic, or of other pages (``rows``, ``data``).
+        BadRun: ``out`` is of another critic, or of other pages (``rows``, ``data``).
         ModelNotFound: ``critic`` holds no weights.
     """
     made = list(unlabelled_rows(rows, SEED, with_real_text(MIXTURE, data) if data else MIXTURE))

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
+from selfcorrect_rag.errors import BadRun, ModelNotFound
 from selfcorrect_rag.errors.disk import disk_full, wrap_disk_full
 
 FAILURES = "failures.jsonl"
@@ -29,7 +29,7 @@ class Journal:
         """Read ``path`` where it exists; nothing is written before the first row.
 
         Raises:
-            BadTrainingData: it cannot be read, or is another kind of file; where there is a line
+            BadRun: it cannot be read, or is another kind of file; where there is a line
                 to blame, the message names it.
         """
         self.path = path
@@ -44,7 +44,7 @@ class Journal:
             except (ValueError, KeyError, TypeError):
                 is_ours = False
             if not is_ours:
-                raise BadTrainingData(f"{path}:{number}: no row of a run; write to another file")
+                raise BadRun(f"{path}:{number}: no row of a run; write to another file")
             self.rows[row.pop("key")] = row
 
     def append(self, key: str, row: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ def only_run(folder: Path) -> Iterator[None]:
     """Keep ``folder``, which is made where there is none, to this process; a kill frees it.
 
     Raises:
-        BadTrainingData: another run works in it.
+        BadRun: another run works in it.
         DiskFull: the disk is, also while the run works.
     """
     with wrap_disk_full(folder):
@@ -89,7 +89,7 @@ def only_run(folder: Path) -> Iterator[None]:
             except sqlite3.OperationalError as error:
                 if full := disk_full(folder, error):
                     raise full from error
-                raise BadTrainingData(f"another run works in {folder} ({error})") from error
+                raise BadRun(f"another run works in {folder} ({error})") from error
             yield
 
 
@@ -108,25 +108,25 @@ def refuse_foreign(out: Path, journal: str) -> None:
     Whose it is tells the journal in the run's folder, without which nothing was ever written.
 
     Raises:
-        BadTrainingData: ``out`` is a folder or somebody else's file.
+        BadRun: ``out`` is a folder or somebody else's file.
     """
     if out.is_dir():
-        raise BadTrainingData(f"{out} is a folder: write to a file")
+        raise BadRun(f"{out} is a folder: write to a file")
     if out.exists() and out.stat().st_size and not (run_folder(out) / journal).exists():
-        raise BadTrainingData(f"{out} is not of this command's making: write to another file")
+        raise BadRun(f"{out} is not of this command's making: write to another file")
 
 
 def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Do nothing if ``folder`` holds a run with these settings (JSON values), or none.
 
     Raises:
-        BadTrainingData: it holds a run with others; the message names them.
+        BadRun: it holds a run with others; the message names them.
     """
     file = folder / "settings.json"
     kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else settings
     others = [name for name in settings if kept.get(name) != settings[name]]
     if others:
-        raise BadTrainingData(
+        raise BadRun(
             f"{folder} holds a run with other settings ({', '.join(others)}): give another place"
         )
 
@@ -162,11 +162,11 @@ def _whole_lines(path: Path) -> tuple[bytes, int | None]:
     except FileNotFoundError:
         return b"", None
     except OSError as error:
-        raise BadTrainingData(f"cannot read {path}: {error}") from error
+        raise BadRun(f"cannot read {path}: {error}") from error
     end = text.rfind(b"\n") + 1
     torn = text[end:]
     if not _OPENING.startswith(torn[: len(_OPENING)]):  # somebody else's file, not to be cut
-        raise BadTrainingData(f"{path} ends in no row of a run; write to another file")
+        raise BadRun(f"{path} ends in no row of a run; write to another file")
     return text[:end], end if torn else None
 
 

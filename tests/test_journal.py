@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from selfcorrect_rag.errors import BadTrainingData, DiskFull, disk
+from selfcorrect_rag.errors import BadRun, DiskFull, disk
 from selfcorrect_rag.journal import (
     Journal,
     keep_settings,
@@ -82,10 +82,10 @@ def test_half_a_last_row_is_none_wherever_it_ends(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "journal"
     file.write_text(text)
-    with pytest.raises(BadTrainingData, match=r"journal(:[12]:| ends in) no row of a run"):
+    with pytest.raises(BadRun, match=r"journal(:[12]:| ends in) no row of a run"):
         Journal(file)
     assert file.read_text() == text
-    with pytest.raises(BadTrainingData, match="cannot read"):
+    with pytest.raises(BadRun, match="cannot read"):
         Journal(tmp_path)
 
 
@@ -110,11 +110,11 @@ def test_what_is_not_of_a_run_is_refused(tmp_path: Path) -> None:
     refuse_foreign(out, "journal")
     out.write_text("words")
     run_folder(out).mkdir()
-    with pytest.raises(BadTrainingData, match="out is not of this command's making"):
+    with pytest.raises(BadRun, match="out is not of this command's making"):
         refuse_foreign(out, "journal")
     (run_folder(out) / "journal").touch()
     refuse_foreign(out, "journal")
-    with pytest.raises(BadTrainingData, match="is a folder: write to a file"):
+    with pytest.raises(BadRun, match="is a folder: write to a file"):
         refuse_foreign(tmp_path, "journal")
 
 
@@ -124,7 +124,7 @@ def test_settings(tmp_path: Path) -> None:
     for _ in range(2):
         keep_settings(tmp_path / "run", {"model": "m", "seed": 0, "rate": 0.1})
     for check in (refuse_other_settings, keep_settings):
-        with pytest.raises(BadTrainingData, match=r"other settings \(seed, new\): give another"):
+        with pytest.raises(BadRun, match=r"other settings \(seed, new\): give another"):
             check(tmp_path / "run", {"model": "m", "seed": 1, "rate": 0.1, "new": 3})
     refuse_other_settings(tmp_path / "run", {"model": "m", "seed": 0, "rate": 0.1})
 
@@ -132,7 +132,7 @@ def test_settings(tmp_path: Path) -> None:
 def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:
     with only_run(tmp_path / "a" / "run"):
         with (
-            pytest.raises(BadTrainingData, match="another run works in"),
+            pytest.raises(BadRun, match="another run works in"),
             only_run(tmp_path / "a" / "run"),
         ):
             raise AssertionError

@@ -204,9 +204,13 @@ def test_requests_are_counted_one_by_one() -> None:
 
 
 def test_a_provider_that_read_nothing_has_not_told_its_tokens() -> None:
-    usage, counted = spent([segment("a", tokens=4, prompt_tokens=0)])
+    usage, counted = spent([segment("a", tokens=4, prompt_tokens=0, requests=1)])
     assert (usage["prompt_tokens"], usage["generated_tokens"]) == (0, 4)
     assert counted == (1, None, None)
+
+
+def test_a_local_model_that_read_nothing_has_said_so() -> None:
+    assert spent([segment("a", tokens=4, prompt_tokens=0)])[1] == (1, 0, 4)
 
 
 @pytest.mark.parametrize(

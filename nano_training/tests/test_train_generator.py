@@ -18,7 +18,7 @@ from nano_training.rows import NOT_SAID, unlabelled_rows
 from nano_training.tokenizer import load_tokenizer
 from nano_training.train_critic import chat_tokenizer
 from nano_training.trainer import export
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.nano import generator_path
@@ -58,7 +58,7 @@ def test_a_critic_becomes_a_generator(
     train_generator.make_data(critic, tmp_path, ROWS)
     assert (tmp_path / "data-report.json").read_text() == report, "nothing is asked again"
     assert data.read_bytes() == written
-    with pytest.raises(BadTrainingData, match=r"other settings \(index\)"):
+    with pytest.raises(BadRun, match=r"other settings \(index\)"):
         train_generator.make_data(critic, tmp_path, ROWS + 1)
 
 

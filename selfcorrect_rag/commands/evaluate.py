@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.commands.terminal import as_json, tell
+from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.costs import Spent
 from selfcorrect_rag.evaluation.methods import KINDS, Spec, open_method, read_specs
 from selfcorrect_rag.evaluation.page import (
@@ -21,7 +22,6 @@ from selfcorrect_rag.evaluation.page import (
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.evaluation.rows import Outcome
 from selfcorrect_rag.evaluation.run import (
-    BadRun,
     Finished,
     Limits,
     estimate_run,

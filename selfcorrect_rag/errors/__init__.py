@@ -121,7 +121,11 @@ class NotAnEvaluator(SelfCorrectError):
 
 
 class BadTrainingData(SelfCorrectError, ValueError):
-    """Rows, or the folder of an earlier run, cannot be used; the message says where."""
+    """Rows or settings of a training cannot be used; the message says where."""
+
+
+class BadRun(SelfCorrectError, ValueError):
+    """The folder or file of a run is in use, holds another run, or none where one is wanted."""
 
 
 class BadTask(SelfCorrectError, ValueError):

@@ -237,8 +237,10 @@ class Method:
         settings = self.spec.settings
         if settings is None:
             return {}
-        is_instruct = isinstance(settings, InstructRAGSettings)
-        instructions = INSTRUCT_INSTRUCTIONS if is_instruct else TASK_INSTRUCTIONS
+        instructions = TASK_INSTRUCTIONS
+        if isinstance(settings, InstructRAGSettings):
+            # Table 8 asks for a rationale, which the baselines and a fine-tuned model are not.
+            instructions = INSTRUCT_INSTRUCTIONS if settings.mode in ("instruct", "icl") else {}
         context: dict[str, Any] = {}
         if question.task in instructions and getattr(settings, "instruction", None) is None:
             context["instruction"] = instructions[question.task]

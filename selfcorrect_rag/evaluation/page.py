@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from selfcorrect_rag.evaluation.rows import Outcome
+from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.run import Finished
 from selfcorrect_rag.render.markup import Html, element, excerpt, folded, joined, labelled
 from selfcorrect_rag.render.page import Sections, whole_page
@@ -122,7 +122,7 @@ def _answers(finished: Finished) -> Html:
     parts = [
         folded(
             excerpt(question.question),
-            labelled("expected: " + excerpt(" | ".join(question.answers), 300)),
+            labelled("expected: " + excerpt(_expected(question), 300)),
             figures(["method", "answer"], map(_answer, by_question[question.id]), wraps=True),
         )
         for question in finished.questions[:SHOWN]
@@ -131,6 +131,10 @@ def _answers(finished: Finished) -> Html:
     left = len(finished.questions) - SHOWN
     more = f"{counted(left, 'more question')} in rows.jsonl." if left > 0 else ""
     return joined([*parts, labelled(more)])
+
+
+def _expected(question: Question) -> str:
+    return "a refusal" if question.unanswerable else " | ".join(question.answers)
 
 
 def _answer(outcome: Outcome) -> list[str]:

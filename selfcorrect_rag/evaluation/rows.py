@@ -17,12 +17,15 @@ class Question(NamedTuple):
     passages: tuple[Document, ...] | None = None
     """The passages that came with it, best first; None: they are retrieved."""
     task: str = ""
-    """The key of its instruction in ``prompts.TASK_INSTRUCTIONS``; empty: a plain question."""
+    """The key of its instruction in ``prompts.self_rag.TASK_INSTRUCTIONS``,
+    ``prompts.instruct_rag.TASK_INSTRUCTIONS`` or both; empty: a plain question."""
     choices: Mapping[str, str] = {}
     """Of a closed set: each option's key and text."""
     extra: Mapping[str, Any] = {}
     """What else the task knows: ``qa_pairs`` and ``docs`` of ASQA, ``topic`` of biographies, labels
     of single passages."""
+    unanswerable: bool = False
+    """Whether a refusal is right; then it has no answers."""
 
 
 class Outcome(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.errors import BadRun, SelfCorrectError
 from selfcorrect_rag.evaluation.costs import Bound, Known, Spent, spent_on
 from selfcorrect_rag.evaluation.methods import Method, Spec
 from selfcorrect_rag.evaluation.outcomes import outcome_from, question_from, question_row
@@ -23,8 +23,12 @@ METHOD = "method "
 """Before the name of a method among the settings."""
 
 
-class BadRun(SelfCorrectError, ValueError):
-    """A folder that holds another run, or none where one is wanted."""
+LEAST_FAILURES = 8
+"""Questions of a method that must all fail alike before a run gives up."""
+
+
+class MethodFailed(SelfCorrectError, RuntimeError):
+    """The first questions of a method all failed with one error; the message has it."""
 
 
 class Limits(NamedTuple):
@@ -73,6 +77,8 @@ def run_methods(
 
     Questions go through all methods one after another, so that a run that is stopped has compared
     what it has. A question that fails is a row with its error, and is asked again by the next run.
+    Where the first ones of a method all fail with one error, as many as are in flight and at least
+    8, the run ends: an endpoint is dead, or a key is missing.
 
     Args:
         questions: of one task, each with an id of its own.
@@ -85,8 +91,9 @@ def run_methods(
         on_done: called with every new outcome.
 
     Raises:
-        BadRun: the folder holds a run of other settings, or two questions have one id.
-        BadTrainingData: another process works in the folder, or its rows are of no run.
+        BadRun: the folder holds a run of other settings or rows of no run, another process works
+            in it, or two questions have one id.
+        MethodFailed: the first questions of a method all failed alike; the folder keeps its rows.
         DiskFull: the disk is.
     """
     return asyncio.run(
@@ -151,8 +158,7 @@ def read_run(folder: Path) -> tuple[Finished, dict[str, Any]]:
     """A run's questions and outcomes, and its settings.
 
     Raises:
-        BadRun: there is no run in the folder.
-        BadTrainingData: its rows are of no run.
+        BadRun: there is no run in the folder, or its rows are of no run.
     """
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
@@ -177,13 +183,17 @@ class _Asking:
     ) -> None:
         self._left, self._known, self._journal = iter(left), known, journal
         self._bound, self._on_done = bound, on_done
+        self._errors: dict[str, list[str]] = {}
+        """Of each method's first questions; empty texts of those that did not fail."""
+        self._first = LEAST_FAILURES
         self.asked = 0
 
     async def run(self, concurrency: int) -> None:
+        self._first = max(LEAST_FAILURES, concurrency)
         workers = [asyncio.create_task(self._work()) for _ in range(max(1, concurrency))]
         try:
             await asyncio.gather(*workers)
-        finally:  # one that cannot write ends them all
+        finally:  # one that raises ends them all
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
@@ -199,7 +209,19 @@ class _Asking:
             self._known.add(outcome)
             self.asked += 1
             self._on_done(outcome)
+            self._give_up_if_all_fail(outcome)
             await self._bound.end(cost, spent_on(outcome))
+
+    def _give_up_if_all_fail(self, outcome: Outcome) -> None:
+        errors = self._errors.setdefault(outcome.method, [])
+        if len(errors) == self._first:
+            return
+        errors.append(outcome.error)
+        if len(errors) == self._first and outcome.error and len(set(errors)) == 1:
+            raise MethodFailed(
+                f"the first {len(errors)} questions of {outcome.method} all failed: "
+                f"{outcome.error}; the same command goes on"
+            )
 
 
 def _outcomes(

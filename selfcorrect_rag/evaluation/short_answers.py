@@ -1,11 +1,13 @@
 """Metrics of short answers, over one question and its outcome.
 
-Each gives a score from 0 to 1, and None where the question has no accepted answers. A failed or
-refused run scores 0 in the strict form.
+Each gives a score from 0 to 1, and None where the question has no accepted answers. In the strict
+form a failed or refused run scores 0; where the question is unanswerable, a refusal scores 1 and
+everything else 0.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 
 from selfcorrect_rag.evaluation.matching import answer_words, contains_answer
 from selfcorrect_rag.evaluation.rows import Outcome, Question
@@ -13,6 +15,19 @@ from selfcorrect_rag.evaluation.texts import any_within, normalised, stated
 from selfcorrect_rag.prompts.closed_set import closed_answer
 
 _TRUTH = ("true", "false")
+Metric = Callable[[Question, Outcome], float | None]
+
+
+def _or_refused(metric: Metric) -> Metric:
+    """The metric, but for unanswerable questions: whether the run refused."""
+
+    @wraps(metric)
+    def scored(question: Question, outcome: Outcome) -> float | None:
+        if question.unanswerable:
+            return float(outcome.refused and not outcome.error)
+        return metric(question, outcome)
+
+    return scored
 
 
 def official_match(question: Question, outcome: Outcome) -> float | None:
@@ -28,6 +43,7 @@ def official_match(question: Question, outcome: Outcome) -> float | None:
     return _score(question, any(gold in answer for gold in question.answers))
 
 
+@_or_refused
 def match(question: Question, outcome: Outcome) -> float | None:
     """Whether the answer contains an accepted one in whole words (Self-RAG section 4.1)."""
     return _score(question, contains_answer(stated(outcome), question.answers))
@@ -45,6 +61,7 @@ def official_accuracy(question: Question, outcome: Outcome) -> float | None:
     return sum(said == gold for said, gold in pairs) / len(outcome.answer)
 
 
+@_or_refused
 def accuracy(question: Question, outcome: Outcome) -> float | None:
     """Whether the answer gives the accepted option of a closed set (Self-RAG section 4.1).
 
@@ -75,6 +92,7 @@ def official_em(question: Question, outcome: Outcome) -> float | None:
     return _score(question, any(said == normalised(gold) for gold in question.answers))
 
 
+@_or_refused
 def em(question: Question, outcome: Outcome) -> float | None:
     """Exact match (SQuAD): the same words in any script, and never for a blank answer."""
     words = answer_words(stated(outcome))
@@ -88,6 +106,7 @@ def official_f1(question: Question, outcome: Outcome) -> float | None:
     return _best(said, (normalised(gold).split() for gold in question.answers))
 
 
+@_or_refused
 def f1(question: Question, outcome: Outcome) -> float | None:
     """F1 (SQuAD) over the words of :func:`em`: characters in scripts without spaces."""
     return _best(answer_words(stated(outcome)), map(answer_words, question.answers))
@@ -103,6 +122,7 @@ def official_containment_rationale(question: Question, outcome: Outcome) -> floa
     return _score(question, any_within(question.answers, text))
 
 
+@_or_refused
 def containment_rationale(question: Question, outcome: Outcome) -> float | None:
     """Whether the rationale, or the answer without one, has an accepted answer in whole words."""
     text = (outcome.rationale or outcome.answer) if stated(outcome) else ""

@@ -9,10 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.counts import count
 from selfcorrect_rag.evaluation.metrics import METRICS, Form, score
 from selfcorrect_rag.evaluation.rows import Outcome, Question
-from selfcorrect_rag.evaluation.run import BadRun, Finished
+from selfcorrect_rag.evaluation.run import Finished
 from selfcorrect_rag.evaluation.statistics import (
     Comparison,
     Interval,

@@ -68,7 +68,8 @@ def question_of(
         raise BadRow(f"has {_kind(name)} as its id")
     found = FORMATS[format or _format(given)](taken)
     identity = str("" if name is None else name).strip() or f"row-{number}"
-    return found._replace(id=identity, extra={**taken.left, **found.extra})
+    found = found._replace(id=identity, extra={**taken.left, **found.extra})
+    return found._replace(answers=(), unanswerable=True) if _unanswerable(given) else found
 
 
 class Fields:
@@ -99,7 +100,9 @@ def _format(row: Mapping[str, Any]) -> str:
         return "bio"
     if "final_decision" in row:
         return "pubmedqa"
-    return "yes-no" if isinstance(row.get("answer"), bool) else "qa"
+    if isinstance(row.get("answer"), bool):
+        return "yes-no"
+    return next((name for sign, name in _SIGNS.items() if sign in row), "qa")
 
 
 # Formats
@@ -109,9 +112,12 @@ def _plain(fields: Fields) -> Question:
     """The papers' ``question, answers, ctxs``, and whatever names its fields alike."""
     question = _question(fields)
     answers = [*_answers(fields.take(ANSWERS)), *_answers(fields.take(("answer_aliases",)))]
-    if fields.left.get("answerable") is False:
-        answers = []  # MuSiQue's unanswerable questions: a refusal is right
     return _with_passages(question._replace(answers=_unique(answers)), fields)
+
+
+def _plain_of(task: str) -> Callable[[Fields], Question]:
+    """Plain questions of a data set that InstructRAG has an instruction for."""
+    return lambda fields: _plain(fields)._replace(task=task)
 
 
 def _arc(fields: Fields) -> Question:
@@ -206,7 +212,15 @@ FORMATS: Mapping[str, Callable[[Fields], Question]] = {
     "pubhealth": _pubhealth,
     "pubmedqa": _pubmedqa,
     "yes-no": _yes_no,
+    **{name: _plain_of(name) for name in ("popqa", "triviaqa", "nq", "2wikimultihopqa")},
 }
+_SIGNS = {
+    "s_wiki_title": "popqa",
+    "question_source": "triviaqa",
+    "nq_annotated_gold": "nq",
+    "evidences": "2wikimultihopqa",
+}
+"""Fields that only the rows of one data set have."""
 _DECISIONS = ("yes", "no", "maybe")
 
 
@@ -355,6 +369,12 @@ def _relevant(
     rows = [item if isinstance(item, Mapping) else {} for item in given]
     flag = next((key for key in RELEVANT if all(isinstance(r.get(key), bool) for r in rows)), None)
     return None if flag is None or not rows else tuple(row[flag] for row in rows)
+
+
+def _unanswerable(row: Mapping[str, Any]) -> bool:
+    """Whether the row says that a refusal is right; in a table it does so by a word."""
+    said = {name: str(row.get(name)).lower() for name in ("is_impossible", "unanswerable")}
+    return "true" in said.values() or str(row.get("answerable")).lower() == "false"
 
 
 # Checks

@@ -77,6 +77,14 @@ class PassageReading(NamedTuple):
     """That were read."""
 
 
+class Need(NamedTuple):
+    """Whether a question needs a passage to be answered."""
+
+    probability: float
+    tokens: int
+    """That were read."""
+
+
 class _Row(NamedTuple):
     """Token ids of one forward pass, and where a window lies in its passage."""
 
@@ -159,15 +167,13 @@ class Reader:
         given = iter(await self._batcher.arun([row for some in rows for row in some]))
         return [self._reading(p, some, given) for (_, p), some in zip(asked, rows, strict=True)]
 
-    def needs_evidence(self, questions: Sequence[str]) -> list[float]:
-        """The probability of each question that it needs a passage to be answered."""
-        windows = self._batcher.run([self._alone(question) for question in questions])
-        return [_sigmoid(window.retrieve) for window in windows]
+    def needs_evidence(self, questions: Sequence[str]) -> list[Need]:
+        """Whether each question needs a passage to be answered."""
+        return _needs(self._batcher.run([self._alone(question) for question in questions]))
 
-    async def aneeds_evidence(self, questions: Sequence[str]) -> list[float]:
+    async def aneeds_evidence(self, questions: Sequence[str]) -> list[Need]:
         """The async twin of :meth:`needs_evidence`."""
-        windows = await self._batcher.arun([self._alone(question) for question in questions])
-        return [_sigmoid(window.retrieve) for window in windows]
+        return _needs(await self._batcher.arun([self._alone(question) for question in questions]))
 
     def _ids(self, text: str, most: int | None = None) -> tuple[list[int], list[tuple[int, int]]]:
         # Half a surrogate pair, which JSON may hold, is an error to the tokenizer; "?" is as long.
@@ -318,6 +324,10 @@ def _with_marks(text: str, end: int) -> int:
     marks = text[end : end + MOST_MARKS]
     is_mark = (unicodedata.category(mark).startswith("M") for mark in marks)
     return end + sum(takewhile(bool, is_mark))
+
+
+def _needs(windows: Sequence[_Window]) -> list[Need]:
+    return [Need(_sigmoid(window.retrieve), window.tokens) for window in windows]
 
 
 def _sigmoid(logit: float) -> float:

@@ -16,7 +16,7 @@ from selfcorrect_rag.prompts.sentences import sentences
 from selfcorrect_rag.reader.answers import likeliest, span_text, stated
 from selfcorrect_rag.reader.questions import is_readable, plain_question
 from selfcorrect_rag.reader.rationale import rationale
-from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader, Span
+from selfcorrect_rag.reader.reader import Need, Passage, PassageReading, Reader, Span
 from selfcorrect_rag.reader.weights import SHIPPED
 from selfcorrect_rag.reflection import (
     FULLY_SUPPORTED,
@@ -251,12 +251,13 @@ def _asked(request: SegmentRequest | InferenceRequest) -> list[tuple[str, Passag
     return [(question, Passage(title, text))] if evidence.strip() else []
 
 
-def _decisions(needed: Sequence[float]) -> list[Segment]:
-    """A choice of the Retrieve group for each probability that evidence is needed."""
-    chosen = [
-        _reflection(Group.RETRIEVE, {RETRIEVAL: need, NO_RETRIEVAL: 1 - need}) for need in needed
-    ]
-    return [_segment("", [reflection], None, 1.0, 0) for reflection in chosen]
+def _decisions(needs: Sequence[Need]) -> list[Segment]:
+    """A choice of the Retrieve group for each question."""
+    segments = []
+    for needed, tokens in needs:
+        chosen = _reflection(Group.RETRIEVE, {RETRIEVAL: needed, NO_RETRIEVAL: 1 - needed})
+        segments.append(_segment("", [chosen], None, 1.0, tokens))
+    return segments
 
 
 def _choice(group: str, reading: PassageReading | None) -> Segment:

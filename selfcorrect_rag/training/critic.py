@@ -68,8 +68,9 @@ def train_critic(
     Raises:
         MissingExtra: torch, transformers, accelerate or peft is not installed.
         ModelNotFound: ``settings.model`` cannot be loaded.
-        BadTrainingData: there is no row to train or to test on, or ``out`` holds a run with other
-            settings; see also :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
+        BadTrainingData: there is no row to train or to test on; see also
+            :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
+        BadRun: ``out`` holds a run with other settings.
     """
     settings, run_options = settings or CriticSettings(), run_options or RunOptions()
     parts = {

@@ -114,8 +114,8 @@ def prepare(out: Path, settings: TrainingSettings, data: Iterable[Any]) -> Mappi
     Raises:
         MissingExtra: torch, transformers, accelerate or peft is not installed.
         BadTrainingData: a setting is out of its range, ``batch_size`` is no multiple, an
-            adapter was asked for where weights are sharded, or ``out`` is a file or holds
-            checkpoints of a run with other settings or data.
+            adapter was asked for where weights are sharded, or ``out`` is a file.
+        BadRun: ``out`` holds checkpoints of a run with other settings or data.
     """
     if out.exists() and not out.is_dir():
         raise BadTrainingData(f"{out} is a file: give --out a folder")
@@ -210,7 +210,7 @@ def fine_tune(
         in_order: show the examples in their order, rather than in one that the seed decides.
 
     Raises:
-        BadTrainingData: another process trains in ``out``, or has since :func:`prepare`.
+        BadRun: another process trains in ``out``, or has since :func:`prepare`.
     """
     import torch
     from transformers import Trainer, TrainingArguments

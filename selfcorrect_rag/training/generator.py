@@ -92,9 +92,9 @@ def train_generator(
         ModelNotFound: ``settings.model`` cannot be loaded.
         NotAReflectionModel: its tokenizer is not a fast one.
         BadTrainingData: there is no row to train on or none with a reflection token, an output
-            cannot be read, the model cannot be trained so, or ``out`` holds a run with other
-            settings or rows; see also
+            cannot be read, or the model cannot be trained so; see also
             :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
+        BadRun: ``out`` holds a run with other settings or rows.
     """
     settings, run_options = settings or GeneratorSettings(), run_options or RunOptions()
     refuse_unlearnable(rows)

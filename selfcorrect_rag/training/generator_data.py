@@ -180,7 +180,7 @@ def generator_data_cost(
     """Cost of :func:`make_generator_data`; nothing is written.
 
     Raises:
-        BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
+        BadRun: ``out`` is of a run with other settings or of no run, or a folder.
     """
     refuse_foreign(out, DECISIONS)
     refuse_other_settings(run_folder(out), generator_data_identity(settings))
@@ -227,7 +227,7 @@ def make_generator_data(
         on_labels: the same for labels.
 
     Raises:
-        BadTrainingData: ``out`` belongs to a run with other settings, to one still going on or to
+        BadRun: ``out`` belongs to a run with other settings, to one still going on or to
             none, or is a folder.
         EngineFailed: the language model failed for many cases in a row, or the critic's engine has
             died; what came before is kept.

@@ -220,8 +220,8 @@ def train_instruct(
         MissingExtra: torch, transformers, accelerate or peft is not installed.
         ModelNotFound: ``settings.model`` cannot be loaded.
         BadTrainingData: there is no row to train on, the tokenizer is not fast or has no end
-            token, or ``out`` holds a run with other settings; see also
-            :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
+            token; see also :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
+        BadRun: ``out`` holds a run with other settings.
     """
     settings, run_options = settings or InstructSettings(), run_options or RunOptions()
     run = prepare(out, settings, rows)

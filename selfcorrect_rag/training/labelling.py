@@ -110,7 +110,7 @@ class Labelling:
             max_attempts: most answers to one request, while they are malformed; at least 1.
 
         Raises:
-            BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
+            BadRun: ``out`` is of a run with other settings or of no run, or a folder.
         """
         if max_attempts < 1:
             raise ValueError(f"max_attempts is {max_attempts}; a request is made at least once")
@@ -150,7 +150,7 @@ class Labelling:
             on_done: called after each request, whatever its outcome.
 
         Raises:
-            BadTrainingData: another run writes ``out``.
+            BadRun: another run writes ``out``.
             EngineFailed: :data:`MAX_FAILURES` requests in a row failed; what came before is kept.
         """
         with self._calls(max_concurrency, on_done) as (calls, report):

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
+from selfcorrect_rag.errors import BadRun, BadTrainingData, SynthesisFailed
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.journal import (
     FAILURES,
@@ -177,11 +177,11 @@ def write_template_rationales(
     Documents that contain an answer are called relevant. See :func:`write_rationales`.
 
     Raises:
-        BadTrainingData: ``out`` belongs to a model's run.
+        BadRun: ``out`` belongs to a model's run.
     """
     settings = settings or RationaleSettings()
     if run_folder(out).exists():
-        raise BadTrainingData(f"{out} holds a model's rationales: give another place")
+        raise BadRun(f"{out} holds a model's rationales: give another place")
     rationales = {
         sample.digest: template_rationale(sample.answers, relevant_numbers(sample, settings))
         for sample in rows
@@ -257,8 +257,9 @@ def synthesize_rationales(
         on_done: called after each row, whatever its outcome.
 
     Raises:
-        BadTrainingData: ``out`` belongs to a run with other settings, to one that is still going
-            on or to none, or is a folder, or a row has no answers.
+        BadRun: ``out`` belongs to a run with other settings, to one that is still going on or to
+            none, or is a folder.
+        BadTrainingData: a row has no answers.
         SynthesisFailed: the model failed 50 times in a row.
     """
     refuse_foreign(out, WRITTEN)
@@ -292,7 +293,7 @@ def estimate_usage(
     """Estimate the calls and tokens that ``rows`` still need; nothing is called.
 
     Raises:
-        BadTrainingData: ``out`` is of a run with other settings or of no run, or a folder.
+        BadRun: ``out`` is of a run with other settings or of no run, or a folder.
     """
     settings = settings or RationaleSettings()
     refuse_foreign(out, WRITTEN)

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.methods import Method
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.run import (
-    BadRun,
     Finished,
     Limits,
     estimate_run,
@@ -145,7 +144,7 @@ def test_methods_and_questions_may_be_added_but_not_changed(tmp_path: Path) -> N
 
 
 def test_a_folder_is_of_one_process_and_of_a_run(tmp_path: Path) -> None:
-    with only_run(tmp_path), pytest.raises(BadTrainingData, match="another run works in"):
+    with only_run(tmp_path), pytest.raises(BadRun, match="another run works in"):
         run(tmp_path, "rag")
     with pytest.raises(BadRun, match="holds no run"):
         read_run(tmp_path)

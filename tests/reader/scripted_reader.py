@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.prompts.sentences import sentence_place
-from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
+from selfcorrect_rag.reader.reader import Need, Passage, PassageReading, Span
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
 
 Findings = Mapping[str, float]
@@ -47,11 +47,11 @@ class ScriptedReader:
     async def aread(self, asked: Sequence[tuple[str, Passage]]) -> list[PassageReading]:
         return self.read(asked)
 
-    def needs_evidence(self, questions: Sequence[str]) -> list[float]:
-        """It does for what ends in a question mark."""
-        return [0.9 if question.endswith("?") else 0.1 for question in questions]
+    def needs_evidence(self, questions: Sequence[str]) -> list[Need]:
+        """It does for what ends in a question mark; a word is a token."""
+        return [Need(0.9 if q.endswith("?") else 0.1, len(q.split())) for q in questions]
 
-    async def aneeds_evidence(self, questions: Sequence[str]) -> list[float]:
+    async def aneeds_evidence(self, questions: Sequence[str]) -> list[Need]:
         return self.needs_evidence(questions)
 
     def _reading(self, question: str, passage: Passage) -> PassageReading:

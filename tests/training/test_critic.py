@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
+from selfcorrect_rag.errors import BadRun, BadTrainingData, ModelNotFound
 from selfcorrect_rag.models.critic import (
     Answer,
     Critic,
@@ -195,9 +195,9 @@ def test_data_and_settings_that_cannot_be(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "a mended command is not refused"
     short = dataclasses.replace(TOY, num_train_epochs=0.1)
     train_critic(ROWS, tmp_path, short, base=causal())
-    with pytest.raises(BadTrainingData, match=r"other settings \(seed\)"):
+    with pytest.raises(BadRun, match=r"other settings \(seed\)"):
         train_critic(ROWS, tmp_path, dataclasses.replace(short, seed=7), base=causal())
-    with pytest.raises(BadTrainingData, match=r"other settings \(data\)"):
+    with pytest.raises(BadRun, match=r"other settings \(data\)"):
         train_critic(ROWS[1:], tmp_path, short, base=causal())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.errors import BadRun, BadTrainingData
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.reflection import GROUP_OF
 from selfcorrect_rag.training.critic_data import (
@@ -234,5 +234,5 @@ def test_nothing_to_ask_is_said(tmp_path: Path) -> None:
 def test_a_file_is_of_one_model(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     critic_labelling(instances(2), out, SETTINGS).run(quick)
-    with pytest.raises(BadTrainingData, match="other settings"):
+    with pytest.raises(BadRun, match="other settings"):
         critic_labelling(instances(2), out, CriticDataSettings("another"))

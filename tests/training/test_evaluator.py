@@ -16,7 +16,7 @@ from transformers import (
     GPT2ForSequenceClassification,
 )
 
-from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
+from selfcorrect_rag.errors import BadRun, BadTrainingData, ModelNotFound
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.training.evaluator import (
     EvaluatorSettings,
@@ -79,10 +79,10 @@ def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
     base: Any = toy()
     short = dataclasses.replace(TOY, num_train_epochs=0.1)
     train_evaluator(ROWS, tmp_path, short, base=base)
-    with pytest.raises(BadTrainingData, match=r"other settings \(seed\)"):
+    with pytest.raises(BadRun, match=r"other settings \(seed\)"):
         train_evaluator(ROWS, tmp_path, dataclasses.replace(short, seed=7), base=base)
     for rows, corpus in ((ROWS[1:], []), (ROWS, ["another passage"])):
-        with pytest.raises(BadTrainingData, match=r"other settings \(data\)"):
+        with pytest.raises(BadRun, match=r"other settings \(data\)"):
             train_evaluator(rows, tmp_path, short, corpus=corpus, base=base)
 
 

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.errors import BadTrainingData, ModelNotFound
+from selfcorrect_rag.errors import BadRun, BadTrainingData, ModelNotFound
 from selfcorrect_rag.journal import only_run
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
@@ -286,12 +286,12 @@ def test_a_run_goes_on_with_its_own_settings_and_rows_alone(tmp_path: Path) -> N
         trained(tmp_path, toy(), max_length=20)
     short = dataclasses.replace(TOY, num_train_epochs=0.2)
     train_generator(ROWS, tmp_path, short, base=toy())  # a mended command is not refused
-    with pytest.raises(BadTrainingData, match=r"other settings \(seed\)"):
+    with pytest.raises(BadRun, match=r"other settings \(seed\)"):
         train_generator(ROWS, tmp_path, dataclasses.replace(short, seed=7), base=toy())
-    with pytest.raises(BadTrainingData, match=r"other settings \(data\)"):
+    with pytest.raises(BadRun, match=r"other settings \(data\)"):
         train_generator(ROWS[1:], tmp_path, short, base=toy())
     busy = tmp_path / "busy"
-    with only_run(busy), pytest.raises(BadTrainingData, match="another run works in"):
+    with only_run(busy), pytest.raises(BadRun, match="another run works in"):
         train_generator(ROWS, busy, short, base=toy())
     assert not (busy / "settings.json").exists(), "the other run's stay"
     train_generator(ROWS, tmp_path, short, base=toy())

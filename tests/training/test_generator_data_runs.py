@@ -9,7 +9,7 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag.errors import BadTrainingData, EngineFailed, RetrievalFailed
+from selfcorrect_rag.errors import BadRun, EngineFailed, RetrievalFailed
 from selfcorrect_rag.training import labelling
 from selfcorrect_rag.training.generator_data import (
     GeneratorDataSettings,
@@ -144,11 +144,11 @@ def test_a_file_is_of_one_run_with_one_setting(tmp_path: Path) -> None:
         lambda: generator_data_cost(ROWS, out, others),
         lambda: make_generator_data(Model().runnable, Shelf().runnable, ROWS, out, others),
     ):
-        with pytest.raises(BadTrainingData, match=r"other settings \(critic\)"):
+        with pytest.raises(BadRun, match=r"other settings \(critic\)"):
             refused()
 
     def second(prompt: str) -> str:
-        with pytest.raises(BadTrainingData, match="another run"):
+        with pytest.raises(BadRun, match="another run"):
             make(out, Model().runnable, Shelf().runnable)
         return label(prompt, essays=False)
 
@@ -168,7 +168,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_first_call(tmp_pat
                 amake_generator_data(model.runnable, Shelf().runnable, ROWS, out, SETTINGS)
             ),
         ):
-            with pytest.raises(BadTrainingData, match=reason):
+            with pytest.raises(BadRun, match=reason):
                 refused()
     assert model.asked == []
     assert file.read_text() == "mine"

@@ -10,7 +10,7 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableLambda
 
-from selfcorrect_rag.errors import BadTrainingData, EngineFailed
+from selfcorrect_rag.errors import BadRun, EngineFailed
 from selfcorrect_rag.training import labelling as module
 from selfcorrect_rag.training.labelling import Labelling, LabellingCost, LabelRequest, Report
 from tests.providers import Slow
@@ -260,7 +260,7 @@ def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     Labelling(REQUESTS, read, out, {"model": "another"}).cost()
     make(out).run(Model(square).runnable)
-    with pytest.raises(BadTrainingData, match="other settings"):
+    with pytest.raises(BadRun, match="other settings"):
         Labelling(REQUESTS, read, out, {"model": "another"})
     assert len(lines(out)) == 12
 
@@ -270,7 +270,7 @@ def test_two_runs_never_write_to_one_file(tmp_path: Path) -> None:
     early = make(out, REQUESTS[:3])
 
     def meddle(prompt: str) -> AIMessage:
-        with pytest.raises(BadTrainingData, match="another run"):
+        with pytest.raises(BadRun, match="another run"):
             make(out).run(Model(square).runnable)
         return square(prompt)
 
@@ -308,10 +308,10 @@ def test_where_all_fails_the_file_is_empty(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path, text: str) -> None:
     out = tmp_path / "a.jsonl"
     out.write_text(text)
-    with pytest.raises(BadTrainingData, match="not of this command's making"):
+    with pytest.raises(BadRun, match="not of this command's making"):
         make(out)
     assert out.read_text() == text
-    with pytest.raises(BadTrainingData, match="is a folder"):
+    with pytest.raises(BadRun, match="is a folder"):
         make(tmp_path)
 
 

@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage
 
-from selfcorrect_rag.errors import BadTrainingData, SynthesisFailed
+from selfcorrect_rag.errors import BadRun, BadTrainingData, SynthesisFailed
 from selfcorrect_rag.journal import run_folder
 from selfcorrect_rag.prompts.instruct_rag import training_prompt
 from selfcorrect_rag.training.rationales import (
@@ -184,7 +184,7 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     synthesize_rationales(chat(), ROWS[:2], out)
     for settings in (RationaleSettings(dataset="asqa"), RationaleSettings(model="other")):
-        with pytest.raises(BadTrainingData, match=r"other settings \((dataset|model)\)"):
+        with pytest.raises(BadRun, match=r"other settings \((dataset|model)\)"):
             synthesize_rationales(chat(), ROWS, out, settings)
 
 
@@ -196,11 +196,11 @@ async def test_a_place_that_cannot_be_written_is_refused_before_the_first_call(
     file.write_text("mine")
     before = set(tmp_path.iterdir())
     for out, reason in ((folder, "is a folder"), (file, "not of this command's making")):
-        with pytest.raises(BadTrainingData, match=reason):
+        with pytest.raises(BadRun, match=reason):
             estimate_usage(ROWS, out)
-        with pytest.raises(BadTrainingData, match=reason):
+        with pytest.raises(BadRun, match=reason):
             synthesize_rationales(llm, ROWS, out)
-        with pytest.raises(BadTrainingData, match=reason):
+        with pytest.raises(BadRun, match=reason):
             await asynthesize_rationales(llm, ROWS, out)
     assert llm.prompts == []
     assert file.read_text() == "mine"
@@ -209,7 +209,7 @@ async def test_a_place_that_cannot_be_written_is_refused_before_the_first_call(
 
 def test_two_runs_never_write_to_one_file(tmp_path: Path) -> None:
     def meddle(prompt: str) -> str:
-        with pytest.raises(BadTrainingData, match="another run"):
+        with pytest.raises(BadRun, match="another run"):
             synthesize_rationales(chat(), ROWS, tmp_path / "out")
         return explain(prompt)
 

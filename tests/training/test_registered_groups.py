@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.prompts.critic import Instance
@@ -60,7 +60,7 @@ def test_generator_data_has_their_tokens(tmp_path: Path) -> None:
     assert make(out, Teacher(essays=False), Shelf().runnable).calls == 0
     assert out.read_bytes() == before
     unregister_group("ISKIND")
-    with pytest.raises(BadTrainingData, match=r"other settings \(groups\)"):
+    with pytest.raises(BadRun, match=r"other settings \(groups\)"):
         make(out, Teacher(essays=False), Shelf().runnable)
     register_group(KIND)
 

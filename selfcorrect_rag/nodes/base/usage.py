@@ -204,8 +204,9 @@ def count_batch(segments: Sequence[Segment]) -> int:
     calls = max(1, sum(segment["requests"] for segment in segments))
     prompt_tokens = sum(segment["prompt_tokens"] for segment in segments)
     generated_tokens = sum(segment["tokens"] for segment in segments)
-    # A provider that reports no prompt tokens reports nothing.
-    known = (prompt_tokens, generated_tokens) if prompt_tokens else (None, None)
+    # A provider that reports no prompt tokens reports nothing; a local model may read none.
+    untold = not prompt_tokens and any(segment["requests"] for segment in segments)
+    known = (None, None) if untold else (prompt_tokens, generated_tokens)
     counter().add(calls, *known)
     return calls
 
