@@ -15,8 +15,9 @@ from nano_training import evaluator_data
 from nano_training.models import tiny_t5_path
 from nano_training.questions import new_question
 from nano_training.world import World
+from selfcorrect_rag.evaluation.pooled import auc
 from selfcorrect_rag.models import T5Evaluator
-from selfcorrect_rag.training.evaluator import GradedRow, auc, held_out_report, mine_negatives
+from selfcorrect_rag.training.evaluator import GradedRow, held_out_report, mine_negatives
 
 CASES = 500
 NEGATIVES = 4

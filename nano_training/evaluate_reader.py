@@ -23,12 +23,12 @@ from nano_training.reader.never_trained import hotpotqa, musique_hops, pages, po
 from nano_training.reader.rows import Row, drawn, natural_questions, real_rows
 from nano_training.reader.written import written_rows
 from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.evaluation.pooled import auc
 from selfcorrect_rag.reader.answers import Answer, stated
 from selfcorrect_rag.reader.network import pretrained
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reader.weights import SHIPPED
 from selfcorrect_rag.thresholds import ANSWER_ABOVE, Judged, Thresholds, measure
-from selfcorrect_rag.training.evaluator import auc
 
 CALIBRATION = 0.5
 """Share of the questions set aside that calibration is fitted on; they are not measured here."""

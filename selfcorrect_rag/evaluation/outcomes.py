@@ -14,7 +14,10 @@ from selfcorrect_rag.render import reading
 from selfcorrect_rag.state.costs import FREE, Cost, total
 
 STRIP = ("text", "score", "kept")
-CANDIDATE = ("depth", "passage", "text", "critique", "sequence_probability", "score", "chosen")
+CANDIDATE = (
+    *("depth", "passage", "text", "critique", "judgements"),
+    *("sequence_probability", "score", "chosen"),
+)
 """What rows keep of a graph's strips and candidates."""
 
 

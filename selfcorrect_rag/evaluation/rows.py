@@ -64,7 +64,8 @@ class Outcome(NamedTuple):
     asked."""
     candidates: tuple[Mapping[str, Any], ...] = ()
     """Self-RAG's segments: ``depth``, ``passage`` (an index into ``passages``, or None), ``text``,
-    ``critique``, ``sequence_probability``, ``score`` and ``chosen``, as in a graph's result."""
+    ``critique``, ``judgements``, ``sequence_probability``, ``score`` and ``chosen``, as in a
+    graph's result."""
     model_calls: int = 0
     prompt_tokens: int | None = 0
     """None where no model said it."""

@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData, require
 from selfcorrect_rag.errors.disk import wrap_disk_full
+from selfcorrect_rag.evaluation.pooled import auc
 from selfcorrect_rag.models.evaluators.pairs import PairTokenizer
 from selfcorrect_rag.models.evaluators.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.models.local.checkpoints import reading, taken
@@ -315,19 +316,6 @@ def readable(calibration: Calibration) -> dict[str, Any]:
     """A calibration of JSON values only."""
     thresholds = dataclasses.asdict(calibration.thresholds)
     return {**calibration._asdict(), "thresholds": thresholds}
-
-
-def auc(scored: Sequence[tuple[float, float]]) -> float:
-    """How often a relevant passage scores above an irrelevant one; ties count half."""
-    ordered = sorted(score for score, _ in scored)
-    first: dict[float, int] = {}
-    last: dict[float, int] = {}
-    for rank, score in enumerate(ordered, start=1):
-        first.setdefault(score, rank)
-        last[score] = rank
-    ranks = [(first[score] + last[score]) / 2 for score, label in scored if label > 0]
-    positives, negatives = len(ranks), len(scored) - len(ranks)
-    return (sum(ranks) - positives * (positives + 1) / 2) / (positives * negatives)
 
 
 def _scored(evaluator: RetrievalEvaluator, row: GradedRow) -> list[tuple[float, float]]:

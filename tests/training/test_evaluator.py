@@ -17,13 +17,13 @@ from transformers import (
 )
 
 from selfcorrect_rag.errors import BadRun, BadTrainingData, ModelNotFound
+from selfcorrect_rag.evaluation.pooled import auc
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.training.evaluator import (
     EvaluatorSettings,
     GradedRow,
     _best_accuracy,
     _like_lengths_together,
-    auc,
     train_evaluator,
 )
 from tests.conftest import byte_level_tokenizer
