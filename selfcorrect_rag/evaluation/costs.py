@@ -1,6 +1,7 @@
 """What a run will cost, estimated before it begins, and the bound that ends it."""
 
 import asyncio
+import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -26,9 +27,16 @@ class Spent(NamedTuple):
 
 
 def spent_on(outcome: Outcome) -> Spent:
-    """What one question cost."""
+    """What one question cost its variant by itself."""
     tokens = (outcome.prompt_tokens or 0) + (outcome.generated_tokens or 0)
     return Spent(outcome.model_calls, tokens)
+
+
+def asked_for(outcome: Outcome) -> Spent:
+    """The part of it that was not remembered, but asked."""
+    whole = spent_on(outcome)
+    calls, tokens = outcome.remembered_calls, outcome.remembered_tokens
+    return Spent(max(0, whole.calls - calls), max(0, whole.tokens - tokens))
 
 
 def expected(spec: Spec, question: Question, *, batches: bool) -> Spent:
@@ -58,12 +66,32 @@ def expected(spec: Spec, question: Question, *, batches: bool) -> Spent:
     return cost
 
 
+_SAME_CALLS = frozenset(
+    (
+        *("weight_isrel", "weight_issup", "weight_isuse", "weight_sequence", "group_weights"),
+        *("path_rule", "hard_constraints", "threshold", "mode", "beam_width", "passages"),
+        *("upper", "lower", "without_action", "strips", "strip_threshold", "web_results"),
+    )
+)
+"""Knobs by which variants of Self-RAG and CRAG differ, and ask nearly the same."""
+
+
 class Known:
     """What questions cost each method so far."""
 
-    def __init__(self, outcomes: Iterable[Outcome] = (), *, batches: bool = True) -> None:
-        """Begin with what is known; ``batches`` is for :func:`expected`."""
-        self._batches = batches
+    def __init__(
+        self, outcomes: Iterable[Outcome] = (), *, batches: bool = True, shared: bool = False
+    ) -> None:
+        """Begin with what is known.
+
+        Args:
+            outcomes: of earlier runs.
+            batches: see :func:`expected`.
+            shared: whether methods share a :class:`~selfcorrect_rag.evaluation.remembered.Memory`,
+                so that of variants which ask nearly the same only the largest counts.
+        """
+        self._batches, self._shared = batches, shared
+        self._begun: dict[tuple[str, str], Spent] = {}
         self._spent: dict[str, tuple[Spent, int]] = {}
         for outcome in outcomes:
             self.add(outcome)
@@ -74,12 +102,20 @@ class Known:
             spent, rows = self._spent.get(outcome.method, (Spent(), 0))
             self._spent[outcome.method] = spent.plus(spent_on(outcome)), rows + 1
 
-    def cost(self, spec: Spec, question: Question) -> Spent:
-        """What a question will cost: the mean of the method's rows, or :func:`expected`."""
-        if spec.name not in self._spent:
-            return expected(spec, question, batches=self._batches)
-        spent, rows = self._spent[spec.name]
-        return Spent(spent.calls / rows, spent.tokens / rows)
+    def begin(self, spec: Spec, question: Question) -> Spent:
+        """What a question will add, after those that began before: the mean of the method's rows,
+        or :func:`expected`."""
+        whole = expected(spec, question, batches=self._batches)
+        if spec.name in self._spent:
+            spent, rows = self._spent[spec.name]
+            whole = Spent(spent.calls / rows, spent.tokens / rows)
+        if not self._shared or spec.kind not in ("self_rag", "crag", "self_crag"):
+            return whole
+        knobs = {k: v for k, v in spec.as_json()["settings"].items() if k not in _SAME_CALLS}
+        place = json.dumps([spec.kind, knobs], sort_keys=True), question.id
+        before = self._begun.get(place, Spent())
+        self._begun[place] = Spent(*map(max, before, whole))
+        return self._begun[place].plus(before, -1)
 
 
 class Bound:

@@ -15,6 +15,7 @@ from selfcorrect_rag.errors import BadSettings, SelfCorrectError
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.evaluation.outcomes import outcome_of
 from selfcorrect_rag.evaluation.plain_rag import KNOBS, create_plain_rag
+from selfcorrect_rag.evaluation.remembered import saving
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.tasks import asked
 from selfcorrect_rag.nodes.base.usage import UsageCounter
@@ -209,13 +210,15 @@ class Method:
         counts = [counter] if self.spec.settings is None else []
         started = time.perf_counter()
         try:
-            result = await self._graph.ainvoke(
-                self._input(question),
-                RunnableConfig(callbacks=[*counts]),
-                **self._options(question),
-            )
-            seconds = time.perf_counter() - started
-            return outcome_of(question, self.name, result, seconds, counter.cost(seconds))
+            with saving() as saved:
+                result = await self._graph.ainvoke(
+                    self._input(question),
+                    RunnableConfig(callbacks=[*counts]),
+                    **self._options(question),
+                )
+            seconds = time.perf_counter() - started + saved.seconds
+            outcome = outcome_of(question, self.name, result, seconds, counter.cost(seconds))
+            return outcome._replace(remembered_calls=saved.calls, remembered_tokens=saved.tokens)
         except Exception as error:  # whatever it is, the other questions go on
             seconds = round(time.perf_counter() - started, 3)
             return Outcome(question.id, self.name, "", seconds=seconds, error=describe_error(error))

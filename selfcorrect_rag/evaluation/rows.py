@@ -71,5 +71,10 @@ class Outcome(NamedTuple):
     """None where no model said it."""
     generated_tokens: int | None = 0
     seconds: float = 0.0
+    """With those that remembered calls took when they were made."""
+    remembered_calls: int = 0
+    """Of ``model_calls``, those that another variant had made: what remains was really asked."""
+    remembered_tokens: int = 0
+    """Of the tokens, those of remembered calls."""
     error: str = ""
     """Why there is no answer."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfcorrect_rag.errors import BadRun, SelfCorrectError
-from selfcorrect_rag.evaluation.costs import Bound, Known, Spent, spent_on
+from selfcorrect_rag.evaluation.costs import Bound, Known, Spent, asked_for
 from selfcorrect_rag.evaluation.methods import Method, Spec
 from selfcorrect_rag.evaluation.outcomes import outcome_from, question_from, question_row
 from selfcorrect_rag.evaluation.rows import Outcome, Question
@@ -71,6 +71,7 @@ def run_methods(
     settings: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     batches: bool = True,
+    shared: bool = False,
     on_done: Callable[[Outcome], object] = lambda outcome: None,
 ) -> Finished:
     """Ask every method every question that has no answer in the folder yet.
@@ -88,6 +89,7 @@ def run_methods(
             others is refused, but methods may be added.
         limits: bounds; no question begins once one is reached.
         batches: see :func:`~selfcorrect_rag.evaluation.costs.expected`.
+        shared: see :class:`~selfcorrect_rag.evaluation.costs.Known`.
         on_done: called with every new outcome.
 
     Raises:
@@ -104,6 +106,7 @@ def run_methods(
             settings=settings,
             limits=limits,
             batches=batches,
+            shared=shared,
             on_done=on_done,
         )
     )
@@ -117,6 +120,7 @@ async def arun_methods(
     settings: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     batches: bool = True,
+    shared: bool = False,
     on_done: Callable[[Outcome], object] = lambda outcome: None,
 ) -> Finished:
     """The async twin of :func:`run_methods`."""
@@ -133,7 +137,7 @@ async def arun_methods(
             for method in methods
             if not _is_done(journal, method.name, question)
         ]
-        known = Known(map(outcome_from, journal.rows.values()), batches=batches)
+        known = Known(map(outcome_from, journal.rows.values()), batches=batches, shared=shared)
         bound = Bound(limits.calls, limits.tokens)
         asking = _Asking(left, known, journal, bound, on_done)
         await asking.run(limits.concurrency)
@@ -142,14 +146,20 @@ async def arun_methods(
 
 
 def estimate_run(
-    questions: Sequence[Question], specs: Sequence[Spec], out: Path, *, batches: bool = True
+    questions: Sequence[Question],
+    specs: Sequence[Spec],
+    out: Path,
+    *,
+    batches: bool = True,
+    shared: bool = False,
 ) -> dict[str, Spent]:
-    """What the run in the folder ``out`` has still to spend, by method; nothing is asked."""
+    """What each method adds to what the run in the folder ``out`` has still to spend; nothing is
+    asked."""
     journal = Journal(out / ROWS)
-    known = Known(map(outcome_from, journal.rows.values()), batches=batches)
+    known = Known(map(outcome_from, journal.rows.values()), batches=batches, shared=shared)
     left: dict[str, Spent] = {}
     for spec in specs:
-        costs = [known.cost(spec, q) for q in questions if not _is_done(journal, spec.name, q)]
+        costs = [known.begin(spec, q) for q in questions if not _is_done(journal, spec.name, q)]
         left[spec.name] = Spent(*map(sum, zip(*costs, strict=True))) if costs else Spent()
     return left
 
@@ -201,7 +211,7 @@ class _Asking:
     async def _work(self) -> None:
         """Ask one question after another; all workers share what is left."""
         for question, method in self._left:
-            cost = self._known.cost(method.spec, question)
+            cost = self._known.begin(method.spec, question)
             if not await self._bound.begin(cost):
                 return
             outcome = await method.answer(question)
@@ -210,7 +220,7 @@ class _Asking:
             self.asked += 1
             self._on_done(outcome)
             self._give_up_if_all_fail(outcome)
-            await self._bound.end(cost, spent_on(outcome))
+            await self._bound.end(cost, asked_for(outcome))
 
     def _give_up_if_all_fail(self, outcome: Outcome) -> None:
         errors = self._errors.setdefault(outcome.method, [])

@@ -39,21 +39,21 @@ def identity(model: object) -> str:
     # Wrappers pass attributes on to their model.
     if isinstance(model, RunnableBindingBase):
         options = {"kwargs": model.kwargs, "configurable": model.config.get("configurable")}
-        return _joined("bound", identity(model.bound), options)
+        return joined("bound", identity(model.bound), options)
     if isinstance(model, RunnableWithFallbacks):
         models = [identity(runnable) for runnable in (model.runnable, *model.fallbacks)]
-        return _joined("fallbacks", models, model.exceptions_to_handle, model.exception_key)
+        return joined("fallbacks", models, model.exceptions_to_handle, model.exception_key)
     if isinstance(model, RunnableSequence):
-        return _joined("sequence", [identity(step) for step in model.steps])
+        return joined("sequence", [identity(step) for step in model.steps])
     if isinstance(model, RunnableLambda):
         functions = (vars(model).get(name) for name in ("func", "afunc"))
-        return _joined("lambda", [f and identity_of_object(f) for f in functions])
+        return joined("lambda", [f and identity_of_object(f) for f in functions])
     if isinstance(own := getattr(model, "identity", None), str):
         return own
     if isinstance(model, BaseChatModel) and model.is_lc_serializable():
         return model._get_llm_string()
     if isinstance(model, BaseChatModel | BaseLLM) and model._identifying_params:
-        return _joined(_name(type(model)), model.asdict())
+        return joined(_name(type(model)), model.asdict())
     if isinstance(model, Serializable) and model.is_lc_serializable():
         return dumps(model)
     return identity_of_object(model)
@@ -68,7 +68,7 @@ def described(model: BaseChatModel | BaseLLM, *weights: str) -> str:
     if not weights and not model._identifying_params:
         return identity_of_object(model)
     given = {name: getattr(model, name) for name in model.model_fields_set - ABOUT_CALLS}
-    return _joined(_name(type(model)), model.asdict(), given, *weights)
+    return joined(_name(type(model)), model.asdict(), given, *weights)
 
 
 def identity_of_object(thing: object) -> str:
@@ -93,7 +93,8 @@ def weights(model: Any) -> str:
     return digest.hexdigest()
 
 
-def _joined(*parts: object) -> str:
+def joined(*parts: object) -> str:
+    """Any values as one text; equal for equal values, as far as their ``repr`` tells."""
     return json.dumps(parts, default=_part, sort_keys=True)
 
 

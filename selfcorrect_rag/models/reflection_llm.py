@@ -64,6 +64,14 @@ class ReflectionLLM(BaseLLM):
         """
         return False
 
+    def is_independent(self, prune_below: float | None = None) -> bool:
+        """Whether a prompt's segment depends on no other prompt of its batch.
+
+        Args:
+            prune_below: as for :meth:`generate_segments`.
+        """
+        return False
+
     @abstractmethod
     def _segments(
         self,

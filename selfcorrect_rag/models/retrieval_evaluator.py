@@ -31,6 +31,9 @@ class RetrievalEvaluator(ABC):
     """The thresholds that map its scores to an action, unless a run's settings give others;
     :func:`~selfcorrect_rag.thresholds.calibrate` finds them."""
 
+    is_independent = False
+    """Whether the score of a passage depends on no other passage of its call."""
+
     @property
     def notes(self) -> list[str]:
         """Notes for readers of its scores."""

@@ -95,6 +95,9 @@ class ReaderLLM(ReflectionLLM):
     def reads_apart(self) -> bool:
         return True
 
+    def is_independent(self, prune_below: float | None = None) -> bool:
+        return prune_below is None and not self.show_guess
+
     @property
     def reader(self) -> Reader:
         """What reads."""

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
@@ -76,6 +76,7 @@ class Parts:
         config: what to open.
         passages: most passages that a run may ask of the index, at most 100.
         pages: most pages that a run may ask of an index in place of the web, at most 50.
+        each: applied to every model, index and search that is opened, and kept in its place.
         sketch: open nothing; the graphs have the same nodes and schemas, but cannot run.
     """
 
@@ -85,10 +86,11 @@ class Parts:
         *,
         passages: int = 100,
         pages: int = 50,
+        each: Callable[[Any], Any] = lambda part: part,
         sketch: bool = False,
     ) -> None:
         self.config, self.passages, self.pages = config, passages, pages
-        self.sketch, self._opened = sketch, ExitStack()
+        self.sketch, self._each, self._opened = sketch, each, ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -316,7 +318,7 @@ class Parts:
             raise BadOption(f"--upper, --lower: with the evaluator's own, {error}") from error
 
     def _or_sketch(self, opened: Callable[[], T], sketched: Callable[[], T]) -> T:
-        return sketched() if self.sketch else opened()
+        return sketched() if self.sketch else cast(T, self._each(opened()))
 
 
 def quiet_vllm() -> None:

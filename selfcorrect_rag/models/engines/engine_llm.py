@@ -92,6 +92,9 @@ class EngineReflectionLLM(ReflectionLLM):
         """Names of the reflection groups that the checkpoint's vocabulary has."""
         return self._tokenizer.groups
 
+    def is_independent(self, prune_below: float | None = None) -> bool:
+        return prune_below is None
+
     @property
     def context_tokens(self) -> int | None:
         """The model's context length in tokens, where the engine knows it."""

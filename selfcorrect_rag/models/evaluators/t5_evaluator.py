@@ -37,6 +37,8 @@ class T5Evaluator(RetrievalEvaluator):
     lower thresholds are that close to -1: use float32 where they must decide exactly.
     """
 
+    is_independent = True
+
     def __init__(
         self,
         model: "PreTrainedModel",

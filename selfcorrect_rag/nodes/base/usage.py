@@ -85,7 +85,7 @@ class UsageCounter(BaseCallbackHandler):
         if isinstance(written, ChatGeneration):
             self.message_id = written.message.id
         if run_id not in self._outer:
-            self.add(*_usage_of(response))
+            self.add(*usage_of(response))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         if run_id not in self._outer:
@@ -97,7 +97,7 @@ class UsageCounter(BaseCallbackHandler):
             parent = self._parents.get(parent)
 
 
-def _usage_of(response: LLMResult) -> tuple[int, int | None, int | None]:
+def usage_of(response: LLMResult) -> tuple[int, int | None, int | None]:
     """Calls, prompt tokens and generated tokens, as the model reports them."""
     generation = response.generations[0][0]
     calls = (generation.generation_info or {}).get("requests") or 1
