@@ -12,7 +12,7 @@ from typing import Any
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.costs import Spent
-from selfcorrect_rag.evaluation.methods import KINDS, Spec, open_method, read_specs
+from selfcorrect_rag.evaluation.methods import KINDS, Spec, open_method
 from selfcorrect_rag.evaluation.page import (
     COMPARED,
     comparison_row,
@@ -20,6 +20,7 @@ from selfcorrect_rag.evaluation.page import (
     shown_interval,
 )
 from selfcorrect_rag.evaluation.progress import Progress
+from selfcorrect_rag.evaluation.remembered import Memory
 from selfcorrect_rag.evaluation.rows import Outcome
 from selfcorrect_rag.evaluation.run import (
     Finished,
@@ -36,6 +37,7 @@ from selfcorrect_rag.evaluation.summary import (
     summary,
     write_summary,
 )
+from selfcorrect_rag.evaluation.sweeps import read_variants
 from selfcorrect_rag.evaluation.tasks import Task, read_task
 from selfcorrect_rag.journal import digest_of_ids
 from selfcorrect_rag.models.identity import identity
@@ -78,6 +80,14 @@ def add_parser(subparsers: Any) -> None:
         help=f"A method, may be repeated: {', '.join(KINDS)}, or MODULE:ATTRIBUTE of a compiled "
         "graph of your own; with settings of the graph, such as "
         "strict=crag:upper=0.9,strips=3. Default: none.",
+    )
+    parser.add_argument(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="METHOD:KNOB=V1,V2,...",
+        help="A method at each value of a setting, with a plot; may be repeated: "
+        "self_rag:weight_issup=0,0.5,1, or crag:ablations for all of CRAG's. Default: none.",
     )
     parser.add_argument(
         "--out", type=Path, metavar="RUN", help="The folder of the run. Default: none."
@@ -126,18 +136,20 @@ def run(args: argparse.Namespace) -> int:
         return _compare(Path(args.data[1]), Path(args.data[2]), args.metric)
     if len(args.data) != 1:
         raise BadOption("eval takes one FILE, or: compare RUN RUN")
-    specs = read_specs(args.method, args.passages)
+    variants = read_variants(args.method, args.sweep, args.passages)
+    specs = variants.specs
     if args.out is None:
         raise BadOption("--out RUN: name the folder of the run")
     config, task = config_from(args), read_task(args.data[0], limit=args.limit)
     _tell_skipped(task)
     # What reflects by itself reads all passages in one call; a chat model is asked for each.
     batches = config.runs_on != "chat"
-    _tell_estimate(estimate_run(task.questions, specs, args.out, batches=batches), args.out)
+    left = estimate_run(task.questions, specs, args.out, batches=batches, shared=True)
+    _tell_estimate(left, args.out)
     if args.estimate:
         return 0
     finished, about = _run(args, config, task, specs, batches)
-    made = summary(finished, args.metric or default_metrics(task.questions), about)
+    made = summary(finished, args.metric or default_metrics(task.questions), about, variants)
     write_summary(args.out, made)
     page = args.out / REPORT
     page.write_text(render_report(finished, made, task.name), encoding="utf-8")
@@ -164,7 +176,7 @@ def _run(
     """The run, and what it was made with."""
     pages = [s.settings.web_results for s in specs if isinstance(s.settings, CRAGSettings)]
     passages = max(1, *(spec.passages for spec in specs))
-    with Parts(config, passages=passages, pages=max([1, *pages])) as parts:
+    with Parts(config, passages=passages, pages=max([1, *pages]), each=Memory().of) as parts:
         methods = [open_method(spec, parts) for spec in specs]
         settings = _settings(config, parts, specs)
         with closing(Progress(len(task.questions) * len(methods), "answers")) as bar:
@@ -179,6 +191,7 @@ def _run(
                 settings=settings,
                 limits=Limits(args.max_calls, args.max_tokens, args.max_concurrency),
                 batches=batches,
+                shared=True,
                 on_done=counted,
             )
     about = {"task": task.name, "data": task.fingerprint, "skipped": len(task.skipped), **settings}
@@ -245,6 +258,9 @@ def _tell_results(made: Mapping[str, Any]) -> None:
     ]
     columns = ["method", *names, "answered", "refused", "failed", "calls", "seconds"]
     _tell_table(columns, rows)
+    asked, calls = (sum(m[c] for m in methods.values()) for c in ("asked_calls", "model_calls"))
+    if asked < calls:
+        tell(f"{asked:,} of {calls:,} calls were made: methods share equal ones")
     for metric, pairs in list(made["comparisons"].items())[:1]:
         if pairs:
             _tell_table(COMPARED, map(comparison_row, pairs), metric)

@@ -71,6 +71,7 @@ _SAME_CALLS = frozenset(
         *("weight_isrel", "weight_issup", "weight_isuse", "weight_sequence", "group_weights"),
         *("path_rule", "hard_constraints", "threshold", "mode", "beam_width", "passages"),
         *("upper", "lower", "without_action", "strips", "strip_threshold", "web_results"),
+        *("refine", "rewrite", "select"),
     )
 )
 """Knobs by which variants of Self-RAG and CRAG differ, and ask nearly the same."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.run import Finished
+from selfcorrect_rag.evaluation.sweeps import render_sweeps
 from selfcorrect_rag.render.markup import Html, element, excerpt, folded, joined, labelled
 from selfcorrect_rag.render.page import Sections, whole_page
 from selfcorrect_rag.render.reading import counted
@@ -24,8 +25,12 @@ def render_report(finished: Finished, summary: Mapping[str, Any], title: str) ->
         title: the task's name.
     """
     methods = summary["methods"]
+    sweeps: Sections = {
+        "sweeps": ("Sweeps", render_sweeps(summary["sweeps"], methods)),
+    }
     sections: Sections = {
         "results": ("Results", _results(methods)),
+        **(sweeps if summary["sweeps"] else {}),
         "comparisons": ("Comparisons", _comparisons(summary["comparisons"])),
         "behaviour": ("What the methods did", _table(methods, COUNTS)),
         "costs": ("Costs", _costs(methods)),
@@ -109,7 +114,12 @@ def _costs(methods: Mapping[str, Any]) -> Html:
         [name, *("not said" if made[c] is None else f"{made[c]:,}" for c in COSTS)]
         for name, made in methods.items()
     ]
-    said = "Seconds are those that each question took, of which several ran at a time."
+    asked, all_calls = (sum(m[c] for m in methods.values()) for c in ("asked_calls", "model_calls"))
+    said = (
+        "What each method costs by itself. Seconds are those that each question took, of which "
+        f"several ran at a time. Methods share equal calls: {asked:,} of {all_calls:,} model calls "
+        "were made."
+    )
     return joined(
         [figures(["method", *(c.replace("_", " ") for c in COSTS)], rows), labelled(said)]
     )

@@ -6,10 +6,13 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import combinations
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 from selfcorrect_rag.errors import BadRun
+from selfcorrect_rag.evaluation.costs import asked_for
 from selfcorrect_rag.evaluation.counts import count
 from selfcorrect_rag.evaluation.metrics import METRICS, Form, score
 from selfcorrect_rag.evaluation.rows import Outcome, Question
@@ -19,8 +22,8 @@ from selfcorrect_rag.evaluation.statistics import (
     Interval,
     bootstrap_mean,
     compare,
-    compare_all,
 )
+from selfcorrect_rag.evaluation.sweeps import Variants
 from selfcorrect_rag.state.costs import plus
 
 SUMMARY = "summary.json"
@@ -84,11 +87,17 @@ def _official(rows: Sequence[tuple[Question, Outcome]], metric: str) -> float | 
     return score([row for row in rows if not row[1].error], metric, form).value
 
 
-def pairs(scored: Mapping[str, Scored]) -> list[Comparison]:
-    """Every pair of methods that have a score of one question or more in common."""
+def pairs(
+    scored: Mapping[str, Scored], wanted: Sequence[tuple[str, str]] | None = None
+) -> list[Comparison]:
+    """The pairs of methods ``wanted``, by default every pair, that have a score of one question or
+    more in common."""
     usable = {name: found.rows for name, found in scored.items() if found.counted}
-    first = set.intersection(*(_scored(rows) for rows in usable.values())) if usable else set()
-    return compare_all(usable) if first else []
+    return [
+        compare(usable[one], usable[other], (one, other))
+        for one, other in (combinations(usable, 2) if wanted is None else wanted)
+        if {one, other} <= usable.keys() and _scored(usable[one]) & _scored(usable[other])
+    ]
 
 
 def compared(one: Finished, other: Finished, metric: str) -> list[Comparison]:
@@ -116,13 +125,19 @@ def _scored(rows: ByQuestion) -> set[str]:
     return {key for key, value in rows.items() if value is not None}
 
 
-def summary(finished: Finished, metrics: Sequence[str], about: Mapping[str, Any]) -> dict[str, Any]:
+def summary(
+    finished: Finished,
+    metrics: Sequence[str],
+    about: Mapping[str, Any],
+    variants: Variants | None = None,
+) -> dict[str, Any]:
     """The summary as JSON values.
 
     Args:
         finished: the run.
         metrics: names of metrics.
         about: the run's settings and fingerprints.
+        variants: its sweeps, and the pairs to compare; None: no sweeps, and all pairs.
     """
     scored = {metric: scores(finished, metric) for metric in metrics}
     methods = {
@@ -140,9 +155,10 @@ def summary(finished: Finished, metrics: Sequence[str], about: Mapping[str, Any]
         "stopped": finished.stopped,
         "methods": methods,
         "comparisons": {
-            metric: [comparison_figures(pair) for pair in pairs(found)]
+            metric: [comparison_figures(pair) for pair in pairs(found, variants and variants.pairs)]
             for metric, found in scored.items()
         },
+        "sweeps": [sweep._asdict() for sweep in variants.sweeps] if variants else [],
     }
 
 
@@ -165,7 +181,8 @@ def versions() -> dict[str, str]:
 
 
 def _cost(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Totals; tokens are None where a model said none of some question."""
+    """Totals, and the mean words of an answer; tokens are None where a model said none of some
+    question."""
     read: int | None = 0
     written: int | None = 0
     for outcome in outcomes:
@@ -175,6 +192,9 @@ def _cost(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "prompt_tokens": read,
         "generated_tokens": written,
         "seconds": round(sum(outcome.seconds for outcome in outcomes), 3),
+        "asked_calls": sum(asked_for(outcome).calls for outcome in outcomes),
+        "asked_tokens": sum(asked_for(outcome).tokens for outcome in outcomes),
+        "words": mean([len(outcome.answer.split()) for outcome in outcomes]),
     }
 
 

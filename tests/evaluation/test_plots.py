@@ -43,6 +43,15 @@ def test_a_name_is_text_and_no_markup_or_formula(name: str) -> None:
 
 def test_the_diagonal_and_the_interval_are_drawn_where_they_are_wanted() -> None:
     plain, full = plot([LINE._replace(ends=())], "x", "y"), plot([LINE], "x", "y")
-    assert "fill-opacity: 0.15" in full
-    assert "fill-opacity: 0.15" not in plain
+    assert 'fill-opacity="0.15"' in full
+    assert 'fill-opacity="0.15"' not in plain
     assert plot([LINE], "x", "y", diagonal=True) != full
+
+
+def test_colours_need_no_style_which_a_page_would_not_let_in() -> None:
+    drawn = plot([LINE._replace(name='a style="b: c"')], "x", "y", at=['style="d: e"'])
+    assert "<style" not in drawn
+    elements = list(ET.fromstring(drawn).iter())
+    assert not [element for element in elements if "style" in element.attrib]
+    assert 'style="d: e"' in texts(drawn)
+    assert any(element.get("stroke") == "#1b6ca8" for element in elements)
