@@ -1,5 +1,6 @@
 """Sweeps: variants of a method that differ in one knob, and plots of what it does."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -24,8 +25,6 @@ ABLATIONS = {
 retrieved counts as correct."""
 _CRAG = ("crag", "self_crag")
 _SWEEP = re.compile(r"(?P<base>.+):(?:ablations|(?P<knob>\w+)\s*=(?P<values>.+))", re.DOTALL)
-_COMMA = re.compile(r",(?![^\[{]*[\]}])")
-"""Between values, not within one."""
 
 
 class Sweep(NamedTuple):
@@ -93,8 +92,7 @@ def read_sweep(text: str, passages: int | None = None) -> tuple[Sweep, list[Spec
         raise BadMethod(f"--sweep {text}: give METHOD:KNOB=V1,V2,... or METHOD:ablations")
     base = read_spec(read["base"], passages)
     if read["knob"]:
-        values = dict.fromkeys(value.strip() for value in _COMMA.split(read["values"]))
-        knobs = {value: f"{read['knob']}={value}" for value in values}
+        knobs = {value: f"{read['knob']}={value}" for value in _values(read["values"])}
     elif base.kind in _CRAG:
         knobs = ABLATIONS
     else:
@@ -105,6 +103,15 @@ def read_sweep(text: str, passages: int | None = None) -> tuple[Sweep, list[Spec
     reference = same[0] if same else names[0]
     knob = read["knob"] or "ablations"
     return Sweep(base.kind, base.name, knob, tuple(knobs), names, reference), specs
+
+
+def _values(text: str) -> list[str]:
+    """The values between commas, each as a specification has it."""
+    try:
+        given = json.loads(f"[{text}]")
+    except ValueError:  # some are plain text
+        return [value.strip() for value in text.split(",")]
+    return [value if isinstance(value, str) else json.dumps(value) for value in given]
 
 
 def _changed(text: str, base: Spec, change: str, passages: int | None) -> Spec:

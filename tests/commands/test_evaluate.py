@@ -140,11 +140,29 @@ def test_a_run_has_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/evaluation.md"])
 def test_the_command_of_the_pages(page: str, tmp_path: Path) -> None:
     shown = (ROOT / page).read_text("utf-8").replace("\\\n", " ")
-    (command,) = re.findall(r"^selfcorrect-rag (eval .*)$", shown, re.MULTILINE)
+    commands = re.findall(r"^selfcorrect-rag (eval .*--out.*)$", shown, re.MULTILINE)
     shutil.copy("mills.jsonl", "questions.jsonl")
     shutil.copytree("index", ".selfcorrect/index")
-    arguments = shlex.split(command)
-    assert main(arguments) == 0
-    out = tmp_path / arguments[arguments.index("--out") + 1]
-    made = json.loads((out / "summary.json").read_text("utf-8"))
-    assert made["questions"] == 6
+    assert len(commands) == {"README.md": 1, "docs/evaluation.md": 2}[page]
+    for arguments in map(shlex.split, commands):
+        assert main(arguments) == 0
+        out = tmp_path / arguments[arguments.index("--out") + 1]
+        made = json.loads((out / "summary.json").read_text("utf-8"))
+        assert made["questions"] == 6
+        assert len(made["sweeps"]) == arguments.count("--sweep")
+
+
+def test_a_sweep_asks_once_and_is_plotted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate("--sweep", "self_rag:weight_issup=0,1", "--sweep", "self_rag:passages=1,3") == 0
+    said = capsys.readouterr()
+    assert re.search(r"self_rag:weight_issup=1: about 0 model calls", said.err)
+    made = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))
+    asked, whole = (
+        sum(method[name] for method in made["methods"].values())
+        for name in ("asked_calls", "model_calls")
+    )
+    assert f"{asked} of {whole} calls were made" in said.out
+    assert asked <= whole / 2
+    assert (tmp_path / "run" / "report.html").read_text("utf-8").count("<svg") == 3
