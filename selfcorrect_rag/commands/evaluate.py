@@ -11,13 +11,13 @@ from typing import Any
 
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.errors import BadRun
+from selfcorrect_rag.evaluation.component_page import component_rows
 from selfcorrect_rag.evaluation.costs import Spent
 from selfcorrect_rag.evaluation.methods import KINDS, Spec, open_method
 from selfcorrect_rag.evaluation.page import (
     COMPARED,
     comparison_row,
     render_report,
-    shown_interval,
 )
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.evaluation.remembered import Memory
@@ -38,6 +38,7 @@ from selfcorrect_rag.evaluation.summary import (
     write_summary,
 )
 from selfcorrect_rag.evaluation.sweeps import read_variants
+from selfcorrect_rag.evaluation.tables import shown_interval
 from selfcorrect_rag.evaluation.tasks import Task, read_task
 from selfcorrect_rag.journal import digest_of_ids
 from selfcorrect_rag.models.identity import identity
@@ -261,6 +262,8 @@ def _tell_results(made: Mapping[str, Any]) -> None:
     asked, calls = (sum(m[c] for m in methods.values()) for c in ("asked_calls", "model_calls"))
     if asked < calls:
         tell(f"{asked:,} of {calls:,} calls were made: methods share equal ones")
+    if parts := component_rows(made["components"], short=True):
+        _tell_table(["part", *methods], parts, "components")
     for metric, pairs in list(made["comparisons"].items())[:1]:
         if pairs:
             _tell_table(COMPARED, map(comparison_row, pairs), metric)

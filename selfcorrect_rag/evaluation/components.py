@@ -178,6 +178,42 @@ def calibrations(rows: Sequence[Row]) -> dict[str, Reliability | None]:
     return made
 
 
+def component_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """``parts`` and ``calibration`` of one method as JSON values: what :func:`components` and
+    :func:`calibrations` give."""
+    parts = {
+        name: found
+        and {
+            "value": found.value.value,
+            "interval": found.value.ends,
+            "questions": found.questions,
+            "items": found.items,
+            "labels": dict(found.labels),
+        }
+        for name, found in components(rows).items()
+    }
+    curves = {
+        name: curve
+        and {
+            "error": curve.error.value,
+            "interval": curve.error.ends,
+            "questions": curve.questions,
+            "items": curve.items,
+            "bins": [
+                {
+                    "score": each.score,
+                    "share": each.share.value,
+                    "interval": each.share.ends,
+                    "items": each.items,
+                }
+                for each in curve.bins
+            ],
+        }
+        for name, curve in calibrations(rows).items()
+    }
+    return {"parts": parts, "calibration": curves}
+
+
 def _found(rows: Sequence[Row], of: Callable[[Question, Outcome], Any]) -> list[Found[Any]]:
     made = (of(question, outcome) for question, outcome in rows if not outcome.error)
     return [found for found in made if found and found.items]

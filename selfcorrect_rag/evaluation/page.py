@@ -1,11 +1,13 @@
 """A run of an evaluation as one HTML page: what it found, what it cost, and what was answered."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from selfcorrect_rag.evaluation.component_page import render_components
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.run import Finished
 from selfcorrect_rag.evaluation.sweeps import render_sweeps
+from selfcorrect_rag.evaluation.tables import figures, shown_interval
 from selfcorrect_rag.render.markup import Html, element, excerpt, folded, joined, labelled
 from selfcorrect_rag.render.page import Sections, whole_page
 from selfcorrect_rag.render.reading import counted
@@ -32,6 +34,7 @@ def render_report(finished: Finished, summary: Mapping[str, Any], title: str) ->
         "results": ("Results", _results(methods)),
         **(sweeps if summary["sweeps"] else {}),
         "comparisons": ("Comparisons", _comparisons(summary["comparisons"])),
+        "components": ("Components", render_components(summary["components"])),
         "behaviour": ("What the methods did", _table(methods, COUNTS)),
         "costs": ("Costs", _costs(methods)),
         "answers": ("Answers", _answers(finished)),
@@ -63,12 +66,6 @@ def shown_value(figure: Mapping[str, Any]) -> str:
         return "\u2013"
     official = "" if figure["official"] is None else f" ({figure['official']:.3f})"
     return f"{figure['value']:.3f} {shown_interval(figure['interval'])}{official}"
-
-
-def shown_interval(ends: Sequence[float | None]) -> str:
-    """``[0.333, 1.000]``; words where nothing bounds it."""
-    low, high = ends
-    return "[unknown]" if low is None or high is None else f"[{low:.3f}, {high:.3f}]"
 
 
 def _comparisons(comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> Html:
@@ -158,13 +155,3 @@ def _about(summary: Mapping[str, Any]) -> Html:
     rows = [[name, value] for name, value in summary["versions"].items()]
     rows += [[name, excerpt(value, 600)] for name, value in summary["about"].items()]
     return figures(["setting", "value"], rows, wraps=True)
-
-
-def figures(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wraps: bool = False) -> Html:
-    """A table whose first column names its rows; ``wraps`` where cells are texts."""
-    head = element("tr", *(element("th", column, scope="col") for column in columns))
-    body = [
-        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
-        for first, *rest in rows
-    ]
-    return element("div", element("table", head, *body), class_=None if wraps else "figures")

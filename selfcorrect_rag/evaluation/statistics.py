@@ -29,6 +29,11 @@ class Interval(NamedTuple):
     def includes_zero(self) -> bool:
         return self.low <= 0 <= self.high
 
+    @property
+    def ends(self) -> list[float | None]:
+        """Low and high; None where nothing bounds it, which JSON has no number for."""
+        return [end if math.isfinite(end) else None for end in (self.low, self.high)]
+
     def __str__(self) -> str:
         return f"{self.value:.3f} ({self.level:.0%} interval {self.low:.3f} to {self.high:.3f})"
 

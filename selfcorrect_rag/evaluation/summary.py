@@ -1,7 +1,6 @@
 """The summary of a run: what each method did, cost and scored, and how each pair compares."""
 
 import json
-import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from selfcorrect_rag.errors import BadRun
+from selfcorrect_rag.evaluation.components import component_figures
 from selfcorrect_rag.evaluation.costs import asked_for
 from selfcorrect_rag.evaluation.counts import count
 from selfcorrect_rag.evaluation.metrics import METRICS, Form, score
@@ -140,6 +140,7 @@ def summary(
         variants: its sweeps, and the pairs to compare; None: no sweeps, and all pairs.
     """
     scored = {metric: scores(finished, metric) for metric in metrics}
+    questions = {question.id: question for question in finished.questions}
     methods = {
         name: {
             **count(finished.of(name))._asdict(),
@@ -159,6 +160,10 @@ def summary(
             for metric, found in scored.items()
         },
         "sweeps": [sweep._asdict() for sweep in variants.sweeps] if variants else [],
+        "components": {
+            name: component_figures([(questions[o.id], o) for o in finished.of(name)])
+            for name in finished.methods
+        },
     }
 
 
@@ -201,7 +206,7 @@ def _cost(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 def _figures(found: Scored) -> dict[str, Any]:
     return {
         "value": found.value and found.value.value,
-        "interval": None if found.value is None else _ends(found.value),
+        "interval": None if found.value is None else found.value.ends,
         "scored": found.counted,
         "official": found.official,
     }
@@ -213,14 +218,9 @@ def comparison_figures(pair: Comparison) -> dict[str, Any]:
         "first": pair.first,
         "second": pair.second,
         "difference": pair.difference.value,
-        "interval": _ends(pair.difference),
+        "interval": pair.difference.ends,
         "mcnemar": pair.mcnemar,
         "questions": pair.rows,
         "told_apart": pair.told_apart,
         "in_words": str(pair),
     }
-
-
-def _ends(interval: Interval) -> list[float | None]:
-    """Low and high; None where nothing bounds it, which JSON has no number for."""
-    return [end if math.isfinite(end) else None for end in (interval.low, interval.high)]

@@ -9,6 +9,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.evaluation.labels import REFLECTIONS, check_reflections
 from selfcorrect_rag.evaluation.rows import Question
 from selfcorrect_rag.evaluation.task_rows import BadRow
 
@@ -66,6 +67,11 @@ def question_of(
     name = taken.take(IDS)
     if isinstance(name, bool) or not isinstance(name, str | int | None):
         raise BadRow(f"has {_kind(name)} as its id")
+    if REFLECTIONS in given:
+        try:
+            check_reflections(given[REFLECTIONS])
+        except ValueError as error:
+            raise BadRow(f"has {error}") from error
     found = FORMATS[format or _format(given)](taken)
     identity = str("" if name is None else name).strip() or f"row-{number}"
     found = found._replace(id=identity, extra={**taken.left, **found.extra})
