@@ -13,7 +13,13 @@ from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.component_page import component_rows
 from selfcorrect_rag.evaluation.costs import Spent
+from selfcorrect_rag.evaluation.entailment import (
+    EntailmentModel,
+    KeptEntailment,
+    open_entailment,
+)
 from selfcorrect_rag.evaluation.methods import KINDS, Spec, open_method
+from selfcorrect_rag.evaluation.metrics import METRICS
 from selfcorrect_rag.evaluation.page import (
     COMPARED,
     comparison_row,
@@ -25,12 +31,12 @@ from selfcorrect_rag.evaluation.rows import Outcome
 from selfcorrect_rag.evaluation.run import (
     Finished,
     Limits,
+    count_left,
     estimate_run,
     read_run,
     run_methods,
 )
 from selfcorrect_rag.evaluation.summary import (
-    check_metrics,
     compared,
     comparison_figures,
     default_metrics,
@@ -39,6 +45,7 @@ from selfcorrect_rag.evaluation.summary import (
 )
 from selfcorrect_rag.evaluation.sweeps import read_variants
 from selfcorrect_rag.evaluation.tables import shown_interval
+from selfcorrect_rag.evaluation.task_formats import FORMATS
 from selfcorrect_rag.evaluation.tasks import Task, read_task
 from selfcorrect_rag.journal import digest_of_ids
 from selfcorrect_rag.models.identity import identity
@@ -51,6 +58,8 @@ from selfcorrect_rag.settings import CRAGSettings
 REPORT = "report.html"
 SKIPPED_SHOWN = 5
 """Bad rows that are named."""
+FEW_PAIRS = 3
+"""Pairs of methods that are all printed."""
 _OF_THIS_PROCESS = re.compile(r"\b[0-9a-f]{32}\b")
 """In the identity of a model of which nothing is known beyond this process."""
 
@@ -100,6 +109,18 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME",
         help="A metric, may be repeated. Default: those of the papers for such questions.",
     )
+    parser.add_argument(
+        "--entailment",
+        metavar="NAME|MODULE:ATTRIBUTE",
+        help="What judges citations: a folder or hub name of a classifier for natural language "
+        "inference, or a function of a premise and a hypothesis. Default: none.",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"Of the rows of FILE: {', '.join(FORMATS)}. Default: by the fields of each row.",
+    )
     for name, kind, text in (
         ("--limit", "N", "Most questions, the first of the file. Default: all."),
         (
@@ -132,16 +153,17 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run, estimate or compare."""
-    check_metrics(args.metric)
+    _check_metrics(args.metric, args.entailment)
     if args.data[0] == "compare" and len(args.data) == 3:
-        return _compare(Path(args.data[1]), Path(args.data[2]), args.metric)
+        return _compare(Path(args.data[1]), Path(args.data[2]), args.metric, args.entailment)
     if len(args.data) != 1:
         raise BadOption("eval takes one FILE, or: compare RUN RUN")
     variants = read_variants(args.method, args.sweep, args.passages)
     specs = variants.specs
     if args.out is None:
         raise BadOption("--out RUN: name the folder of the run")
-    config, task = config_from(args), read_task(args.data[0], limit=args.limit)
+    config = config_from(args)
+    task = read_task(args.data[0], format=args.format, limit=args.limit)
     _tell_skipped(task)
     # What reflects by itself reads all passages in one call; a chat model is asked for each.
     batches = config.runs_on != "chat"
@@ -149,8 +171,11 @@ def run(args: argparse.Namespace) -> int:
     _tell_estimate(left, args.out)
     if args.estimate:
         return 0
+    entailment = args.entailment and open_entailment(args.entailment)  # before anything is asked
     finished, about = _run(args, config, task, specs, batches)
-    made = summary(finished, args.metric or default_metrics(task.questions), about, variants)
+    entails = _entails(entailment, args.out, finished)
+    metrics = args.metric or default_metrics(task.questions)
+    made = summary(finished, metrics, about, variants, entails=entails)
     write_summary(args.out, made)
     page = args.out / REPORT
     page.write_text(render_report(finished, made, task.name), encoding="utf-8")
@@ -180,7 +205,7 @@ def _run(
     with Parts(config, passages=passages, pages=max([1, *pages]), each=Memory().of) as parts:
         methods = [open_method(spec, parts) for spec in specs]
         settings = _settings(config, parts, specs)
-        with closing(Progress(len(task.questions) * len(methods), "answers")) as bar:
+        with closing(Progress(count_left(task.questions, specs, args.out), "answers")) as bar:
 
             def counted(outcome: Outcome) -> None:
                 bar.count(failed=bool(outcome.error))
@@ -220,12 +245,43 @@ def _settings(config: ServingConfig, parts: Parts, specs: Sequence[Spec]) -> dic
     return found
 
 
-def _compare(one: Path, other: Path, metrics: Sequence[str]) -> int:
+def _check_metrics(names: Sequence[str], entailment: str | None) -> None:
+    """Refuse a metric that no row can be scored by here.
+
+    Raises:
+        BadOption: there is none of the name, or it takes a model that is not given.
+    """
+    ready = [name for name, metric in METRICS.items() if metric.needs != "judge"]
+    for name in names:
+        if name not in ready:
+            raise BadOption(f"--metric {name}: there are {', '.join(ready)}")
+    citations = [name for name in names if METRICS[name].needs]
+    if citations and entailment is None:
+        raise BadOption(f"--metric {citations[0]} needs --entailment NAME, a model that judges")
+    if entailment is not None and not citations:
+        raise BadOption("--entailment is for --metric citation_recall and citation_precision")
+
+
+def _entails(
+    model: EntailmentModel | None, folder: Path, finished: Finished
+) -> KeptEntailment | None:
+    """What a run's citations are judged by, once everything is asked."""
+    if model is None:
+        return None
+    questions = {question.id: question for question in finished.questions}
+    entails = KeptEntailment(model, folder)
+    entails.ask((questions[outcome.id], outcome) for outcome in finished.outcomes)
+    return entails
+
+
+def _compare(one: Path, other: Path, metrics: Sequence[str], entailment: str | None) -> int:
     """Two runs, method by method."""
     first, second = read_run(one)[0], read_run(other)[0]
+    model = entailment and open_entailment(entailment)
+    entails = _entails(model, one, first), _entails(model, other, second)
     tell(f"A is {one}, B is {other}")
     for metric in metrics or default_metrics(first.questions):
-        pairs = compared(first, second, metric)
+        pairs = compared(first, second, metric, entails)
         if not pairs:
             raise BadRun(f"{metric}: no question has a score in both runs")
         _tell_table(COMPARED, (comparison_row(comparison_figures(pair)) for pair in pairs), metric)
@@ -264,15 +320,24 @@ def _tell_results(made: Mapping[str, Any]) -> None:
         tell(f"{asked:,} of {calls:,} calls were made: methods share equal ones")
     if parts := component_rows(made["components"], short=True):
         _tell_table(["part", *methods], parts, "components")
-    for metric, pairs in list(made["comparisons"].items())[:1]:
-        if pairs:
-            _tell_table(COMPARED, map(comparison_row, pairs), metric)
+    for metric, pairs in made["comparisons"].items():
+        _tell_pairs(metric, pairs)
+
+
+def _tell_pairs(metric: str, pairs: Sequence[Mapping[str, Any]]) -> None:
+    """Print all of a few pairs; of many, those that can be told apart, and how many others."""
+    shown = [p for p in pairs if len(pairs) <= FEW_PAIRS or p["told_apart"]]
+    if shown:
+        _tell_table(COMPARED, map(comparison_row, shown), metric)
+    if left := len(pairs) - len(shown):
+        which = f"{left} other pairs" if shown else f"{metric}: all {left} pairs"
+        tell(f"{'' if shown else chr(10)}{which} cannot be told apart (see the page)")
 
 
 def _value(figure: Mapping[str, Any]) -> str:
     if figure["value"] is None:
         return "-"
-    return f"{figure['value']:.3f} {shown_interval(figure['interval'])}"
+    return f"{figure['value']:.3f} {shown_interval(figure['interval'])}".rstrip()
 
 
 def _behaviour(method: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,8 @@ from selfcorrect_rag.evaluation.texts import any_within, first_line, output, sta
 from selfcorrect_rag.prompts.sentences import sentences
 
 Row = tuple[Question, Outcome]
+MAUVE_MODEL = "gpt2-large"
+"""Whose features MAUVE compares (ALCE); mauve-text takes names that hold "gpt2" or "bert"."""
 MAUVE_WORDS = 100
 """Words of question and answer that MAUVE compares (ALCE)."""
 
@@ -141,7 +143,7 @@ def _mauve(answered: Sequence[tuple[Question, str]]) -> float | None:
         device_id=0,
         max_text_length=512,
         batch_size=8,
-        featurize_model_name="gpt2-large",
+        featurize_model_name=MAUVE_MODEL,
         verbose=False,
     )
     return float(found.mauve)

@@ -32,6 +32,10 @@ from selfcorrect_rag.settings import (
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 
+_EXPLAINS = (None, "instruct", "icl")
+"""InstructRAG's modes that ask for a rationale, as its instructions do (Table 8)."""
+
+
 class BadMethod(SelfCorrectError, ValueError):
     """A specification that names no method, or one with knobs that it does not have."""
 
@@ -242,8 +246,7 @@ class Method:
             return {}
         instructions = TASK_INSTRUCTIONS
         if isinstance(settings, InstructRAGSettings):
-            # Table 8 asks for a rationale, which the baselines and a fine-tuned model are not.
-            instructions = INSTRUCT_INSTRUCTIONS if settings.mode in ("instruct", "icl") else {}
+            instructions = INSTRUCT_INSTRUCTIONS if settings.mode in _EXPLAINS else {}
         context: dict[str, Any] = {}
         if question.task in instructions and getattr(settings, "instruction", None) is None:
             context["instruction"] = instructions[question.task]

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from selfcorrect_rag.errors import MissingExtra
 from selfcorrect_rag.evaluation.component_page import render_components
+from selfcorrect_rag.evaluation.plots import Line, plot
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.run import Finished
 from selfcorrect_rag.evaluation.sweeps import render_sweeps
@@ -35,6 +37,7 @@ def render_report(finished: Finished, summary: Mapping[str, Any], title: str) ->
         **(sweeps if summary["sweeps"] else {}),
         "comparisons": ("Comparisons", _comparisons(summary["comparisons"])),
         "components": ("Components", render_components(summary["components"])),
+        "abstention": ("Answering less", _abstention(summary["abstention"])),
         "behaviour": ("What the methods did", _table(methods, COUNTS)),
         "costs": ("Costs", _costs(methods)),
         "answers": ("Answers", _answers(finished)),
@@ -65,7 +68,8 @@ def shown_value(figure: Mapping[str, Any]) -> str:
     if figure["value"] is None:
         return "\u2013"
     official = "" if figure["official"] is None else f" ({figure['official']:.3f})"
-    return f"{figure['value']:.3f} {shown_interval(figure['interval'])}{official}"
+    value = f"{figure['value']:.3f} {shown_interval(figure['interval'])}".rstrip()
+    return f"{value}{official}"
 
 
 def _comparisons(comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> Html:
@@ -99,6 +103,31 @@ def comparison_row(pair: Mapping[str, Any]) -> list[str]:
         str(pair["questions"]),
         f"{better} is better" if pair["told_apart"] else "cannot be told apart",
     ]
+
+
+def _abstention(abstention: Mapping[str, Mapping[str, Any]]) -> Html:
+    parts: list[Html | None] = []
+    for metric, drawn in abstention.items():
+        lines = [
+            Line(name, [(point["answered"], point["accuracy"]) for point in curve["points"]])
+            for name, curve in drawn.items()
+        ]
+        if not lines:
+            continue
+        try:
+            parts.append(Html(plot(lines, "share of questions answered", metric)))
+        except MissingExtra as error:
+            parts.append(labelled(f"There is no plot: {error}", "notice"))
+        said = "; ".join(f"{name}: {curve['confidence']}" for name, curve in drawn.items())
+        parts.append(labelled(f"Confidence of {said}."))
+    if not parts:
+        return element("p", "No method says how sure it is of an answer.")
+    said = (
+        "The score of what is answered, if a method answers only where it is sure enough: from "
+        "its surest answer on the left to the method as it ran on the right. A line that falls "
+        "to the right knows where it is wrong."
+    )
+    return joined([labelled(said), *parts])
 
 
 def _table(methods: Mapping[str, Any], columns: Sequence[str]) -> Html:

@@ -164,6 +164,12 @@ def estimate_run(
     return left
 
 
+def count_left(questions: Sequence[Question], specs: Sequence[Spec], out: Path) -> int:
+    """How many answers the run in the folder ``out`` has still to get."""
+    journal = Journal(out / ROWS)
+    return sum(not _is_done(journal, spec.name, q) for spec in specs for q in questions)
+
+
 def read_run(folder: Path) -> tuple[Finished, dict[str, Any]]:
     """A run's questions and outcomes, and its settings.
 

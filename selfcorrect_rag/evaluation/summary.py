@@ -11,10 +11,12 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from selfcorrect_rag.errors import BadRun
+from selfcorrect_rag.evaluation.abstention import curves
+from selfcorrect_rag.evaluation.citations import Entails
 from selfcorrect_rag.evaluation.components import component_figures
 from selfcorrect_rag.evaluation.costs import asked_for
 from selfcorrect_rag.evaluation.counts import count
-from selfcorrect_rag.evaluation.metrics import METRICS, Form, score
+from selfcorrect_rag.evaluation.metrics import score
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.run import Finished
 from selfcorrect_rag.evaluation.statistics import (
@@ -35,15 +37,17 @@ ByQuestion = Mapping[str, float | None]
 class Scored(NamedTuple):
     """A method's scores by a metric."""
 
-    value: Interval | None
+    value: float | None
     """None where no question can be scored."""
+    interval: Interval | None
+    """None where there is no value, or where it is of all rows at once, as MAUVE's."""
     rows: ByQuestion
     official: float | None
     """The same after the papers' scripts; None where these give nothing."""
 
     @property
     def counted(self) -> int:
-        """Questions with a score."""
+        """Questions with a score of their own."""
         return sum(value is not None for value in self.rows.values())
 
 
@@ -56,35 +60,24 @@ def default_metrics(questions: Sequence[Question]) -> list[str]:
     return ["match", "em", "f1"]
 
 
-def check_metrics(names: Sequence[str]) -> None:
-    """Refuse a metric that no row can be scored by here.
-
-    Raises:
-        BadRun: there is none of the name, or it takes a model of its own.
-    """
-    ready = [name for name, metric in METRICS.items() if not (metric.needs or metric.of_rows)]
-    for name in names:
-        if name not in ready:
-            raise BadRun(f"--metric {name}: there are {', '.join(ready)}")
-
-
-def scores(finished: Finished, metric: str) -> dict[str, Scored]:
-    """Each method's scores by one metric, on the questions that it was asked."""
+def scores(finished: Finished, metric: str, entails: Entails | None = None) -> dict[str, Scored]:
+    """Each method's scores by one metric, on the questions that it was asked; ``entails`` as in
+    :func:`~selfcorrect_rag.evaluation.metrics.score`."""
     questions = {question.id: question for question in finished.questions}
     found = {}
     for method in finished.methods:
         rows = [(questions[outcome.id], outcome) for outcome in finished.of(method)]
-        strict = score(rows, metric)
-        by_question = {q.id: value for (q, _), value in zip(rows, strict.rows, strict=True)}
+        strict = score(rows, metric, entails=entails)
+        ran = [row for row in rows if not row[1].error]
+        official = score(ran, metric, "official", entails=entails).value
         known = [value for value in strict.rows if value is not None]
-        interval = bootstrap_mean(known) if known else None
-        found[method] = Scored(interval, by_question, _official(rows, metric))
+        found[method] = Scored(
+            strict.value,
+            bootstrap_mean(known) if known else None,
+            {q.id: value for (q, _), value in zip(rows, strict.rows, strict=False)},
+            official,
+        )
     return found
-
-
-def _official(rows: Sequence[tuple[Question, Outcome]], metric: str) -> float | None:
-    form: Form = "official"
-    return score([row for row in rows if not row[1].error], metric, form).value
 
 
 def pairs(
@@ -100,8 +93,15 @@ def pairs(
     ]
 
 
-def compared(one: Finished, other: Finished, metric: str) -> list[Comparison]:
+def compared(
+    one: Finished,
+    other: Finished,
+    metric: str,
+    entails: tuple[Entails | None, Entails | None] = (None, None),
+) -> list[Comparison]:
     """Two runs by a metric: each method with itself, or all with all where no name is in both.
+
+    ``entails`` is each run's entailment model, for citations.
 
     Raises:
         BadRun: the runs have no question in common, or one of the same id is another.
@@ -112,7 +112,7 @@ def compared(one: Finished, other: Finished, metric: str) -> list[Comparison]:
         raise BadRun("the runs have no question in common")
     if unlike := [key for key in sorted(common) if left[key] != right[key]]:
         raise BadRun(f"the runs are of other tasks: question {unlike[0]} is not the same")
-    first, second = scores(one, metric), scores(other, metric)
+    first, second = scores(one, metric, entails[0]), scores(other, metric, entails[1])
     same = [(name, name) for name in first if name in second]
     return [
         compare(first[a].rows, second[b].rows, (f"A {a}", f"B {b}"))
@@ -130,6 +130,8 @@ def summary(
     metrics: Sequence[str],
     about: Mapping[str, Any],
     variants: Variants | None = None,
+    *,
+    entails: Entails | None = None,
 ) -> dict[str, Any]:
     """The summary as JSON values.
 
@@ -138,8 +140,9 @@ def summary(
         metrics: names of metrics.
         about: the run's settings and fingerprints.
         variants: its sweeps, and the pairs to compare; None: no sweeps, and all pairs.
+        entails: an entailment model, for citations.
     """
-    scored = {metric: scores(finished, metric) for metric in metrics}
+    scored = {metric: scores(finished, metric, entails) for metric in metrics}
     questions = {question.id: question for question in finished.questions}
     methods = {
         name: {
@@ -163,6 +166,10 @@ def summary(
         "components": {
             name: component_figures([(questions[o.id], o) for o in finished.of(name)])
             for name in finished.methods
+        },
+        "abstention": {
+            metric: curves(finished, {name: one.rows for name, one in found.items()})
+            for metric, found in list(scored.items())[:1]
         },
     }
 
@@ -205,8 +212,8 @@ def _cost(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def _figures(found: Scored) -> dict[str, Any]:
     return {
-        "value": found.value and found.value.value,
-        "interval": None if found.value is None else found.value.ends,
+        "value": found.value,
+        "interval": None if found.interval is None else found.interval.ends,
         "scored": found.counted,
         "official": found.official,
     }

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 from selfcorrect_rag.render.markup import Html, element
 
 
-def shown_interval(ends: Sequence[float | None]) -> str:
-    """``[0.333, 1.000]``; words where nothing bounds it."""
+def shown_interval(ends: Sequence[float | None] | None) -> str:
+    """``[0.333, 1.000]``; words where nothing bounds it, nothing where a value has none."""
+    if ends is None:
+        return ""
     low, high = ends
     return "[unknown]" if low is None or high is None else f"[{low:.3f}, {high:.3f}]"
 

@@ -4,8 +4,10 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,6 +98,88 @@ def test_an_estimate_asks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "run").exists()
 
 
+def test_citations_are_judged_by_a_function_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ("--metric", "citation_recall", "--metric", "citation_precision")
+    judge = ("--entailment", "tests.commands.test_evaluate:says")
+    assert evaluate("--method", "rag_first", *wanted, *judge) == 0
+    shown = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))
+    found = shown["methods"]["rag_first"]["metrics"]
+    assert found["citation_recall"]["value"] == found["citation_precision"]["value"] == 1
+    assert ASKED
+    ASKED.clear()
+    assert evaluate("--method", "rag_first", *wanted, *judge) == 0
+    assert not ASKED
+    capsys.readouterr()
+    assert main(["eval", "compare", "run", "run", *wanted, *judge]) == 0
+    assert re.search(r"A rag_first +B rag_first +\+0\.000", capsys.readouterr().out)
+
+
+ASKED: list[str] = []
+
+
+def says(premise: str, hypothesis: str) -> bool:
+    """What judges citations."""
+    ASKED.append(hypothesis)
+    return hypothesis.rstrip(".") in premise
+
+
+def test_mauve_is_one_value_and_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = SimpleNamespace(compute_mauve=lambda **given: SimpleNamespace(mauve=0.25))
+    monkeypatch.setitem(sys.modules, "mauve", told)
+    with (tmp_path / "mills.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps({**row, "claims": ["x"], "answer": "y"}) + "\n" for row in LONG)
+    wanted = ("--metric", "mauve", "--metric", "rouge_lsum")
+    assert evaluate("--method", "rag_first", "--method", "rag", *wanted) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"rag_first +0\.250  +0\.000 \[", shown)
+    made = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))
+    assert made["comparisons"]["mauve"] == []
+    assert made["methods"]["rag"]["metrics"]["mauve"]["interval"] is None
+    assert "0.250 (0.250)" in (tmp_path / "run" / "report.html").read_text("utf-8")
+
+
+LONG = [{"id": row["id"], "question": row["question"]} for row in QUESTIONS]
+
+
+def test_every_metric_is_compared_and_many_pairs_are_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    again = [{**row, "id": f"{row['id']} again"} for row in QUESTIONS]
+    lines = "".join(json.dumps(row) + "\n" for row in [*QUESTIONS, *again])
+    Path("mills.jsonl").write_text(lines, encoding="utf-8")
+    alike = [part for n in range(3) for part in ("--method", f"x{n}=rag_first")]
+    assert evaluate(*alike, "--method", "no_retrieval", "--metric", "match", "--metric", "f1") == 0
+    tables = capsys.readouterr().out.split("\n\n")[1:]
+    assert [table.split("\n")[0] for table in tables] == ["match", "f1"]
+    for table in tables:
+        assert table.count("is better") == 3
+        assert "\n3 other pairs cannot be told apart" in table
+        assert "+0.000" not in table
+    four = [part for n in range(4) for part in ("--method", f"x{n}=rag_first")]
+    capsys.readouterr()
+    assert evaluate(*four, "--metric", "match", out="alike") == 0
+    assert "\nmatch: all 6 pairs cannot be told apart" in capsys.readouterr().out
+
+
+def test_the_page_draws_what_answering_less_is_worth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert evaluate(*METHODS) == 0
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "<svg" in page
+    assert "Confidence of crag:strips=3: best grade of a document." in page
+    made = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))
+    (curve,) = made["abstention"]["match"].values()
+    assert curve["points"][-1]["accuracy"] == pytest.approx(5 / 6)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert evaluate(*METHODS) == 0
+    assert "selfcorrect-rag[evaluation]" in (tmp_path / "run" / "report.html").read_text("utf-8")
+
+
 def test_a_bound_stops_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate("--method", "rag_first", "--max-calls", "2") == 1
     assert "stopped by max_calls: the same command goes on" in capsys.readouterr().err
@@ -120,6 +204,10 @@ def test_two_runs_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
         (["--method", "rag", "--method", "rag"], "two methods are called rag"),
         ([], "name a method"),
         (["--method", "rag", "--metric", "goodness"], "--metric goodness: there are"),
+        (["--method", "rag", "--metric", "factscore"], "--metric factscore: there are"),
+        (["--method", "rag", "--metric", "citation_recall"], "needs --entailment NAME"),
+        (["--method", "rag", "--entailment", "a:b"], "--entailment is for --metric citation"),
+        (["--method", "rag", "--metric", "citation_recall", "--entailment", "a:b"], "a:b cannot"),
         (["--method", "no_module:graph"], "no_module:graph cannot be opened"),
     ],
 )

@@ -36,6 +36,10 @@ def _read(state: Asked) -> Any:
     return {"answer": f"of {len(documents)}", "passages": documents}
 
 
+async def _dead(state: Asked) -> Any:
+    raise ConnectionError(REFUSED)
+
+
 async def _slow(state: Asked) -> Any:
     await asyncio.sleep(0.05)
     if "fail" in state["question"]:
@@ -55,6 +59,9 @@ chat = _compiled(Chat, _talk)
 """Takes messages and answers with one."""
 slow = _compiled(Asked, _slow)
 """Takes a twentieth of a second, and fails where it is asked to."""
+dead = _compiled(Asked, _dead)
+"""Has no endpoint."""
+REFUSED = "connection refused"
 NUMBER = 3
 
 

@@ -1,6 +1,7 @@
 """Each method's Outcome, exactly, over scripted parts; and specifications of variants."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from langchain_core.documents import Document
@@ -8,6 +9,8 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from selfcorrect_rag.evaluation.methods import BadMethod, Method, open_method, read_spec, read_specs
 from selfcorrect_rag.evaluation.rows import Outcome, Question
+from selfcorrect_rag.evaluation.task_formats import question_of
+from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS as INSTRUCT_INSTRUCTIONS
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 from selfcorrect_rag.settings import CRAGSettings, SelfRAGSettings
@@ -152,6 +155,47 @@ def test_instruct_rag_keeps_rationale_and_conclusion_apart() -> None:
     outcome = asked(opened("instruct_rag", parts))
     assert (outcome.answer, outcome.rationale) == ("Lind", said)
     assert cited(outcome) == [(1, "B")]  # the best document stands next to the question
+
+
+INSTRUCTED: dict[str, tuple[dict[str, Any], str]] = {
+    "popqa": ({"question": "?", "s_wiki_title": "A"}, "asks about the object entity"),
+    "triviaqa": ({"question": "?", "question_source": "s"}, "may be compositional"),
+    "nq": ({"question": "?", "nq_annotated_gold": {}}, "may be compositional"),
+    "2wikimultihopqa": ({"question": "?", "evidences": []}, "may be compositional"),
+    "asqa": ({"question": "?", "qa_pairs": []}, "may be ambiguous"),
+}
+
+
+@pytest.mark.parametrize("task", INSTRUCT_INSTRUCTIONS)
+def test_a_task_gets_the_papers_own_instruction(task: str) -> None:
+    row, words = INSTRUCTED[task]
+    named = question_of(row, 1, format=task)
+    if task != "asqa":
+        assert question_of(row, 1) == named
+    for spec, is_told in (("instruct_rag", True), ("instruct_rag:mode=ralm", False)):
+        model = Recorded(responses=["It was Lind."])
+        prompts: list[str] = []
+        model.prompts = prompts
+        asyncio.run(opened(spec, ScriptedParts(chat_model=model)).answer(named))
+        assert [words in prompt for prompt in prompts] == [is_told]
+
+
+class Recorded(FakeListChatModel):
+    """Remembers what it is asked."""
+
+    prompts: Any = None
+
+    def _call(self, messages: Any, *args: Any, **kwargs: Any) -> str:
+        self.prompts.append("".join(str(message.content) for message in messages))
+        return super()._call(messages, *args, **kwargs)
+
+
+def test_self_rag_says_the_tokens_of_its_decision_too() -> None:
+    decided = asked(opened("self_rag")).prompt_tokens
+    always = asked(opened("self_rag:mode=always")).prompt_tokens
+    assert decided is not None
+    assert always is not None
+    assert decided - always == len(QUESTION.question.split())
 
 
 def test_a_refusal_is_no_answer() -> None:

@@ -15,6 +15,7 @@ from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.run import (
     Finished,
     Limits,
+    MethodFailed,
     estimate_run,
     read_run,
     run_methods,
@@ -84,6 +85,33 @@ def test_a_failed_question_is_a_row_and_is_asked_again(tmp_path: Path) -> None:
     assert finished.outcomes[1].answer == ""
     again = run(tmp_path, "slow=tests.evaluation.own_graphs:slow", questions=questions)
     assert (again.asked, len(again.outcomes), len(rows(tmp_path))) == (1, 3, 4)
+
+
+def test_a_method_whose_first_questions_all_fail_alike_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, many = "dead=tests.evaluation.own_graphs:dead", QUESTIONS
+    few = run(tmp_path / "few", "rag", dead, questions=many[:7])
+    assert [o.error for o in few.of("dead")] == ["ConnectionError: connection refused"] * 7
+    with pytest.raises(MethodFailed, match=r"first 8 questions of dead all failed: Connection"):
+        run(tmp_path, "rag", dead, questions=many, limits=Limits(concurrency=2))
+    assert len([row for row in rows(tmp_path) if row["error"]]) == 8
+    assert any(row["method"] == "rag" for row in rows(tmp_path))
+    with pytest.raises(MethodFailed, match="first 12 questions of dead"):
+        run(tmp_path / "wide", dead, questions=many, limits=Limits(concurrency=12))
+    monkeypatch.setattr("tests.evaluation.own_graphs.REFUSED", Counting())
+    unlike = run(tmp_path / "unlike", dead, questions=many, limits=Limits(concurrency=2))
+    assert len({o.error for o in unlike.outcomes}) == len(many)
+
+
+class Counting:
+    """A text that is another one each time."""
+
+    said = 0
+
+    def __str__(self) -> str:
+        self.said += 1
+        return str(self.said)
 
 
 def test_a_bound_ends_a_run_between_questions_and_the_next_goes_on(tmp_path: Path) -> None:

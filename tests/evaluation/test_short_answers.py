@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfcorrect_rag.evaluation import short_answers
+from selfcorrect_rag.evaluation.metrics import METRICS
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from tests.evaluation.generated import short_rows, vary
 
@@ -224,3 +225,17 @@ def test_strict_scores_are_shares_of_any_text(answer: str, gold: list[str]) -> N
     row = one(answer, *gold)
     assert all(0 <= metric(*row) <= 1 for metric in STRICT)
     assert short_answers.em(*row) <= short_answers.f1(*row)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "name", ["match", "accuracy", "em", "f1", "containment_rationale", "containment_conclusion"]
+)
+def test_a_refusal_is_right_where_the_question_is_unanswerable(name: str) -> None:
+    metric = METRICS[name]
+    question = Question("1", "Who?", unanswerable=True)
+    ran = Outcome("1", "rag", "I do not know.", refused=True)
+    answered, failed = ran._replace(answer="Lind", refused=False), ran._replace(error="down")
+    assert [metric.strict(question, outcome) for outcome in (ran, answered, failed)] == [1, 0, 0]
+    assert [metric.official(question, outcome) for outcome in (ran, answered)] == [None, None]
+    plain = question._replace(unanswerable=False)
+    assert metric.strict(plain, ran) is None

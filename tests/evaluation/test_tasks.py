@@ -14,6 +14,7 @@ from langchain_core.documents import Document
 from selfcorrect_rag.errors import BadArgument, BadTask, MissingExtra
 from selfcorrect_rag.evaluation.rows import Question
 from selfcorrect_rag.evaluation.tasks import Skipped, asked, question_hash, read_task
+from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS as INSTRUCT_INSTRUCTIONS
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS
 from selfcorrect_rag.state.sources import source_of, title_of
 
@@ -29,7 +30,7 @@ def written(folder: Path, *rows: object, name: str = "task.jsonl") -> Path:
 def only(folder: Path, row: object, **options: Any) -> Question:
     task = read_task(written(folder, row), strict=True, **options)
     (question,) = task.questions
-    assert question.task in ("", *TASK_INSTRUCTIONS)
+    assert question.task in ("", *TASK_INSTRUCTIONS, *INSTRUCT_INSTRUCTIONS)
     return question
 
 
@@ -79,7 +80,6 @@ def test_no_answer_and_no_passages_are_no_fault(tmp_path: Path) -> None:
         ({"answers": {"text": ["Rome"], "answer_start": [3]}}, ("Rome",)),
         ({"answers": [["Rome", "Roma"], ["Oslo"]]}, ("Rome", "Roma", "Oslo")),
         ({"answer": "Rome", "answer_aliases": ["Roma"], "answerable": True}, ("Rome", "Roma")),
-        ({"answer": "Rome", "answer_aliases": ["Roma"], "answerable": False}, ()),
         ({"reference": "Rome"}, ("Rome",)),
     ],
 )
@@ -333,7 +333,41 @@ def test_the_fingerprint_is_of_the_questions(tmp_path: Path) -> None:
         assert read_task(written(tmp_path, *other)).fingerprint != plain.fingerprint
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"answerable": False, "answer_aliases": ["Roma"]}, True),
+        ({"is_impossible": True}, True),
+        ({"unanswerable": "True"}, True),
+        ({"answerable": True, "is_impossible": False, "unanswerable": None}, False),
+        ({"answerable": "false"}, True),
+        ({}, False),
+    ],
+)
+def test_a_question_for_which_a_refusal_is_right(
+    tmp_path: Path, fields: dict[str, object], expected: bool
+) -> None:
+    question = only(tmp_path, {"question": "A?", "answer": "Rome", **fields})
+    assert question.unanswerable == expected
+    assert question.answers == (() if expected else ("Rome",))
+
+
 # Data sets by name
+
+
+def test_the_real_library_reads_a_local_data_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "own"
+    folder.mkdir()
+    for split in ("test", "train"):
+        written(folder, {"question": f"A {split}?", "answers": ["a"]}, name=f"{split}.jsonl")
+    assert [q.question for q in read_task(f"hf:{folder}").questions] == ["A test?"]
+    assert [q.question for q in read_task(f"hf:{folder}:train").questions] == ["A train?"]
+    with pytest.raises(BadTask, match="cannot read split dev of the Hugging Face data set"):
+        read_task(f"hf:{folder}:dev")
 
 
 def test_a_hugging_face_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
