@@ -125,7 +125,7 @@ def test_what_is_given_is_a_copy_and_the_part_itself_is_left_as_it_was() -> None
 
     async def ask() -> str:
         (await shared.ainvoke("who?")).content = "changed"
-        return (await shared.ainvoke("who?")).text  # type: ignore[no-any-return]
+        return (await shared.ainvoke("who?")).text
 
     assert asyncio.run(ask()) == "answer 1"
     llm, _ = reader_llm(SURE)

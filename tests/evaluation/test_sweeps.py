@@ -165,10 +165,12 @@ def test_values_that_are_no_numbers_are_named(tmp_path: Path) -> None:
 
 def test_numbers_are_drawn_from_left_to_right(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(
-        "selfcorrect_rag.evaluation.sweeps.plot",
-        lambda lines, *a, **b: drawn.append(lines) or "<i/>",
-    )
+
+    def draw(lines: Any, *_: Any, **__: Any) -> str:
+        drawn.append(lines)
+        return "<i/>"
+
+    monkeypatch.setattr("selfcorrect_rag.evaluation.sweeps.plot", draw)
     read = read_variants([], [WEIGHTS])
     figures = {
         spec.name: {
