@@ -1,5 +1,6 @@
 """What the page on evaluation shows of metrics and statistics works as written."""
 
+import json
 from typing import Any
 
 import pytest
@@ -37,6 +38,28 @@ def test_every_metric_is_in_the_table() -> None:
     named = [row.split("|")[1] for row in section("Metrics").splitlines() if row.startswith("| `")]
     names = [name for cell in named for name in cell.replace("`", "").split(",")]
     assert sorted(name.strip() for name in names) == sorted(METRICS)
+
+
+def test_the_components_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(section("Components"), capsys) == [
+        "recall_at_1 1.0 {'row': 0, 'derived': 1}",
+        "grade_auc 1.0 {'row': 0, 'derived': 1}",
+        "action_accuracy 1.0 {'row': 0, 'derived': 1}",
+        "strip_precision 0.5 {'row': 0, 'derived': 1}",
+        "None",
+    ]
+
+
+def test_every_component_is_in_the_table_and_the_labels_of_the_page_are_read() -> None:
+    from selfcorrect_rag.evaluation.components import COMPONENTS
+    from selfcorrect_rag.evaluation.task_formats import question_of
+
+    text = section("Components")
+    cells = [row.split("|")[1] for row in text.splitlines() if row.startswith("| `")]
+    names = [name.strip(" `") for cell in cells for name in cell.split(",")]
+    assert sorted(names) == sorted(COMPONENTS)
+    row = json.loads(text.split("```json\n")[1].split("```")[0])
+    assert question_of(row, 1).extra["reflections"]["retrieval"] == "[Retrieval]"
 
 
 def test_the_statistics_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:

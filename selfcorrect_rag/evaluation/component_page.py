@@ -44,7 +44,10 @@ def render_components(made: Mapping[str, Any]) -> Html:
 def component_rows(made: Mapping[str, Any], *, short: bool = False) -> list[list[str]]:
     """A row for each part that some method has, a cell for each method; ``short``: of ``SHORT``."""
     return [
-        [name.replace("_", " "), *(_cell(of["parts"][name], short) for of in made.values())]
+        [
+            name.replace("_auc", " AUC").replace("_", " "),
+            *(_cell(of["parts"][name], short) for of in made.values()),
+        ]
         for name in _names(made, "parts")
         if name in SHORT or not short
     ]

@@ -108,3 +108,46 @@ def entails(premise: str, hypothesis: str) -> bool:
 def vary(scores: Sequence[float | None], least: int) -> bool:
     """Whether rows differ enough for a formula to be seen."""
     return len(set(scores)) >= least
+
+
+def component_rows(count: int = 80) -> list[tuple[Question, Outcome]]:
+    """Graded documents, strips and segments; some questions label their passages, some fail."""
+    draw = random.Random(3)
+    return [_component_row(draw, i) for i in range(count)]
+
+
+def _component_row(draw: random.Random, i: int) -> tuple[Question, Outcome]:
+    facts = [" ".join(draw.sample(FACTS, 2)) for _ in range(draw.randint(1, 6))]
+    passages = tuple({"title": "", "text": text} for text in facts)
+    grades = tuple(round(draw.uniform(-1, 1), 1) for _ in facts)
+    labels = {"relevant": [draw.random() < 0.5 for _ in facts]} if draw.random() < 0.5 else {}
+    candidates = [
+        {
+            "passage": place,
+            "text": draw.choice(FACTS),
+            "critique": {name: round(draw.random(), 1) for name in ("ISREL", "ISSUP", "ISUSE")},
+            "sequence_probability": round(draw.random(), 2),
+            "chosen": place == 0,
+        }
+        for place in range(len(facts))
+    ]
+    strips = [
+        {"text": text, "score": 0.0, "kept": draw.random() < 0.5}
+        for fact in facts
+        for text in fact.split()
+    ]
+    outcome = Outcome(
+        str(i),
+        "crag",
+        str(candidates[0]["text"]),
+        documents=passages,
+        passages=passages,
+        retrieved=True,
+        grades=grades,
+        thresholds={"upper": 0.4, "lower": -0.4},
+        action=draw.choice(("correct", "incorrect", "ambiguous")),
+        strips=tuple(strips),
+        candidates=tuple(candidates),
+        error="down" if draw.random() < 0.1 else "",
+    )
+    return Question(str(i), "Which?", tuple(draw.sample(FACTS, 2)), extra=labels), outcome
