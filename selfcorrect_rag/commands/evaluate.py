@@ -171,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
     _tell_estimate(left, args.out)
     if args.estimate:
         return 0
-    entailment = args.entailment and open_entailment(args.entailment)  # before anything is asked
+    entailment = _opened(args.entailment)  # before anything is asked
     finished, about = _run(args, config, task, specs, batches)
     entails = _entails(entailment, args.out, finished)
     metrics = args.metric or default_metrics(task.questions)
@@ -262,6 +262,10 @@ def _check_metrics(names: Sequence[str], entailment: str | None) -> None:
         raise BadOption("--entailment is for --metric citation_recall and citation_precision")
 
 
+def _opened(entailment: str | None) -> EntailmentModel | None:
+    return None if entailment is None else open_entailment(entailment)
+
+
 def _entails(
     model: EntailmentModel | None, folder: Path, finished: Finished
 ) -> KeptEntailment | None:
@@ -277,7 +281,7 @@ def _entails(
 def _compare(one: Path, other: Path, metrics: Sequence[str], entailment: str | None) -> int:
     """Two runs, method by method."""
     first, second = read_run(one)[0], read_run(other)[0]
-    model = entailment and open_entailment(entailment)
+    model = _opened(entailment)
     entails = _entails(model, one, first), _entails(model, other, second)
     tell(f"A is {one}, B is {other}")
     for metric in metrics or default_metrics(first.questions):

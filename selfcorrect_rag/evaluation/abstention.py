@@ -21,7 +21,8 @@ def confidences(outcomes: list[Outcome]) -> tuple[str, list[float]] | None:
     the segment's probability; CRAG, and any other method that grades documents, as its best grade.
     An outcome without that value has the lowest one, -1. None for methods that have neither.
     """
-    chosen = [next((c for c in reversed(o.candidates) if c["chosen"]), {}) for o in outcomes]
+    none: Mapping[str, Any] = {}
+    chosen = [next((c for c in reversed(o.candidates) if c["chosen"]), none) for o in outcomes]
     by_name: dict[str, list[float | None]] = {
         ISSUP: [(candidate.get("critique") or {}).get("ISSUP") for candidate in chosen],
         SEQUENCE: [candidate.get("sequence_probability") for candidate in chosen],
