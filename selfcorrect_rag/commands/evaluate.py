@@ -334,8 +334,8 @@ def _tell_pairs(metric: str, pairs: Sequence[Mapping[str, Any]]) -> None:
     if shown:
         _tell_table(COMPARED, map(comparison_row, shown), metric)
     if left := len(pairs) - len(shown):
-        which = f"{left} other pairs" if shown else f"{metric}: all {left} pairs"
-        tell(f"{'' if shown else chr(10)}{which} cannot be told apart (see the page)")
+        none = f"\n{metric}: none of {left} pairs can be told apart (see the page)"
+        tell(f"{left} other pairs cannot be told apart (see the page)" if shown else none)
 
 
 def _value(figure: Mapping[str, Any]) -> str:
