@@ -8,6 +8,7 @@ from selfcorrect_rag.errors import NoQuestion
 from selfcorrect_rag.nodes.base.node import Node, Update, current
 from selfcorrect_rag.nodes.base.turns import ASK, read_turn
 from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.state.documents import as_documents
 from selfcorrect_rag.state.intake import admit, admit_question
 
 
@@ -32,6 +33,7 @@ def read_question(blank: Callable[[], Update] = dict, settings: Settings | None 
         chosen = current(settings)
         question, notes = admit_question(turn["question"], chosen.question_characters)
         given, most = state.get("documents"), chosen.given_documents
+        given = given if given is None else as_documents(given)
         if given and len(given) > most:
             notes.append(f"the first {most} of {len(given)} given documents were taken")
         passages = admit((given or [])[:most], chosen.document_characters, "given documents")

@@ -12,7 +12,13 @@ from langgraph.graph import StateGraph
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from selfcorrect_rag.errors import BadArgument, BadInput, NoCheckpointer, RetrievalFailed
+from selfcorrect_rag.errors import (
+    BadArgument,
+    BadInput,
+    NoCheckpointer,
+    NoDocument,
+    RetrievalFailed,
+)
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
@@ -128,6 +134,7 @@ NODES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
         "answer",
     ),
 }
+DOCUMENTS = ("passages", "web_results", "knowledge")
 EVERY = pytest.mark.parametrize("name", NODES)
 OURS = ("costs", "route", "reply_id")
 """What differs from run to run, and what a graph of one's own does not have."""
@@ -163,6 +170,29 @@ def test_in_a_graph_with_only_its_keys(name: str) -> None:
     alone = make().invoke(state)[key]
     assert graph.invoke(state)[key] == alone
     assert asyncio.run(graph.ainvoke(state))[key] == alone
+
+
+TAKING = [(name, key) for name, (_, state, _) in NODES.items() for key in state if key in DOCUMENTS]
+
+
+@pytest.mark.parametrize(("name", "key"), [*TAKING, ("read_question", "documents")])
+def test_documents_may_be_json(name: str, key: str) -> None:
+    make, state, result = NODES[name]
+    as_json = [{"page_content": PAGES[0].page_content, "metadata": PAGES[0].metadata}]
+    wanted = make().invoke({**state, key: PAGES})
+    for update in (
+        make().invoke({**state, key: as_json}),
+        asyncio.run(make().ainvoke({**state, key: as_json})),
+    ):
+        assert timeless(update[result]) == timeless(wanted[result])
+        assert update.get("passages") == wanted.get("passages")
+    with pytest.raises(NoDocument, match="gave a dict with 'body' as document 0: give a list of"):
+        make().invoke({**state, key: [{"body": "Emma is by Jane Austen."}]})
+
+
+def test_what_a_users_graph_calls_documents_is_its_own() -> None:
+    given = {"question": QUESTION, "passages": PAGES, "documents": ["a.txt"]}
+    assert asyncio.run(grade_documents(WordEvaluator()).ainvoke(given))["action"]
 
 
 @dataclass

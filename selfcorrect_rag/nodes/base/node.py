@@ -18,6 +18,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
+from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langgraph.runtime import Runtime, get_runtime
 from pydantic import BaseModel
@@ -30,6 +31,7 @@ from selfcorrect_rag.nodes.base.usage import counting
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import blank_state
 from selfcorrect_rag.state.costs import Cost, StepRun
+from selfcorrect_rag.state.documents import as_documents
 
 Update = dict[str, Any]
 S = TypeVar("S", bound=Settings)
@@ -88,9 +90,10 @@ class Node(Runnable[Any, Update]):
     """One step, as LangGraph runs it: in a graph of this package, in another, or alone.
 
     The state is a mapping, a pydantic model or a dataclass with the keys that the step reads;
-    those that our graphs begin empty (``notes``, ``costs``, ...) may be missing. Each run is added
-    to ``route`` and ``costs``, unless the step sets them itself, which begins a turn. A step that
-    raises or pauses gives no update, so retries are counted once.
+    those that our graphs begin empty (``notes``, ``costs``, ...) may be missing. Documents may be
+    JSON objects, as in a graph's input. Each run is added to ``route`` and ``costs``, unless the
+    step sets them itself, which begins a turn. A step that raises or pauses gives no update, so
+    retries are counted once.
 
     LangGraph traces each node by itself. A ``RunnableLambda`` would trace it twice and inspect
     signatures at every call, which costs more than all our nodes together. LangGraph's own node
@@ -99,6 +102,7 @@ class Node(Runnable[Any, Update]):
 
     Raises:
         BadInput: the state lacks a key that the step needs.
+        NoDocument: ``passages``, ``web_results`` or ``knowledge`` holds something else.
     """
 
     def __init__(
@@ -160,6 +164,9 @@ class Node(Runnable[Any, Update]):
             )
         state = _State(blank_state())
         state.update(given)
+        for key in _DOCUMENTS:
+            if state.get(key) is not None:
+                state[key] = as_documents(state[key], f"the state's {key!r}")
         state.reader = self.get_name()
         return state
 
@@ -230,15 +237,16 @@ def _advance(step: Work, given: Any, error: Exception | None) -> tuple[Call | No
         return None, end.value
 
 
-_TEXTS = ("documents", "passages", "web_results", "knowledge")
-"""State keys that hold documents."""
+_DOCUMENTS = ("passages", "web_results", "knowledge")
+"""State keys that hold documents. So does ``documents``, which only ``read_question`` reads; in a
+graph of the user's it may hold anything."""
 
 
 def is_long(state: Mapping[str, Any], written: str = "") -> bool:
     """Whether processing a state's texts, and the text that a model has ``written``, may block the
     event loop for long."""
-    documents = chain.from_iterable(state.get(key) or () for key in _TEXTS)
-    read = sum(len(document.page_content) for document in documents)
+    given = chain.from_iterable(state.get(key) or () for key in ("documents", *_DOCUMENTS))
+    read = sum(len(each.page_content) for each in given if isinstance(each, Document))
     return read + 10 * len(written or state.get("written") or "") > LONG
 
 
