@@ -85,7 +85,10 @@ def test_hostile_and_unbreakable_text(width: int, show: Show) -> None:
 
 
 def test_a_citation_leads_to_its_passage(runs: dict[str, Run], show: Show) -> None:
-    for name, (result, _) in runs.items():
+    # The nano model writes no [n], so its CRAG run cites nothing.
+    cited = {name: result for name, (result, _) in runs.items() if result["citations"]}
+    assert cited.keys() == {"self_rag", "self_crag", "instruct_rag"}
+    for name, result in cited.items():
         page = show(render_run(result), PHONE)
         kind = "knowledge" if "crag" in name else "passage"
         target = f"{kind}-{result['citations'][0]['passage'] + 1}"
