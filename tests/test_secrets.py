@@ -82,6 +82,8 @@ def judge(prompt: str) -> str:
 
 def graphs(web: TavilyWebSearch, fails: str, **options: Any) -> Iterator[Any]:
     """The four graphs, with the part that fails."""
+    if fails == "node, by our own error":
+        options["nodes"] = {"retrieve": refuses}
     model = Keyed(answer=broken if fails == "model" else judge)
     works: Any = lambda query: [document("Emma")]  # noqa: E731
     retriever = {"retriever": broken, "retriever, by our own error": refuses}.get(fails, works)
@@ -99,7 +101,7 @@ def graphs(web: TavilyWebSearch, fails: str, **options: Any) -> Iterator[Any]:
     "fails",
     [
         "nothing", "model", "retriever", "retriever, by our own error", "evaluator", "rewriter",
-        "web",
+        "web", "node, by our own error",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("form", ["sync", "async"])

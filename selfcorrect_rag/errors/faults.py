@@ -19,23 +19,24 @@ RESUME_HINT = "ask again once it works, or go on from the thread with invoke(Non
 
 
 @contextmanager
-def wrap_errors(kind: type[Fault], part: str) -> Iterator[None]:
+def wrap_errors(kind: type[Fault], part: str, kept: type[Fault] | None = None) -> Iterator[None]:
     """Raise errors of a part as ``kind``, with the original as the cause.
 
     Errors of this package pass unchanged, unless they are a fault of another part inside this one.
-    A fault that a part raises itself is put on one line, bounded and redacted. LangGraph's
-    interrupts and cancellation are not faults.
+    A fault that keeps its class is put on one line, bounded and redacted. LangGraph's interrupts
+    and cancellation are not faults.
 
     Args:
         kind: class of the error to raise.
         part: the part in the message's words, such as "the retriever".
+        kept: the faults that keep their class; None: those of ``kind``.
     """
     try:
         yield
     except GraphBubbleUp:
         raise
     except Exception as error:
-        if isinstance(error, kind):
+        if isinstance(error, kept or kind):
             # Twice the length: a fault of ours quotes another's message and adds to it.
             error.reason = safe_message(error.reason, 2 * MAX_LENGTH)
             error.args = (safe_message(error, 2 * MAX_LENGTH),)

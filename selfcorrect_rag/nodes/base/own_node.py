@@ -1,8 +1,7 @@
 """Custom nodes that replace nodes of a graph."""
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableLambda
@@ -61,9 +60,8 @@ def own_node(
         if name == "web_search":
             check_approval(settings, state)
         own_state = {key: value for key, value in state.items() if key in keys}
-        given = yield from call(
-            own.invoke, own.ainvoke, own_state, counted_config(), within=_own_errors(name)
-        )
+        errors = wrap_errors(NodeFailed, f"the node {name}", kept=Fault)  # of parts that it calls
+        given = yield from call(own.invoke, own.ainvoke, own_state, counted_config(), within=errors)
         if given is not None and not isinstance(given, Mapping):
             raise NodeFailed(
                 f"the node {name} gave a {type(given).__name__}", "give a dict of keys of the state"
@@ -97,18 +95,6 @@ def _changed(state: Mapping[str, Any], given: Mapping[str, Any]) -> Update:
         for key, value in given.items()
         if key != "costs" and not (key in state and value is state[key])
     }
-
-
-@contextmanager
-def _own_errors(name: str) -> Iterator[None]:
-    with wrap_errors(NodeFailed, f"the node {name}"):
-        try:
-            yield
-        except Fault as fault:  # of a part that it calls
-            raised = fault
-        else:
-            return
-    raise raised
 
 
 def _answered(name: str, state: Mapping[str, Any], update: Update) -> Update:
