@@ -22,7 +22,8 @@ def confidences(outcomes: list[Outcome]) -> tuple[str, list[float]] | None:
     An outcome without that value has the lowest one, -1. None for methods that have neither.
     """
     none: Mapping[str, Any] = {}
-    chosen = [next((c for c in reversed(o.candidates) if c["chosen"]), none) for o in outcomes]
+    chosen: list[Mapping[str, Any]] = [
+        next((c for c in reversed(o.candidates) if c["chosen"]), none) for o in outcomes]
     by_name: dict[str, list[float | None]] = {
         ISSUP: [(candidate.get("critique") or {}).get("ISSUP") for candidate in chosen],
         SEQUENCE: [candidate.get("sequence_probability") for candidate in chosen],

@@ -183,8 +183,9 @@ class _Labels:
 
     def _passage(self, candidate: Mapping[str, Any]) -> str | None:
         """The text of the passage that a segment was written from."""
-        place, passages = candidate.get("passage"), self._outcome.passages
-        return str(passages[place]["text"]) if place in range(len(passages)) else None
+        passages = self._outcome.passages
+        place = index(candidate.get("passage"), passages)
+        return None if place is None else str(passages[place]["text"])
 
 
 def _key(text: str, passage: str | None) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import CRAGContext, CRAGSettings, Settings
-from selfcorrect_rag.state.common import Output
-from selfcorrect_rag.state.crag import CRAGInput, CRAGState, blank_crag
+from selfcorrect_rag.state.common import Output, blank_common
+from selfcorrect_rag.state.crag import CRAGInput, CRAGState
 from selfcorrect_rag.state.documents import Documents
 
 KNOBS = frozenset({*Settings.model_fields, "passages", "instruction"})
@@ -60,7 +60,7 @@ def create_plain_rag(
     graph: TurnGraph[CRAGState, Any, CRAGInput, PlainRAGOutput] = TurnGraph(
         CRAGState, chosen, CRAGInput, PlainRAGOutput
     )
-    graph.add_step("read_question", read_question(blank_crag, chosen))
+    graph.add_step("read_question", read_question(_blank, chosen))
     graph.add_step("generate", generate(model, chosen, criticises=False))
     graph.add_edge(START, "read_question")
     if retriever is None:
@@ -73,6 +73,11 @@ def create_plain_rag(
         graph.add_edge("read_all", "generate")
     graph.add_edge("generate", END)
     return graph.compile(name=name)
+
+
+def _blank() -> Update:
+    """Without CRAG's grades and action, by which its results are known."""
+    return {**blank_common(), "cited_answer": "", "knowledge": [], "judged": []}
 
 
 def _read_all(state: CRAGState) -> Update:

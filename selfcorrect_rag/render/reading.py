@@ -45,9 +45,10 @@ def knowledge_of(result: Result) -> tuple[str, list["Shown"]]:
 
 
 def why_uncited(result: Result) -> str:
-    """Why an answer that read something cites nothing; empty where it cites, or read nothing."""
+    """Why an answer that read something cites nothing; empty where it cites, read nothing, or is of
+    a graph that judges nothing."""
     kind, answer = graph_of(result), str(result.get("answer") or "")
-    if rows(result, "citations") or not answer or not knowledge_of(result)[1]:
+    if not kind or rows(result, "citations") or not answer or not knowledge_of(result)[1]:
         return ""
     judged = any(found == "relevant" for found in rows(result, "judged"))
     otherwise = "no knowledge was judged relevant"
