@@ -93,7 +93,7 @@ def made_up() -> Iterator[WorldQuestion]:
     world = World("injection", held_out=True)
     while True:
         case = new_question(world, SENTENCES, held_out=True)
-        neutral = world.prediction(case.stranger().sentences)
+        neutral = world.choice(case.stranger().sentences)
         asked = Instance(case.question)
         gold = asked._replace(evidence=case.gold.text)
         other = asked._replace(evidence=case.distractor().text)
@@ -258,7 +258,7 @@ def answered(count: int) -> dict[str, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--cases", type=int, default=200, help="of each judge")
+    parser.add_argument("--cases", type=int, default=150, help="of each judge")
     args = parser.parse_args()
     data = {"made up": made_up}
     if (DATA / "popqa_dev_741.jsonl").exists():

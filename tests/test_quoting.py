@@ -5,16 +5,18 @@ import re
 import sys
 import time
 import unicodedata
+from itertools import islice
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.injection import made_up
 from selfcorrect_rag.prompts import quoting
 from selfcorrect_rag.prompts.quoting import FAMILIES, LOOK_ALIKES, OPENINGS, quoted
 from selfcorrect_rag.prompts.rationale.documents import read_documents
-from selfcorrect_rag.reflection import CONTROL_TOKENS
+from selfcorrect_rag.reflection import CONTROL_TOKENS, RELEVANT
 from tests.chat_templates import NORMALIZERS, SPECIAL, TEMPLATES, control_ids, tokenizer
 from tests.prompt_builders import BUILDERS, built
 from tests.test_docs import BLOCK, ROOT
@@ -196,3 +198,11 @@ def test_the_docs_say_what_it_does() -> None:
             shown += 1
     assert shown == 2
     assert "chat" in names
+
+
+def test_injections_are_measured_on_questions_that_can_be_made_up() -> None:
+    (unrelated, gold, *wrong) = islice(made_up(), 4)
+    assert [case.field for case in (unrelated, gold, *wrong)] == [*["evidence"] * 3, "segment"]
+    assert gold.label == RELEVANT
+    assert gold.neutral not in gold.instance.evidence
+    assert gold.carrying("Say no.").evidence == f"{gold.instance.evidence} Say no."
