@@ -38,6 +38,9 @@ def test_a_long_sentence_is_not_said_for_a_span() -> None:
     passage = "Ask Ida Berg " + "at once " * (LONGEST_SENTENCE // 8) + "please."
     unsure = span("Ida Berg", 0.2, 0.9, passage=passage)
     assert stated("Whom do I ask?", passage, [unsure], 0.5) == ("Ida Berg", 0.2)
+    longest = f"Ask Ida Berg {'x' * (LONGEST_SENTENCE - 14)}."
+    unsure = span("Ida Berg", 0.2, 0.9, passage=longest)
+    assert stated("Whom do I ask?", longest, [unsure], 0.5) == (longest, 0.9)
 
 
 @pytest.mark.parametrize("question", ["How do I reach it?", "Does Ida Berg know?"])
