@@ -23,7 +23,8 @@ def confidences(outcomes: list[Outcome]) -> tuple[str, list[float]] | None:
     """
     none: Mapping[str, Any] = {}
     chosen: list[Mapping[str, Any]] = [
-        next((c for c in reversed(o.candidates) if c["chosen"]), none) for o in outcomes]
+        next((c for c in reversed(o.candidates) if c["chosen"]), none) for o in outcomes
+    ]
     by_name: dict[str, list[float | None]] = {
         ISSUP: [(candidate.get("critique") or {}).get("ISSUP") for candidate in chosen],
         SEQUENCE: [candidate.get("sequence_probability") for candidate in chosen],

@@ -7,7 +7,7 @@ Options of a closed set are in all kinds of texts, so nothing is derived from th
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeGuard, TypeVar
 
 from selfcorrect_rag.evaluation.matching import answer_words, contains_answer
 from selfcorrect_rag.evaluation.pooled import Pair
@@ -21,7 +21,7 @@ from selfcorrect_rag.reflection import (
     UTILITY,
     Group,
 )
-from selfcorrect_rag.render.reading import number, record
+from selfcorrect_rag.render.reading import index, number, record
 
 REFLECTIONS = "reflections"
 """The field of a row with labels of reflections; see :func:`check_reflections`."""
@@ -202,7 +202,7 @@ def _has_answer(question: Question, text: str) -> float:
     return float(contains_answer(text, question.answers))
 
 
-def _is_flags(value: Any) -> bool:
+def _is_flags(value: Any) -> TypeGuard[Sequence[bool]]:
     return isinstance(value, list | tuple) and all(isinstance(flag, bool) for flag in value)
 
 
