@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 from benchmarks.evidence.corpora import index_without_gold, whole_index
 from benchmarks.evidence.sets import Set
 from nano_training.reader.rows import drawn
-from selfcorrect_rag.evaluation.methods import open_method, read_specs
+from selfcorrect_rag.evaluation.methods import open_method
 from selfcorrect_rag.evaluation.progress import Progress
-from selfcorrect_rag.evaluation.run import Finished, Limits, run_methods
+from selfcorrect_rag.evaluation.remembered import Memory
+from selfcorrect_rag.evaluation.run import Finished, Limits, count_left, run_methods
+from selfcorrect_rag.evaluation.sweeps import Variants, read_variants
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
 
@@ -25,8 +27,17 @@ METHODS = (
     "self_crag",
     "instruct_rag",
 )
+SWEEPS = (
+    "rag:passages=1,3,5,10",
+    "self_rag:passages=1,3,5,10",
+    "self_rag:weight_issup=0,0.5,1,2,4",
+    "self_rag:weight_sequence=0,0.5,1,2,4",
+    "self_rag:mode=adaptive:threshold=0,0.2,0.5,0.8,0.95,1",
+    "crag:ablations",
+    "self_crag:ablations",
+)
 PASSAGES = 5
-"""Passages that each method retrieves; CRAG's web search gives as many pages."""
+"""Passages that each method retrieves; a web search gives as many pages."""
 
 
 class Runs(NamedTuple):
@@ -41,9 +52,7 @@ class Runs(NamedTuple):
 
     def removed(self, share: float) -> Finished:
         """The outcomes where the gold passages of this share of the questions are removed."""
-        without = {
-            question.id for question in self.whole.questions if drawn(question.question, share)
-        }
+        without = {q.id for q in self.whole.questions if drawn(q.question, share)}
         outcomes = [
             there if whole.id in without else whole
             for whole, there in zip(self.whole.outcomes, self.without.outcomes, strict=True)
@@ -51,38 +60,48 @@ class Runs(NamedTuple):
         return self.whole._replace(outcomes=outcomes)
 
 
+def variants(found: Set, *, sweeps: bool = True) -> Variants:
+    """The methods, and with ``sweeps``, for the sets that have them, those of knobs."""
+    return read_variants(METHODS, SWEEPS if sweeps and found.sweeps else (), PASSAGES)
+
+
 def run_set(found: Set, config: ServingConfig, work: Path) -> Runs:
     """Run all methods on a set, or go on with what is in ``work``."""
     whole, without = whole_index(found, work), index_without_gold(found, work)
     answering: Mapping[str, Any] = {"answer_above": 0.0} if config.runs_on == "reader" else {}
+    asking = _Asking(found, config, str(whole), Memory())
     return Runs(
-        _run(
-            found, config, {"index": whole, "web": whole, **answering}, work / f"{found.name}-whole"
-        ),
-        _run(
-            found,
-            config,
-            {"index": without, "web": whole, **answering},
-            work / f"{found.name}-without",
-        ),
-        _run(found, config, {"index": whole, "web": whole}, work / f"{found.name}-shipped"),
+        asking.run(work / "runs" / f"{found.name}-whole", index=whole, **answering),
+        asking.run(work / "runs" / f"{found.name}-without", index=without, **answering),
+        asking.run(work / "runs" / f"{found.name}-shipped", sweeps=False, index=whole),
     )
 
 
-def _run(found: Set, config: ServingConfig, given: Mapping[str, Any], out: Path) -> Finished:
-    options = {**config.model_dump(exclude_defaults=True), **given}
-    chosen = ServingConfig(**{name: str(v) if name == "web" else v for name, v in options.items()})
-    questions = [each.question for each in found.asked]
-    specs = read_specs(METHODS, PASSAGES)
-    with Parts(chosen, passages=PASSAGES, pages=PASSAGES) as parts:
-        methods = [open_method(spec, parts) for spec in specs]
-        print(out.name, file=sys.stderr)
-        with closing(Progress(len(questions) * len(methods), "answers")) as bar:
-            return run_methods(
-                questions,
-                methods,
-                out,
-                settings={"set": found.name},
-                limits=Limits(concurrency=8),
-                on_done=lambda outcome: bar.count(failed=bool(outcome.error)),
-            )
+class _Asking(NamedTuple):
+    """The questions of a set, and what its runs share."""
+
+    found: Set
+    config: ServingConfig
+    web: str
+    memory: Memory
+
+    def run(self, out: Path, *, sweeps: bool = True, **options: Any) -> Finished:
+        """One run, with other options of the configuration."""
+        given = {**self.config.model_dump(exclude_defaults=True), "web": self.web, **options}
+        questions = [each.question for each in self.found.asked]
+        specs = variants(self.found, sweeps=sweeps).specs
+        most = max(spec.passages for spec in specs)
+        with Parts(
+            ServingConfig(**given), passages=most, pages=PASSAGES, each=self.memory.of
+        ) as parts:
+            methods = [open_method(spec, parts) for spec in specs]
+            print(out.name, file=sys.stderr)
+            with closing(Progress(count_left(questions, specs, out), "answers")) as bar:
+                return run_methods(
+                    questions,
+                    methods,
+                    out,
+                    settings={"set": self.found.name, **{k: str(v) for k, v in options.items()}},
+                    limits=Limits(concurrency=4),
+                    on_done=lambda outcome: bar.count(failed=bool(outcome.error)),
+                )

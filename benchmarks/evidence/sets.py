@@ -40,6 +40,8 @@ class Set(NamedTuple):
     asked: list[Asked]
     seen: str
     """What training has to do with it."""
+    sweeps: bool = False
+    """Whether knobs are swept on it too."""
 
 
 def read_sets(most: int | None = None) -> list[Set]:
@@ -58,6 +60,7 @@ def read_sets(most: int | None = None) -> list[Set]:
             "pages",
             _popqa(),
             "Nothing of this set was trained on, and no relation that it asks for.",
+            sweeps=True,
         ),
         Set(
             "nq",
@@ -66,6 +69,7 @@ def read_sets(most: int | None = None) -> list[Set]:
             _nq(),
             "Other questions of this set were trained on, these neither for answers nor for "
             "calibration.",
+            sweeps=True,
         ),
         Set("hotpotqa", "HotpotQA", "pages", _hotpotqa(), "Nothing of this set was trained on."),
         Set(
@@ -114,7 +118,9 @@ def _own() -> list[Asked]:
     found = []
     for line in OWN.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        asked = Question(row["id"], row["question"], tuple(row["answers"]))
+        asked = Question(
+            row["id"], row["question"], tuple(row["answers"]), unanswerable=not row["answers"]
+        )
         found.append(Asked(asked, _from_file(row["file"], row["answers"], row["sentence"])))
     return found
 
