@@ -28,7 +28,10 @@ def test_the_section_runs(
     assert re.findall(r"^\| `([a-z0-9-]+)` \|", section, re.MULTILINE) == list(FORMATS_AS_SHOWN)
 
 
-FORMATS_AS_SHOWN = ("qa", "arc", "pubhealth", "asqa", "eli5", "bio", "yes-no", "pubmedqa")
+FORMATS_AS_SHOWN = (
+    *("qa", "arc", "pubhealth", "asqa", "popqa", "triviaqa", "nq", "2wikimultihopqa"),
+    *("eli5", "bio", "yes-no", "pubmedqa"),
+)
 
 
 def test_every_format_is_shown() -> None:
