@@ -22,11 +22,14 @@ METHODS = (
     "rag_first",
     "rag",
     "ralm",
+    "likelihood=self_rag:weight_isrel=0,weight_issup=0,weight_isuse=0",
     "self_rag",
     "crag",
     "self_crag",
     "instruct_rag",
 )
+NAMED = tuple(method.partition("=")[0] if "=" in method else method for method in METHODS)
+"""Their names in a run."""
 SWEEPS = (
     "rag:passages=1,3,5,10",
     "self_rag:passages=1,3,5,10",
@@ -38,6 +41,8 @@ SWEEPS = (
 )
 PASSAGES = 5
 """Passages that each method retrieves; a web search gives as many pages."""
+ALONE = 20
+"""Questions of each set that are asked one at a time."""
 
 
 class Runs(NamedTuple):
@@ -49,6 +54,8 @@ class Runs(NamedTuple):
     """Every question answered, over the index without gold; the web has it."""
     shipped: Finished
     """As the package ships: below a confidence it refuses. Over the whole index."""
+    alone: Finished
+    """A few questions, one at a time, of which nothing is remembered: what each method costs."""
 
     def removed(self, share: float) -> Finished:
         """The outcomes where the gold passages of this share of the questions are removed."""
@@ -74,6 +81,7 @@ def run_set(found: Set, config: ServingConfig, work: Path) -> Runs:
         asking.run(work / "runs" / f"{found.name}-whole", index=whole, **answering),
         asking.run(work / "runs" / f"{found.name}-without", index=without, **answering),
         asking.run(work / "runs" / f"{found.name}-shipped", sweeps=False, index=whole),
+        asking.run(work / "runs" / f"{found.name}-alone", sweeps=False, alone=True, index=whole),
     )
 
 
@@ -85,15 +93,16 @@ class _Asking(NamedTuple):
     web: str
     memory: Memory
 
-    def run(self, out: Path, *, sweeps: bool = True, **options: Any) -> Finished:
+    def run(
+        self, out: Path, *, sweeps: bool = True, alone: bool = False, **options: Any
+    ) -> Finished:
         """One run, with other options of the configuration."""
         given = {**self.config.model_dump(exclude_defaults=True), "web": self.web, **options}
-        questions = [each.question for each in self.found.asked]
+        questions = [each.question for each in self.found.asked][: ALONE if alone else None]
+        each = (lambda part: part) if alone else self.memory.of
         specs = variants(self.found, sweeps=sweeps).specs
         most = max(spec.passages for spec in specs)
-        with Parts(
-            ServingConfig(**given), passages=most, pages=PASSAGES, each=self.memory.of
-        ) as parts:
+        with Parts(ServingConfig(**given), passages=most, pages=PASSAGES, each=each) as parts:
             methods = [open_method(spec, parts) for spec in specs]
             print(out.name, file=sys.stderr)
             with closing(Progress(count_left(questions, specs, out), "answers")) as bar:
@@ -102,6 +111,6 @@ class _Asking(NamedTuple):
                     methods,
                     out,
                     settings={"set": self.found.name, **{k: str(v) for k, v in options.items()}},
-                    limits=Limits(concurrency=4),
+                    limits=Limits(concurrency=1 if alone else 4),
                     on_done=lambda outcome: bar.count(failed=bool(outcome.error)),
                 )

@@ -1,8 +1,7 @@
 """Plain RAG as a graph, the baseline of every comparison: retrieve, read, answer.
 
 read_question -> retrieve -> read_all -> generate; without retrieval read_question -> generate. The
-answer is written by CRAG's own last step without its critique, so that all that judges is left to
-the graphs.
+answer is written by CRAG's own last step from all passages at once.
 """
 
 from typing import Any
@@ -46,9 +45,9 @@ def create_plain_rag(
 ) -> PlainRAG:
     """Build the graph.
 
-    A chat model reads all passages in one prompt, numbered; a ReflectionLLM gets them as one
-    passage, or each by itself where it reads apart, and then its likeliest answer counts, without
-    its critique. Nothing is judged: all that is retrieved counts as relevant, and may be cited.
+    All passages stand in one prompt (Self-RAG section 4.2): a chat model gets them numbered, a
+    ReflectionLLM as one passage, also where it reads apart otherwise; it cites nothing then.
+    Nothing is judged: all that is retrieved counts as relevant, and may be cited.
 
     Args:
         llm: any LangChain LLM or chat model, or its name.
@@ -61,7 +60,7 @@ def create_plain_rag(
         CRAGState, chosen, CRAGInput, PlainRAGOutput
     )
     graph.add_step("read_question", read_question(_blank, chosen))
-    graph.add_step("generate", generate(model, chosen, criticises=False))
+    graph.add_step("generate", generate(model, chosen, apart=False))
     graph.add_edge(START, "read_question")
     if retriever is None:
         graph.add_edge("read_question", "generate")

@@ -25,7 +25,7 @@ from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, reply
 from selfcorrect_rag.nodes.base.usage import attempted, count_batch, counted_config
 from selfcorrect_rag.prompts.crag import knowledge_prompt
 from selfcorrect_rag.prompts.marks import Marked, read_marks, without_marks
-from selfcorrect_rag.prompts.parts import Prompt
+from selfcorrect_rag.prompts.parts import Prompt, in_one_text
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.reflection import (
@@ -40,7 +40,7 @@ from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 
 
-def generate(llm: Model, settings: CRAGSettings | None = None, *, criticises: bool = True) -> Node:
+def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = True) -> Node:
     """Answer the question from the knowledge (Algorithm 1, line 14).
 
     A ReflectionLLM gets it as one passage, in Self-RAG's prompt, like the paper's own generator.
@@ -52,8 +52,8 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, criticises: bo
     Args:
         llm: any LangChain LLM or chat model, or its name.
         settings: CRAG's.
-        criticises: whether a model that reads apart criticises its answers. Without, the likeliest
-            one counts, and a refusal only where no piece has an answer: plain RAG.
+        apart: whether a model that reads apart does so; without, it gets one passage too, each
+            piece behind its title.
     """
     settings = CRAGSettings.of_step(settings)
     model = as_language_model(llm, "llm")
@@ -62,11 +62,13 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, criticises: bo
     def run(state: CRAGState) -> Work:
         question = question_text(state["question"], current(settings).instruction)
         if isinstance(model, ReflectionLLM) and model.reads_apart:
-            best = yield from _best_reading(model, question, state["knowledge"], criticises)
-            return _cited_update(state, best)
-        prompt = (knowledge_prompt if is_numbered else reflection_prompt)(
-            question, state["knowledge"]
-        )
+            if apart or len(state["knowledge"]) < 2:
+                best = yield from _best_reading(model, question, state["knowledge"])
+                return _cited_update(state, best)
+            prompt = reflection_prompt(question, state["knowledge"], titled=True)
+        else:
+            write = knowledge_prompt if is_numbered else reflection_prompt
+            prompt = write(question, state["knowledge"])
         speaker = LLMChat(llm=model, prompt=prompt) if is_llm(model) else model
         text = yield from ask(speaker, prompt, counted_config())
         return _update(state, text, is_numbered)
@@ -74,12 +76,19 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, criticises: bo
     return Node("generate", run, settings)
 
 
-def reflection_prompt(question: str, knowledge: Sequence[Document]) -> Prompt:
-    """Self-RAG's prompt with all knowledge as one passage, under the title of its first piece."""
+def reflection_prompt(
+    question: str, knowledge: Sequence[Document], *, titled: bool = False
+) -> Prompt:
+    """Self-RAG's prompt with all knowledge as one passage: under the title of its first piece, or
+    with ``titled`` each piece behind its own."""
     if not knowledge:
         return segment_prompt(question, [], [], "none", None)
-    text = " ".join(document.page_content for document in knowledge)
-    joined = Document(text, metadata={"title": knowledge[0].metadata.get("title") or ""})
+    titles = [str(document.metadata.get("title") or "") for document in knowledge]
+    texts = [document.page_content for document in knowledge]
+    if titled:
+        joined = Document(in_one_text(zip(titles, texts, strict=True)))
+    else:
+        joined = Document(" ".join(texts), metadata={"title": titles[0]})
     return segment_prompt(question, [], [joined], "retrieve", 0)
 
 
@@ -94,7 +103,7 @@ class _Reading(NamedTuple):
 
 
 def _best_reading(
-    llm: ReflectionLLM, question: str, knowledge: Sequence[Document], criticises: bool
+    llm: ReflectionLLM, question: str, knowledge: Sequence[Document]
 ) -> Generator[Call, Any, _Reading]:
     """The best of the answers from each piece, all of one batch; the earliest of equal ones."""
     pieces: list[int | None] = [*range(len(knowledge))] or [None]
@@ -113,10 +122,8 @@ def _best_reading(
     readings = []
     for piece, segment in zip(pieces, segments, strict=True):
         scores = critique(segment["reflections"], llm.groups)
-        likelihood = sequence_probability(segment["logprob"], segment["tokens"])
-        score = segment_score(scores, likelihood, Weights())
-        if not criticises:
-            score = (likelihood or 0.0) - is_refusal(segment["text"])
+        sequence = sequence_probability(segment["logprob"], segment["tokens"])
+        score = segment_score(scores, sequence, Weights())
         readings.append(_Reading(segment["text"], piece, scores, score))
     return max(readings, key=lambda reading: (bool(reading.text.strip()), reading.score))
 

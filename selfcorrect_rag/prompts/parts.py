@@ -5,7 +5,7 @@ A question, a passage or a web page may contain the characters ``[Fully supporte
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -88,6 +88,11 @@ def passage_text(document: Document) -> str:
     """Title and text in a generator's format."""
     title = passage_title(document)
     return f"{title}\n{document.page_content}" if title else document.page_content
+
+
+def in_one_text(documents: Iterable[tuple[str, str]]) -> str:
+    """Titles and texts as one text, each text behind its title."""
+    return " ".join(f"{title}. {text}" if title else text for title, text in documents)
 
 
 def numbered_document(number: int, document: Document) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from selfcorrect_rag.reader.questions import asks_for_several, wants_sentence
-from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
+from selfcorrect_rag.reader.reader import Span
 
 LONGEST_SENTENCE = 300
 """Characters up to which a sentence is said in the place of a span that is unsure."""
@@ -48,23 +48,6 @@ def stated(
         texts = [span_text(span) for span in sorted(some, key=lambda span: span.start)]
         return Answer(", ".join(dict.fromkeys(text for text in texts if text)), best.confidence)
     return Answer(span_text(best), best.confidence)
-
-
-def likeliest(
-    question: str,
-    documents: Sequence[Passage],
-    readings: Sequence[PassageReading],
-    answer_above: float,
-) -> Answer | None:
-    """What the likeliest span of all documents gives, whatever is thought of its document; None
-    where no confidence is above ``answer_above``."""
-    found = [
-        (reading.spans[0].probability, stated(question, document.text, reading.spans, answer_above))
-        for document, reading in zip(documents, readings, strict=True)
-        if reading.spans
-    ]
-    sure = [(likely, said) for likely, said in found if said.confidence > answer_above]
-    return max(sure)[1] if sure else None
 
 
 def span_text(span: Span) -> str:

@@ -10,10 +10,10 @@ from pydantic import Field, PrivateAttr
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import SegmentRequest, segment_request
 from selfcorrect_rag.prompts.instruct_rag import InferenceRequest, inference_request
-from selfcorrect_rag.prompts.parts import Prompt
+from selfcorrect_rag.prompts.parts import Prompt, in_one_text
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.sentences import sentences
-from selfcorrect_rag.reader.answers import likeliest, span_text, stated
+from selfcorrect_rag.reader.answers import span_text, stated
 from selfcorrect_rag.reader.questions import is_readable, plain_question
 from selfcorrect_rag.reader.rationale import rationale
 from selfcorrect_rag.reader.reader import Need, Passage, PassageReading, Reader, Span
@@ -47,13 +47,14 @@ class ReaderLLM(ReflectionLLM):
     """Answers with spans of the passage in a prompt, and refuses where it is not confident.
 
     It writes no word that does not stand in a passage, except its refusals. Whether to retrieve is
-    judged by the question alone. ISREL is the probability that the passage answers; the text's
-    probability is the span's; ISSUP and ISUSE follow from the confidence that the span is right.
+    judged by the question alone. ISREL is the probability that the passage answers. The text's
+    probability is the confidence that it is right, for a span's own says nothing of whether its
+    passage answers; ISSUP and ISUSE follow from it too.
     Questions how to do something get the sentence or the line, and so do questions that yes or no
     would answer; see :func:`stated`.
 
-    InstructRAG's inference prompts get a rationale: what each document says, and the conclusion;
-    those without its instruction, such as in-context RALM's, the likeliest span of all documents.
+    InstructRAG's inference prompts get a rationale: what each document says, and the conclusion. In
+    those without its instruction, such as in-context RALM's, all documents are read as one text.
     Answers are short by themselves: ``max_tokens`` and ``stop`` cut none.
     """
 
@@ -174,12 +175,24 @@ class ReaderLLM(ReflectionLLM):
         self, request: InferenceRequest, readings: Sequence[PassageReading], refusal: str
     ) -> Segment:
         documents = [passage for _, passage in _asked(request)]
-        given = (request.question, documents, readings, self.answer_above)
         if request.instructed:
-            text, probability = rationale(*given, refusal)
+            text, probability = rationale(
+                request.question, documents, readings, self.answer_above, refusal
+            )
         else:
-            text, probability = likeliest(*given) or (refusal, 1.0)
-        return _segment(text, [], None, probability, sum(each.tokens for each in readings))
+            (document,), (reading,) = documents, readings
+            text, sure = self._stated(request.question, document, reading.spans)
+            probability = sure if text else 1 - sure
+        return _segment(
+            text or refusal, [], None, probability, sum(each.tokens for each in readings)
+        )
+
+    def _stated(self, question: str, passage: Passage, spans: Sequence[Span]) -> tuple[str, float]:
+        """What a passage states, or nothing, and the confidence in it."""
+        if not spans:
+            return "", 0.0
+        text, sure = stated(question, passage.text, spans, self.answer_above)
+        return (text if sure > self.answer_above else ""), sure
 
     def _answer(
         self, request: SegmentRequest, reading: PassageReading, refusal: str, *, sentence: bool
@@ -210,7 +223,7 @@ class ReaderLLM(ReflectionLLM):
             ),
             _isuse(sure),
         ]
-        segment = _segment(text, reflections, None, spans[0].probability, reading.tokens)
+        segment = _segment(text, reflections, None, sure, reading.tokens)
         if sentence and len(sentences(written)) + 1 < SENTENCES:
             going_on = _reflection(Group.RETRIEVE, {RETRIEVAL: 0.9, NO_RETRIEVAL: 0.1})
             going_on["position"] = segment["tokens"]
@@ -247,6 +260,9 @@ def _asked(request: SegmentRequest | InferenceRequest) -> list[tuple[str, Passag
     question = _question(request)
     if not is_readable(question):
         return []
+    if isinstance(request, InferenceRequest) and not request.instructed:
+        whole = in_one_text(request.documents)
+        return [(question, Passage("", whole))] if whole else []
     if isinstance(request, InferenceRequest):
         return [(question, Passage(*document)) for document in request.documents]
     title, evidence = request.title, request.instance.evidence

@@ -253,4 +253,5 @@ def test_a_sweep_asks_once_and_is_plotted(
     )
     assert f"{asked} of {whole} calls were made" in said.out
     assert asked <= whole / 2
-    assert (tmp_path / "run" / "report.html").read_text("utf-8").count("<svg") == 3
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert page.split('<section id="sweeps"')[1].split("</section>")[0].count("<svg") == 3

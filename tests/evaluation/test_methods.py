@@ -11,11 +11,8 @@ from selfcorrect_rag.evaluation.methods import BadMethod, Method, open_method, r
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.task_formats import question_of
 from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS as INSTRUCT_INSTRUCTIONS
-from selfcorrect_rag.prompts.refusals import is_refusal
-from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 from selfcorrect_rag.settings import CRAGSettings, SelfRAGSettings
 from tests.evaluation.scripted_parts import PAGES, QUESTION, ScriptedParts, opened, timeless
-from tests.scripted import document
 
 OWN = "tests.evaluation.own_graphs"
 A = {"title": "A", "text": PAGES[0].page_content, "source": "/a"}
@@ -63,31 +60,17 @@ def test_plain_rag_with_the_first_passage_reads_no_other() -> None:
     assert cited(outcome) == [(1, "A")]
 
 
-def in_doubt(question: str, passage: Passage) -> PassageReading:
-    """A's answer is likelier as a span, but its passage is irrelevant; C has no sure answer."""
-    name, likely, sure = {"A": ("Berg", 0.95, 0.75), "B": ("Lind", 0.5, 0.9)}.get(
-        passage.title, ("Holm", 0.01, 0.02)
-    )
-    at = passage.text.index(name)
-    span = Span(name, at, likely, sure, (0, len(passage.text)), sure)
-    return PassageReading({"A": 0.1, "B": 0.95}.get(passage.title, 0.9), (span,), 4)
-
-
-def test_plain_rag_takes_the_likeliest_answer_whatever_the_reader_thinks_of_it() -> None:
-    third = document("C", "It may be Holm.", source="/c")
-    parts = ScriptedParts([*PAGES, third], in_doubt)
-    assert asked(opened("rag", parts)).answer == "Berg"
-    assert asked(opened("self_rag", parts)).answer == "Lind"
-    # A refusal is likelier than either, and is said where nothing else is.
-    assert is_refusal(asked(opened("rag", ScriptedParts([third], in_doubt))).answer)
-
-
-def test_plain_rag_reads_all_passages() -> None:
-    outcome = asked(opened("rag"))
-    assert (outcome.answer, outcome.cited_answer) == ("Lind", "Lind [2]")
+def test_plain_rag_reads_all_passages_as_one_text_each_behind_its_title() -> None:
+    parts = ScriptedParts()
+    outcome = asked(opened("rag", parts))
+    assert outcome.answer == "Lind"
     assert outcome.passages == (A, B)
-    assert cited(outcome) == [(2, "B")]
     assert (outcome.model_calls, outcome.retrieved, outcome.action) == (1, True, "")
+    (((question, passage),),) = parts.reader.calls
+    assert question == QUESTION.question
+    assert passage == ("", f"A. {A['text']} B. {B['text']}")
+    # Which passage an answer is from, nobody has judged.
+    assert (outcome.cited_answer, cited(outcome)) == ("Lind", [])
 
 
 def test_plain_rag_cites_what_a_chat_model_says_it_relies_on() -> None:

@@ -76,19 +76,18 @@ def test_it_says_what_each_document_does_and_concludes(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["ralm", "ft"])
-def test_a_prompt_without_the_instruction_gets_the_likeliest_span_alone(mode: str) -> None:
-    def read(question: str, passage: Passage) -> PassageReading:
-        """The canteen's span is likelier, and less sure, than the one that is asked for."""
-        (span,) = reading(passage.text, {"8443": 0.9, "noon": 0.6}).spans or (None,)
-        if span is None:
-            return PassageReading(0.9, (), 3)
-        likely = {"8443": 0.5, "noon": 0.8}[span.text]
-        return PassageReading(0.9, (span._replace(probability=likely),), 3)
+def test_without_the_instruction_all_documents_are_read_as_one_text(mode: str) -> None:
+    asked: list[Passage] = []
 
-    assert run(read, mode=mode)["answer"] == "noon"
-    assert run(read, mode="instruct")["answer"] == "8443"
-    assert run(read, mode=mode, fields={"answer_above": 0.7})["answer"] == "8443"
-    assert run(read, mode=mode, fields={"answer_above": 0.95})["answer"] == REFUSAL
+    def read(question: str, passage: Passage) -> PassageReading:
+        asked.append(passage)
+        return reading(passage.text, PORT)
+
+    assert run(read, mode=mode)["answer"] == "8443"
+    whole = " ".join(f"{title}. {text}" for title, text in NOTES.items())
+    assert set(asked) == {Passage("", whole)}
+    assert run(read, mode=mode, fields={"answer_above": 0.9})["answer"] == REFUSAL
+    assert run({}, mode=mode)["answer"] == REFUSAL
 
 
 def test_it_is_read_by_the_parts_of_the_prompt() -> None:
