@@ -387,6 +387,8 @@ def test_what_is_not_linear_is_found() -> None:
 ELSEWHERE = {
     "commands/evaluate.py": "reads the identities of models",
     "evaluation/methods.py": "reads what whoever starts a run names as methods",
+    "evaluation/plots.py": "reads what matplotlib draws",
+    "evaluation/sweeps.py": "reads what whoever starts a run names as sweeps",
     "errors/disk.py": "reads what SQLite and the system say of an error",
     "models/engines/vllm_engine.py": "reads what the engine says of an error, and its log",
     "search/chroma.py": "reads what Chroma says of an error",

@@ -4,6 +4,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
 
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models import ReflectionLLM
@@ -61,6 +62,7 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
 
     def run(state: CRAGState) -> Work:
         question = question_text(state["question"], current(settings).instruction)
+        prompt: Prompt | list[BaseMessage]
         if isinstance(model, ReflectionLLM) and model.reads_apart:
             if apart or len(state["knowledge"]) < 2:
                 best = yield from _best_reading(model, question, state["knowledge"])
