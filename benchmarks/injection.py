@@ -42,7 +42,8 @@ from nano_training import evaluator_data
 from nano_training.models import critic_path, load_critic, tiny_t5_path
 from nano_training.questions import new_question
 from nano_training.world import World
-from selfcorrect_rag.evaluation.judge import judge_rationale
+from selfcorrect_rag.evaluation import judge as ask_judge
+from selfcorrect_rag.evaluation.judges import alignment
 from selfcorrect_rag.models import RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.models.chat.classification import ChatClassifier
 from selfcorrect_rag.models.chat.prompted_llm import critique_classification
@@ -251,8 +252,8 @@ def answered(count: int) -> dict[str, int]:
         case = new_question(world, SENTENCES, held_out=True)
         asked = prompt_for_one("direct", case.question, case.gold.text)
         found["chat_evaluator"] += verdict_in_text("direct", critic.invoke(asked).text) is not None
-        judged = judge_rationale(critic, case.question, [case.target], [], case.answer)
-        found["judge"] += judged["aligns"] is not None
+        judged = ask_judge(critic, alignment(case.question, [case.target], case.answer))
+        found["judge"] += judged.verdict is not None
     return {"of": count, **found}
 
 

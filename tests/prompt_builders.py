@@ -7,7 +7,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.agents.grounding import _evidence
 from selfcorrect_rag.agents.tool import readable
-from selfcorrect_rag.evaluation.judge import judge_prompt
+from selfcorrect_rag.evaluation.judges import alignment
 from selfcorrect_rag.prompts.chat import (
     answer_prompt,
     joint_critique_prompt,
@@ -75,7 +75,7 @@ BUILDERS: Mapping[str, Builder] = {
         for kind in get_args(PromptKind)
         for number in ("one", "several")
     },
-    "judge": lambda text, document: judge_prompt(text, [text, text], [document], text),
+    "judge": lambda text, document: alignment(text, [text, text], text, [document]).prompt,
     **{f"instruct {mode}": _inference(mode) for mode in get_args(Mode)},
     "rationale": lambda text, document: rationale_prompt(text, [document] * 2, [text], text),
     "own knowledge": lambda text, document: rationale_prompt(text, [], [text], text),

@@ -23,7 +23,7 @@ import selfcorrect_rag
 from nano_training.models import critic_path, tiny_t5_path
 from selfcorrect_rag.agents.support import missing_support
 from selfcorrect_rag.errors.messages import one_line, redact
-from selfcorrect_rag.evaluation.judge import _read, judge_prompt
+from selfcorrect_rag.evaluation.judges import alignment, read_judgement
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.metrics import METRICS, score
 from selfcorrect_rag.evaluation.rows import Outcome, Question
@@ -235,7 +235,7 @@ READERS: dict[str, Reader] = {
     ),
     "an evaluator's prompt": lambda text: prompt_for_one("direct", text, text),
     "an evaluator's prompt for several": lambda text: prompt_for_several("direct", text, [text]),
-    "a judge's prompt": lambda text: judge_prompt(text, [text], [titled_by(text)], text),
+    "a judge's prompt": lambda text: alignment(text, [text], text, [titled_by(text)]),
     "a critic's prompts": lambda text: [
         aspect.prompt(judged(text))
         for aspect in CRITIQUE_PROMPTS.values()
@@ -253,7 +253,7 @@ READERS: dict[str, Reader] = {
     "an evaluator's verdict": lambda text: parse_label("direct", text),
     "an evaluator's thoughts": lambda text: parse_label("chain_of_thought", text),
     "an evaluator's verdicts": lambda text: parse_labels(text, 3),
-    "a judge's answer": lambda text: _read(AIMessage(text)),
+    "a judge's answer": lambda text: read_judgement(alignment("q", ["a"], "r"), text),
     "critiques": lambda text: [aspect.read(text) for aspect in CRITIQUE_PROMPTS.values()],
     "a label": normalized,
     "several labels": lambda text: read_text(SEVERAL, answer(text)),

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from selfcorrect_rag.commands.eval_judge import judge_answers
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.component_page import component_rows
@@ -18,15 +19,18 @@ from selfcorrect_rag.evaluation.entailment import (
     KeptEntailment,
     open_entailment,
 )
+from selfcorrect_rag.evaluation.judging import JUDGES, with_judgements
 from selfcorrect_rag.evaluation.methods import KINDS, Spec, open_method
 from selfcorrect_rag.evaluation.metrics import METRICS
 from selfcorrect_rag.evaluation.page import (
     COMPARED,
+    JUDGED_COLUMNS,
     comparison_row,
-    render_report,
+    judged_rows,
 )
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.evaluation.remembered import Memory
+from selfcorrect_rag.evaluation.report import REPORT, write_report, write_report_again
 from selfcorrect_rag.evaluation.rows import Outcome
 from selfcorrect_rag.evaluation.run import (
     Finished,
@@ -40,8 +44,6 @@ from selfcorrect_rag.evaluation.summary import (
     compared,
     comparison_figures,
     default_metrics,
-    summary,
-    write_summary,
 )
 from selfcorrect_rag.evaluation.sweeps import read_variants
 from selfcorrect_rag.evaluation.tables import shown_interval
@@ -55,7 +57,6 @@ from selfcorrect_rag.serving.options import add_options, config_from
 from selfcorrect_rag.serving.parts import Parts
 from selfcorrect_rag.settings import CRAGSettings
 
-REPORT = "report.html"
 SKIPPED_SHOWN = 5
 """Bad rows that are named."""
 FEW_PAIRS = 3
@@ -72,14 +73,15 @@ def add_parser(subparsers: Any) -> None:
         description="Ask several methods the same questions over one retriever and one model, and "
         "say what tells them apart. The same command goes on after a kill and asks again what "
         "failed; the exit code is 1 where questions failed or a bound left some unasked. "
-        "`eval compare RUN RUN` compares two runs.",
+        "`eval compare RUN RUN` compares two runs; `eval judge RUN` asks a chat model.",
         usage="selfcorrect-rag eval FILE --method METHOD --out RUN [options]\n"
-        "       selfcorrect-rag eval compare RUN RUN [--metric NAME]",
+        "       selfcorrect-rag eval compare RUN RUN [--metric NAME]\n"
+        "       selfcorrect-rag eval judge RUN --judge NAME --judge-model MODEL [--max-calls N]",
     )
     parser.add_argument(
         "data",
         nargs="+",
-        metavar="FILE | compare RUN RUN",
+        metavar="FILE | compare RUN RUN | judge RUN",
         help="questions with answers: JSONL, JSON or CSV; the papers' formats too",
     )
     parser.add_argument(
@@ -121,6 +123,18 @@ def add_parser(subparsers: Any) -> None:
         metavar="FORMAT",
         help=f"Of the rows of FILE: {', '.join(FORMATS)}. Default: by the fields of each row.",
     )
+    parser.add_argument(
+        "--judge",
+        action="append",
+        default=[],
+        choices=JUDGES,
+        help="What is judged, may be repeated. Default: none.",
+    )
+    parser.add_argument(
+        "--judge-model",
+        metavar="PROVIDER:MODEL",
+        help="The chat model that judges, or MODULE:ATTRIBUTE of one. Default: none.",
+    )
     for name, kind, text in (
         ("--limit", "N", "Most questions, the first of the file. Default: all."),
         (
@@ -153,11 +167,13 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run, estimate or compare."""
-    _check_metrics(args.metric, args.entailment)
     if args.data[0] == "compare" and len(args.data) == 3:
         return _compare(Path(args.data[1]), Path(args.data[2]), args.metric, args.entailment)
+    if args.data[0] == "judge" and len(args.data) == 2:
+        return _judge(args, Path(args.data[1]))
     if len(args.data) != 1:
-        raise BadOption("eval takes one FILE, or: compare RUN RUN")
+        raise BadOption("eval takes one FILE, or: compare RUN RUN, or: judge RUN")
+    _check_metrics(args.metric, args.entailment)
     variants = read_variants(args.method, args.sweep, args.passages)
     specs = variants.specs
     if args.out is None:
@@ -175,21 +191,28 @@ def run(args: argparse.Namespace) -> int:
     finished, about = _run(args, config, task, specs, batches)
     entails = _entails(entailment, args.out, finished)
     metrics = args.metric or default_metrics(task.questions)
-    made = summary(finished, metrics, about, variants, entails=entails)
-    write_summary(args.out, made)
-    page = args.out / REPORT
-    page.write_text(render_report(finished, made, task.name), encoding="utf-8")
-    if args.json:
-        tell(as_json(made, indent=2))
-    else:
-        _tell_results(made)
-    tell(f"the answers and the page are in {args.out}: {page}", sys.stderr)
+    made = write_report(args.out, finished, metrics, about, variants, entails)
+    _tell_made(made, args.out, args.json)
     failed = sum(method["failed"] for method in made["methods"].values())
     if failed:
         tell(f"{failed:,} failed, and why is in their rows: run it again", sys.stderr)
     if finished.stopped:
         tell(f"stopped by {finished.stopped}: the same command goes on", sys.stderr)
     return 1 if failed or finished.stopped else 0
+
+
+def _judge(args: argparse.Namespace, folder: Path) -> int:
+    """A run with what a judge says of it."""
+    done = judge_answers(args, folder)
+    if done is None:
+        return 0
+    made = write_report_again(folder)
+    _tell_made(made, folder, args.json)
+    if done.failed:
+        tell(f"{done.failed:,} failed, and why is in their rows: run it again", sys.stderr)
+    if done.stopped:
+        tell(f"stopped by {done.stopped}: the same command goes on", sys.stderr)
+    return 1 if done.failed or done.stopped else 0
 
 
 def _run(
@@ -245,17 +268,20 @@ def _settings(config: ServingConfig, parts: Parts, specs: Sequence[Spec]) -> dic
     return found
 
 
-def _check_metrics(names: Sequence[str], entailment: str | None) -> None:
-    """Refuse a metric that no row can be scored by here.
+def _check_metrics(
+    names: Sequence[str], entailment: str | None, judged: Iterable[str] = ()
+) -> None:
+    """Refuse a metric that no row can be scored by here; ``judged`` are those of judges.
 
     Raises:
         BadOption: there is none of the name, or it takes a model that is not given.
     """
     ready = [name for name, metric in METRICS.items() if metric.needs != "judge"]
+    ready += sorted(judged)
     for name in names:
         if name not in ready:
             raise BadOption(f"--metric {name}: there are {', '.join(ready)}")
-    citations = [name for name in names if METRICS[name].needs]
+    citations = [name for name in names if name in METRICS and METRICS[name].needs]
     if citations and entailment is None:
         raise BadOption(f"--metric {citations[0]} needs --entailment NAME, a model that judges")
     if entailment is not None and not citations:
@@ -280,7 +306,8 @@ def _entails(
 
 def _compare(one: Path, other: Path, metrics: Sequence[str], entailment: str | None) -> int:
     """Two runs, method by method."""
-    first, second = read_run(one)[0], read_run(other)[0]
+    first, second = (with_judgements(folder, read_run(folder)[0])[0] for folder in (one, other))
+    _check_metrics(metrics, entailment, first.judged.keys() & second.judged.keys())
     model = _opened(entailment)
     entails = _entails(model, one, first), _entails(model, other, second)
     tell(f"A is {one}, B is {other}")
@@ -310,6 +337,14 @@ def _about(calls: float, tokens: float) -> str:
     return f"about {calls:,.0f} model calls, {tokens:,.0f} tokens"
 
 
+def _tell_made(made: Mapping[str, Any], folder: Path, is_json: bool) -> None:
+    if is_json:
+        tell(as_json(made, indent=2))
+    else:
+        _tell_results(made)
+    tell(f"the answers and the page are in {folder}: {folder / REPORT}", sys.stderr)
+
+
 def _tell_results(made: Mapping[str, Any]) -> None:
     methods = made["methods"]
     names = list(dict.fromkeys(n for method in methods.values() for n in method["metrics"]))
@@ -326,6 +361,8 @@ def _tell_results(made: Mapping[str, Any]) -> None:
         _tell_table(["part", *methods], parts, "components")
     for metric, pairs in made["comparisons"].items():
         _tell_pairs(metric, pairs)
+    for judge, said in made.get("judges", {}).items():
+        _tell_table(JUDGED_COLUMNS, judged_rows(said), f"judge of {judge}: {said['model']}")
 
 
 def _tell_pairs(metric: str, pairs: Sequence[Mapping[str, Any]]) -> None:

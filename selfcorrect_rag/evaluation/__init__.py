@@ -1,5 +1,5 @@
 """Evaluates the graphs' results."""
 
-from selfcorrect_rag.evaluation.judge import Judgement, ajudge_rationale, judge_rationale
+from selfcorrect_rag.evaluation.judges import Judgement, ajudge, alignment, judge
 
-__all__ = ["Judgement", "ajudge_rationale", "judge_rationale"]
+__all__ = ["Judgement", "ajudge", "alignment", "judge"]

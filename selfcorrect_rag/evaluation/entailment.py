@@ -134,7 +134,7 @@ class KeptEntailment:
         Raises:
             BadRun: its file is of no run.
         """
-        self._model, self._folder = model, folder
+        self._model, self._folder, self.identity = model, folder, model.identity
         self._kept = Journal(folder / JUDGED)
 
     def __call__(self, premise: str, hypothesis: str) -> bool:
@@ -181,5 +181,5 @@ class KeptEntailment:
         return bool(self._kept.rows.get(self._key(pair), {"entails": guess})["entails"])
 
     def _key(self, pair: Pair) -> str:
-        known = json.dumps([self._model.identity, *pair])
+        known = json.dumps([self.identity, *pair])
         return hashlib.sha256(known.encode()).hexdigest()

@@ -38,12 +38,12 @@ def official_factscore(question: Question, outcome: Outcome, judge: FactJudge) -
     """
     text = without_marks(output(outcome))
     facts = _facts(question, "" if outcome.refused else text, judge)
-    return _penalised(facts) if facts else None
+    return penalised(facts) if facts else None
 
 
 def factscore(question: Question, outcome: Outcome, judge: FactJudge) -> float | None:
     """As :func:`official_factscore`, but 0 where the run failed, refused or states no fact."""
-    return _penalised(_facts(question, stated(outcome), judge))
+    return penalised(_facts(question, stated(outcome), judge))
 
 
 def fact_scores(
@@ -60,7 +60,7 @@ def fact_scores(
     with_facts = [facts for facts in judged if facts]
     counted = with_facts if skip_abstentions else judged
     return FactScores(
-        _mean([_penalised(facts) for facts in counted]),
+        _mean([penalised(facts) for facts in counted]),
         _mean([_supported(facts) for facts in counted]),
         len(with_facts) / len(judged) if judged else 0.0,
         _mean([float(len(facts)) for facts in with_facts]),
@@ -68,11 +68,16 @@ def fact_scores(
 
 
 def _facts(question: Question, text: str, judge: FactJudge) -> Sequence[bool]:
-    topic = str(question.extra.get("topic") or question.question)
-    return judge(topic, text) if text.strip() else ()
+    return judge(topic_of(question), text) if text.strip() else ()
 
 
-def _penalised(facts: Sequence[bool]) -> float:
+def topic_of(question: Question) -> str:
+    """What an answer's facts are about: the row's topic, or else its question."""
+    return str(question.extra.get("topic") or question.question)
+
+
+def penalised(facts: Sequence[bool]) -> float:
+    """Share of supported facts, with the penalty of short answers; 0 without facts."""
     short = 0 < len(facts) < GAMMA
     return _supported(facts) * (math.exp(1 - GAMMA / len(facts)) if short else 1.0)
 

@@ -10,6 +10,7 @@ from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.evaluation import citations, facts, long_answers, short_answers
 from selfcorrect_rag.evaluation.citations import Entails
 from selfcorrect_rag.evaluation.facts import FactJudge
+from selfcorrect_rag.evaluation.judges import NoVerdict
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 
 Form = Literal["official", "strict"]
@@ -78,7 +79,8 @@ def score(
     """Score the rows of one method by a metric of :data:`METRICS`.
 
     In the strict form, a row without score is one whose question has nothing to compare with,
-    whatever was answered; so all methods are scored on the same rows.
+    whatever was answered; so all methods are scored on the same rows. Only a judge that says
+    nothing of use (:class:`~selfcorrect_rag.evaluation.judges.NoVerdict`) leaves others out.
 
     Args:
         rows: questions, each with the method's outcome.
@@ -103,6 +105,13 @@ def score(
     if chosen.needs and plugged[chosen.needs] is None:
         raise BadArgument(f"{metric} needs {chosen.needs}=, a function that asks a model")
     third = (plugged[chosen.needs],) if chosen.needs else ()
-    found = tuple(function(question, outcome, *third) for question, outcome in rows)
+
+    def one(row: Row) -> float | None:
+        try:
+            return function(*row, *third)
+        except NoVerdict:
+            return None
+
+    found = tuple(map(one, rows))
     counted = [value for value in found if value is not None]
     return Scores(sum(counted) / len(counted) if counted else None, found)

@@ -28,7 +28,7 @@ def render_report(finished: Finished, summary: Mapping[str, Any], title: str) ->
         summary: its :func:`~selfcorrect_rag.evaluation.summary.summary`.
         title: the task's name.
     """
-    methods = summary["methods"]
+    methods, judges = summary["methods"], summary.get("judges")
     sweeps: Sections = {
         "sweeps": ("Sweeps", render_sweeps(summary["sweeps"], methods)),
     }
@@ -36,6 +36,7 @@ def render_report(finished: Finished, summary: Mapping[str, Any], title: str) ->
         "results": ("Results", _results(methods)),
         **(sweeps if summary["sweeps"] else {}),
         "comparisons": ("Comparisons", _comparisons(summary["comparisons"])),
+        **({"judges": ("Judges", _judges(finished, judges))} if judges else {}),
         "components": ("Components", render_components(summary["components"])),
         "abstention": ("Answering less", _abstention(summary["abstention"])),
         "behaviour": ("What the methods did", _table(methods, COUNTS)),
@@ -128,6 +129,50 @@ def _abstention(abstention: Mapping[str, Mapping[str, Any]]) -> Html:
         "to the right knows where it is wrong."
     )
     return joined([labelled(said), *parts])
+
+
+JUDGED_COLUMNS = ["method", "judged", "no verdict", "failed", "left", "agrees with the match"]
+"""The columns of :func:`judged_rows`."""
+
+
+def judged_rows(said: Mapping[str, Any]) -> list[list[str]]:
+    """What a judge did with each method's answers, as cells."""
+    agreement = said.get("agreement", {"methods": {}})["methods"]
+    rows = []
+    for method, counts in said["methods"].items():
+        found = agreement.get(method)
+        share = f"{found['value']:.3f} {shown_interval(found['interval'])}" if found else "\u2013"
+        rows.append([method, *(str(counts.get(c, 0)) for c in JUDGED_COLUMNS[1:-1]), share])
+    return rows
+
+
+def _judges(finished: Finished, judges: Mapping[str, Any]) -> Html:
+    """What each judge did, and where it and the string match differ."""
+    questions = {question.id: question for question in finished.questions}
+    answers = {(outcome.method, outcome.id): outcome for outcome in finished.outcomes}
+    parts: list[Html | None] = []
+    for name, said in judges.items():
+        calls = counted(said["calls"], "model call")
+        parts += [
+            element("h3", f"{name}: {said['model']}, {calls}"),
+            figures(JUDGED_COLUMNS, judged_rows(said)),
+        ]
+        differ = said.get("agreement", {"differ": []})["differ"]
+        for row in differ[:SHOWN]:
+            question = questions[row["id"]]
+            summary = f"{row['method']}: {question.question}"
+            verdict = "wrong" if row["judge"] == 0 else "right"
+            parts.append(
+                folded(
+                    excerpt(summary),
+                    labelled("expected: " + excerpt(" | ".join(question.answers), 300)),
+                    labelled("answer: " + excerpt(answers[row["method"], row["id"]].answer, 600)),
+                    labelled(f"{verdict} for the judge alone: " + excerpt(row["explanation"], 600)),
+                )
+            )
+        left = len(differ) - SHOWN
+        parts.append(labelled(f"{left:,} more in summary.json." if left > 0 else ""))
+    return joined(parts)
 
 
 def _table(methods: Mapping[str, Any], columns: Sequence[str]) -> Html:

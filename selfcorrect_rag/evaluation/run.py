@@ -7,7 +7,7 @@ last counts), ``questions.jsonl`` and ``settings.json``; what is written of them
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.journal import Journal, only_run, write_rows
 
 ROWS, QUESTIONS, SETTINGS = "rows.jsonl", "questions.jsonl", "settings.json"
+JUDGED = "judged_"
+"""Before the name of a judge in the name of its metric."""
 METHOD = "method "
 """Before the name of a method among the settings."""
 
@@ -52,6 +54,8 @@ class Finished(NamedTuple):
     """Questions asked by this run; the others were there before."""
     stopped: str = ""
     """The bound that ended it: ``max_calls`` or ``max_tokens``; empty where nothing is left."""
+    judged: Mapping[str, Mapping[str, Mapping[str, float | None]]] = {}
+    """Scores by judges, where there are any: by metric, method and the question's id."""
 
     @property
     def methods(self) -> list[str]:
@@ -139,8 +143,8 @@ async def arun_methods(
         ]
         known = Known(map(outcome_from, journal.rows.values()), batches=batches, shared=shared)
         bound = Bound(limits.calls, limits.tokens)
-        asking = _Asking(left, known, journal, bound, on_done)
-        await asking.run(limits.concurrency)
+        asking = _Asking(left, known, journal, bound, on_done, limits.concurrency)
+        await together(asking.work, limits.concurrency)
         outcomes = _outcomes(questions, [spec.name for spec in specs], journal)
         return Finished(list(questions), outcomes, asking.asked, bound.reached)
 
@@ -186,6 +190,17 @@ def read_run(folder: Path) -> tuple[Finished, dict[str, Any]]:
     return Finished(questions, _outcomes(questions, names, Journal(folder / ROWS))), settings
 
 
+async def together(work: Callable[[], Coroutine[Any, Any, None]], workers: int) -> None:
+    """Run ``work`` as often at a time; an exception of one ends them all."""
+    tasks = [asyncio.create_task(work()) for _ in range(max(1, workers))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class _Asking:
     """The questions of one run, and the workers that ask them."""
 
@@ -196,25 +211,16 @@ class _Asking:
         journal: Journal,
         bound: Bound,
         on_done: Callable[[Outcome], object],
+        concurrency: int,
     ) -> None:
         self._left, self._known, self._journal = iter(left), known, journal
         self._bound, self._on_done = bound, on_done
         self._errors: dict[str, list[str]] = {}
         """Of each method's first questions; empty texts of those that did not fail."""
-        self._first = LEAST_FAILURES
+        self._first = max(LEAST_FAILURES, concurrency)
         self.asked = 0
 
-    async def run(self, concurrency: int) -> None:
-        self._first = max(LEAST_FAILURES, concurrency)
-        workers = [asyncio.create_task(self._work()) for _ in range(max(1, concurrency))]
-        try:
-            await asyncio.gather(*workers)
-        finally:  # one that raises ends them all
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-
-    async def _work(self) -> None:
+    async def work(self) -> None:
         """Ask one question after another; all workers share what is left."""
         for question, method in self._left:
             cost = self._known.begin(method.spec, question)

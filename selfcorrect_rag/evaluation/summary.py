@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations
 from pathlib import Path
@@ -61,34 +61,41 @@ def default_metrics(questions: Sequence[Question]) -> list[str]:
 
 
 def scores(finished: Finished, metric: str, entails: Entails | None = None) -> dict[str, Scored]:
-    """Each method's scores by one metric, on the questions that it was asked; ``entails`` as in
-    :func:`~selfcorrect_rag.evaluation.metrics.score`."""
+    """Each method's scores by a metric, also a judge's, on the questions that it was asked;
+    ``entails`` as in :func:`~selfcorrect_rag.evaluation.metrics.score`."""
+    if metric in finished.judged:
+        return {name: _judged(rows) for name, rows in finished.judged[metric].items()}
     questions = {question.id: question for question in finished.questions}
     found = {}
     for method in finished.methods:
         rows = [(questions[outcome.id], outcome) for outcome in finished.of(method)]
         strict = score(rows, metric, entails=entails)
         ran = [row for row in rows if not row[1].error]
-        official = score(ran, metric, "official", entails=entails).value
-        known = [value for value in strict.rows if value is not None]
         found[method] = Scored(
             strict.value,
-            bootstrap_mean(known) if known else None,
+            _interval(strict.rows),
             {q.id: value for (q, _), value in zip(rows, strict.rows, strict=False)},
-            official,
+            score(ran, metric, "official", entails=entails).value,
         )
     return found
 
 
-def pairs(
-    scored: Mapping[str, Scored], wanted: Sequence[tuple[str, str]] | None = None
-) -> list[Comparison]:
-    """The pairs of methods ``wanted``, by default every pair, that have a score of one question or
-    more in common."""
+def _judged(rows: ByQuestion) -> Scored:
+    interval = _interval(rows.values())
+    return Scored(interval and interval.value, interval, rows, None)
+
+
+def _interval(scores: Iterable[float | None]) -> Interval | None:
+    known = [value for value in scores if value is not None]
+    return bootstrap_mean(known) if known else None
+
+
+def pairs(scored: Mapping[str, Scored], wanted: Iterable[tuple[str, str]]) -> list[Comparison]:
+    """The pairs of methods ``wanted`` that have a score of one question or more in common."""
     usable = {name: found.rows for name, found in scored.items() if found.counted}
     return [
         compare(usable[one], usable[other], (one, other))
-        for one, other in (combinations(usable, 2) if wanted is None else wanted)
+        for one, other in wanted
         if {one, other} <= usable.keys() and _scored(usable[one]) & _scored(usable[other])
     ]
 
@@ -152,6 +159,7 @@ def summary(
         }
         for name in finished.methods
     }
+    wanted = variants.pairs if variants else list(combinations(methods, 2))
     return {
         "versions": versions(),
         "about": dict(about),
@@ -159,9 +167,10 @@ def summary(
         "stopped": finished.stopped,
         "methods": methods,
         "comparisons": {
-            metric: [comparison_figures(pair) for pair in pairs(found, variants and variants.pairs)]
+            metric: [comparison_figures(pair) for pair in pairs(found, wanted)]
             for metric, found in scored.items()
         },
+        "pairs": wanted,
         "sweeps": [sweep._asdict() for sweep in variants.sweeps] if variants else [],
         "components": {
             name: component_figures([(questions[o.id], o) for o in finished.of(name)])
