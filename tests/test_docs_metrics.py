@@ -1,6 +1,7 @@
 """What the page on evaluation shows of metrics and statistics works as written."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -60,6 +61,22 @@ def test_every_component_is_in_the_table_and_the_labels_of_the_page_are_read() -
     assert sorted(names) == sorted(COMPONENTS)
     row = json.loads(text.split("```json\n")[1].split("```")[0])
     assert question_of(row, 1).extra["reflections"]["retrieval"] == "[Retrieval]"
+
+
+def test_the_judges_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = re.findall(r"^print\(.*\)  # (.*)$", section("Judges"), re.MULTILINE)
+    assert said(section("Judges"), capsys) == expected == ["True", "None", "0.0092"]
+
+
+def test_the_neighbours_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("openevals")
+    section_of_two = section("Neighbours").split("**RAGAS**")[0]
+    imports = "```python\nfrom langchain_core.language_models import FakeListChatModel\n"
+    imports += "from selfcorrect_rag.evaluation.rows import Outcome, Question\n```\n"
+    printed = re.findall(r"^    ([a-z\[].*)$", re.sub(BLOCK, "", section_of_two), re.MULTILINE)
+    lines = said(imports + section_of_two, capsys)
+    assert [line for line in lines if line in printed] == printed
+    assert len(printed) == 4
 
 
 def test_the_statistics_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:

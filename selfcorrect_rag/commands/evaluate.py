@@ -19,6 +19,7 @@ from selfcorrect_rag.evaluation.entailment import (
     KeptEntailment,
     open_entailment,
 )
+from selfcorrect_rag.evaluation.exports import TARGETS, export
 from selfcorrect_rag.evaluation.judging import JUDGES, with_judgements
 from selfcorrect_rag.evaluation.methods import KINDS, Spec, open_method
 from selfcorrect_rag.evaluation.metrics import METRICS
@@ -73,15 +74,17 @@ def add_parser(subparsers: Any) -> None:
         description="Ask several methods the same questions over one retriever and one model, and "
         "say what tells them apart. The same command goes on after a kill and asks again what "
         "failed; the exit code is 1 where questions failed or a bound left some unasked. "
-        "`eval compare RUN RUN` compares two runs; `eval judge RUN` asks a chat model.",
+        "`eval compare RUN RUN` compares two runs; `eval judge RUN` asks a "
+        "chat model, and `eval export RUN` prints rows for other tools.",
         usage="selfcorrect-rag eval FILE --method METHOD --out RUN [options]\n"
         "       selfcorrect-rag eval compare RUN RUN [--metric NAME]\n"
-        "       selfcorrect-rag eval judge RUN --judge NAME --judge-model MODEL [--max-calls N]",
+        "       selfcorrect-rag eval judge RUN --judge NAME --judge-model MODEL [--max-calls N]\n"
+        "       selfcorrect-rag eval export RUN --to TOOL [--method METHOD]",
     )
     parser.add_argument(
         "data",
         nargs="+",
-        metavar="FILE | compare RUN RUN | judge RUN",
+        metavar="FILE | compare RUN RUN | judge RUN | export RUN",
         help="questions with answers: JSONL, JSON or CSV; the papers' formats too",
     )
     parser.add_argument(
@@ -135,6 +138,9 @@ def add_parser(subparsers: Any) -> None:
         metavar="PROVIDER:MODEL",
         help="The chat model that judges, or MODULE:ATTRIBUTE of one. Default: none.",
     )
+    parser.add_argument(
+        "--to", choices=TARGETS, help="The tool whose rows a run is printed as. Default: none."
+    )
     for name, kind, text in (
         ("--limit", "N", "Most questions, the first of the file. Default: all."),
         (
@@ -171,8 +177,10 @@ def run(args: argparse.Namespace) -> int:
         return _compare(Path(args.data[1]), Path(args.data[2]), args.metric, args.entailment)
     if args.data[0] == "judge" and len(args.data) == 2:
         return _judge(args, Path(args.data[1]))
+    if args.data[0] == "export" and len(args.data) == 2:
+        return _export(args, Path(args.data[1]))
     if len(args.data) != 1:
-        raise BadOption("eval takes one FILE, or: compare RUN RUN, or: judge RUN")
+        raise BadOption("eval takes one FILE, or: compare RUN RUN, judge RUN, export RUN")
     _check_metrics(args.metric, args.entailment)
     variants = read_variants(args.method, args.sweep, args.passages)
     specs = variants.specs
@@ -213,6 +221,15 @@ def _judge(args: argparse.Namespace, folder: Path) -> int:
     if done.stopped:
         tell(f"stopped by {done.stopped}: the same command goes on", sys.stderr)
     return 1 if done.failed or done.stopped else 0
+
+
+def _export(args: argparse.Namespace, folder: Path) -> int:
+    """A run as JSON lines of another tool."""
+    if args.to is None:
+        raise BadOption("eval export takes --to TOOL")
+    for row in export(read_run(folder)[0], args.to, args.method):
+        tell(as_json(row))
+    return 0
 
 
 def _run(

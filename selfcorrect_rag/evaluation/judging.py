@@ -268,6 +268,13 @@ def _state(row: Mapping[str, Any]) -> str:
     return "no verdict" if row["score"] is None else "judged"
 
 
+def score_of(case: Case, judgement: Judgement) -> float | None:
+    """0 or 1, or FActScore of facts; None without a verdict."""
+    if judgement.verdict is None:
+        return None
+    return penalised(judgement.facts) if case.of_facts else float(judgement.verdict)
+
+
 async def _judged(chat_model: Runnable[Any, Any], case: Case) -> dict[str, Any]:
     """A judgement as fields of a row; where the model raises, with the error and no score."""
     counter, started = UsageCounter(), time.perf_counter()
@@ -276,12 +283,9 @@ async def _judged(chat_model: Runnable[Any, Any], case: Case) -> dict[str, Any]:
         found = await ajudge(chat_model, case, RunnableConfig(callbacks=[counter]))
     except Exception as raised:  # whatever it is, the other cases go on
         error = describe_error(raised)
-    value = None if found.verdict is None else float(found.verdict)
-    if value is not None and case.of_facts:
-        value = penalised(found.facts)
     cost = counter.cost(round(time.perf_counter() - started, 3))
     calls = max(1, counter.model_calls)  # a model without callbacks is bounded too
-    fields = {"score": value, **found._asdict(), **cost, "model_calls": calls}
+    fields = {"score": score_of(case, found), **found._asdict(), **cost, "model_calls": calls}
     return {**fields, "error": error}
 
 

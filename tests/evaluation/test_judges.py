@@ -8,7 +8,7 @@ from langchain_core.documents import Document
 from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -55,10 +55,8 @@ class StructuredChat(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=AIMessage(self.says))])
 
     def with_structured_output(self, schema: Any, **kwargs: Any) -> Runnable[Any, Any]:
-        assert schema in (Verdict, Facts)
-
-        def give(messages: list[BaseMessage]) -> Any:
-            self._asked.append(str(messages[-1].content))
+        def give(messages: Any) -> Any:
+            self._asked.append(str(convert_to_messages(messages)[-1].content))
             if isinstance(self.gives, Exception):
                 raise self.gives
             return self.gives
