@@ -65,7 +65,7 @@ def test_every_component_is_in_the_table_and_the_labels_of_the_page_are_read() -
 
 def test_the_judges_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     expected = re.findall(r"^print\(.*\)  # (.*)$", section("Judges"), re.MULTILINE)
-    assert said(section("Judges"), capsys) == expected == ["True", "None", "0.0092"]
+    assert said(section("Judges"), capsys) == expected == ["True", "None", "(True, False)"]
 
 
 def test_the_neighbours_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def test_the_python_of_the_page(
     Path("crag.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     page = Path(__file__).parents[2] / "docs" / "evaluation.md"
     section = page.read_text("utf-8").split("**RAGAS**")[1]
-    (block,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (block,) = re.findall(r"```py\n(.*?)```", section, re.DOTALL)
     exec(compile(block, "evaluation.md", "exec"), {})
     said = capsys.readouterr().out.strip().splitlines()[-1]
     assert said == "{'exact_match': 1.0000, 'non_llm_string_similarity': 1.0000}"
