@@ -116,7 +116,7 @@ def test_the_python_of_the_docs_on_instruct_rag_runs() -> None:
     result, baseline = names["result"], names["baseline"]
     assert (result["answer"], result["useful_documents"]) == ("George Eliot", [0])  # type: ignore[index]
     assert (baseline["answer"], baseline["rationale"]) == ("George Eliot [1].", "")  # type: ignore[index]
-    assert names["judgement"] == {"aligns": True, "explanation": "Yes, it does."}
+    assert names["judgement"] == (True, "Yes, it does.", ())
 
 
 def test_the_python_of_the_docs_on_cost_runs(capsys: pytest.CaptureFixture[str]) -> None:
