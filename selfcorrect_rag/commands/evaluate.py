@@ -4,16 +4,15 @@ import argparse
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.commands.eval_judge import judge_answers
+from selfcorrect_rag.commands.eval_results import tell_estimate, tell_left, tell_made, tell_table
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.errors import BadRun
-from selfcorrect_rag.evaluation.component_page import component_rows
-from selfcorrect_rag.evaluation.costs import Spent
 from selfcorrect_rag.evaluation.entailment import (
     EntailmentModel,
     KeptEntailment,
@@ -25,13 +24,11 @@ from selfcorrect_rag.evaluation.methods import KINDS, Spec, open_method
 from selfcorrect_rag.evaluation.metrics import METRICS
 from selfcorrect_rag.evaluation.page import (
     COMPARED,
-    JUDGED_COLUMNS,
     comparison_row,
-    judged_rows,
 )
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.evaluation.remembered import Memory
-from selfcorrect_rag.evaluation.report import REPORT, write_report, write_report_again
+from selfcorrect_rag.evaluation.report import write_report
 from selfcorrect_rag.evaluation.rows import Outcome
 from selfcorrect_rag.evaluation.run import (
     Finished,
@@ -47,7 +44,6 @@ from selfcorrect_rag.evaluation.summary import (
     default_metrics,
 )
 from selfcorrect_rag.evaluation.sweeps import read_variants
-from selfcorrect_rag.evaluation.tables import shown_interval
 from selfcorrect_rag.evaluation.task_formats import FORMATS
 from selfcorrect_rag.evaluation.tasks import Task, read_task
 from selfcorrect_rag.journal import digest_of_ids
@@ -60,8 +56,6 @@ from selfcorrect_rag.settings import CRAGSettings
 
 SKIPPED_SHOWN = 5
 """Bad rows that are named."""
-FEW_PAIRS = 3
-"""Pairs of methods that are all printed."""
 _OF_THIS_PROCESS = re.compile(r"\b[0-9a-f]{32}\b")
 """In the identity of a model of which nothing is known beyond this process."""
 
@@ -176,7 +170,7 @@ def run(args: argparse.Namespace) -> int:
     if args.data[0] == "compare" and len(args.data) == 3:
         return _compare(Path(args.data[1]), Path(args.data[2]), args.metric, args.entailment)
     if args.data[0] == "judge" and len(args.data) == 2:
-        return _judge(args, Path(args.data[1]))
+        return judge_answers(args, Path(args.data[1]))
     if args.data[0] == "export" and len(args.data) == 2:
         return _export(args, Path(args.data[1]))
     if len(args.data) != 1:
@@ -192,7 +186,7 @@ def run(args: argparse.Namespace) -> int:
     # What reflects by itself reads all passages in one call; a chat model is asked for each.
     batches = config.runs_on != "chat"
     left = estimate_run(task.questions, specs, args.out, batches=batches, shared=True)
-    _tell_estimate(left, args.out)
+    tell_estimate(left, args.out)
     if args.estimate:
         return 0
     entailment = _opened(args.entailment)  # before anything is asked
@@ -200,27 +194,8 @@ def run(args: argparse.Namespace) -> int:
     entails = _entails(entailment, args.out, finished)
     metrics = args.metric or default_metrics(task.questions)
     made = write_report(args.out, finished, metrics, about, variants, entails)
-    _tell_made(made, args.out, args.json)
-    failed = sum(method["failed"] for method in made["methods"].values())
-    if failed:
-        tell(f"{failed:,} failed, and why is in their rows: run it again", sys.stderr)
-    if finished.stopped:
-        tell(f"stopped by {finished.stopped}: the same command goes on", sys.stderr)
-    return 1 if failed or finished.stopped else 0
-
-
-def _judge(args: argparse.Namespace, folder: Path) -> int:
-    """A run with what a judge says of it."""
-    done = judge_answers(args, folder)
-    if done is None:
-        return 0
-    made = write_report_again(folder)
-    _tell_made(made, folder, args.json)
-    if done.failed:
-        tell(f"{done.failed:,} failed, and why is in their rows: run it again", sys.stderr)
-    if done.stopped:
-        tell(f"stopped by {done.stopped}: the same command goes on", sys.stderr)
-    return 1 if done.failed or done.stopped else 0
+    tell_made(made, args.out, args.json)
+    return tell_left(sum(m["failed"] for m in made["methods"].values()), finished.stopped)
 
 
 def _export(args: argparse.Namespace, folder: Path) -> int:
@@ -332,7 +307,7 @@ def _compare(one: Path, other: Path, metrics: Sequence[str], entailment: str | N
         pairs = compared(first, second, metric, entails)
         if not pairs:
             raise BadRun(f"{metric}: no question has a score in both runs")
-        _tell_table(COMPARED, (comparison_row(comparison_figures(pair)) for pair in pairs), metric)
+        tell_table(COMPARED, (comparison_row(comparison_figures(pair)) for pair in pairs), metric)
     return 0
 
 
@@ -341,77 +316,6 @@ def _tell_skipped(task: Task) -> None:
         tell(f"{place} {reason}: left out", sys.stderr)
     if left := len(task.skipped[SKIPPED_SHOWN:]):
         tell(f"{left:,} more rows left out", sys.stderr)
-
-
-def _tell_estimate(estimate: Mapping[str, Spent], out: Path) -> None:
-    calls, tokens = (sum(column) for column in zip(*estimate.values(), strict=True))
-    for name, spent in estimate.items():
-        tell(f"{name}: {_about(spent.calls, spent.tokens)}", sys.stderr)
-    tell(f"left to ask for {out}: {_about(calls, tokens)}", sys.stderr)
-
-
-def _about(calls: float, tokens: float) -> str:
-    return f"about {calls:,.0f} model calls, {tokens:,.0f} tokens"
-
-
-def _tell_made(made: Mapping[str, Any], folder: Path, is_json: bool) -> None:
-    if is_json:
-        tell(as_json(made, indent=2))
-    else:
-        _tell_results(made)
-    tell(f"the answers and the page are in {folder}: {folder / REPORT}", sys.stderr)
-
-
-def _tell_results(made: Mapping[str, Any]) -> None:
-    methods = made["methods"]
-    names = list(dict.fromkeys(n for method in methods.values() for n in method["metrics"]))
-    rows = [
-        [name, *(_value(method["metrics"][n]) for n in names), *_behaviour(method)]
-        for name, method in methods.items()
-    ]
-    columns = ["method", *names, "answered", "refused", "failed", "calls", "seconds"]
-    _tell_table(columns, rows)
-    asked, calls = (sum(m[c] for m in methods.values()) for c in ("asked_calls", "model_calls"))
-    if asked < calls:
-        tell(f"{asked:,} of {calls:,} calls were made: methods share equal ones")
-    if parts := component_rows(made["components"], short=True):
-        _tell_table(["part", *methods], parts, "components")
-    for metric, pairs in made["comparisons"].items():
-        _tell_pairs(metric, pairs)
-    for judge, said in made.get("judges", {}).items():
-        _tell_table(JUDGED_COLUMNS, judged_rows(said), f"judge of {judge}: {said['model']}")
-
-
-def _tell_pairs(metric: str, pairs: Sequence[Mapping[str, Any]]) -> None:
-    """Print all of a few pairs; of many, those that can be told apart, and how many others."""
-    shown = [p for p in pairs if len(pairs) <= FEW_PAIRS or p["told_apart"]]
-    if shown:
-        _tell_table(COMPARED, map(comparison_row, shown), metric)
-    if left := len(pairs) - len(shown):
-        none = f"\n{metric}: none of {left} pairs can be told apart (see the page)"
-        tell(f"{left} other pairs cannot be told apart (see the page)" if shown else none)
-
-
-def _value(figure: Mapping[str, Any]) -> str:
-    if figure["value"] is None:
-        return "-"
-    return f"{figure['value']:.3f} {shown_interval(figure['interval'])}".rstrip()
-
-
-def _behaviour(method: Mapping[str, Any]) -> list[str]:
-    shown = ("answered", "refused", "failed", "model_calls")
-    return [*(f"{method[name]:,}" for name in shown), f"{method['seconds']:.1f}"]
-
-
-def _tell_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Print aligned columns below their names."""
-    table = [list(columns), *map(list, rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-    if title:
-        tell(f"\n{title}")
-    for row in table:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        tell("  ".join(cells).rstrip())
 
 
 def _count(text: str) -> int:

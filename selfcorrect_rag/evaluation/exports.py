@@ -13,7 +13,7 @@ from uuid import NAMESPACE_OID, uuid5
 from langchain_core.runnables import Runnable
 from langsmith.run_helpers import get_tracing_context, tracing_context
 
-from selfcorrect_rag.errors import BadArgument
+from selfcorrect_rag.errors import BadArgument, BadRun
 from selfcorrect_rag.evaluation.citations import Entails
 from selfcorrect_rag.evaluation.facts import FactJudge
 from selfcorrect_rag.evaluation.judges import Case
@@ -23,7 +23,7 @@ from selfcorrect_rag.evaluation.methods import Method
 from selfcorrect_rag.evaluation.metrics import METRICS, score
 from selfcorrect_rag.evaluation.outcomes import outcome_from, question_from, question_row
 from selfcorrect_rag.evaluation.rows import Outcome, Question
-from selfcorrect_rag.evaluation.run import JUDGED, BadRun, Finished
+from selfcorrect_rag.evaluation.run import JUDGED, Finished
 from selfcorrect_rag.evaluation.tasks import asked
 from selfcorrect_rag.evaluation.texts import text_of
 

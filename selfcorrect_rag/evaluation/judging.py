@@ -31,7 +31,7 @@ from selfcorrect_rag.evaluation.judges import (
 )
 from selfcorrect_rag.evaluation.metrics import score
 from selfcorrect_rag.evaluation.rows import Outcome, Question
-from selfcorrect_rag.evaluation.run import JUDGED, Finished, Limits, together
+from selfcorrect_rag.evaluation.run import JUDGED, Finished, FirstErrors, Limits, together
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.evaluation.tasks import asked
 from selfcorrect_rag.evaluation.texts import stated, text_of
@@ -114,6 +114,8 @@ def judge_run(
     Raises:
         BadRun: no such judge, the folder holds judgements by another model, or another process
             works in it.
+        AllFailed: the first cases, as many as are in flight and at least 8, all failed with one
+            error; the folder keeps what is there.
         DiskFull: the disk is.
     """
     return asyncio.run(
@@ -137,6 +139,7 @@ async def ajudge_run(
         journal = Journal(folder / JUDGEMENTS)
         cases = iter(_left(finished, judges, journal, name).items())
         bound = Bound(limits.calls, limits.tokens)
+        first = FirstErrors(limits.concurrency)
         most_calls = 2 if gives_structure(chat_model) else 1
         done: Counter[bool] = Counter()
 
@@ -149,6 +152,7 @@ async def ajudge_run(
                 journal.append(key, row)
                 done[bool(row["error"])] += 1
                 on_done(row)
+                first.add(f"cases of {name}", row["error"])
                 tokens = (row["prompt_tokens"] or 0) + (row["generated_tokens"] or 0)
                 await bound.end(cost, Spent(row["model_calls"], tokens))
 

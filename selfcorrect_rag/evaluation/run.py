@@ -26,11 +26,12 @@ METHOD = "method "
 
 
 LEAST_FAILURES = 8
-"""Questions of a method that must all fail alike before a run gives up."""
+"""Questions of a method, or cases of a judge, that must all fail alike before a run gives up."""
 
 
-class MethodFailed(SelfCorrectError, RuntimeError):
-    """The first questions of a method all failed with one error; the message has it."""
+class AllFailed(SelfCorrectError, RuntimeError):
+    """The first questions of a method, or cases of a judge, all failed with one error; the message
+    has it."""
 
 
 class Limits(NamedTuple):
@@ -99,7 +100,7 @@ def run_methods(
     Raises:
         BadRun: the folder holds a run of other settings or rows of no run, another process works
             in it, or two questions have one id.
-        MethodFailed: the first questions of a method all failed alike; the folder keeps its rows.
+        AllFailed: the first questions of a method all failed alike; the folder keeps its rows.
         DiskFull: the disk is.
     """
     return asyncio.run(
@@ -201,6 +202,30 @@ async def together(work: Callable[[], Coroutine[Any, Any, None]], workers: int) 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class FirstErrors:
+    """Gives up where whatever is asked first fails, as often as is in flight and at least 8 times,
+    with one error: an endpoint is dead, or a key is missing."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._most = max(LEAST_FAILURES, concurrency)
+        self._errors: dict[str, list[str]] = {}
+
+    def add(self, of: str, error: str) -> None:
+        """Count one that ended; ``of`` says what it is, ``error`` is empty if it did not fail.
+
+        Raises:
+            AllFailed: all failed alike.
+        """
+        errors = self._errors.setdefault(of, [])
+        if len(errors) == self._most:
+            return
+        errors.append(error)
+        if len(errors) == self._most and error and len(set(errors)) == 1:
+            raise AllFailed(
+                f"the first {self._most} {of} all failed: {error}; the same command goes on"
+            )
+
+
 class _Asking:
     """The questions of one run, and the workers that ask them."""
 
@@ -215,9 +240,7 @@ class _Asking:
     ) -> None:
         self._left, self._known, self._journal = iter(left), known, journal
         self._bound, self._on_done = bound, on_done
-        self._errors: dict[str, list[str]] = {}
-        """Of each method's first questions; empty texts of those that did not fail."""
-        self._first = max(LEAST_FAILURES, concurrency)
+        self._first = FirstErrors(concurrency)
         self.asked = 0
 
     async def work(self) -> None:
@@ -231,19 +254,8 @@ class _Asking:
             self._known.add(outcome)
             self.asked += 1
             self._on_done(outcome)
-            self._give_up_if_all_fail(outcome)
+            self._first.add(f"questions of {method.name}", outcome.error)
             await self._bound.end(cost, asked_for(outcome))
-
-    def _give_up_if_all_fail(self, outcome: Outcome) -> None:
-        errors = self._errors.setdefault(outcome.method, [])
-        if len(errors) == self._first:
-            return
-        errors.append(outcome.error)
-        if len(errors) == self._first and outcome.error and len(set(errors)) == 1:
-            raise MethodFailed(
-                f"the first {len(errors)} questions of {outcome.method} all failed: "
-                f"{outcome.error}; the same command goes on"
-            )
 
 
 def _outcomes(

@@ -84,6 +84,7 @@ def test_a_run_is_exported(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["judge", "runs/first", "--judge", "correctness"], "--judge-model"),
         (["judge", "nowhere", "--judge", "facts", "--judge-model", MODEL], "holds no run"),
+        (["compare", *["runs/first"] * 2, "--metric", "judged_facts"], "judged_facts: there are"),
         (["export", "runs/first"], "--to TOOL"),
         (["export", "runs/first", "--to", "ragas", "--method", "no"], "no method 'no'"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-from selfcorrect_rag.errors import BadArgument
+from selfcorrect_rag.errors import BadArgument, BadRun
 from selfcorrect_rag.evaluation.exports import (
     evaluator,
     export,
@@ -18,7 +18,7 @@ from selfcorrect_rag.evaluation.exports import (
     target,
 )
 from selfcorrect_rag.evaluation.rows import Outcome, Question
-from selfcorrect_rag.evaluation.run import BadRun, Finished
+from selfcorrect_rag.evaluation.run import Finished
 from tests.evaluation.scripted_parts import ScriptedParts, opened
 from tests.evaluation.test_judges import StructuredChat
 

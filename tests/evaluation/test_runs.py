@@ -13,9 +13,9 @@ from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.methods import Method
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.run import (
+    AllFailed,
     Finished,
     Limits,
-    MethodFailed,
     estimate_run,
     read_run,
     run_methods,
@@ -93,11 +93,11 @@ def test_a_method_whose_first_questions_all_fail_alike_ends_the_run(
     dead, many = "dead=tests.evaluation.own_graphs:dead", QUESTIONS
     few = run(tmp_path / "few", "rag", dead, questions=many[:7])
     assert [o.error for o in few.of("dead")] == ["ConnectionError: connection refused"] * 7
-    with pytest.raises(MethodFailed, match=r"first 8 questions of dead all failed: Connection"):
+    with pytest.raises(AllFailed, match=r"first 8 questions of dead all failed: Connection"):
         run(tmp_path, "rag", dead, questions=many, limits=Limits(concurrency=2))
     assert len([row for row in rows(tmp_path) if row["error"]]) == 8
     assert any(row["method"] == "rag" for row in rows(tmp_path))
-    with pytest.raises(MethodFailed, match="first 12 questions of dead"):
+    with pytest.raises(AllFailed, match="first 12 questions of dead"):
         run(tmp_path / "wide", dead, questions=many, limits=Limits(concurrency=12))
     monkeypatch.setattr("tests.evaluation.own_graphs.REFUSED", Counting())
     unlike = run(tmp_path / "unlike", dead, questions=many, limits=Limits(concurrency=2))
