@@ -141,6 +141,7 @@ class GeneratorChat(BaseChatModel):
         (segment,) = self.llm.generate_segments(
             [_prompt(question, document if has_text else None)], max_tokens=50
         )
+        assert segment["logprob"] is not None, "this model says none"
         mean = math.exp(segment["logprob"] / max(segment["tokens"], 1))
         return [(segment["text"], {segment["text"]: mean})]
 

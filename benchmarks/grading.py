@@ -102,10 +102,11 @@ def trained_tokenizer(texts: list[str]) -> T5Tokenizer:
     return T5Tokenizer(vocab=[(piece, score) for piece, score in pieces])
 
 
-def random_model(size: dict[str, int], vocabulary: int) -> T5ForSequenceClassification:
+def random_model(size: dict[str, Any], vocabulary: int) -> T5ForSequenceClassification:
     torch.manual_seed(0)
-    config = T5Config(**size, vocab_size=vocabulary, decoder_start_token_id=0, num_labels=1)
-    return T5ForSequenceClassification(config).eval()
+    heads = {"vocab_size": vocabulary, "decoder_start_token_id": 0, "num_labels": 1}
+    model = T5ForSequenceClassification(T5Config(**{**size, **heads}))
+    return model.eval()  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Official:

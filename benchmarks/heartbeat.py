@@ -81,7 +81,8 @@ class Heartbeat:
         def measured(handle: events.Handle) -> None:
             if threading.get_ident() != self._thread:
                 return run(handle)
-            self._seen = seen = []
+            seen: list[str] = []
+            self._seen = seen
             self._collecting = 0.0
             begun = time.thread_time()
             try:
@@ -93,7 +94,7 @@ class Heartbeat:
 
         watcher = threading.Thread(target=self._watch, daemon=True)
         watcher.start()
-        events.Handle._run = measured  # type: ignore[method-assign]
+        events.Handle._run = measured  # type: ignore[method-assign, assignment]
         gc.callbacks.append(self._collect)
         try:
             yield
@@ -132,7 +133,7 @@ class Heartbeat:
 
 def _where(frame: FrameType | None) -> str:
     """The innermost functions of a stack, ours or not."""
-    names = []
+    names: list[str] = []
     while frame is not None and len(names) < 4:
         code = frame.f_code
         names.append(f"{Path(code.co_filename).stem}.{code.co_name}")

@@ -21,7 +21,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,7 +79,7 @@ def hotpotqa(text: str) -> Iterator[Asked]:
         yield Asked(row["question"], [row["answer"]], found)
 
 
-SETS = {
+SETS: dict[str, tuple[str, Callable[[str], Iterator[Asked]]]] = {
     "popqa": ("popqa_dev_741.jsonl", partial(lines, passages="paragraphs")),
     "nq": ("nq_open_oracle_2655.jsonl.gz", typed),
     "hotpotqa": ("hotpotqa_train100.json", hotpotqa),
@@ -165,7 +165,7 @@ def main() -> None:
         if not (DATA / file).exists():
             print(f"{name} skipped: {DATA / file} is not there; set SELFCORRECT_DATA")
             continue
-        opened = gzip.open if file.endswith(".gz") else open
+        opened: Any = gzip.open if file.endswith(".gz") else open
         with opened(DATA / file, "rt", encoding="utf-8") as lines:
             rows = list(read(lines.read()))[: args.rows]
         print(json.dumps(report(name, asked_all(name, rows, llm))), flush=True)

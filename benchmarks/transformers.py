@@ -168,7 +168,7 @@ def short_form(llm: TransformersReflectionLLM, count: int) -> dict[str, float]:
     """Seconds a question, ours and naive, and how many times naive takes."""
     graph, naive = create_self_rag(llm, lambda query: []), Naive.of(llm)
     ways: list[Callable[[Any], Any]] = [
-        lambda each: graph.invoke(each, context=SHORT),  # type: ignore[call-overload]
+        lambda each: graph.invoke(each, context=SHORT),
         lambda each: asked(naive, each, PASSAGES, TOKEN),
         lambda each: asked(naive, each, 1, TOKEN),
         lambda each: asked(naive, each, PASSAGES, {}),
@@ -200,8 +200,8 @@ def long_form(llm: TransformersReflectionLLM, count: int) -> dict[str, float]:
     assert result["answer"] == same["answer"], "not the same work"
     ours, theirs = [], []
     for each in rest:
-        ours.append(seconds(lambda each: graph.invoke(each, context=LONG), each))  # type: ignore[call-overload]
-        theirs.append(seconds(lambda each: plain.invoke(each, context=LONG), each))  # type: ignore[call-overload]
+        ours.append(seconds(lambda each: graph.invoke(each, context=LONG), each))
+        theirs.append(seconds(lambda each: plain.invoke(each, context=LONG), each))
     tokens, suffice = sum(map(len, counted.prompts)), least(counted.prompts)
     return {
         "long_s": median(ours),

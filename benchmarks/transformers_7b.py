@@ -24,7 +24,7 @@ from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts import Part, Prompt
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "7b": {
         "hidden_size": 4096,
         "intermediate_size": 11_008,
@@ -55,7 +55,7 @@ def random_model(size: str, device: str) -> LlamaForCausalLM:
         finally:
             torch.set_default_dtype(previous)
     model.generation_config.eos_token_id = None
-    return model.eval()
+    return model.eval()  # type: ignore[no-any-return, no-untyped-call]
 
 
 @torch.inference_mode()

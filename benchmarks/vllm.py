@@ -120,10 +120,10 @@ def short_form(llm: Watched, count: int, papers: int) -> dict[str, float]:
     """Seconds a question, a to d, and what they stand in to each other."""
     graph = create_self_rag(llm, lambda query: [])
     inputs: list[Any] = questions(count, PASSAGES)
-    graph.batch(inputs[:4], context=SHORT)  # type: ignore[call-arg]
+    graph.batch(inputs[:4], context=SHORT)
 
     def batch() -> None:
-        asyncio.run(graph.abatch(inputs, context=SHORT))  # type: ignore[call-arg]
+        asyncio.run(graph.abatch(inputs, context=SHORT))
 
     def flat() -> None:
         llm.on_loop(gather(llm.drain(prompt, params) for prompt, params in asked))
@@ -255,7 +255,7 @@ def where_time_goes(llm: Watched, count: int) -> dict[str, float]:
     timed(_EngineCall, "segments", "reading")
     llm.fresh()
     cpu = time.process_time()
-    asyncio.run(graph.abatch(inputs, context=SHORT))  # type: ignore[call-arg]
+    asyncio.run(graph.abatch(inputs, context=SHORT))
     cpu = time.process_time() - cpu
     ControlledTokenizer.encode, _EngineCall.segments = encode, segments  # type: ignore[method-assign]
     asked = llm._requests
@@ -277,10 +277,10 @@ def encoding(llm: Watched, count: int) -> dict[str, float]:
         asked.append([prompts, limit])
         return encode(tokenizer, prompts, limit)
 
-    ControlledTokenizer.encode = kept  # type: ignore[method-assign]
+    ControlledTokenizer.encode = kept  # type: ignore[method-assign, assignment]
     graph = create_self_rag(llm, lambda query: [])
     for each in questions(count, LONG_PASSAGES, "encode"):
-        graph.invoke(each, context=LONG)  # type: ignore[arg-type]
+        graph.invoke(each, context=LONG)  # type: ignore[call-overload]
     ControlledTokenizer.encode = encode  # type: ignore[method-assign]
     figures = {}
     for name, remembered in (("encode", tokens.REMEMBERED_TOKENS), ("encode_anew", 0)):

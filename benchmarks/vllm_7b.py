@@ -80,10 +80,10 @@ def main() -> None:
         ) as llm,
     ):
         graph = create_self_rag(llm, lambda query: [])
-        graph.batch(inputs[:4], context=SHORT)  # type: ignore[call-arg]
+        graph.batch(inputs[:4], context=SHORT)
         llm.fresh()
         cpu = time.process_time()
-        taken = seconds(lambda: asyncio.run(graph.abatch(inputs, context=SHORT)))  # type: ignore[call-arg]
+        taken = seconds(lambda: asyncio.run(graph.abatch(inputs, context=SHORT)))
         cpu = time.process_time() - cpu
         figures = {
             "questions_per_s": args.questions / taken,

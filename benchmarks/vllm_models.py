@@ -25,7 +25,7 @@ def grown(folder: Path, endless: bool = False) -> Path:
     """
     small = LlamaForCausalLM.from_pretrained(generator_path(), dtype=torch.float32)
     tokenizer = load_tokenizer(generator_path())
-    embeddings = small.get_input_embeddings().weight.detach()
+    embeddings = small.model.embed_tokens.weight.detach()
     config = small.config
     config.vocab_size, config.tie_word_embeddings = VOCABULARY, False
     model = LlamaForCausalLM(config)
