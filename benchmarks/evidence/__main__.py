@@ -19,7 +19,7 @@ FIGURES = "evidence.json"
 def main() -> None:
     """Run what is missing, and write the page, its plots and its figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--most", type=int, default=150, help="Most questions of a set.")
+    parser.add_argument("--most", type=int, default=300, help="most questions of a set")
     parser.add_argument("--work", type=Path, default=Path("build/evidence"))
     parser.add_argument("--out", type=Path, default=Path("docs/evidence.md"))
     add_options(parser)

@@ -35,7 +35,7 @@ def whole_index(found: Set, work: Path) -> Path:
 
 def index_without_gold(found: Set, work: Path) -> Path:
     """The folder of the same index without the passages that answer a question of the set."""
-    folder = work / "indexes" / f"{found.name}-without-gold"
+    folder = work / "indexes" / f"{found.name}-without-gold-of-{len(found.asked)}"
     if not folder.exists():
         part = _part(folder)
         shutil.copytree(whole_index(found, work), part)

@@ -152,11 +152,11 @@ def _sweeps(whole: Finished, removed: Finished) -> list[dict[str, Any]]:
         run = removed if sweep.knob == "ablations" else whole
         points = [
             {
-                "value": value,
+                "at": at,
                 **_mean(_matches(run, name)),
                 "retrieved": _share([o.retrieved for o in run.of(name)]),
             }
-            for value, name in zip(sweep.values, sweep.variants, strict=True)
+            for at, name in zip(sweep.values, sweep.variants, strict=True)
         ]
         made.append({"method": sweep.method, "knob": sweep.knob, "points": points})
     return made

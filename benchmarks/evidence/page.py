@@ -72,7 +72,7 @@ def draw(made: Figures) -> dict[str, str]:
                 for sweep in swept
             ]
             if knob == "threshold":
-                retrieved = [(float(p["value"]), p["retrieved"]) for p in swept[0]["points"]]
+                retrieved = [(float(p["at"]), p["retrieved"]) for p in swept[0]["points"]]
                 lines.append(Line("share retrieved", retrieved))
             drawn[f"{name}-{knob}.svg"] = plot(lines, knob, "match")
     return drawn
@@ -284,7 +284,7 @@ def _sweeps(sets: Figures, folder: str) -> str:
         ]
         parts.append(f"### {found['title']}\n\n" + "\n".join(images))
     ablated = {
-        sweep["method"]: [point["value"] for point in sweep["points"]]
+        sweep["method"]: [point["at"] for point in sweep["points"]]
         for found in swept.values()
         for sweep in found["sweeps"]
         if sweep["knob"] == "ablations"
@@ -300,7 +300,7 @@ def _sweeps(sets: Figures, folder: str) -> str:
 
 def _point(found: Figures, method: str, step: str) -> Figures:
     (sweep,) = (s for s in found["sweeps"] if (s["method"], s["knob"]) == (method, "ablations"))
-    (point,) = (p for p in sweep["points"] if p["value"] == step)
+    (point,) = (p for p in sweep["points"] if p["at"] == step)
     return dict(point)
 
 
@@ -309,7 +309,7 @@ def _numeric(found: Figures) -> list[str]:
 
 
 def _values(sweep: Figures) -> list[float]:
-    return [float(point["value"]) for point in sweep["points"]]
+    return [float(point["at"]) for point in sweep["points"]]
 
 
 def _costs(sets: Figures) -> str:

@@ -1,19 +1,19 @@
 """The runs of docs/evidence.md: every method, over whole indexes and over ones without gold."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.evidence.corpora import index_without_gold, whole_index
 from benchmarks.evidence.sets import Set
-from nano_training.reader.rows import drawn
 from selfcorrect_rag.evaluation.methods import open_method
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.evaluation.remembered import Memory
 from selfcorrect_rag.evaluation.run import Finished, Limits, count_left, run_methods
-from selfcorrect_rag.evaluation.sweeps import Variants, read_variants
+from selfcorrect_rag.evaluation.sweeps import read_variants
+from selfcorrect_rag.evaluation.tasks import question_hash
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
 
@@ -30,14 +30,14 @@ METHODS = (
 )
 NAMED = tuple(method.partition("=")[0] if "=" in method else method for method in METHODS)
 """Their names in a run."""
+ABLATIONS = ("crag:ablations", "self_crag:ablations")
 SWEEPS = (
+    *ABLATIONS,
     "rag:passages=1,3,5,10",
     "self_rag:passages=1,3,5,10",
     "self_rag:weight_issup=0,0.5,1,2,4",
     "self_rag:weight_sequence=0,0.5,1,2,4",
     "self_rag:mode=adaptive:threshold=0,0.2,0.5,0.8,0.95,1",
-    "crag:ablations",
-    "self_crag:ablations",
 )
 PASSAGES = 5
 """Passages that each method retrieves; a web search gives as many pages."""
@@ -58,30 +58,27 @@ class Runs(NamedTuple):
     """A few questions, one at a time, of which nothing is remembered: what each method costs."""
 
     def removed(self, share: float) -> Finished:
-        """The outcomes where the gold passages of this share of the questions are removed."""
-        without = {q.id for q in self.whole.questions if drawn(q.question, share)}
-        outcomes = [
-            there if whole.id in without else whole
-            for whole, there in zip(self.whole.outcomes, self.without.outcomes, strict=True)
-        ]
-        return self.whole._replace(outcomes=outcomes)
-
-
-def variants(found: Set, *, sweeps: bool = True) -> Variants:
-    """The methods, and with ``sweeps``, for the sets that have them, those of knobs."""
-    return read_variants(METHODS, SWEEPS if sweeps and found.sweeps else (), PASSAGES)
+        """The outcomes where the passages that answer this share of the questions are removed, of
+        the methods that were asked both ways."""
+        ranked = sorted(self.whole.questions, key=lambda each: question_hash(f"of {each.question}"))
+        gone = {question.id for question in ranked[: round(share * len(ranked))]}
+        methods = set(self.without.methods)
+        there = [o for o in self.whole.outcomes if o.method in methods and o.id not in gone]
+        return self.without._replace(
+            outcomes=[*there, *(o for o in self.without.outcomes if o.id in gone)]
+        )
 
 
 def run_set(found: Set, config: ServingConfig, work: Path) -> Runs:
     """Run all methods on a set, or go on with what is in ``work``."""
     whole, without = whole_index(found, work), index_without_gold(found, work)
     answering: Mapping[str, Any] = {"answer_above": 0.0} if config.runs_on == "reader" else {}
-    asking = _Asking(found, config, str(whole), Memory())
+    asking = _Asking(found, config, str(whole), work / "runs", Memory())
     return Runs(
-        asking.run(work / "runs" / f"{found.name}-whole", index=whole, **answering),
-        asking.run(work / "runs" / f"{found.name}-without", index=without, **answering),
-        asking.run(work / "runs" / f"{found.name}-shipped", sweeps=False, index=whole),
-        asking.run(work / "runs" / f"{found.name}-alone", sweeps=False, alone=True, index=whole),
+        asking.run("whole", SWEEPS, index=whole, **answering),
+        asking.run("without", ABLATIONS, index=without, **answering),
+        asking.run("shipped", index=whole),
+        asking.run("alone", index=whole),
     )
 
 
@@ -91,18 +88,27 @@ class _Asking(NamedTuple):
     found: Set
     config: ServingConfig
     web: str
+    """The index that plays the web."""
+    folder: Path
+    """Of the runs."""
     memory: Memory
 
-    def run(
-        self, out: Path, *, sweeps: bool = True, alone: bool = False, **options: Any
-    ) -> Finished:
-        """One run, with other options of the configuration."""
-        given = {**self.config.model_dump(exclude_defaults=True), "web": self.web, **options}
+    def run(self, kind: str, sweeps: Sequence[str] = (), **options: Any) -> Finished:
+        """One run, with other options of the configuration.
+
+        ``alone`` asks few questions, one at a time, and remembers nothing.
+        """
+        alone = kind == "alone"
         questions = [each.question for each in self.found.asked][: ALONE if alone else None]
-        each = (lambda part: part) if alone else self.memory.of
-        specs = variants(self.found, sweeps=sweeps).specs
-        most = max(spec.passages for spec in specs)
-        with Parts(ServingConfig(**given), passages=most, pages=PASSAGES, each=each) as parts:
+        specs = read_variants(METHODS, sweeps if self.found.sweeps else (), PASSAGES).specs
+        given = {**self.config.model_dump(exclude_defaults=True), "web": self.web, **options}
+        out = self.folder / f"{self.found.name}-{kind}"
+        with Parts(
+            ServingConfig(**given),
+            passages=max(spec.passages for spec in specs),
+            pages=PASSAGES,
+            each=(lambda part: part) if alone else self.memory.of,
+        ) as parts:
             methods = [open_method(spec, parts) for spec in specs]
             print(out.name, file=sys.stderr)
             with closing(Progress(count_left(questions, specs, out), "answers")) as bar:
