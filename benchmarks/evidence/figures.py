@@ -12,7 +12,7 @@ from benchmarks.evidence.runs import NAMED, SWEEPS, Runs
 from benchmarks.evidence.sets import Asked, Set
 from selfcorrect_rag.evaluation.components import component_figures
 from selfcorrect_rag.evaluation.counts import is_answered
-from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.evaluation.matching import answer_words, contains_answer
 from selfcorrect_rag.evaluation.rows import Outcome
 from selfcorrect_rag.evaluation.run import Finished
 from selfcorrect_rag.evaluation.short_answers import match
@@ -33,8 +33,12 @@ ORDER = (
     ("instruct_rag", "ralm"),
 )
 """The papers' order: the first of each pair is better."""
+ALIKE = (("self_rag", "likelihood"), ("instruct_rag", "self_rag"), ("self_crag", "crag"))
+"""Methods that give the reader's answers much the same way."""
 REMOVED = 0.4
 """Share of questions whose gold passages are removed in the main table."""
+AS_SHIPPED = tuple(method for method in NAMED if method != "likelihood")
+"""Methods as the package has them; its confidence is that of the default weights."""
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 CURVES = ("rag_first", "rag", "self_rag", "crag", "self_crag")
 METRIC = "match"
@@ -58,7 +62,8 @@ def figures_of(found: Set, runs: Runs) -> dict[str, Any]:
             ]
             for method in CURVES
         },
-        "shipped": {method: _as_shipped(runs.shipped, method) for method in NAMED},
+        "shipped": {method: _as_shipped(runs.shipped, method) for method in AS_SHIPPED},
+        "alike": [{"pair": pair, **_mean(_alike(whole, *pair))} for pair in ALIKE],
         "stages": _stages(found, whole),
         "components": {
             method: component_figures(_rows(whole, method)) for method in ("self_rag", "crag")
@@ -109,6 +114,12 @@ def _compared(run: Finished) -> dict[str, Any]:
         "methods": {method: _mean(_matches(run, method)) for method in NAMED},
         "pairs": [comparison_figures(pair) for pair in pairs(scored, ORDER)],
     }
+
+
+def _alike(run: Finished, first: str, second: str) -> list[float]:
+    """Whether two methods give equal answers, question by question."""
+    one, other = ({o.id: answer_words(o.answer) for o in run.of(name)} for name in (first, second))
+    return [float(answer == other[key]) for key, answer in one.items()]
 
 
 def _as_shipped(run: Finished, method: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evidence.figures import CURVES, ORDER, REMOVED, SHARES
+from benchmarks.evidence.figures import ALIKE, AS_SHIPPED, CURVES, ORDER, REMOVED, SHARES
 from benchmarks.evidence.runs import NAMED, PASSAGES
 from selfcorrect_rag.evaluation.plots import Line, plot
 from selfcorrect_rag.evaluation.tables import shown_interval
@@ -48,7 +48,7 @@ def render(made: Figures, folder: str) -> str:
         _matches(sets, "removed", f"## {REMOVED:.0%} of the gold passages removed", REMOVED_SAYS),
         _by_share(sets, folder),
         _shipped(sets),
-        _stages(sets),
+        _why(made),
         _components(sets),
         _sweeps(sets, folder),
         _costs(sets),
@@ -99,12 +99,16 @@ REMOVED_SAYS = (
 
 
 def _opening(made: Figures) -> str:
+    models = (
+        "the models that ship, a reader of 22 million parameters"
+        if _is_shipped(made)
+        else ", ".join(f"{name} {value}" for name, value in made["about"]["options"].items())
+    )
     return (
-        "# Evidence\n\n"
-        "Written by `make evidence`; do not edit. What self-correction is worth with the models "
-        "that ship, a reader of 22 million parameters, on questions that no training saw. "
-        "Match: the answer contains an accepted one (what the papers call accuracy). In brackets "
-        "95 % intervals by bootstrap over questions. Every method reads the same "
+        "# Evidence\n\nWritten by `make evidence`; do not edit. What self-correction is worth "
+        f"with {models}, on questions that no training of this project saw. Match: the answer "
+        "contains an accepted one (what the papers call accuracy). In brackets 95 % intervals "
+        "by bootstrap over questions. Every method reads the same "
         f"{PASSAGES} passages, found by all-MiniLM-L6-v2."
     )
 
@@ -120,15 +124,17 @@ def _answer(sets: Figures) -> str:
         f"index and with {REMOVED:.0%} of the gold passages removed; bold where its interval "
         "excludes zero and McNemar's test agrees."
     )
-    failing = _failing(sets)
-    return f"## In short\n\n{said}\n\n{_table(['', *_titles(sets)], rows)}\n\n{failing}"
+    return (
+        f"## In short\n\n{said}\n\n{_table(['', *_titles(sets)], rows)}\n\n"
+        f"Told apart:\n\n{_failing(sets)}"
+    )
 
 
 def _verdict(found: Figures, better: str, worse: str) -> str:
     return "; ".join(_difference(_pair(found[where], better, worse)) for where in CONDITIONS)
 
 
-CONDITIONS = ("whole", "removed")
+CONDITIONS = {"whole": "over the whole index", "removed": f"with {REMOVED:.0%} removed"}
 
 
 def _pair(compared: Figures, better: str, worse: str) -> Figures | None:
@@ -146,21 +152,26 @@ def _difference(pair: Figures | None) -> str:
 
 
 def _failing(sets: Figures) -> str:
-    """The pairs that do not hold, in words."""
+    """Where each pair is told apart, in words."""
     lines = []
     for better, worse in ORDER:
-        held, lost = [], []
-        for found in sets.values():
-            pairs = [_pair(found[where], better, worse) for where in CONDITIONS]
-            told = [p["difference"] for p in pairs if p and p["told_apart"]]
-            if any(difference > 0 for difference in told):
-                held.append(found["title"])
-            if any(difference < 0 for difference in told):
-                lost.append(found["title"])
-        kept = f"holds on {_listed(held)}" if held else "is told apart on no set"
-        worse_on = f", and is reversed on {_listed(lost)}" if lost else ""
-        lines.append(f"- {NAMES[better]} > {NAMES[worse]} {kept}{worse_on}.")
+        said = [_told(sets, where, better, worse) for where in CONDITIONS]
+        lines.append(f"- {NAMES[better]} > {NAMES[worse]}: {'; '.join(said)}.")
     return "\n".join(lines)
+
+
+def _told(sets: Figures, where: str, better: str, worse: str) -> str:
+    """On which sets a pair is told apart in one condition."""
+    pairs = {s["title"]: _pair(s[where], better, worse) for s in sets.values()}
+    told = {
+        title: pair["difference"] for title, pair in pairs.items() if pair and pair["told_apart"]
+    }
+    held = [title for title, difference in told.items() if difference > 0]
+    reversed_ = [title for title, difference in told.items() if difference < 0]
+    said = f"on {_listed(held)}" if held else "on no set"
+    return f"{CONDITIONS[where]} {said}" + (
+        f", reversed on {_listed(reversed_)}" if reversed_ else ""
+    )
 
 
 def _matches(sets: Figures, where: str, heading: str, said: str) -> str:
@@ -208,7 +219,7 @@ def _shipped(sets: Figures) -> str:
                 for found in sets.values()
             ),
         ]
-        for method in NAMED
+        for method in AS_SHIPPED
     ]
     said = (
         "By default the reader refuses below a confidence of 0.7. Shares of all questions, those "
@@ -220,22 +231,45 @@ def _shipped(sets: Figures) -> str:
 SHIPPED = ("right", "wrong", "refused")
 
 
-def _stages(sets: Figures) -> str:
+def _why(made: Figures) -> str:
+    """Where self-correction does not help, and why, with the figures that say so."""
+    sets = made["sets"]
     words = {
         "retrieved": "a passage that answers is among the five",
         "read": "some passage's answer is right",
-        "chosen": "the chosen answer is right",
+        "chosen": "Self-RAG's answer is right",
     }
     rows = [
         [words[stage], *(_value(found["stages"][stage]) for found in sets.values())]
         for stage in words
     ]
-    said = (
-        "Of Self-RAG over the whole index. What is lost from the first line to the second is the "
-        "reader's reading, which no graph mends; self-correction works on what is lost from the "
-        "second to the third."
-    )
-    return f"## Where answers are lost\n\n{said}\n\n{_table(['', *_titles(sets)], rows)}"
+    for at, (one, other) in enumerate(ALIKE):
+        cells = (_value(found["alike"][at]) for found in sets.values())
+        rows.append([f"{NAMES[one]} and {NAMES[other]} give equal answers", *cells])
+    table = _table(["over the whole index", *_titles(sets)], rows)
+    reasons = f"\n\n{WHY}" if _is_shipped(made) else ""
+    return f"## Where it does not help, and why\n\n{table}{reasons}"
+
+
+def _is_shipped(made: Figures) -> bool:
+    """Whether the models are those that the package ships."""
+    return not made["about"]["options"]
+
+
+WHY = (
+    "- **Most is lost in reading.** Between the first and the second line of the table lies what "
+    "the reader reads wrong in a passage that answers. No graph mends that; a larger model does. "
+    "Self-correction works on what lies between the second and the third.\n"
+    "- **The reader's reflection tokens say little that its likelihood does not.** Both come from "
+    "the same scores of spans, so Self-RAG chooses much as the likelihood alone does. The papers' "
+    "critic is another model's judgement, learned.\n"
+    "- **With everything in the index there is little to correct.** CRAG then costs an evaluator "
+    "and a search, and changes few answers. It pays where retrieval fails.\n"
+    "- **The graphs are alike on the reader**, which quotes one span and writes no text: "
+    "InstructRAG's rationale is made from Self-RAG's reading, and Self-CRAG reads CRAG's "
+    "knowledge. With a model that writes they differ more."
+)
+"""Of the reader."""
 
 
 PARTS = {

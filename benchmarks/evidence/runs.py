@@ -62,10 +62,10 @@ class Runs(NamedTuple):
         the methods that were asked both ways."""
         ranked = sorted(self.whole.questions, key=lambda each: question_hash(f"of {each.question}"))
         gone = {question.id for question in ranked[: round(share * len(ranked))]}
-        methods = set(self.without.methods)
-        there = [o for o in self.whole.outcomes if o.method in methods and o.id not in gone]
-        return self.without._replace(
-            outcomes=[*there, *(o for o in self.without.outcomes if o.id in gone)]
+        there = {(o.method, o.id): o for o in self.without.outcomes}
+        both = [o for o in self.whole.outcomes if (o.method, o.id) in there]
+        return self.whole._replace(
+            outcomes=[there[o.method, o.id] if o.id in gone else o for o in both]
         )
 
 
