@@ -26,7 +26,7 @@ def main() -> None:
     args = parser.parse_args()
     config = config_from(args)
     sets = {
-        found.name: figures_of(found, run_set(found, config, args.work))
+        found.name: figures_of(found, run_set(found, config, args.work.resolve()))
         for found in read_sets(args.most)
     }
     made = {"about": about(config), "sets": sets}
