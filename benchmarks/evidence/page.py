@@ -50,7 +50,7 @@ def render(made: Figures, folder: str) -> str:
         _shipped(sets),
         _why(made),
         _components(sets),
-        _sweeps(sets, folder),
+        _sweeps(made, folder),
         _costs(sets),
         _papers(),
         _data(made),
@@ -307,13 +307,17 @@ def _components(sets: Figures) -> str:
     return f"## The parts\n\n{said}\n\n{_table(['', *_titles(sets)], rows)}"
 
 
-def _sweeps(sets: Figures, folder: str) -> str:
+def _sweeps(made: Figures, folder: str) -> str:
+    one_segment = (
+        " Beam width and depth have no plot: the reader writes one segment, so that there is "
+        "nothing to search."
+    )
     parts = [
         "## Knobs\n\nWeights, thresholds, numbers of passages over the whole index. Re-weighting "
         "asks the model nothing: the same calls are weighed anew. CRAG's ablations (its tables 2 "
-        f"and 3) with {REMOVED:.0%} of the gold passages removed."
+        f"and 3) with {REMOVED:.0%} of the gold passages removed." + one_segment * _is_shipped(made)
     ]
-    swept = {name: found for name, found in sets.items() if found["sweeps"]}
+    swept = {name: found for name, found in made["sets"].items() if found["sweeps"]}
     for name, found in swept.items():
         images = [
             _image(folder, f"{name}-{knob}.svg", f"{found['title']}, {knob}")
@@ -332,7 +336,27 @@ def _sweeps(sets: Figures, folder: str) -> str:
             for step in steps
         ]
         parts.append(_table([NAMES[method], *(f["title"] for f in swept.values())], rows))
+    if ablated:
+        refinement = (
+            " The reader quotes the same words from a passage and from a strip of it, so that "
+            "refinement shows little; the papers' models write from what they are given."
+        )
+        parts.append(_ablations_said(swept, ablated) + refinement * _is_shipped(made))
     return "\n\n".join(parts)
+
+
+def _ablations_said(swept: Figures, ablated: dict[str, list[str]]) -> str:
+    changes: dict[bool, list[float]] = {True: [], False: []}
+    for method, (whole, *others) in ablated.items():
+        for step in others:
+            changes[step == "no search"] += (
+                _point(found, method, step)["value"] - _point(found, method, whole)["value"]
+                for found in swept.values()
+            )
+    without, other = (f"{min(c):+.3f} to {max(c):+.3f}" for c in changes.values())
+    return (
+        f"Without the search, match changes by {without}; without any other one step, by {other}."
+    )
 
 
 def _point(found: Figures, method: str, step: str) -> Figures:
