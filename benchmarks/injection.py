@@ -51,7 +51,8 @@ from selfcorrect_rag.models.chat.transformers_chat import ChatTokens
 from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.prompts import segment_prompt
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.prompts.evaluator import parse_label as verdict_in_text
 from selfcorrect_rag.prompts.evaluator import prompt_for_one
 from selfcorrect_rag.reader import Reader, ReaderEvaluator
@@ -222,7 +223,7 @@ def unquoted() -> Iterator[None]:
         )
 
     with (
-        patch("selfcorrect_rag.prompts.critic.quoted", lambda text: text),
+        patch("selfcorrect_rag.prompts.critique.quoted", lambda text: text),
         patch.object(ChatTokens, "encode", encode),
     ):
         yield

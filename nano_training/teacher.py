@@ -24,7 +24,8 @@ from nano_training.rows import (
     task,
 )
 from nano_training.world import World
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_SUPPORT, TOKENS, Group
 from selfcorrect_rag.training.critic_data import CriticDataSettings, critic_labelling
 from selfcorrect_rag.training.labelling import LabelRequest

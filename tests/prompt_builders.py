@@ -14,7 +14,8 @@ from selfcorrect_rag.prompts.chat import (
     passages_critique_prompt,
 )
 from selfcorrect_rag.prompts.crag import knowledge_prompt, rewrite_prompt
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE, Instance
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.prompts.evaluator import (
     PromptKind,
     prompt_for_one,

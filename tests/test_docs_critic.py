@@ -40,7 +40,8 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table_of_prompts() -> None:
-    from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, OPTIONAL
+    from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
+    from selfcorrect_rag.prompts.critique import OPTIONAL
 
     words = {"segment": "the sentence", "output": "the whole output"}
     rows = [

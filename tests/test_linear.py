@@ -57,7 +57,8 @@ from selfcorrect_rag.prompts.chat import (
 )
 from selfcorrect_rag.prompts.closed_set import closed_answer
 from selfcorrect_rag.prompts.crag import knowledge_prompt
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISREL, ISSUP, ISUSE, Instance
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISREL, ISSUP, ISUSE
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.prompts.evaluator import (
     parse_label,
     parse_labels,

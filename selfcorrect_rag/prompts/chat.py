@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from selfcorrect_rag.prompts.critic import SEPARATOR, CritiquePrompt, Instance, fields_text
+from selfcorrect_rag.prompts.critique import SEPARATOR, CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.reflection import CONTINUE, NO_RETRIEVAL, PARAGRAPH
 from selfcorrect_rag.state.self_rag import Step

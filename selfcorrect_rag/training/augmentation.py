@@ -12,7 +12,8 @@ from operator import ne
 from random import Random
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.prompts.critic import Instance, registered_prompts
+from selfcorrect_rag.prompts.critic import registered_prompts
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,

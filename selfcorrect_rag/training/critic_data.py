@@ -8,13 +8,8 @@ from typing import Any, NamedTuple, get_args
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.critic import CriticInput
-from selfcorrect_rag.prompts.critic import (
-    CRITIQUE_PROMPTS,
-    CritiquePrompt,
-    Instance,
-    fields_text,
-    registered_prompts,
-)
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, registered_prompts
+from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.fine_tuning import option

@@ -31,6 +31,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "selfcorrect_rag/prompts/rationale/documents.py": ("test_rationales.py",),
     "selfcorrect_rag/prompts/rationale/mentions.py": ("test_rationales.py",),
     "selfcorrect_rag/prompts/rationale/clauses.py": ("test_rationales.py",),
+    "selfcorrect_rag/prompts/rationale/exceptions.py": ("test_rationales.py",),
     "selfcorrect_rag/prompts/rationale/anaphora.py": ("test_rationales.py",),
     "selfcorrect_rag/prompts/rationale/conclusions.py": ("test_rationales.py",),
     "selfcorrect_rag/prompts/refusals.py": ("test_citations.py", "test_rationales.py"),

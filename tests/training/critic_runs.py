@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from selfcorrect_rag.prompts.critic import Instance
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.training.critic_data import CriticDataSettings
 
 SETTINGS = CriticDataSettings("teacher")

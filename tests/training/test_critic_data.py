@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.errors import BadRun, BadTrainingData
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.reflection import GROUP_OF
 from selfcorrect_rag.training.critic_data import (
     CriticDataSettings,

@@ -11,7 +11,8 @@ from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.models.critic import Critic, TransformersCritic
 from selfcorrect_rag.nano import demo_index, demo_questions
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.training.critic_data import critic_input
 from selfcorrect_rag.training.generator_data import (

@@ -9,7 +9,7 @@ import pytest
 from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.critic import TransformersCritic
-from selfcorrect_rag.prompts.critic import Instance
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.reflection import ReflectionGroup, register_group, unregister_group
 from selfcorrect_rag.training.critic import CriticSettings, train_critic
 from selfcorrect_rag.training.critic_data import (

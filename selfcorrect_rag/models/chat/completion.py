@@ -10,7 +10,8 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.errors.faults import hint
 from selfcorrect_rag.errors.messages import describe_error
-from selfcorrect_rag.models.chat.classification import Tokenizer, own_extra_body, tokens_of
+from selfcorrect_rag.models.chat.classification import Tokenizer, own_extra_body
+from selfcorrect_rag.models.chat.label_probabilities import tokens_of
 from selfcorrect_rag.models.chat.model_calls import (
     CallResult,
     Calls,
@@ -19,7 +20,7 @@ from selfcorrect_rag.models.chat.model_calls import (
     is_refusal,
 )
 from selfcorrect_rag.prompts.chat import END, answer_prompt
-from selfcorrect_rag.prompts.critic import Instance
+from selfcorrect_rag.prompts.critique import Instance
 
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "stopReason")
 """Providers' metadata keys of the finish reason: OpenAI and Gemini, Anthropic, Ollama, Bedrock."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.models.chat.classification import (
+from selfcorrect_rag.models.chat.label_probabilities import (
     TOP_LOGPROBS,
     label_probabilities,
     tokens_of,

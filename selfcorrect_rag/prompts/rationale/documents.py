@@ -11,6 +11,7 @@ from typing import NamedTuple
 from selfcorrect_rag.prompts.rationale import anaphora, clauses
 from selfcorrect_rag.prompts.rationale.clauses import Stance
 from selfcorrect_rag.prompts.rationale.conclusions import is_closing
+from selfcorrect_rag.prompts.rationale.exceptions import exceptions, without_exceptions
 from selfcorrect_rag.prompts.rationale.mentions import BEGIN, MARK, marked, numbers_in
 from selfcorrect_rag.prompts.sentences import sentences
 
@@ -88,8 +89,8 @@ class _Reader:
         parallel = Stance.NAMED
         of_others = False
         for clause in _clauses(sentence):
-            kept = clauses.without_exceptions(clause)
-            for numbers, stance in clauses.exceptions(
+            kept = without_exceptions(clause)
+            for numbers, stance in exceptions(
                 clause, bool(anaphora.collective(kept if re.search(r"\w", kept) else sentence))
             ):
                 _raise(stances, numbers, stance)
