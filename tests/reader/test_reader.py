@@ -81,9 +81,11 @@ def test_windows_are_spread_evenly_and_leave_nothing_out(count: int) -> None:
     assert sorted({token for window in windows for token in window}) == sorted(tokens)
     assert all(window == tokens[at : at + size] for at, window in zip(starts, windows, strict=True))
     assert all(len(row) <= MAX_TOKENS for row in network.rows)
+    assert {len(window) for window in windows} == {min(size, count)}, "no window is shorter"
     steps = [b - a for a, b in pairwise(starts)]
     assert max(steps, default=0) - min(steps, default=0) <= 1
     assert all(size - step >= OVERLAP for step in steps)
+    assert OVERLAP > ANSWER_TOKENS, "no answer is cut by both of two windows, nor stands at an edge"
     fewer = len(windows) - 1
     assert fewer * (size - OVERLAP) + OVERLAP < count, "as few as possible"
 

@@ -1,4 +1,5 @@
-"""Documents that a clause sets apart: by "unlike", "except" or "not", or by a verdict in brackets."""
+"""Documents that a clause sets apart from the others: by "unlike", "except" or "not", or by a
+verdict in brackets."""
 
 import re
 from collections.abc import Iterator
