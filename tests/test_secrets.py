@@ -15,12 +15,18 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import SecretStr
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import (
+    BadInput,
+    BadSettings,
+    DiskFull,
     EngineFailed,
+    MissingExtra,
+    NodeFailed,
     RetrievalFailed,
     SelfCorrectError,
     WebSearchFailed,
@@ -76,14 +82,19 @@ def refuses(*_: Any) -> Any:
     raise RetrievalFailed(f"{SAID}\n\x1b[2J{SAID * 500}")
 
 
+def misused(*_: Any) -> Any:
+    """Raises an error of this package that is no fault of a part."""
+    raise BadInput(SAID)
+
+
 def judge(prompt: str) -> str:
     return "no" if "exact information" in prompt else "Austen [1]."
 
 
 def graphs(web: TavilyWebSearch, fails: str, **options: Any) -> Iterator[Any]:
     """The four graphs, with the part that fails."""
-    if fails == "node, by our own error":
-        options["nodes"] = {"retrieve": refuses}
+    if fails.startswith("node"):
+        options["nodes"] = {"retrieve": misused if fails == "node, by no fault" else refuses}
     model = Keyed(answer=broken if fails == "model" else judge)
     works: Any = lambda query: [document("Emma")]  # noqa: E731
     retriever = {"retriever": broken, "retriever, by our own error": refuses}.get(fails, works)
@@ -101,7 +112,7 @@ def graphs(web: TavilyWebSearch, fails: str, **options: Any) -> Iterator[Any]:
     "fails",
     [
         "nothing", "model", "retriever", "retriever, by our own error", "evaluator", "rewriter",
-        "web", "node, by our own error",
+        "web", "node, by our own error", "node, by no fault",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("form", ["sync", "async"])
@@ -178,6 +189,46 @@ def test_a_fault_that_a_part_raises_is_one_short_line_without_secrets() -> None:
     assert len(str(raised.value)) == len(raised.value.reason) == 600
     assert str(raised.value).isprintable()
     assert isinstance(raised.value.__cause__, OSError)
+
+
+HOSTILE = f"{SAID}\n\x1b[2J{SAID * 500}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        BadInput(HOSTILE), BadSettings(HOSTILE, "upper"), DiskFull(28, HOSTILE),
+        MissingExtra(HOSTILE), RetrievalFailed(HOSTILE), OSError(28, HOSTILE), {HOSTILE: 1},
+    ],
+    ids=lambda given: type(given).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_what_a_custom_node_does_wrong_is_a_short_line_in_the_thread(given: Any, form: str) -> None:
+    def node(state: Any) -> Any:
+        if isinstance(given, Exception):
+            raise type(given)(*given.args)
+        return given
+
+    graph = create_instruct_rag(
+        Keyed(answer=judge),
+        lambda query: [],
+        nodes={"write_rationale": node},
+        checkpointer=InMemorySaver(),
+    )
+    config: Any = {"configurable": {"thread_id": "1"}}
+    asked = {"question": "Who wrote Emma?"}
+    kept = type(given) if isinstance(given, SelfCorrectError) else NodeFailed
+    ask: Any = graph.invoke
+    if form == "async":
+        ask = lambda *given: asyncio.run(graph.ainvoke(*given))  # noqa: E731
+    with pytest.raises(kept):
+        ask(asked, config)
+    (task,) = graph.get_state(config).tasks
+    said = str(task.error)
+    assert "401 for Authorization: Bearer ***" in said
+    assert not [secret for secret in SECRETS[1:] if secret in said]
+    assert said.isprintable()
+    assert len(said) < 800
 
 
 def test_what_tavily_says_is_one_short_line(

@@ -22,9 +22,9 @@ RESUME_HINT = "ask again once it works, or go on from the thread with invoke(Non
 def wrap_errors(kind: type[Fault], part: str, kept: type[Fault] | None = None) -> Iterator[None]:
     """Raise errors of a part as ``kind``, with the original as the cause.
 
-    Errors of this package pass unchanged, unless they are a fault of another part inside this one.
-    A fault that keeps its class is put on one line, bounded and redacted. LangGraph's interrupts
-    and cancellation are not faults.
+    Errors of this package keep their class, unless they are a fault of another part inside this
+    one; whoever raised them, their message is put on one line, bounded and redacted. LangGraph's
+    interrupts and cancellation are not faults.
 
     Args:
         kind: class of the error to raise.
@@ -36,14 +36,14 @@ def wrap_errors(kind: type[Fault], part: str, kept: type[Fault] | None = None) -
     except GraphBubbleUp:
         raise
     except Exception as error:
-        if isinstance(error, kept or kind):
-            # Twice the length: a fault of ours quotes another's message and adds to it.
+        is_ours = isinstance(error, SelfCorrectError) and not isinstance(error, Fault)
+        if not is_ours and not isinstance(error, kept or kind):
+            raise kind(f"{part} raised {describe_error(error)}", hint(error)) from error
+        # Twice the length: an error of ours quotes another's message and adds to it.
+        if isinstance(error, Fault):
             error.reason = safe_message(error.reason, 2 * MAX_LENGTH)
-            error.args = (safe_message(error, 2 * MAX_LENGTH),)
-            raise
-        if isinstance(error, SelfCorrectError) and not isinstance(error, Fault):
-            raise
-        raise kind(f"{part} raised {describe_error(error)}", hint(error)) from error
+        error.args = (safe_message(error, 2 * MAX_LENGTH),)
+        raise
 
 
 def hint(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.errors import BadArgument, BadSettings, Fault, NodeFailed
 from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors.messages import safe_message
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.reply import reply
@@ -70,7 +71,8 @@ def own_node(
         if unknown := [key for key in given if key not in keys]:
             near = difflib.get_close_matches(str(unknown[0]), keys, n=1)
             meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(keys))}"
-            raise NodeFailed(f"the node {name} gave {unknown[0]!r}, which no state has", meant)
+            key = safe_message(repr(unknown[0]))  # which a model may have written
+            raise NodeFailed(f"the node {name} gave {key}, which no state has", meant)
         return _answered(name, state, _changed(state, given))
 
     return Node(name, step, settings, node.failed)
