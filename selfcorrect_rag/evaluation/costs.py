@@ -135,9 +135,7 @@ class Bound:
         """Whether a question of about this cost may begin; waits while those in flight may yet
         leave it room."""
         async with self._changed:
-            await self._changed.wait_for(
-                lambda: self.reached or not self._in_flight or not self._exceeded(cost)
-            )
+            await self._changed.wait_for(lambda: not (self._in_flight and self._exceeded(cost)))
             # An estimate alone ends no run: something is asked as long as anything is left.
             if self._exceeded(cost) and self._spent != Spent():
                 self.reached = self.reached or self._exceeded(cost)
