@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.types import Command, Interrupt
 
 from selfcorrect_rag.commands.knobs import add_knobs, refuse_unless, settings_from
 from selfcorrect_rag.commands.show import console, say, show_costs, show_run
@@ -93,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def result_as_json(result: dict[str, Any], seconds: float) -> str:
-    """A result as JSON; documents become objects of id, text and metadata."""
+    """A result as JSON; documents become objects of id, text and metadata, and what a paused run
+    waits for one of value and id."""
     rest = {key: value for key, value in result.items() if key != "messages"}
     return as_json({**rest, "seconds": round(seconds, 3)}, default=_object, indent=2)
 
@@ -105,8 +106,10 @@ def _write_page(path: Path, result: dict[str, Any]) -> None:
         raise BadOption(f"--html {path}: {error.strerror}") from error
 
 
-def _object(document: Document) -> dict[str, Any]:
-    return {"id": document.id, "text": document.page_content, "metadata": document.metadata}
+def _object(given: Document | Interrupt) -> dict[str, Any]:
+    if isinstance(given, Interrupt):
+        return {"value": given.value, "id": given.id}
+    return {"id": given.id, "text": given.page_content, "metadata": given.metadata}
 
 
 def _answered(graph: Any, question: str) -> tuple[dict[str, Any], float]:

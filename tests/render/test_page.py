@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
 
-from selfcorrect_rag import render_run, show_run
+from selfcorrect_rag import create_crag, render_run, show_run
 from selfcorrect_rag.commands.ask import result_as_json
 from selfcorrect_rag.render.markup import LONGEST
+from tests.crag_runs import INCORRECT, PagesWebSearch, WordEvaluator, document
 from tests.instruct_runs import RATIONALE, run
 from tests.render.conftest import Run
 from tests.render.pages import HOSTILE, SOURCES, Page, rationale_of, result_of
+from tests.scripted import echo
 
 GRAPHS = ("self_rag", "crag", "self_crag", "instruct_rag")
 NAMES = {
@@ -54,6 +57,24 @@ def test_json_gives_the_same_page(graph: str, runs: dict[str, Run]) -> None:
     result, _ = runs[graph]
     given = json.loads(result_as_json(result, 1.5))
     assert render_run(given) == render_run({**result, "seconds": 1.5})
+
+
+def test_json_of_a_paused_run_says_what_it_waits_for() -> None:
+    graph = create_crag(
+        echo(),
+        lambda query: [document(text) for text in INCORRECT],
+        WordEvaluator(),
+        PagesWebSearch(),
+        checkpointer=InMemorySaver(),
+        settings={"approve_search": True},
+    )
+    paused = graph.invoke({"question": "Who wrote Emma?"}, {"configurable": {"thread_id": "1"}})
+    (waits,) = paused["__interrupt__"]
+    given = json.loads(result_as_json(paused, 1.5))
+    assert given["__interrupt__"] == [{"value": waits.value, "id": waits.id}]
+    page = render_run(given)
+    assert page == render_run({**paused, "seconds": 1.5})
+    assert "Paused ask: search the web?" in Page(page).text
 
 
 def test_scores_of_candidates_are_text_and_bars(runs: dict[str, Run]) -> None:
