@@ -402,6 +402,13 @@ def test_a_sentence_that_refuses_cites_nothing_beside_one_that_answers() -> None
     assert [c["number"] for c in result["citations"]] == [2], "a mark after the full stop"
 
 
+def test_space_before_an_answer_moves_no_mark_to_another_sentence() -> None:
+    text = "The documents do not say when [1]. Jane Austen wrote Emma [2]."
+    read = read_marks(text, 2, {1, 2})
+    assert read.numbers == [2]
+    assert read_marks(" \n" * 30 + text + "\n", 2, {1, 2}) == read
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from selfcorrect_rag.reader import reader as reader_module
+from selfcorrect_rag.reader.network import HeadLogits
 from selfcorrect_rag.reader.reader import (
     ANSWER_CHARACTERS,
     ANSWER_TOKENS,
@@ -269,6 +270,22 @@ def test_a_sentence_has_the_probability_of_all_spans_in_it() -> None:
     inside = one * one + two * two + one * two  # an end before its start is no span
     assert best.sentence_confidence == pytest.approx(1 / (1 + math.exp(-3) / inside**2), abs=1e-3)
     assert other.sentence_confidence == pytest.approx(1 / (1 + math.exp(-3) / three**4), abs=1e-3)
+
+
+def test_a_sentence_that_holds_nothing_has_the_least_probability() -> None:
+    class Certain(WordNetwork):
+        def __call__(self, *batch: Any) -> HeadLogits:
+            logits = super().__call__(*batch)
+            return logits._replace(start=logits.start * 1000, end=logits.end * 1000)
+
+    network: Any = Certain("8443", "7000")
+    weights = ReaderCalibration(relevant=(1.0, 0.0), answer=(1.0, 1.0, 0.0), sentence=(0.0, 1.0, 0))
+    best, *others = read_one(Reader(network, weights), "It is 8443. Or 7000.").spans
+    assert (best.text, best.sentence_confidence) == ("8443", pytest.approx(0.5, abs=1e-6))
+    behind = [span for span in others if span.sentence != best.sentence]
+    assert behind
+    assert {span.probability for span in behind} == {0.0}, "too small for a float"
+    assert [span.sentence_confidence for span in behind] == pytest.approx([1e-9] * len(behind))
 
 
 # Hostile text
