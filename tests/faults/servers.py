@@ -149,7 +149,7 @@ def _(graph: str, form: str) -> Seen:
 
 @fault("Servers", "provider hangs")
 def _(graph: str, form: str) -> Seen:
-    return provided(graph, form, hangs, {"step_timeout": 0.3})
+    return provided(graph, form, hangs, {"step_timeout": 1.0})
 
 
 @fault("Servers", "provider of the chat model that grades asks for patience (429)", GRADED)
