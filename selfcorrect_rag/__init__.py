@@ -7,7 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from selfcorrect_rag.agents.tool import as_tool
+    from selfcorrect_rag.agents import (
+        AdaptiveRouter,
+        CorrectiveRetriever,
+        EvaluatorFilter,
+        SupportJudge,
+        as_tool,
+    )
     from selfcorrect_rag.crag import create_crag
     from selfcorrect_rag.instruct_rag import create_instruct_rag
     from selfcorrect_rag.render import render_route, render_run, show_run
@@ -21,10 +27,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AdaptiveRouter",
     "CRAGSettings",
+    "CorrectiveRetriever",
+    "EvaluatorFilter",
     "InstructRAGSettings",
     "SelfCRAGSettings",
     "SelfRAGSettings",
+    "SupportJudge",
     "as_tool",
     "create_crag",
     "create_instruct_rag",
@@ -36,7 +46,10 @@ __all__ = [
 ]
 
 _MODULES = {
-    "as_tool": "agents.tool",
+    **dict.fromkeys(
+        ("AdaptiveRouter", "CorrectiveRetriever", "EvaluatorFilter", "SupportJudge", "as_tool"),
+        "agents",
+    ),
     "create_crag": "crag",
     "create_instruct_rag": "instruct_rag",
     "create_self_crag": "self_crag",

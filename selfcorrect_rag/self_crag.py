@@ -22,6 +22,7 @@ from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
+from selfcorrect_rag.nodes.judge_context import add_judge_context
 from selfcorrect_rag.nodes.read_knowledge import read_knowledge
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.refine_strips import Decompose, StripFilter
@@ -90,8 +91,9 @@ def create_self_crag(
     graph.add_conditional_edges(
         "decide_retrieval", _first_segment, ["retrieve", "generate_and_critique"]
     )
-    graph.add_conditional_edges(
-        "recompose_knowledge", _with_knowledge, ["read_knowledge", "write_answer", END]
+    ends = ["read_knowledge", "write_answer", END]
+    add_judge_context(
+        graph, model, chosen, "recompose_knowledge", _with_knowledge, ends, "knowledge"
     )
     graph.add_edge("read_knowledge", "generate_and_critique")
     graph.add_conditional_edges(

@@ -4,13 +4,22 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NotRequired
 
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+)
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
-from selfcorrect_rag.agents.support import Support, missing_support
+from selfcorrect_rag.agents.support import Support, missing_support, unsupported
+from selfcorrect_rag.agents.support_judge import SentenceSupport, SupportJudge
 from selfcorrect_rag.agents.tool import check_context, inside
 from selfcorrect_rag.errors import NoQuestion, require
+from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.by_name import Model
 from selfcorrect_rag.prompts.parts import as_text, numbered_document
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.settings import Settings
@@ -39,6 +48,8 @@ class GroundedState(AgentState[Any]):
     """The graph's output for the turn, without ``messages``."""
     refused: NotRequired[str]
     """Why the turn was refused; empty where it was not."""
+    claims: NotRequired[list[SentenceSupport]]
+    """The agent's own sentences of the turn, as ``judge`` judged them."""
 
 
 class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
@@ -48,7 +59,7 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
     support, the agent says ``refusal`` and calls no model. Otherwise each of its model calls gets
     the graph's cited answer and the cited passages, just before the user's message; they are not
     added to ``messages``. Where CRAG's answer cites none, all relevant pieces of knowledge are
-    given. Only the graph's answer is checked for support, not the agent's own.
+    given. With a ``judge``, what the agent says in the end is judged too.
     """
 
     state_schema = GroundedState
@@ -58,6 +69,7 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
         graph: CompiledStateGraph[Any, Any, Any, Any],
         *,
         support: Support | None = "partly",
+        judge: ReflectionLLM | Model | None = None,
         refusal: str = REFUSAL,
         context: Settings | Mapping[str, Any] | None = None,
     ) -> None:
@@ -68,16 +80,23 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
                 question is understood. A checkpointer of its own is not used.
             support: the support required to answer, as in
                 :func:`~selfcorrect_rag.agents.missing_support`; None never refuses.
+            judge: judges each sentence of the agent's last message by the passages that it was
+                given and what its tools said in the turn
+                (:class:`~selfcorrect_rag.agents.SupportJudge`, one prompt a sentence). Where one
+                lacks support, ``refusal`` takes the message's place; its tokens have been streamed
+                by then. None judges the graph's answer only.
             refusal: the agent's answer where support is missing.
             context: settings of every run; the agent's own context is not passed on.
 
         Raises:
+            BadArgument: ``judge`` is no model.
             BadSettings: ``context`` is another graph's settings, or has an unknown knob.
         """
         super().__init__()
         check_context(graph, context)
         self._graph = inside(graph)
         self._support: Support | None = support
+        self._judge = SupportJudge(judge) if judge is not None else None
         self._refusal = refusal
         self._context: Any = context if context is not None else {}
 
@@ -109,10 +128,33 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
         """The async twin of :meth:`wrap_model_call`."""
         return await handler(_grounded(request))
 
+    def after_agent(self, state: GroundedState, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Judge what the agent says."""
+        if self._judge is None or not _has_answered(state):
+            return None
+        return self._judged(state, self._judge.judge(*_said(state)))
+
+    async def aafter_agent(
+        self, state: GroundedState, runtime: Runtime[Any]
+    ) -> dict[str, Any] | None:
+        """The async twin of :meth:`after_agent`."""
+        if self._judge is None or not _has_answered(state):
+            return None
+        return self._judged(state, await self._judge.ajudge(*_said(state)))
+
+    def _judged(self, state: GroundedState, claims: list[SentenceSupport]) -> dict[str, Any]:
+        refused = unsupported(claims, self._support) if self._support else ""
+        update: dict[str, Any] = {"claims": claims, "refused": refused}
+        if refused:
+            # Under the id of the message that it replaces it would not be streamed.
+            said = RemoveMessage(id=str(state["messages"][-1].id))
+            update["messages"] = [said, AIMessage(self._refusal)]
+        return update
+
     def _update(self, result: dict[str, Any]) -> dict[str, Any]:
         grounding = {key: value for key, value in result.items() if key != "messages"}
         refused = missing_support(result, self._support) if self._support else ""
-        update: dict[str, Any] = {"grounding": grounding, "refused": refused}
+        update: dict[str, Any] = {"grounding": grounding, "refused": refused, "claims": []}
         if refused:
             update |= {"messages": [AIMessage(self._refusal)], "jump_to": "end"}
         return update
@@ -135,6 +177,20 @@ def _last_question(messages: Sequence[AnyMessage]) -> int:
     return human[-1]
 
 
+def _has_answered(state: GroundedState) -> bool:
+    """Whether the turn ends with words of the agent's own, not with the refusal."""
+    last = state["messages"][-1]
+    return isinstance(last, AIMessage) and not last.tool_calls and not state.get("refused")
+
+
+def _said(state: GroundedState) -> tuple[str, list[Document], str]:
+    """What the agent says, its evidence, and the question."""
+    messages, grounding = state["messages"], state["grounding"]
+    told = [m for m in messages[_last_question(messages) :] if isinstance(m, ToolMessage)]
+    evidence = [*_shown(grounding).values(), *(Document(as_text(m.content)) for m in told)]
+    return as_text(messages[-1].content), evidence, grounding["question"]
+
+
 def _grounded(request: ModelRequest[Any]) -> ModelRequest[Any]:
     messages: Sequence[AnyMessage] = request.messages
     last = _last_question(messages)
@@ -142,7 +198,8 @@ def _grounded(request: ModelRequest[Any]) -> ModelRequest[Any]:
     return request.override(messages=[*messages[:last], found, *messages[last:]])
 
 
-def _evidence(grounding: Mapping[str, Any]) -> str:
+def _shown(grounding: Mapping[str, Any]) -> dict[int, Document]:
+    """The passages that the model is given, by their numbers."""
     shown = {
         c["number"]: Document(c["text"], metadata={"title": c["title"]})
         for c in grounding["citations"]
@@ -151,6 +208,10 @@ def _evidence(grounding: Mapping[str, Any]) -> str:
         judged = enumerate(grounding.get("judged", []))
         relevant = [i for i, found in judged if found == "relevant"]
         shown = {i + 1: grounding["knowledge"][i] for i in relevant}
-    documents = [numbered_document(number, piece) for number, piece in shown.items()]
+    return shown
+
+
+def _evidence(grounding: Mapping[str, Any]) -> str:
+    documents = [numbered_document(number, piece) for number, piece in _shown(grounding).items()]
     answer = grounding.get("cited_answer") or grounding["answer"]
     return "\n\n".join([RULES, *documents, f"The answer: {quoted(answer)}"])

@@ -1,8 +1,9 @@
-"""Whether an answer is supported by evidence, by each graph's result."""
+"""Whether an answer is supported by evidence: by each graph's result, or as it was judged."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from selfcorrect_rag.agents.support_judge import SentenceSupport
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, PARTIALLY_SUPPORTED, Group
 from selfcorrect_rag.state.self_rag import Candidate
@@ -49,13 +50,26 @@ def _of_segments(path: Sequence[Candidate], enough: frozenset[str]) -> str:
     for segment in path:
         if segment["passage"] is None:
             return f"written without evidence: {segment['text']!r}"
-        judged = segment["judgements"].get(Group.ISSUP)
-        if judged is None:
-            return f"support was not judged: {segment['text']!r}"
-        token = max(judged, key=lambda t: judged[t])
+        judged = segment["judgements"].get(Group.ISSUP) or {}
+        token = max(judged, key=lambda t: judged[t], default=None)
         if token not in enough:
-            return f"{token}: {segment['text']!r}"
+            return _lacking(segment["text"], token)
     return "" if path else "nothing was written"
+
+
+def unsupported(claims: Sequence[SentenceSupport], support: Support = "partly") -> str:
+    """Why a text that was judged is not supported; empty where each of its claims is.
+
+    Args:
+        claims: from :class:`~selfcorrect_rag.agents.SupportJudge`.
+        support: the degree required of each.
+    """
+    lacking = (c for c in claims if c["issup"] not in ENOUGH[support])
+    return next((_lacking(c["text"], c["issup"]) for c in lacking), "")
+
+
+def _lacking(text: str, token: str | None) -> str:
+    return f"{token or 'support was not judged'}: {text!r}"
 
 
 def _of_knowledge(result: Mapping[str, Any], support: Support) -> str:

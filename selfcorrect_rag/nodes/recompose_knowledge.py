@@ -10,7 +10,7 @@ from selfcorrect_rag.nodes.base.limits import is_ended
 from selfcorrect_rag.nodes.base.node import Node, Update, current, emit
 from selfcorrect_rag.nodes.base.strips import recompose
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
-from selfcorrect_rag.state.crag import CRAGState, Judged, Strip
+from selfcorrect_rag.state.crag import Correction, CRAGState, Grade, Judged, Strip
 from selfcorrect_rag.state.sources import source_of
 
 
@@ -80,22 +80,33 @@ def _judged(state: CRAGState) -> list[Judged | None]:
     lower threshold.
     """
     lower = state["thresholds"].get("lower", IRRELEVANT)
-    judged: list[Judged | None] = []
-    for documents, strips, grades in (
-        (state["passages"], state["strips"], state["grades"]),
-        (state["web_results"], state["web_strips"], []),
-    ):
-        for i in range(len(documents)):
-            kept = [strip for strip in strips if strip["document"] == i and strip["kept"]]
-            if not kept:
-                continue
-            scores = [strip["score"] for strip in kept if strip["score"] is not None]
-            scores += [grade["score"] for grade in grades if grade["document"] == i]
-            relevant = max(scores, default=None)
-            judged.append(
-                None if relevant is None else "relevant" if relevant >= lower else "irrelevant"
-            )
-    return judged
+    scores = [*internal_scores(state), *external_scores(state)]
+    return [None if s is None else "relevant" if s >= lower else "irrelevant" for s in scores]
+
+
+def internal_scores(state: Correction) -> list[float | None]:
+    """The best score of each retrieved document with kept strips: its own, or one of theirs.
+
+    In [-1, 1]; None where nothing scored it.
+    """
+    return _best_scores(state["passages"], state["strips"], state["grades"])
+
+
+def external_scores(state: Correction) -> list[float | None]:
+    """The same of each page of the web with kept strips."""
+    return _best_scores(state["web_results"], state["web_strips"], [])
+
+
+def _best_scores(
+    documents: Sequence[Document], strips: Sequence[Strip], grades: Sequence[Grade]
+) -> list[float | None]:
+    best = []
+    for i in range(len(documents)):
+        kept = [strip for strip in strips if strip["document"] == i and strip["kept"]]
+        scores = [strip["score"] for strip in kept if strip["score"] is not None]
+        scores += [grade["score"] for grade in grades if grade["document"] == i]
+        best += [max(scores, default=None)] if kept else []
+    return best
 
 
 def _best(judged: Sequence[Judged | None]) -> Judged | None:

@@ -35,7 +35,8 @@ class SegmentRequest(NamedTuple):
     """A segment that a :class:`~selfcorrect_rag.prompts.Prompt` asks for."""
 
     instance: Instance
-    """Its instruction, preceding sentences and evidence."""
+    """Its instruction, preceding sentences and evidence; as ``segment`` those of the preceding
+    sentences that follow the evidence."""
     step: Step
     """How the segment begins."""
     title: str = ""
@@ -46,11 +47,14 @@ def segment_request(prompt: Prompt) -> SegmentRequest:
     """Parse a prompt by its parts; only a control part opens a passage."""
     step: Step = "none"
     question, evidence, title = "", "", ""
-    preceding: list[str] = []
+    before: list[str] = []
+    after: list[str] = []
     is_passage = False
     for part in prompt.parts:
         if part.kind == "control":
             is_passage = part.text == PARAGRAPH
+            if part.text in (PARAGRAPH, CONTINUE, NO_RETRIEVAL):  # a segment begins
+                before, after = before + after, []
             if is_passage:
                 step = "retrieve"
             elif part.text == CONTINUE:
@@ -63,9 +67,14 @@ def segment_request(prompt: Prompt) -> SegmentRequest:
             elif is_passage:
                 evidence, title = part.text, part.title
             else:
-                preceding.append(part.text.strip())
-    before = " ".join(text for text in preceding if text)
-    instance = Instance(question, preceding_sentences=before, evidence=evidence)
+                after.append(part.text.strip())
+    written, segment = (" ".join(filter(None, texts)) for texts in ([*before, *after], after))
+    instance = Instance(
+        question,
+        preceding_sentences=written,
+        segment=segment if evidence else "",
+        evidence=evidence,
+    )
     return SegmentRequest(instance, step, title)
 
 

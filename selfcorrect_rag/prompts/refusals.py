@@ -4,6 +4,9 @@ import re
 
 from selfcorrect_rag.prompts.sentences import sentences
 
+REFUSAL = "The documents do not say."
+"""The refusal of this package's own models and graphs."""
+
 _TEXTS = (
     r"(?:documents?|passages?|contexts?|sources?|excerpts?|texts?|articles?|snippets?|references?"
     r"|search\s+results|information|knowledge"

@@ -11,7 +11,7 @@ from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import SegmentRequest, segment_request
 from selfcorrect_rag.prompts.instruct_rag import InferenceRequest, inference_request
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
-from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
 from selfcorrect_rag.prompts.sentences import sentences
 from selfcorrect_rag.reader.answers import span_text, stated
 from selfcorrect_rag.reader.questions import is_readable, plain_question
@@ -34,7 +34,6 @@ from selfcorrect_rag.reflection import (
 from selfcorrect_rag.state.self_rag import Piece, Segment
 from selfcorrect_rag.thresholds import ANSWER_ABOVE
 
-REFUSAL = "The documents do not say."
 NOT_ENGLISH = "I cannot answer: I read questions in English only."
 NO_DOCUMENTS = "I cannot answer this: I answer from documents alone."
 FLOOR = 1e-6

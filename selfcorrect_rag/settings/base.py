@@ -88,6 +88,13 @@ class Settings(BaseModel):
         ge=0.001,
         le=86_400,
     )
+    sufficient_context: float | None = knob(
+        None,
+        "Refuse unless the model says, with at least this probability, that what was found is "
+        "enough to answer: one model call before the answer. Null does not ask.",
+        ge=0,
+        le=1,
+    )
 
     def __init__(self, **knobs: Any) -> None:
         """Set the given knobs; the rest keep their defaults."""
@@ -181,3 +188,4 @@ class Context(TypedDict, total=False):
     document_characters: int
     given_documents: int
     step_timeout: float | None
+    sufficient_context: float | None

@@ -72,6 +72,9 @@ class Output(TypedDict, total=False):
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
     """Plain text, without citation marks."""
+    sufficiency: float | None
+    """Probability that what was found is enough to answer; None where it was not judged, as
+    without the setting ``sufficient_context``."""
     citations: list[Citation]
     notes: list[str]
     """Notes for a reader: fallbacks taken, limits met, prompts shortened."""
@@ -85,4 +88,11 @@ class Output(TypedDict, total=False):
 
 def blank_common() -> dict[str, Any]:
     """The initial state of a turn of any graph."""
-    return {"answer": "", "citations": [], "notes": [], "costs": {}, "stopped": None}
+    return {
+        "answer": "",
+        "sufficiency": None,
+        "citations": [],
+        "notes": [],
+        "costs": {},
+        "stopped": None,
+    }

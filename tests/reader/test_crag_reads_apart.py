@@ -11,7 +11,8 @@ from selfcorrect_rag import create_crag
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT
 from selfcorrect_rag.nodes.generate import generate
-from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS, REFUSAL
+from selfcorrect_rag.prompts.refusals import REFUSAL
+from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS
 from selfcorrect_rag.state import Segment
 from tests.crag_runs import WordEvaluator
 from tests.reader.scripted_reader import reader_llm

@@ -13,10 +13,10 @@ from selfcorrect_rag.prompts import segment_prompt
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.prompts.rationale.conclusions import final_answer
 from selfcorrect_rag.prompts.rationale.documents import read_documents
-from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
 from selfcorrect_rag.reader.rationale import MOST_NAMED, rationale
 from selfcorrect_rag.reader.reader import Passage, PassageReading
-from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL
+from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS, NOT_ENGLISH
 from tests.instruct_runs import DEMONSTRATIONS
 from tests.reader.scripted_reader import Findings, Read, reader_llm, reading
 from tests.scripted import timeless

@@ -10,10 +10,10 @@ from langchain_core.documents import Document
 
 from nano_training.reader.examples import Encoder
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
 from selfcorrect_rag.prompts.self_rag import segment_prompt
 from selfcorrect_rag.reader import Reader
-from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS, REFUSAL
+from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS
 from tests.reader.scripted_reader import reader_llm
 from tests.scripted import timeless
 

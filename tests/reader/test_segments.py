@@ -10,9 +10,9 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
-from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS, question_text
-from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL, SENTENCES
+from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS, NOT_ENGLISH, SENTENCES
 from selfcorrect_rag.reflection import PAPER_GROUPS, TOKENS, Group, critique
 from selfcorrect_rag.state import Segment
 from selfcorrect_rag.thresholds import ANSWER_ABOVE

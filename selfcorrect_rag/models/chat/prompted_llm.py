@@ -276,10 +276,12 @@ class _PendingSegment:
 
     @property
     def judged(self) -> Instance:
-        """The instance to criticise."""
+        """The instance to criticise: the written text, or the one that the prompt ends with."""
         instance = self.request.instance
         whole = f"{instance.preceding_sentences} {self.text}".strip()
-        return instance._replace(segment=self.text or whole, output=whole)
+        segment = self.text or instance.segment or whole
+        before = instance.preceding_sentences if self.text else whole.removesuffix(segment).strip()
+        return instance._replace(preceding_sentences=before, segment=segment, output=whole)
 
     def add_usage(self, usage: CallUsage) -> None:
         """Add the usage of its calls."""

@@ -1,4 +1,4 @@
-"""Asking a chat model or an LLM for text."""
+"""Asking a chat model or an LLM for text, or for one of a few labels."""
 
 from collections.abc import Generator
 from typing import Any
@@ -7,8 +7,16 @@ from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.models.chat.classification import (
+    ChatClassifier,
+    Classification,
+    LabelField,
+    Prediction,
+)
 from selfcorrect_rag.models.chat.llm_chat import LLMChat, model_behind
 from selfcorrect_rag.nodes.base.node import Call, call
+from selfcorrect_rag.nodes.base.usage import counted_calls
+from selfcorrect_rag.prompts.labels import LabelParser
 from selfcorrect_rag.prompts.parts import written_text
 
 
@@ -30,3 +38,21 @@ def ask(
         kind = "None" if written is None else f"a {type(written).__name__}"
         raise ModelFailed(f"{name} gave {kind}", "give a model that gives messages or text")
     return written_text(written)
+
+
+def choose(
+    classifier: ChatClassifier, prompt: str, labels: LabelParser
+) -> Generator[Call, Any, Prediction | None]:
+    """The label that a model answers a prompt with; None where two answers were unreadable.
+
+    Raises:
+        ModelFailed: it raised.
+    """
+    asked = [Classification(prompt, (LabelField(labels),))]
+    ask, aask = classifier.classify, classifier.aclassify
+    (result,) = yield from call(ask, aask, asked, within=counted_calls(1))
+    with wrap_errors(ModelFailed, f"the model ({type(model_behind(classifier.model)).__name__})"):
+        if result.error is not None:
+            raise result.error
+    (said,) = result.predictions
+    return said
