@@ -47,6 +47,7 @@ class AdaptiveRouter(Runnable[Any, Route]):
             BadSettings: the threshold is not in [0, 1].
         """
         settings = SelfRAGSettings(threshold=threshold)
+        self.name = "adaptive_router"  # LangGraph reads it
         reflects = isinstance(llm, ReflectionLLM)
         self._node = decide_retrieval(llm, settings) if reflects else _route_question(llm)
 

@@ -213,6 +213,91 @@ def test_the_last_of_several_messages_is_the_question() -> None:
         agent(saying(), self_rag()).invoke({"messages": [AIMessage("Hello.")]}, THREAD)
 
 
+def judging(**issup: Any) -> ScriptedReflectionLLM:
+    """Judges a sentence by the first of these words in it; fully supported without one."""
+
+    class Judge(ScriptedReflectionLLM):
+        def _segments(self, prompts: Any, **options: Any) -> Any:
+            assert options["choose"] == "ISSUP"
+            self._calls.append(list(prompts))
+            said = [prompt.parts[-1].text for prompt in prompts]
+            found = [next((v for word, v in issup.items() if word in s), FULL) for s in said]
+            return [segment("", *([] if one is None else [one]), tokens=1) for one in found]
+
+    return Judge(write=lambda _: segment(""))
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+async def test_what_the_agent_says_is_judged(make: Any) -> None:
+    judge = judging(Joyce=NONE)
+    honest = agent(saying("It was Jane Austen [1]. Shall I go on?"), make(), judge=judge)
+    for result in (honest.invoke(say("Who?"), THREAD), await honest.ainvoke(say("Who?"), THREAD)):
+        assert result["refused"] == ""
+        assert [c["text"] for c in result["claims"]] == ["It was Jane Austen."]
+    assert len(judge.calls) == 2
+    inventing = agent(saying("It was Jane Austen [1]. Or Joyce."), make(), judge=judge)
+    threads: Any = [{"configurable": {"thread_id": f"{i}"}} for i in range(2)]
+    for result in (
+        inventing.invoke(say("Who?"), threads[0]),
+        await inventing.ainvoke(say("Who?"), threads[1]),
+    ):
+        assert [m.content for m in result["messages"]] == ["Who?", REFUSAL]
+        assert result["refused"] == "[No support / Contradictory]: 'Or Joyce.'"
+        assert [c["issup"] for c in result["claims"]] == [
+            "[Fully supported]",
+            "[No support / Contradictory]",
+        ]
+
+
+def test_it_is_judged_by_the_passages_that_were_shown_and_by_the_tools() -> None:
+    @tool
+    def clock(question: str) -> str:
+        """Say the time."""
+        return "It is noon."
+
+    judge = judging()
+    grounded = agent(asking("clock", "Now?"), self_rag(), [clock], judge=judge)
+    assert grounded.invoke(say("Who?"), THREAD)["refused"] == ""
+    ((prompt,),) = judge.calls
+    assert "Instruction:\nWho?" in prompt
+    assert "<paragraph>Emma. About Emma. It is noon.</paragraph>" in prompt
+    assert prompt.endswith("[Relevant]It is noon.")
+    grounded.invoke(say("And who?"), THREAD)
+    (prompt,) = judge.calls[1]
+    assert prompt.count("It is noon.") == 2, "a tool of an earlier turn is no evidence"
+
+
+def test_how_much_support_the_agents_words_need() -> None:
+    for support, refused in (("partly", False), ("fully", True), (None, False)):
+        judge = judging(Austen=PARTLY)
+        grounded = agent(saying(), self_rag(), support=support, judge=judge)
+        result = grounded.invoke(say("Who?"), THREAD)
+        assert bool(result["refused"]) is refused
+        assert result["claims"][0]["issup"] == "[Partially supported]"
+    unsaid = agent(saying(), self_rag(), judge=judging(Austen=None))
+    assert unsaid.invoke(say("Who?"), THREAD)["refused"] == (
+        "support was not judged: 'Jane Austen.'"
+    )
+
+
+def test_a_refused_turn_is_not_judged_and_the_next_one_is() -> None:
+    said = iter(["No document says so.", "Document [1] says: the answer is she."])
+    llm = RunnableLambda(lambda messages: next(said))
+    judge = judging(Austen=NONE)
+    turns = agent(saying(), create_instruct_rag(llm, lambda query: [document("Emma")]), judge=judge)
+    first = turns.invoke(say("Who?"), THREAD)
+    assert (first["claims"], len(judge.calls)) == ([], 0)
+    second = turns.invoke(say("Who, then?"), THREAD)
+    assert second["refused"] == "[No support / Contradictory]: 'Jane Austen.'"
+    assert [m.content for m in second["messages"]] == ["Who?", REFUSAL, "Who, then?", REFUSAL]
+
+
+async def test_the_refusal_follows_what_was_streamed() -> None:
+    grounded = agent(FakeListChatModel(responses=["Joyce."]), self_rag(), judge=judging(Joyce=NONE))
+    stream = grounded.astream(say("Who?"), THREAD, stream_mode="messages")
+    assert "".join([m.content async for m, _ in stream]) == f"Joyce.{REFUSAL}"
+
+
 @pytest.mark.parametrize("subgraphs", [False, True])
 async def test_only_the_models_words_are_streamed(subgraphs: bool) -> None:
     drafting = crag(llm=FakeListChatModel(responses=["A draft [1]."]))

@@ -85,10 +85,12 @@ class UsageCounter(BaseCallbackHandler):
         if isinstance(written, ChatGeneration):
             self.message_id = written.message.id
         if run_id not in self._outer:
+            self._outer.add(run_id)  # a bound model may hold this handler twice
             self.add(*usage_of(response))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         if run_id not in self._outer:
+            self._outer.add(run_id)
             self.add(1, 0, 0)
 
     def _begin(self, parent: UUID | None) -> None:
