@@ -38,10 +38,11 @@ def test_the_page_runs() -> None:
     for block in BLOCK.findall(PAGE):
         exec(compile(block, "agents.md", "exec"), names)
         results.append(names["result"])
-    tool, approved, grounded, outer, follow_up, by_rule = results
+    tool, approved, grounded, judged, outer, follow_up, by_rule = results
     assert "Sources:\n[1] Middlemarch (notes)" in tool["messages"][-1].content  # type: ignore[index]
     assert approved["messages"][-2].artifact["web_query"]  # type: ignore[index]
     assert grounded["refused"] == ""  # type: ignore[index]
+    assert [c["text"] for c in judged["claims"]] == ["George Eliot."]  # type: ignore[index]
     assert [type(m) for m in outer["messages"]] == [HumanMessage, AIMessage]  # type: ignore[index]
     assert follow_up["original_question"] == "When was she born?"  # type: ignore[index]
     assert follow_up["question"] == "When was George Eliot born?"  # type: ignore[index]

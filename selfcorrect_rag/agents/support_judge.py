@@ -117,7 +117,8 @@ def _read(claims: Sequence[str], segments: Sequence[Segment]) -> list[SentenceSu
         return [SentenceSupport(text=c, issup=NO_SUPPORT, probabilities={}) for c in claims]
     found = []
     for claim, segment in zip(claims, segments, strict=True):
-        given = next((r for r in segment["reflections"] if is_readable(r)), None)
+        issup = (r for r in segment["reflections"] if r["group"] == Group.ISSUP)
+        given = next(filter(is_readable, issup), None)
         shares = probabilities(given["logprobs"]) if given else {}
         token = max(shares, key=lambda t: shares[t], default=None)
         found.append(SentenceSupport(text=claim, issup=token, probabilities=shares))

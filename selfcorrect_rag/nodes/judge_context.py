@@ -135,8 +135,9 @@ class _Sufficiency:
             llm.choose, llm.achoose, prompts, Group.ISREL, callbacks=callbacks()
         )
         count_batch(segments)
-        readable = [r for segment in segments for r in segment["reflections"] if is_readable(r)]
-        return max((probabilities(r["logprobs"])[RELEVANT] for r in readable), default=None)
+        judged = (r for segment in segments for r in segment["reflections"])
+        isrel = (r["logprobs"] for r in judged if r["group"] == Group.ISREL and is_readable(r))
+        return max((probabilities(logprobs)[RELEVANT] for logprobs in isrel), default=None)
 
 
 def _refused(state: Mapping[str, Any], found: float, wanted: float) -> Update:

@@ -122,6 +122,27 @@ def _(form: str) -> Seen:
     return seen("instruct_rag", form, counts)
 
 
+def _at_judging(graph: str, form: str, does: Any, **context: Any) -> Seen:
+    """Breaks the call of ``judge_context`` alone."""
+    calls = iter([does])
+
+    def once(*given: Any) -> Any:
+        return next(calls, lambda *_: "Austen.")(*given)
+
+    context = {"sufficient_context": 0.5, **context}
+    return broken(graph, form, once, int(graph in REFLECTING), **context)
+
+
+@fault("Model", "raises while it judges whether what was found is enough")
+def _(graph: str, form: str) -> Seen:
+    return _at_judging(graph, form, raises(ConnectionError("the model is down")))
+
+
+@fault("Model", "hangs while it judges whether what was found is enough")
+def _(graph: str, form: str) -> Seen:
+    return _at_judging(graph, form, hangs, step_timeout=0.2)
+
+
 @fault("Model", "rewriter raises", CORRECTING)
 def _(graph: str, form: str) -> Seen:
     def breaks(parts: Parts) -> None:
