@@ -18,7 +18,7 @@ from selfcorrect_rag.nodes.base.own_node import OwnNode
 from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import grade_documents
-from selfcorrect_rag.nodes.judge_context import add_judge_context
+from selfcorrect_rag.nodes.judge_sufficiency import add_judge_sufficiency
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
 from selfcorrect_rag.nodes.refine_strips import (
@@ -104,7 +104,7 @@ def create_crag(
     graph.add_step("generate", generate(model, chosen), model)
     graph.add_edge(START, "read_question")
     graph.add_edge(settled, "retrieve")
-    add_judge_context(
+    add_judge_sufficiency(
         graph, model, chosen, "recompose_knowledge", lambda _: "generate", ["generate"], "knowledge"
     )
     graph.add_edge("generate", END)

@@ -19,7 +19,7 @@ from selfcorrect_rag.nodes.base.node import Update, current
 from selfcorrect_rag.nodes.base.own_node import OwnNode
 from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
-from selfcorrect_rag.nodes.judge_context import add_judge_context
+from selfcorrect_rag.nodes.judge_sufficiency import add_judge_sufficiency
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.read_rationale import read_rationale
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
@@ -103,7 +103,7 @@ def create_instruct_rag(
     graph.add_edge(START, "read_question")
     graph.add_conditional_edges(settled, _by_mode, ["retrieve", "write_rationale"])
     ends = ["choose_demonstrations", "write_rationale"]
-    add_judge_context(graph, model, defaults, "retrieve", _after_retrieval, ends)
+    add_judge_sufficiency(graph, model, defaults, "retrieve", _after_retrieval, ends)
     graph.add_edge("choose_demonstrations", "write_rationale")
     graph.add_edge("write_rationale", "read_rationale")
     graph.add_edge("read_rationale", END)

@@ -22,7 +22,7 @@ from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
-from selfcorrect_rag.nodes.judge_context import add_judge_context
+from selfcorrect_rag.nodes.judge_sufficiency import add_judge_sufficiency
 from selfcorrect_rag.nodes.read_knowledge import read_knowledge
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.refine_strips import Decompose, StripFilter
@@ -92,7 +92,7 @@ def create_self_crag(
         "decide_retrieval", _first_segment, ["retrieve", "generate_and_critique"]
     )
     ends = ["read_knowledge", "write_answer", END]
-    add_judge_context(
+    add_judge_sufficiency(
         graph, model, chosen, "recompose_knowledge", _with_knowledge, ends, "knowledge"
     )
     graph.add_edge("read_knowledge", "generate_and_critique")

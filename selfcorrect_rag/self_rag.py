@@ -21,7 +21,7 @@ from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
-from selfcorrect_rag.nodes.judge_context import add_judge_context
+from selfcorrect_rag.nodes.judge_sufficiency import add_judge_sufficiency
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.rewrite_follow_up import FollowUp, add_follow_up
@@ -103,7 +103,7 @@ def create_self_rag(
         "decide_retrieval", _next_segment, ["retrieve", "generate_and_critique"]
     )
     ends = ["generate_and_critique", "write_answer"]
-    add_judge_context(graph, model, settings, "retrieve", _next_after_retrieval, ends)
+    add_judge_sufficiency(graph, model, settings, "retrieve", _next_after_retrieval, ends)
     graph.add_conditional_edges(
         "generate_and_critique", next_after_writing, ["beam_select", "write_answer"]
     )

@@ -122,7 +122,7 @@ def _outcome(result: Result, node: str, before: Sequence[str]) -> str:
             return "failed" if result.get("web_failure") else pages
         case "recompose_knowledge":
             return counted(len(rows(result, "knowledge")), "piece")
-        case "judge_context":
+        case "judge_sufficiency":
             found = number(result.get("sufficiency"))
             return "" if found is None else f"enough: {found:.2f}"
         case "choose_demonstrations":

@@ -107,6 +107,11 @@ def test_what_was_judged_irrelevant_is_left_out() -> None:
     assert [d.page_content for d in found(corrective("Gold.", "Vague.", settings=low))] == ["Gold."]
 
 
+def test_a_whole_document_has_its_own_score() -> None:
+    (kept,) = found(corrective("Gold.", settings={"refine": False}))
+    assert kept.metadata["relevance_score"] == 0.9
+
+
 def test_what_nothing_scored_has_no_score() -> None:
     documents = found(corrective("Noise.", settings={"select": False}))
     assert [d.metadata["relevance_score"] for d in documents] == [None, None]
@@ -239,6 +244,19 @@ def test_a_chat_model_grades_unheard_and_below_its_retriever() -> None:
     (started,) = [e for e in events if e["event"] == "on_chat_model_start"]
     assert len(started["parent_ids"]) == 1
     assert "nostream" in started["tags"]
+
+    class Own(WordEvaluator):
+        def score(self, question: str, passages: Any) -> list[float]:
+            model.invoke("Which?")
+            return super().score(question, passages)
+
+        async def ascore(self, question: str, passages: Any) -> list[float]:
+            await model.ainvoke("Which?")
+            return super().score(question, passages)
+
+    compressor = compressing(EvaluatorFilter(Own()))
+    (started,) = [e for e in asyncio.run(trace()) if e["event"] == "on_chat_model_start"]
+    assert "nostream" in started["tags"], "a model that an evaluator of one's own asks"
 
 
 def test_the_filters_arguments() -> None:

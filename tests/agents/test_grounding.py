@@ -287,6 +287,7 @@ def test_a_refused_turn_is_not_judged_and_the_next_one_is() -> None:
     turns = agent(saying(), create_instruct_rag(llm, lambda query: [document("Emma")]), judge=judge)
     first = turns.invoke(say("Who?"), THREAD)
     assert (first["claims"], len(judge.calls)) == ([], 0)
+    assert first["refused"].startswith("the answer declines to answer: ")
     second = turns.invoke(say("Who, then?"), THREAD)
     assert second["refused"] == "[No support / Contradictory]: 'Jane Austen.'"
     assert [m.content for m in second["messages"]] == ["Who?", REFUSAL, "Who, then?", REFUSAL]

@@ -125,6 +125,15 @@ RUNS = {
     "demonstrations": Run("instruct_rag", {"mode": "icl", "selection": "nearest"}),
     "instruction": Run("instruct_rag", {"mode": "instruct"}),
     "no retrieval": Run("instruct_rag", {"mode": "no_retrieval"}),
+    "judged": Run("self_rag", {"sufficient_context": 0}),
+    "judged knowledge": Run("crag", {"sufficient_context": 0}, texts=CORRECT),
+    "judged, corrected": Run("self_crag", {"sufficient_context": 0}, texts=CORRECT),
+    "judged before the rationale": Run(
+        "instruct_rag", {"mode": "instruct", "sufficient_context": 0}
+    ),
+    "judged before demonstrations": Run(
+        "instruct_rag", {"mode": "icl", "selection": "nearest", "sufficient_context": 0}
+    ),
 }
 
 

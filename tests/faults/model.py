@@ -123,7 +123,7 @@ def _(form: str) -> Seen:
 
 
 def _at_judging(graph: str, form: str, does: Any, **context: Any) -> Seen:
-    """Breaks the call of ``judge_context`` alone."""
+    """Breaks the call of ``judge_sufficiency`` alone."""
     calls = iter([does])
 
     def once(*given: Any) -> Any:

@@ -25,7 +25,7 @@ from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.grade_documents import grade_documents
-from selfcorrect_rag.nodes.judge_context import judge_context
+from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency
 from selfcorrect_rag.nodes.read_knowledge import read_knowledge
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.read_rationale import read_rationale
@@ -115,8 +115,8 @@ NODES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
         {"passages": PAGES, "strips": STRIPS, "web_results": PAGES, "web_strips": STRIPS},
         "knowledge",
     ),
-    "judge_context": (
-        lambda: judge_context(chat("yes")),
+    "judge_sufficiency": (
+        lambda: judge_sufficiency(chat("yes")),
         {"question": QUESTION, "passages": PAGES},
         "sufficiency",
     ),

@@ -101,7 +101,7 @@ def _changed(state: Mapping[str, Any], given: Mapping[str, Any]) -> Update:
 
 def _answered(name: str, state: Mapping[str, Any], update: Update) -> Update:
     """The update, with a reply message added if it gives an answer but no reply."""
-    if name in ("generate", "write_answer", "judge_context") and "answer" in update:
+    if name in ("generate", "write_answer", "judge_sufficiency") and "answer" in update:
         update = {"cited_answer": update["answer"], "citations": [], **update}
         citations = len(update["citations"])
         emit(Answered(event="answered", answer=update["answer"], citations=citations))

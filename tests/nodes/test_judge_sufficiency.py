@@ -12,7 +12,7 @@ from langgraph.cache.memory import InMemoryCache
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
 from selfcorrect_rag.nano import demo_index
-from selfcorrect_rag.nodes.judge_context import judge_context
+from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency
 from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.render import render_route, render_run
@@ -98,7 +98,7 @@ def steps(result: Any) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_asked_by_default(name: str) -> None:
     result = both(graphs(judging())[name], {})
-    assert "judge_context" not in steps(result)
+    assert "judge_sufficiency" not in steps(result)
     assert result["sufficiency"] is None
 
 
@@ -107,8 +107,8 @@ def test_enough_is_answered(name: str) -> None:
     result = both(graphs(judging())[name], {"sufficient_context": 0.85})
     assert result["answer"].startswith("Jane Austen")
     assert result["sufficiency"] == pytest.approx(0.9), "of the most relevant passage"
-    assert result["costs"]["judge_context"]["model_calls"] == 1
-    assert steps(result).count("judge_context") == 1
+    assert result["costs"]["judge_sufficiency"]["model_calls"] == 1
+    assert steps(result).count("judge_sufficiency") == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,19 +118,15 @@ def test_too_little_is_refused(name: str) -> None:
     assert result["answer"] == REFUSAL
     assert is_refusal(REFUSAL)
     assert result["citations"] == []
-    assert steps(result)[-1] == "judge_context"
+    assert steps(result)[-1] == "judge_sufficiency"
     assert result["notes"][-1] == "what was found is not enough to answer: 0.90, and 0.95 is wanted"
-    assert 'judge_context["judge_context<br/>enough: 0.90"]' in render_route(result)
+    assert 'judge_sufficiency["judge_sufficiency<br/>enough: 0.90"]' in render_route(result)
     assert REFUSAL in render_run(result)
     asked: Any = {"messages": [HumanMessage(QUESTION)]}
-    said = [
-        part[0].content
-        for part in graph.stream(
-            asked, context={"sufficient_context": 0.95}, stream_mode="messages"
-        )
-        if not isinstance(part[0], HumanMessage)
-    ]
-    assert said == [REFUSAL]
+    for given in (asked, {"question": QUESTION}):
+        stream = graph.stream(given, context={"sufficient_context": 0.95}, stream_mode="messages")
+        said = [message.content for message, _ in stream if not isinstance(message, HumanMessage)]
+        assert said == [REFUSAL]
     replied = graph.invoke(asked, context={"sufficient_context": 0.95})["messages"]
     assert [m.content for m in replied] == [QUESTION, REFUSAL]
 
@@ -156,7 +152,7 @@ def test_a_chat_models_probability_counts_and_its_documents_are_quoted() -> None
         PromptedReflectionLLM(Provider(answer=answers, takes=frozenset({"logprobs"}))),
     ):
         read.clear()
-        node = judge_context(llm)
+        node = judge_sufficiency(llm)
         update = node.invoke({"question": QUESTION, "passages": [hostile, FOUND[1]]})
         assert update["sufficiency"] == pytest.approx(0.75)
         (prompt,) = read
@@ -195,7 +191,7 @@ def test_only_what_stands_before_the_first_segment_is_judged() -> None:
     result = both(graph, {"sufficient_context": 0.5})
     assert result["answer"] == "Jane Austen. She lived in Bath."
     assert steps(result).count("retrieve") == 2
-    assert steps(result).count("judge_context") == 1
+    assert steps(result).count("judge_sufficiency") == 1
 
 
 @pytest.mark.parametrize(
@@ -215,7 +211,7 @@ def test_only_what_stands_before_the_first_segment_is_judged() -> None:
 )
 def test_a_model_that_does_not_say_refuses_nothing(llm: Any, note: str) -> None:
     state = {"question": QUESTION, "passages": FOUND}
-    node = judge_context(llm, Settings(sufficient_context=1))
+    node = judge_sufficiency(llm, Settings(sufficient_context=1))
     for update in (node.invoke(state), asyncio.run(node.ainvoke(state))):
         assert update["notes"] == [note]
         assert not {"answer", "sufficiency"} & update.keys()
@@ -234,7 +230,7 @@ def test_a_judgement_of_ones_own(name: str) -> None:
     def never(state: Any) -> Any:
         return {"answer": "Ask a librarian."}
 
-    graph = graphs(judging(), nodes={"judge_context": never})[name]
+    graph = graphs(judging(), nodes={"judge_sufficiency": never})[name]
     result = graph.invoke({"messages": [HumanMessage(QUESTION)]}, context={"sufficient_context": 0})
     assert result["messages"][-1].content == result["answer"] == "Ask a librarian."
 

@@ -1,4 +1,4 @@
-"""judge_context: refuse where what was found is not enough to answer the question."""
+"""judge_sufficiency: refuse where what was found is not enough to answer the question."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state.self_rag import Source
 
 
-def judge_context(
+def judge_sufficiency(
     llm: ReflectionLLM | Model, settings: Settings | None = None, source: Source = "passages"
 ) -> Node:
     """Refuse to answer where what was found is not enough (Joren et al., Sufficient Context, 2025).
@@ -56,10 +56,10 @@ def judge_context(
         wanted = chosen.sufficient_context or 0.0
         return {"sufficiency": found, **({} if found >= wanted else _refused(state, found, wanted))}
 
-    return Node("judge_context", run, settings, _failed)
+    return Node("judge_sufficiency", run, settings, _failed)
 
 
-def add_judge_context(
+def add_judge_sufficiency(
     graph: TurnGraph[Any, Any, Any, Any],
     llm: ReflectionLLM | Model,
     settings: Settings,
@@ -68,8 +68,9 @@ def add_judge_context(
     ends: Sequence[str],
     source: Source = "passages",
 ) -> None:
-    """Add the conditional edges behind ``after``, and on them ``judge_context`` where a run asks
-    for it and has not written anything yet.
+    """Add the conditional edges behind ``after``, and ``judge_sufficiency`` on them.
+
+    It runs where the settings ask for it and nothing is written yet.
 
     Args:
         graph: the graph.
@@ -81,16 +82,19 @@ def add_judge_context(
         source: the state key of the documents.
     """
 
+    going_on = [node for node in ends if node not in (END, "write_answer")]
+
     def first(state: Mapping[str, Any]) -> str:
         follows = route(state)
-        is_over = follows in (END, "write_answer")
-        asked = current(settings).sufficient_context is not None
-        return "judge_context" if asked and not is_over and not state.get("depth") else follows
+        asked = current(settings).sufficient_context is not None and not state.get("depth")
+        return "judge_sufficiency" if asked and follows in going_on else follows
 
-    graph.add_step("judge_context", judge_context(llm, settings, source), llm)
-    graph.add_conditional_edges(after, first, ["judge_context", *ends])
+    graph.add_step("judge_sufficiency", judge_sufficiency(llm, settings, source), llm)
+    graph.add_conditional_edges(after, first, ["judge_sufficiency", *ends])
     graph.add_conditional_edges(
-        "judge_context", lambda state: END if state["answer"] else route(state), [END, *ends]
+        "judge_sufficiency",
+        lambda state: END if state["answer"] else route(state),
+        [END, *going_on],
     )
 
 
