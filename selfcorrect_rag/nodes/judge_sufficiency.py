@@ -81,13 +81,11 @@ def add_judge_sufficiency(
         ends: the nodes that may follow.
         source: the state key of the documents.
     """
-
     going_on = [node for node in ends if node not in (END, "write_answer")]
 
     def first(state: Mapping[str, Any]) -> str:
-        follows = route(state)
-        asked = current(settings).sufficient_context is not None and not state.get("depth")
-        return "judge_sufficiency" if asked and follows in going_on else follows
+        asked = current(settings).sufficient_context is not None
+        return "judge_sufficiency" if asked and not state.get("depth") else route(state)
 
     graph.add_step("judge_sufficiency", judge_sufficiency(llm, settings, source), llm)
     graph.add_conditional_edges(after, first, ["judge_sufficiency", *ends])
