@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from selfcorrect_rag.commands import ask, calibrate, demo, evaluate, index, studio, train
+from selfcorrect_rag.commands import ask, calibrate, demo, evaluate, index, mcp, studio, train
 from selfcorrect_rag.commands.terminal import Parser, shown_line, tell
 from selfcorrect_rag.errors import SelfCorrectError
 
@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=version("selfcorrect-rag"))
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
-    for command in (ask, index, demo, studio, train, calibrate, evaluate):
+    for command in (ask, index, demo, studio, mcp, train, calibrate, evaluate):
         command.add_parser(subparsers)
     return root
 

@@ -1,6 +1,5 @@
 """Titles and sources of pages that nobody has vouched for, wherever they are shown."""
 
-import importlib.util
 import io
 import json
 from typing import Any
@@ -21,7 +20,9 @@ from selfcorrect_rag.state.sources import LONGEST_TITLE, shown_source, title_lin
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.render.pages import Page
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
-from tests.test_docs import ROOT
+
+pytest.importorskip("mcp.server.mcpserver")
+from selfcorrect_rag.serving.mcp_server import Sources, _result
 
 SHOWN = (
     "https://example.org/a?b=c#d",
@@ -98,19 +99,6 @@ SOURCES_ = st.one_of(
 )
 
 
-def served() -> Any:
-    pytest.importorskip("mcp")
-    spec = importlib.util.spec_from_file_location("serve", ROOT / "integrations/mcp/serve.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SERVE = served()
-
-
 def results(title: str, source: str) -> dict[str, Any]:
     """A run of each graph that cites a page with this title and source."""
     page = Document("Gold.", metadata={"title": title, "source": source})
@@ -140,15 +128,13 @@ def test_no_title_source_or_note_makes_a_line_of_its_own(
     assert lines[3].startswith("[1] ")
     assert len(lines) == 5
     assert lines[4].startswith("Note: ")
-    served_ = SERVE._result(result)
-    (told,) = served_.structuredContent["citations"]
-    assert (told["title"], told["source"]) == (title_line(title), shown_source(source))
-    text = served_.content[0].text.split("\n\n")
-    assert text[0] == "A [1]"
-    assert text[1].startswith("[1] ")
-    assert [len(part.splitlines()) for part in text] == [1] * len(text)
-    for said in (lines[3], text[1]):
-        assert "javascript" not in said.lower() or "javascript" in title.lower()
+    served = _result(result, Sources())
+    assert served.structured_content
+    (told,) = served.structured_content["citations"]
+    assert told["title"] == (title_line(title) or None)
+    assert told["source"] == (shown_source(source) or None)
+    assert served.content[0].text == content  # type: ignore[union-attr]
+    assert "javascript" not in lines[3].lower() or "javascript" in title.lower()
 
 
 @pytest.mark.parametrize("source", HIDDEN)
@@ -160,13 +146,13 @@ def test_a_source_that_is_none_is_shown_by_no_graph_and_nowhere(source: str) -> 
         screen = Console(file=io.StringIO(), width=5000, highlight=False)
         show_run(screen, result, 1.0, "notes", "the reader")
         printed = screen.file.getvalue()  # type: ignore[attr-defined]
-        content = SERVE._result(result)
+        served = _result(result, Sources())
         page = Page(render_run(result))
         for shown in (
             readable(result),
             printed,
-            content.content[0].text,
-            json.dumps(content.structuredContent),
+            served.content[0].text,  # type: ignore[union-attr]
+            json.dumps(served.structured_content),
             page.text,
         ):
             assert source.strip() not in shown
@@ -180,7 +166,6 @@ def test_a_source_that_is_one_is_shown(source: str) -> None:
     for name, result in results("Emma", source).items():
         assert result["citations"][0]["source"] == source
         assert f"[1] Emma ({source})" in readable(result), name
-        assert f"[1] Emma, {source}" in SERVE._result(result).content[0].text
         page = Page(render_run(result))
         assert source in page.text
         assert (source in page.links) == bool(web_address(source))
