@@ -26,6 +26,7 @@ from mcp.types import (
     ClientCapabilities,
     ElicitRequest,
     ElicitRequestFormParams,
+    InputRequests,
     InputRequiredResult,
     TextContent,
     ToolAnnotations,
@@ -190,7 +191,7 @@ def _tool(
     for knob in knobs:
         field = GRAPHS[name].model_fields[knob]
         meaning = Field(description=f"{field.description} The server's default where left out.")
-        bounded = Annotated[(field.annotation, *field.metadata)]  # type: ignore[valid-type]
+        bounded: Any = Annotated[(field.annotation, *field.metadata)]  # type: ignore[valid-type]
         parameters[knob] = _parameter(knob, Annotated[bounded | None, meaning], None)
     # The SDK reads a tool's inputs off its signature.
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -232,7 +233,7 @@ async def _call(
             client = context.client_capabilities or ClientCapabilities()
             by_result = (context.protocol_version or "") >= ASKS_BY_RESULT
             if waits := by_result and client.elicitation is not None:
-                asks = {SEARCH: ElicitRequest(params=form)}
+                asks: InputRequests = {SEARCH: ElicitRequest(params=form)}
                 return InputRequiredResult(input_requests=asks, request_state=thread_id)
             turn = _resumed(await _asked(context, form))
     finally:
