@@ -191,7 +191,7 @@ def _tool(
     for knob in knobs:
         field = GRAPHS[name].model_fields[knob]
         meaning = Field(description=f"{field.description} The server's default where left out.")
-        bounded: Any = Annotated[(field.annotation, *field.metadata)]  # type: ignore[valid-type]
+        bounded: Any = Annotated[(field.annotation, *field.metadata)]
         parameters[knob] = _parameter(knob, Annotated[bounded | None, meaning], None)
     # The SDK reads a tool's inputs off its signature.
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
