@@ -30,7 +30,7 @@ def write_answer(settings: SelfRAGSettings | None = None, source: Source = "pass
         cited = cited_text(segments, citations) if not silent else NO_ANSWER
         path = [(s["depth"], s["beam"], s["passage"]) for s in segments]
         said = "" if chosen.closed else cited_text(settled(state["beams"]), citations)
-        say(state, cited[len(said) :])
+        say(state, cited, len(said))
         emit(Answered(event="answered", answer=answer, citations=len(citations)))
         return {
             "answer": answer,

@@ -26,6 +26,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.graph.state import CompiledStateGraph as Compiled
 from langgraph.graph.state import StateGraph
 from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
+from langgraph.stream import CustomTransformer
 from langgraph.types import Command, StateUpdate
 from langgraph.typing import ContextT, InputT, OutputT, StateT
 
@@ -103,7 +104,8 @@ class TurnGraph(StateGraph[StateT, ContextT, InputT, OutputT]):
             near = difflib.get_close_matches(unknown[0], self.nodes, n=1)
             meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(self.nodes)}"
             raise BadArgument(f"nodes: the graph has no {unknown[0]!r}; {meant}")
-        compiled = super().compile(*args, **kwargs)
+        # Without it, stream_events(version="v3") asks the graph for no custom events.
+        compiled = super().compile(*args, transformers=[CustomTransformer], **kwargs)
         compiled.__class__ = _CompiledTurns  # LangGraph's compile hard-codes its class
         compiled.nodes[START].writers.insert(0, _WriteTurn(self.begin))
         return compiled

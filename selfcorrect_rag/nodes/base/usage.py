@@ -1,6 +1,6 @@
 """Counts model calls and tokens while a node runs, by LangChain's callbacks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -11,6 +11,7 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 from langgraph.constants import TAG_NOSTREAM
+from langgraph.pregel._messages import StreamMessagesHandler
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.errors.faults import wrap_errors
@@ -123,7 +124,7 @@ def counting(config: RunnableConfig) -> Iterator[UsageCounter]:
     outer, counted = _COUNTER.get(None), UsageCounter()
     token = _COUNTER.set(counted)
     try:
-        with called_with(config if outer is None else _unheard(config, outer)):
+        with called_with(_unheard(config, lambda handler: handler is outer)):
             yield counted
     finally:
         _COUNTER.reset(token)
@@ -131,14 +132,17 @@ def counting(config: RunnableConfig) -> Iterator[UsageCounter]:
             outer.add_inner(counted)
 
 
-def _unheard(config: RunnableConfig, by: UsageCounter) -> RunnableConfig:
-    """The config without a counter among its callbacks."""
+def _unheard(
+    config: RunnableConfig, by: Callable[[BaseCallbackHandler], bool]
+) -> RunnableConfig:
+    """The config without these handlers among its callbacks."""
     given = config.get("callbacks")
     if isinstance(given, BaseCallbackManager):
         given = given.copy()
-        given.remove_handler(by)
+        for handler in filter(by, [*given.handlers]):
+            given.remove_handler(handler)
     elif given is not None:
-        given = [handler for handler in given if handler is not by]
+        given = [handler for handler in given if not by(handler)]
     return {**config, "callbacks": given}
 
 
@@ -154,7 +158,16 @@ def counted_config() -> RunnableConfig:
 
 def quiet() -> RunnableConfig:
     """The node's config for a call whose tokens are not streamed as the answer."""
-    return merge_configs(counted_config(), {"tags": [TAG_NOSTREAM]})
+    return _unstreamed(merge_configs(counted_config(), {"tags": [TAG_NOSTREAM]}))
+
+
+def _unstreamed(config: RunnableConfig) -> RunnableConfig:
+    """The config without LangGraph's message stream, for which models are streamed.
+
+    In ``stream_events(version="v3")`` a streamed answer keeps the log-probabilities of its last
+    chunk only, and those are what graders and critics are asked for.
+    """
+    return _unheard(config, lambda handler: isinstance(handler, StreamMessagesHandler))
 
 
 @contextmanager
@@ -184,7 +197,7 @@ def attempted() -> Iterator[None]:
     """Count the models called within separately, for :meth:`UsageCounter.add_attempt`."""
     attempt = counter().attempt = UsageCounter()
     apart = merge_configs(ensure_config(), RunnableConfig(callbacks=[attempt]))
-    with called_with(apart):
+    with called_with(_unstreamed(apart)):
         yield
 
 
