@@ -170,9 +170,9 @@ def test_it_is_an_ordinary_llm(llm: TransformersReflectionLLM) -> None:
     assert "".join(llm.stream("Who wrote [Retrieval] it?")) == text
     assert asyncio.run(llm.ainvoke("Who wrote [Retrieval] it?")) == text
     result = llm.generate(["Who?"])
-    usage = result.llm_output["token_usage"]
-    assert usage["prompt_tokens"] > 0
-    assert 0 < usage["completion_tokens"] <= llm.max_tokens
+    usage = result.generations[0][0].message.usage_metadata
+    assert usage["input_tokens"] > 0
+    assert 0 < usage["output_tokens"] <= llm.max_tokens
 
 
 def test_choices_are_tagged_to_stay_out_of_token_streams(llm: TransformersReflectionLLM) -> None:

@@ -11,8 +11,11 @@ from langchain_core.callbacks import (
     CallbackManagerForLLMRun,
     Callbacks,
 )
+from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.llms import BaseLLM
-from langchain_core.outputs import Generation, LLMResult
+from langchain_core.messages import AIMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGeneration, LLMResult
 
 from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.errors.faults import wrap_errors
@@ -21,6 +24,9 @@ from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
 from selfcorrect_rag.reflection import PAPER_GROUPS
 from selfcorrect_rag.state.self_rag import Segment
+
+_TRACED: dict[str, Any] = {"metadata": {}}
+"""Without metadata, LangChain's batches do not tell traces which model they are of."""
 
 
 class ReflectionLLM(BaseLLM):
@@ -115,6 +121,12 @@ class ReflectionLLM(BaseLLM):
         """
         return 1
 
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        params = super()._get_ls_params(stop, **kwargs)
+        kind, named = self._llm_type.removesuffix("-reflection"), self._identifying_params
+        name = named.get("model") or named.get("name_or_path") or kind
+        return {**params, "ls_provider": kind, "ls_model_name": str(name)}
+
     def generate_segments(
         self,
         prompts: Sequence[Prompt],
@@ -136,7 +148,7 @@ class ReflectionLLM(BaseLLM):
         """
         options = _segment_options(max_tokens, prune_below, critique, whole)
         with self._named():
-            given = self.generate_prompt(list(prompts), callbacks=callbacks, **options)
+            given = self.generate_prompt(list(prompts), callbacks=callbacks, **_TRACED, **options)
             return self._read(given, len(prompts))
 
     async def agenerate_segments(
@@ -152,7 +164,9 @@ class ReflectionLLM(BaseLLM):
         """The async twin of :meth:`generate_segments`."""
         options = _segment_options(max_tokens, prune_below, critique, whole)
         with self._named():
-            given = await self.agenerate(await _strings(prompts), callbacks=callbacks, **options)
+            given = await self.agenerate(
+                await _strings(prompts), callbacks=callbacks, **_TRACED, **options
+            )
             return self._read(given, len(prompts))
 
     def choose(
@@ -166,7 +180,7 @@ class ReflectionLLM(BaseLLM):
         """
         options = self._choice_options(group)
         with self._named():
-            given = self.generate_prompt(list(prompts), callbacks=callbacks, **options)
+            given = self.generate_prompt(list(prompts), callbacks=callbacks, **_TRACED, **options)
             return self._read(given, len(prompts))
 
     async def achoose(
@@ -175,7 +189,9 @@ class ReflectionLLM(BaseLLM):
         """The async twin of :meth:`choose`."""
         options = self._choice_options(group)
         with self._named():
-            given = await self.agenerate(await _strings(prompts), callbacks=callbacks, **options)
+            given = await self.agenerate(
+                await _strings(prompts), callbacks=callbacks, **_TRACED, **options
+            )
             return self._read(given, len(prompts))
 
     def _choice_options(self, group: str) -> dict[str, Any]:
@@ -247,12 +263,13 @@ def _segment_options(
 
 
 def _result(segments: Sequence[Segment]) -> LLMResult:
-    return LLMResult(
-        generations=[[Generation(text=s["text"], generation_info=dict(s))] for s in segments],
-        llm_output={
-            "token_usage": {
-                "prompt_tokens": sum(s["prompt_tokens"] for s in segments),
-                "completion_tokens": sum(s["tokens"] for s in segments),
-            }
-        },
-    )
+    return LLMResult(generations=[[_generation(segment)] for segment in segments])
+
+
+def _generation(segment: Segment) -> ChatGeneration:
+    # Only a message has usage of its own, as each prompt of a batch is a run of its own in traces.
+    read, written = segment["prompt_tokens"], segment["tokens"]
+    usage = UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
+    # The requests of a prompted model are runs too, whose tokens must not be counted twice.
+    message = AIMessage(segment["text"], usage_metadata=None if segment["requests"] else usage)
+    return ChatGeneration(message=message, generation_info=dict(segment))

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.errors import EvaluatorFailed
 from selfcorrect_rag.errors.faults import wrap_errors
@@ -94,6 +95,21 @@ async def agrade(
         if inspect.isawaitable(given):
             given = await given
         return _checked(given, len(passages), evaluator)
+
+
+def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[str, Any]]:
+    """:func:`grade` as a run of its own in traces, whose children are the evaluator's model calls.
+
+    From ``{"question": ..., "passages": [...]}`` to ``{"scores": [...]}``.
+    """
+
+    def score(asked: Mapping[str, Any]) -> dict[str, Any]:
+        return {"scores": grade(evaluator, asked["question"], asked["passages"])}
+
+    async def ascore(asked: Mapping[str, Any]) -> dict[str, Any]:
+        return {"scores": await agrade(evaluator, asked["question"], asked["passages"])}
+
+    return RunnableLambda(score, ascore, name=type(evaluator).__name__)
 
 
 def _named(evaluator: RetrievalEvaluator) -> AbstractContextManager[None]:

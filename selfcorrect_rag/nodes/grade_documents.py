@@ -6,12 +6,7 @@ from dataclasses import asdict
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Graded
 from selfcorrect_rag.models.by_name import Evaluator, as_evaluator
-from selfcorrect_rag.models.retrieval_evaluator import (
-    RetrievalEvaluator,
-    agrade,
-    grade,
-    titled,
-)
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grading, titled
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.usage import counted_calls
@@ -37,19 +32,19 @@ def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) 
     """
     settings = CRAGSettings.of_step(settings)
     judge = as_evaluator(evaluator)
+    run = grading(judge)
 
-    def run(state: CRAGState) -> Work:
+    def step(state: CRAGState) -> Work:
         chosen, texts = current(settings), [titled(passage) for passage in state["passages"]]
         calls = judge.model_calls(texts)
         if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
             marks = stopped(state, chosen, limit, "what was retrieved was not graded")
             return {"grades": [], "action": None, "branches": ["refine"], **marks}
-        scores = yield from call(
-            grade, agrade, judge, state["question"], texts, within=counted_calls(calls)
-        )
-        return _update(state, chosen, judge, scores)
+        asked = {"question": state["question"], "passages": texts}
+        given = yield from call(run.invoke, run.ainvoke, asked, within=counted_calls(calls))
+        return _update(state, chosen, judge, given["scores"])
 
-    return Node("grade_documents", run, settings, _failed)
+    return Node("grade_documents", step, settings, _failed)
 
 
 def _failed(state: CRAGState, fault: Fault) -> Update:

@@ -16,8 +16,7 @@ from selfcorrect_rag.models.by_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import (
     IRRELEVANT,
     RELEVANT,
-    agrade,
-    grade,
+    grading,
     titled,
 )
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
@@ -100,6 +99,7 @@ class _Refinement:
         strip_filter: StripFilter | None,
     ) -> None:
         self._evaluator = as_evaluator(evaluator)
+        self._grading = grading(self._evaluator)
         self._settings = CRAGSettings.of_step(settings)
         split: Any = getattr(own_decompose, "split_text", own_decompose)
         if split is not None and not takes_one(split):
@@ -143,15 +143,12 @@ class _Refinement:
                 scored = zip(_strips(cut, scores), kept, strict=True)
                 strips: list[Strip] = [{**strip, "kept": keeps} for strip, keeps in scored]
             elif calls:
-                scores = yield from call(
-                    grade,
-                    agrade,
-                    self._evaluator,
-                    state["question"],
-                    texts,
-                    within=counted_calls(calls),
+                asked = {"question": state["question"], "passages": texts}
+                given = yield from call(
+                    self._grading.invoke, self._grading.ainvoke, asked, within=counted_calls(calls)
                 )
-                strips = keep(_strips(cut, scores), chosen.strip_threshold, chosen.strips)
+                scored_strips = _strips(cut, given["scores"])
+                strips = keep(scored_strips, chosen.strip_threshold, chosen.strips)
             else:
                 strips = _strips(cut, [None] * len(texts))
             return {**update, place: _announced(place, strips)}

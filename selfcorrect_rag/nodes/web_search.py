@@ -1,5 +1,8 @@
 """web_search: external knowledge, where the retrieved documents do not suffice."""
 
+from collections.abc import Callable
+from typing import Any
+
 from langchain_core.documents import Document
 from langchain_core.runnables import ensure_config
 from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER
@@ -12,7 +15,14 @@ from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, e
 from selfcorrect_rag.nodes.base.own_node import check_approval
 from selfcorrect_rag.nodes.base.usage import counted_part
 from selfcorrect_rag.prompts.approval import REFUSED, approval_request, approved
-from selfcorrect_rag.search.web_search import Web, WebSearch, as_web_search
+from selfcorrect_rag.search.retriever import FunctionRetriever
+from selfcorrect_rag.search.web_search import (
+    NoWebSearch,
+    RetrieverWebSearch,
+    Web,
+    WebSearch,
+    as_web_search,
+)
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state.crag import CRAGState
 from selfcorrect_rag.state.documents import aas_documents, as_documents
@@ -64,12 +74,6 @@ def web_search(
     """
     web, settings = as_web_search(web_search), CRAGSettings.of_step(settings)
 
-    def search(query: str, k: int) -> list[Document]:
-        return as_documents(web.search(query, k), web.name)
-
-    async def asearch(query: str, k: int) -> list[Document]:
-        return await aas_documents(web.asearch(query, k), web.name)
-
     def run(state: CRAGState) -> Work:
         chosen = current(settings)
         if loops and chosen.approve_search and not _asks(state):
@@ -83,14 +87,10 @@ def web_search(
             return _failed(state, web, REFUSED, state["web_query"])
         query = one_line(query)[:LONGEST].strip()
         within = counted_part(WebSearchFailed, "the search")
+        search, asearch = _searches(web, chosen.web_results)
         try:  # the timeout is for the search, not for the person's approval
             found = yield from call(
-                search,
-                asearch,
-                query,
-                chosen.web_results,
-                within=within,
-                seconds=chosen.step_timeout,
+                search, asearch, query, within=within, seconds=chosen.step_timeout
             )
         except Fault as fault:
             return _failed(state, web, fault.reason, query)
@@ -100,6 +100,21 @@ def web_search(
         return _failed(state, web, fault.reason, state["web_query"])
 
     return Node("web_search", run, failed=failed)
+
+
+def _searches(web: WebSearch, k: int) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
+    """The search for ``k`` pages, sync and async, as one run in traces."""
+
+    def search(query: str) -> list[Document]:
+        return as_documents(web.search(query, k), web.name)
+
+    async def asearch(query: str) -> list[Document]:
+        return await aas_documents(web.asearch(query, k), web.name)
+
+    if isinstance(web, RetrieverWebSearch | NoWebSearch):  # its retriever's run, or no search
+        return search, asearch
+    run = FunctionRetriever(name=web.name, function=search, afunction=asearch, source=web.name)
+    return run.invoke, run.ainvoke
 
 
 def after_search(state: CRAGState) -> str:

@@ -1,17 +1,25 @@
 """Adapts any retriever or function to one that returns a list of Documents, sync and async."""
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
 from langchain_core.documents import Document
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.output_parsers import BaseOutputParser
 from langchain_core.prompts import BasePromptTemplate
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
+from langchain_core.runnables.config import set_config_context
+from langchain_core.runnables.utils import accepts_config, is_async_callable, is_async_generator
 from langchain_core.tools import BaseTool
 from langchain_core.vectorstores import VectorStore
 
@@ -69,7 +77,13 @@ class AnyRetriever(Runnable[str, list[Document]]):
             )
         self._source, self._fault = source, fault
         self._read: Callable[[Any], Any] = read or (lambda found: found)
-        self._inner: Runnable[str, Any] = _whole_runnable(retriever)
+        self._inner: Runnable[str, Any] = (
+            _whole_runnable(retriever)
+            if isinstance(retriever, Runnable)
+            else FunctionRetriever.of(retriever, source, self._read)
+        )
+        if isinstance(self._inner, FunctionRetriever):
+            self._read = list
 
     def invoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
@@ -128,6 +142,65 @@ class AnyRetriever(Runnable[str, list[Document]]):
             raise
 
 
+class FunctionRetriever(BaseRetriever):
+    """A function from a query to documents, whose calls are retriever runs in traces, and what it
+    calls their children."""
+
+    function: Any
+    """The function, which may be async, for async runs only."""
+    afunction: Any = None
+    """Its async form, if it has both."""
+    source: str
+    """Its name in error messages."""
+    read: Any = list
+    """Converts its results to what :func:`~selfcorrect_rag.state.documents.as_documents` takes."""
+
+    @classmethod
+    def of(cls, function: Callable[[str], Any], source: str, read: Callable[[Any], Any]) -> Self:
+        """The function under its own name."""
+        name = getattr(function, "__name__", type(function).__name__)
+        name = "retriever" if name == "<lambda>" else name
+        return cls(name=name, function=function, source=source, read=read)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        def documents() -> list[Document]:
+            return as_documents(self.read(self._called(self.function, query)), self.source)
+
+        with set_config_context(_within(run_manager)) as context:
+            return context.run(documents)
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        function = self.afunction or self.function
+
+        async def documents() -> list[Document]:
+            is_async = is_async_callable(function) or is_async_generator(function)
+            found = (
+                self._called(function, query)
+                if is_async
+                else await asyncio.to_thread(self._called, function, query)
+            )
+            found = await found if inspect.isawaitable(found) else found
+            return await aas_documents(self.read(found), self.source)
+
+        with set_config_context(_within(run_manager)) as context:
+            return await asyncio.create_task(documents(), context=context)
+
+    def _called(self, function: Callable[..., Any], query: str) -> Any:
+        given = {"config": ensure_config()} if accepts_config(function) else {}
+        return function(query, **given)
+
+
+def _within(
+    run: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
+) -> RunnableConfig:
+    sync = run.get_sync() if isinstance(run, AsyncCallbackManagerForRetrieverRun) else run
+    return {**ensure_config(), "callbacks": sync.get_child()}
+
+
 def takes_one(function: object) -> bool:
     """Whether it can be called with one argument, by its signature."""
     if not callable(function):
@@ -141,14 +214,14 @@ def takes_one(function: object) -> bool:
     return True
 
 
-def _whole_runnable(retriever: Runnable[str, Any] | Callable[[str], Any]) -> Runnable[str, Any]:
+def _whole_runnable(retriever: Runnable[str, Any]) -> Runnable[str, Any]:
     if type(retriever) is RunnableLambda:
         own = vars(retriever)
         functions: list[Any] = [_whole(own[name]) for name in ("func", "afunc") if name in own]
         whole: RunnableLambda[str, Any] = RunnableLambda(*functions)
         whole.name = own.get("name")
         return whole
-    return retriever if isinstance(retriever, Runnable) else RunnableLambda(_whole(retriever))
+    return retriever
 
 
 def _whole(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langchain_core.tools import BaseTool
 from langgraph.constants import TAG_NOSTREAM
 
@@ -77,7 +77,7 @@ class RetrieverWebSearch(WebSearch):
         """
         self.name = name
         if isinstance(retriever, BaseTool):
-            retriever, read = _called_by_name(retriever), read or read_pages
+            retriever, read = _CalledTool(retriever), read or read_pages
         source = f"{name}, as the web,"
         self._retriever = AnyRetriever(retriever, source, WebSearchFailed, read)
 
@@ -175,14 +175,20 @@ def _page(given: Any) -> Any:
     return Document(text, metadata=kept) if text.strip() else None
 
 
-def _called_by_name(tool: BaseTool) -> Runnable[str, Any]:
-    """A Runnable that calls the tool with its query as plain text."""
-    fields = list(tool.args)
-    if not fields:
-        raise BadArgument(f"the tool {tool.name} takes no query")
-    field = "query" if "query" in fields else fields[0]
-    named: Runnable[str, Any] = RunnableLambda(lambda query: {field: query})
-    return named | tool
+class _CalledTool(Runnable[str, Any]):
+    """A tool that is called with its query as plain text."""
+
+    def __init__(self, tool: BaseTool) -> None:
+        fields = list(tool.args)
+        if not fields:
+            raise BadArgument(f"the tool {tool.name} takes no query")
+        self._tool, self._field = tool, "query" if "query" in fields else fields[0]
+
+    def invoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> Any:
+        return self._tool.invoke({self._field: input}, config)
+
+    async def ainvoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> Any:
+        return await self._tool.ainvoke({self._field: input}, config)
 
 
 def _unstreamed() -> RunnableConfig:

@@ -129,6 +129,24 @@ def test_a_chat_streams_the_reply_alone(server: Server, graph: str) -> None:
     assert len({chunk["id"] for chunk in plain}) == 1
 
 
+@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+def test_version_3_has_the_events_and_the_reply(server: Server, graph: str) -> None:
+    seen = parts(server, new_thread(server), graph, ["custom", "messages-tuple"], TURN)
+    events = [data["event"] for event, data in seen if event == "custom"]
+    text = "".join(data[0]["content"] for event, data in seen if event == "messages")
+    with server.client.threads.stream(assistant_id=graph) as thread:
+        thread.run.start(input=TURN)
+        told = list(thread.subscribe(["custom", "messages"]))
+        reply = thread.output["messages"][-1]
+    data: dict[str, list[Any]] = {"custom": [], "messages": []}
+    for part in told:
+        data[part["method"]].append(part["params"]["data"])
+    assert [event["event"] for event in data["custom"]] == events
+    assert "".join(event["delta"]["text"] for event in data["messages"] if "delta" in event) == text
+    starts = [event for event in data["messages"] if event["event"] == "message-start"]
+    assert [start["id"] for start in starts] == [reply["id"]]
+
+
 def test_the_agent_calls_its_tool_and_streams_its_own_words(server: Server) -> None:
     thread = new_thread(server)
     seen = parts(server, thread, "chat_agent", "messages-tuple", TURN)

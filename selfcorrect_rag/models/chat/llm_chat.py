@@ -9,6 +9,7 @@ from langchain_core.callbacks import (
     CallbackManager,
     CallbackManagerForLLMRun,
 )
+from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.llms import BaseLLM
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -37,6 +38,11 @@ class LLMChat(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return "llm-chat"
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        behind: Any = model_behind(self.llm)
+        params: LangSmithParams = behind._get_ls_params(stop, **kwargs)
+        return params
 
     def _generate(
         self,

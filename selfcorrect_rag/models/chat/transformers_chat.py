@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
@@ -147,6 +148,10 @@ class TransformersChat(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return "transformers-chat"
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        name = self._model.config.name_or_path or self._model.config.model_type
+        return {**super()._get_ls_params(stop, **kwargs), "ls_model_name": name}
 
     @property
     def identity(self) -> str:

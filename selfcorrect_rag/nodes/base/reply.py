@@ -57,16 +57,16 @@ def say(state: Mapping[str, Any], text: str, said: int = 0, *, ends: bool = True
     if is_given_up() or runtime() is None or TAG_NOSTREAM in (config.get("tags") or ()):
         return
     given: Any = config.get("callbacks") or []
-    id = state.get("reply_id") or "answer"
+    reply_id = state.get("reply_id") or "answer"
     for handler in getattr(given, "handlers", given):
         if isinstance(handler, StreamMessagesHandler):
-            _say(handler, config["metadata"], id, text, text[said:], ends)
+            _say(handler, config["metadata"], reply_id, text, text[said:], ends)
 
 
 def _say(
     handler: StreamMessagesHandler,
     metadata: dict[str, Any],
-    id: str,
+    reply_id: str,
     text: str,
     new: str,
     ends: bool,
@@ -76,7 +76,7 @@ def _say(
     ``push_message`` gives a chunk only, which ``stream_events(version="v3")`` ignores: it reads
     the events of a message, from its start, which may be an earlier node's, to its end.
     """
-    run_id = uuid5(NAMESPACE_OID, id)
+    run_id = uuid5(NAMESPACE_OID, reply_id)
     started = run_id in handler.metadata
     if not (new or started):
         return
@@ -86,14 +86,14 @@ def _say(
 
     if not started:
         handler.on_chat_model_start({}, [], run_id=run_id, metadata=dict(metadata))
-        event("message-start", role="ai", id=id)
+        event("message-start", role="ai", id=reply_id)
         event("content-block-start", index=0, content={"type": "text", "text": ""})
     if new:
-        chunk = ChatGenerationChunk(message=AIMessageChunk(content=new, id=id))
+        chunk = ChatGenerationChunk(message=AIMessageChunk(content=new, id=reply_id))
         handler.on_llm_new_token(new, chunk=chunk, run_id=run_id)  # all other streams read this
         event("content-block-delta", index=0, delta={"type": "text-delta", "text": new})
     if ends:
         event("content-block-finish", index=0, content={"type": "text", "text": text})
         event("message-finish")
-        whole = ChatGeneration(message=AIMessage(text, id=id))
+        whole = ChatGeneration(message=AIMessage(text, id=reply_id))
         handler.on_llm_end(LLMResult(generations=[[whole]]), run_id=run_id)

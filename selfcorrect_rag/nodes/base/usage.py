@@ -84,7 +84,7 @@ class UsageCounter(BaseCallbackHandler):
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         written = response.generations[0][0]
         if isinstance(written, ChatGeneration):
-            self.message_id = written.message.id
+            self.message_id = written.message.id or self.message_id  # an LLM's has none
         if run_id not in self._outer:
             self._outer.add(run_id)  # a bound model may hold this handler twice
             self.add(*usage_of(response))
@@ -103,12 +103,14 @@ class UsageCounter(BaseCallbackHandler):
 def usage_of(response: LLMResult) -> tuple[int, int | None, int | None]:
     """Calls, prompt tokens and generated tokens, as the model reports them."""
     generation = response.generations[0][0]
-    calls = (generation.generation_info or {}).get("requests") or 1
+    info = generation.generation_info or {}
+    calls = info.get("requests") or 1
     counted = getattr(getattr(generation, "message", None), "usage_metadata", None)
     if counted:
         return calls, counted["input_tokens"], counted["output_tokens"]
     usage = (response.llm_output or {}).get("token_usage") or {}
-    return calls, usage.get("prompt_tokens"), usage.get("completion_tokens")
+    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return calls, info.get("prompt_tokens", read), info.get("tokens", written)
 
 
 _COUNTER: ContextVar[UsageCounter] = ContextVar("usage counter")
@@ -132,9 +134,7 @@ def counting(config: RunnableConfig) -> Iterator[UsageCounter]:
             outer.add_inner(counted)
 
 
-def _unheard(
-    config: RunnableConfig, by: Callable[[BaseCallbackHandler], bool]
-) -> RunnableConfig:
+def _unheard(config: RunnableConfig, by: Callable[[BaseCallbackHandler], bool]) -> RunnableConfig:
     """The config without these handlers among its callbacks."""
     given = config.get("callbacks")
     if isinstance(given, BaseCallbackManager):
