@@ -7,15 +7,17 @@ from typing import get_args
 from selfcorrect_rag.events import Event
 from selfcorrect_rag.serving.config import ServingConfig, option_name
 from tests.serving.conftest import Server
+from tests.test_streams import build
 
 TEXT = (Path(__file__).parents[2] / "docs" / "studio.md").read_text(encoding="utf-8")
 
 
 def test_the_python_runs_against_the_server(server: Server) -> None:
-    names: dict[str, object] = {}
+    names: dict[str, object] = {"graph": build("self_rag")}
     for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
         source = block.replace("http://127.0.0.1:2024", server.url)
         exec(compile(source, "studio.md", "exec"), names)
+    assert names["result"]["answer"].startswith("Segment 0")  # type: ignore[index]
     strict, again = names["strict"], names["again"]
     assert "__interrupt__" in names["paused"]  # type: ignore[operator]
     assert names["refused"]["web_failure"] == "the search was not approved"  # type: ignore[index]

@@ -82,7 +82,8 @@ def _say(
         return
 
     def event(name: str, **data: Any) -> None:
-        handler.on_stream_event({"event": name, **data}, run_id=run_id)
+        given: Any = {"event": name, **data}
+        handler.on_stream_event(given, run_id=run_id)
 
     if not started:
         handler.on_chat_model_start({}, [], run_id=run_id, metadata=dict(metadata))

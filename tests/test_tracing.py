@@ -1,0 +1,206 @@
+"""The runs of a trace: each call once, under what made it, with its model, tokens and scores."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
+from langchain_core.tracers.run_collector import RunCollectorCallbackHandler
+from langchain_core.tracers.schemas import Run
+
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
+from selfcorrect_rag.models import RetrievalEvaluator
+from selfcorrect_rag.search import WebSearch
+from tests.prompted_runs import opinion
+from tests.providers import LOGPROBS, Provider
+from tests.scripted import ScriptedReflectionLLM, document, segment
+from tests.test_streams import ANSWER, PLAIN, build, chat, write
+
+GRAPHS = ["self_rag", "crag", "self_crag", "instruct_rag"]
+
+
+class Collector(RunCollectorCallbackHandler):
+    """Hears of runs in their order, as LangSmith's tracer does."""
+
+    run_inline = True
+
+
+class Unsure(RetrievalEvaluator):
+    """Finds every passage ambiguous, so that documents are refined and the web is searched."""
+
+    def score(self, question: str, passages: Sequence[str]) -> list[float]:
+        return [0.0] * len(passages)
+
+
+class Pages(WebSearch):
+    name = "pages"
+
+    def search(self, query: str, k: int) -> list[Document]:
+        chat("aside").invoke(query)
+        return [document("Page")]
+
+    async def asearch(self, query: str, k: int) -> list[Document]:
+        await chat("aside").ainvoke(query)
+        return [document("Page")]
+
+
+def shelf(query: str) -> list[Document]:
+    return [document("Emma"), document("Other")]
+
+
+async def traced(graph: Any, form: str, given: Any = PLAIN) -> list[tuple[Run, Run | None]]:
+    """All runs, each with its parent."""
+    collector = Collector()
+    config = RunnableConfig(callbacks=[collector])
+    if form == "sync":
+        graph.invoke(given, config)
+    else:
+        await graph.ainvoke(given, config)
+    (root,) = collector.traced_runs
+    return list(_runs(root, None))
+
+
+def _runs(run: Run, parent: Run | None) -> Any:
+    yield run, parent
+    for child in run.child_runs:
+        yield from _runs(child, run)
+
+
+def of(runs: list[tuple[Run, Run | None]], kind: str) -> list[tuple[str, str]]:
+    """Names of the runs of a kind, and of their parents."""
+    return [(run.name, parent.name) for run, parent in runs if run.run_type == kind and parent]
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+@pytest.mark.parametrize("graph", GRAPHS)
+async def test_model_calls_name_their_model_and_retrievals_are_runs(graph: str, form: str) -> None:
+    runs = await traced(build(graph), form)
+    models = [run for run, _ in runs if run.run_type == "llm"]
+    assert models
+    for run in models:
+        about = run.extra["metadata"]
+        assert run.name == "FakeListChatModel" or about["ls_model_name"] == "scripted"
+        assert about["ls_provider"] in ("scripted", "fakelistchatmodel")
+        assert about["ls_model_type"] == ("llm" if about["ls_provider"] == "scripted" else "chat")
+    assert ("gossip", "retrieve") in of(runs, "retriever")
+    assert ("FakeListChatModel", "gossip") in of(runs, "llm"), "under the retriever that asks it"
+    assert not of(runs, "chain").count(("gossip", "retrieve")), "once"
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+async def test_each_part_of_crag_is_one_run(form: str) -> None:
+    runs = await traced(create_crag(chat(ANSWER), shelf, Unsure(), Pages()), form)
+    assert of(runs, "retriever") == [("shelf", "retrieve"), ("pages", "web_search")]
+    assert of(runs, "llm") == [("FakeListChatModel", "pages"), ("FakeListChatModel", "generate")]
+    graded = [(run, parent) for run, parent in runs if run.name == "Unsure"]
+    assert {parent.name for _, parent in graded if parent} == {
+        "grade_documents",
+        "refine_strips",
+        "select_web_strips",
+    }
+    for run, _ in graded:
+        assert run.inputs["question"] == PLAIN["question"]
+        assert run.outputs == {"scores": [0.0] * len(run.inputs["passages"])}
+    (found,) = [run for run, parent in runs if parent and parent.name == "web_search"][:1]
+    assert [page.metadata["title"] for page in found.outputs["documents"]] == ["Page"]
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+async def test_what_is_a_run_already_is_not_doubled(form: str) -> None:
+    class Shelf(BaseRetriever):
+        def _get_relevant_documents(self, query: str, **_: Any) -> list[Document]:
+            return shelf(query)
+
+    @tool
+    def pages(query: str) -> list[str]:
+        """Search."""
+        return ["A page."]
+
+    given = await traced(create_crag(chat(ANSWER), Shelf(), Unsure(), pages), form)
+    assert of(given, "retriever") == [("Shelf", "retrieve")]
+    assert of(given, "tool") == [("pages", "web_search")]
+    given = await traced(create_crag(chat(ANSWER), Shelf(), Unsure(), Shelf()), form)
+    assert of(given, "retriever") == [("Shelf", "retrieve"), ("Shelf", "web_search")]
+    given = await traced(create_crag(chat(ANSWER), Shelf(), Unsure()), form)
+    assert of(given, "retriever") == [("Shelf", "retrieve")], "no web, no search"
+
+
+async def test_what_fails_is_a_failed_run() -> None:
+    def down(query: str) -> list[Document]:
+        raise ConnectionError("no route")
+
+    runs = await traced(create_crag(chat(ANSWER), down, Unsure(), Pages()), "async")
+    errors = {run.name: run.error for run, _ in runs if run.error}
+    assert list(errors) == ["down"]
+    assert "no route" in (errors["down"] or "")
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+async def test_each_prompt_of_a_batch_has_its_own_tokens(form: str) -> None:
+    runs = await traced(create_self_rag(ScriptedReflectionLLM(write=write), shelf), form)
+    wrote = [run for run, parent in runs if parent and parent.name == "generate_and_critique"]
+    wrote = [run for run in wrote if run.run_type == "llm"]
+    assert len(wrote) > 2
+    for run in wrote:
+        ((generation,),) = run.outputs["generations"]
+        usage = generation["message"]["kwargs"]["usage_metadata"]
+        assert usage["input_tokens"] == generation["generation_info"]["prompt_tokens"]
+        assert usage["output_tokens"] == generation["generation_info"]["tokens"] > 0
+        assert not run.outputs["llm_output"], "the batch's sum would count them twice"
+
+
+async def test_tokens_of_a_prompted_model_are_counted_once() -> None:
+    critic = Provider(answer=opinion, **LOGPROBS)
+    graph = create_self_rag(critic, shelf)
+    runs = await traced(graph, "async")
+    told = {"Provider": 0, "PromptedReflectionLLM": 0}
+    for run, _ in runs:
+        if run.run_type == "llm" and not run.error:  # options that the provider refuses
+            ((generation,),) = run.outputs["generations"]
+            usage = generation["message"]["kwargs"].get("usage_metadata") or {}
+            told[run.name] += usage.get("total_tokens", 0)
+    usage = graph.invoke(PLAIN)["usage"]
+    assert told["Provider"] == usage["prompt_tokens"] + usage["generated_tokens"] > 0
+    assert told["PromptedReflectionLLM"] == 0
+
+
+async def test_an_llm_that_answers_in_a_chat_names_its_model_and_counts_once() -> None:
+    llm = ScriptedReflectionLLM(write=lambda prompt: segment(ANSWER))
+    graph = create_instruct_rag(llm, shelf)
+    runs = await traced(graph, "async")
+    (outer, inner) = [run for run, _ in runs if run.run_type == "llm"]
+    assert (outer.name, inner.name) == ("LLMChat", "ScriptedReflectionLLM")
+    for run in (outer, inner):
+        assert run.extra["metadata"]["ls_provider"] == "scripted"
+        assert run.extra["metadata"]["ls_model_name"] == "scripted"
+    ((generation,),) = outer.outputs["generations"]
+    assert not generation["message"]["kwargs"].get("usage_metadata")
+
+
+async def test_concurrent_traces_do_not_mix() -> None:
+    graph = create_crag(chat(ANSWER), lambda query: [document(query)], Unsure(), Pages())
+    asked = [{"question": f"Who wrote book {i}?"} for i in range(8)]
+    traces = await asyncio.gather(*(traced(graph, "async", given) for given in asked))
+    for given, runs in zip(asked, traces, strict=True):
+        ids = {run.trace_id for run, _ in runs}
+        assert len(ids) == 1
+        questions = {run.inputs["question"] for run, _ in runs if run.name == "Unsure"}
+        assert questions == {given["question"]}
+        assert of(runs, "retriever") == [("retriever", "retrieve"), ("pages", "web_search")]
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+async def test_a_function_may_ask_for_the_config(form: str) -> None:
+    seen: list[RunnableConfig] = []
+
+    def found(query: str, config: RunnableConfig | None = None) -> list[Document]:
+        seen.append(config or {})
+        return shelf(query)
+
+    runs = await traced(create_instruct_rag(chat(ANSWER), found), form)
+    (run,) = [run for run, _ in runs if run.name == "found"]
+    assert seen[0]["callbacks"].parent_run_id == run.id
