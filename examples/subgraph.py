@@ -32,7 +32,7 @@ class State(MessagesState):
 
 def write_letter(state: State, runtime: Runtime[Recipient]) -> dict[str, str]:
     sources = ", ".join(citation["title"] for citation in state["citations"]) or "no source"
-    said = state["messages"][-1].content
+    said = state["messages"][-1].text
     return {"letter": f"Dear {runtime.context.name},\n{said}\n(from {sources})"}
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         CorrectiveRetriever,
         EvaluatorFilter,
         SupportJudge,
+        as_subagent,
         as_tool,
     )
     from selfcorrect_rag.crag import create_crag
@@ -35,6 +36,7 @@ __all__ = [
     "SelfCRAGSettings",
     "SelfRAGSettings",
     "SupportJudge",
+    "as_subagent",
     "as_tool",
     "create_crag",
     "create_instruct_rag",
@@ -47,7 +49,10 @@ __all__ = [
 
 _MODULES = {
     **dict.fromkeys(
-        ("AdaptiveRouter", "CorrectiveRetriever", "EvaluatorFilter", "SupportJudge", "as_tool"),
+        (
+            *("AdaptiveRouter", "CorrectiveRetriever", "EvaluatorFilter", "SupportJudge"),
+            *("as_subagent", "as_tool"),
+        ),
         "agents",
     ),
     "create_crag": "crag",

@@ -84,7 +84,7 @@ def create_self_crag(
     candidates = generate_and_critique(model, chosen, "knowledge")
     graph.add_step("generate_and_critique", candidates, model)
     graph.add_step("beam_select", beam_select(model, chosen, "knowledge"))
-    graph.add_step("write_answer", write_answer(chosen, "knowledge"))
+    graph.add_step("write_answer", write_answer(chosen, "knowledge", model))
 
     graph.add_edge(START, "read_question")
     graph.add_edge(settled, "decide_retrieval")

@@ -95,7 +95,7 @@ def create_self_rag(
     graph.add_step("retrieve", retrieve(retriever, settings))
     graph.add_step("generate_and_critique", generate_and_critique(model, settings), model)
     graph.add_step("beam_select", beam_select(model, settings))
-    graph.add_step("write_answer", write_answer(settings))
+    graph.add_step("write_answer", write_answer(settings, llm=model))
 
     graph.add_edge(START, "read_question")
     graph.add_edge(settled, "decide_retrieval")

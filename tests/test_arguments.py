@@ -259,7 +259,7 @@ def test_a_step_of_ones_own_answers_and_replies(name: str, step: str) -> None:
     for asynchronous in (False, True):
         assert run(graph, asynchronous)["answer"] == "Mine."
     result = graph.invoke({"messages": [("human", "Who?")]})
-    assert result["messages"][-1].content == result["cited_answer"] == "Mine."
+    assert result["messages"][-1].text == result["cited_answer"] == "Mine."
     assert result["costs"][step]["model_calls"] == 0
     assert step in [ran["step"] for ran in result["route"]]
 
@@ -335,7 +335,7 @@ def test_a_step_of_ones_own_may_give_the_whole_state(name: str, step: str) -> No
         assert before[0] == before[1]
         assert costs[1][step]["model_calls"] == 0
     result = own.invoke(said)
-    assert result["messages"][-1].content == result["cited_answer"] == "Mine."
+    assert result["messages"][-1].text == result["cited_answer"] == "Mine."
 
 
 def test_a_step_of_ones_own_fails_as_the_one_that_it_replaces() -> None:

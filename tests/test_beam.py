@@ -395,7 +395,7 @@ def test_the_reply_to_a_closed_question_says_what_the_answer_says(run: str) -> N
     context: Any = {"options": ["A", "B"]}
     result = graph.invoke(asked, context=context)
     assert result["answer"] == "B"
-    assert result["cited_answer"] == result["messages"][-1].content == "B [1]"
+    assert result["cited_answer"] == result["messages"][-1].text == "B [1]"
 
     async def chunks() -> list[Any]:
         stream = graph.astream(asked, context=context, stream_mode="messages")

@@ -167,7 +167,7 @@ def test_messages_in_and_out() -> None:
         PagesWebSearch(),
     )
     result = graph.invoke({"messages": [HumanMessage("Who wrote Emma?")]})
-    assert result["messages"][-1].content == "Jane Austen [1]."
+    assert result["messages"][-1].text == "Jane Austen [1]."
 
 
 def test_a_model_rewrites_and_a_failing_one_is_replaced() -> None:

@@ -122,7 +122,7 @@ def test_as_many_documents_as_the_setting_says() -> None:
 def test_an_empty_text_has_a_stated_answer(written: str) -> None:
     graph = create_instruct_rag(FakeListChatModel(responses=[written]), lambda query: documents())
     result = graph.invoke({"messages": [HumanMessage(QUESTION)]})
-    assert result["answer"] == result["messages"][-1].content == NO_ANSWER
+    assert result["answer"] == result["messages"][-1].text == NO_ANSWER
     assert (result["rationale"], result["citations"]) == ("", [])
     assert result["notes"] == ["the model wrote nothing: the answer says so"]
 

@@ -262,7 +262,7 @@ def test_messages_in_and_out() -> None:
     result = graph.invoke({"messages": [HumanMessage([{"type": "text", "text": "Who?"}])]})
     assert result["question"] == "Who?"
     assert isinstance(result["messages"][-1], AIMessage)
-    assert result["messages"][-1].content == "From A. [1]"
+    assert result["messages"][-1].text == "From A. [1]"
 
 
 def test_a_thread_keeps_nothing_of_the_last_turn() -> None:

@@ -14,15 +14,18 @@ from langchain_core.messages import (
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
+from selfcorrect_rag.agents.citing import annotation
 from selfcorrect_rag.agents.support import Support, missing_support, unsupported
 from selfcorrect_rag.agents.support_judge import SentenceSupport, SupportJudge
 from selfcorrect_rag.agents.tool import check_context, inside
 from selfcorrect_rag.errors import NoQuestion, require
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.by_name import Model
+from selfcorrect_rag.nodes.base.citations import citation
 from selfcorrect_rag.prompts.parts import as_text, numbered_document
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.state.common import Citation
 
 require("langchain", "agents")
 from langchain.agents.middleware import (  # noqa: E402
@@ -59,7 +62,8 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
     support, the agent says ``refusal`` and calls no model. Otherwise each of its model calls gets
     the graph's cited answer and the cited passages, just before the user's message; they are not
     added to ``messages``. Where CRAG's answer cites none, all relevant pieces of knowledge are
-    given. With a ``judge``, what the agent says in the end is judged too.
+    given. Marks in the agent's answer become annotations, as in the graphs' own replies. With a
+    ``judge``, what the agent says in the end is judged too.
     """
 
     state_schema = GroundedState
@@ -128,6 +132,10 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
         """The async twin of :meth:`wrap_model_call`."""
         return await handler(_grounded(request))
 
+    def after_model(self, state: GroundedState, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Annotate the model's answer with what its marks cite."""
+        return annotation(state, _shown(state["grounding"]))
+
     def after_agent(self, state: GroundedState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Judge what the agent says."""
         if self._judge is None or not _has_answered(state):
@@ -187,7 +195,7 @@ def _said(state: GroundedState) -> tuple[str, list[Document], str]:
     """What the agent says, its evidence, and the question."""
     messages, grounding = state["messages"], state["grounding"]
     told = [m for m in messages[_last_question(messages) :] if isinstance(m, ToolMessage)]
-    evidence = [*_shown(grounding).values(), *(Document(as_text(m.content)) for m in told)]
+    evidence = [*map(_document, _shown(grounding)), *(Document(as_text(m.content)) for m in told)]
     return as_text(messages[-1].content), evidence, grounding["question"]
 
 
@@ -198,20 +206,25 @@ def _grounded(request: ModelRequest[Any]) -> ModelRequest[Any]:
     return request.override(messages=[*messages[:last], found, *messages[last:]])
 
 
-def _shown(grounding: Mapping[str, Any]) -> dict[int, Document]:
-    """The passages that the model is given, by their numbers."""
-    shown = {
-        c["number"]: Document(c["text"], metadata={"title": c["title"]})
-        for c in grounding["citations"]
-    }
-    if not shown and "candidates" not in grounding:  # CRAG's answer may cite none
-        judged = enumerate(grounding.get("judged", []))
-        relevant = [i for i, found in judged if found == "relevant"]
-        shown = {i + 1: grounding["knowledge"][i] for i in relevant}
-    return shown
+def _shown(grounding: Mapping[str, Any]) -> list[Citation]:
+    """What the model reads: what the answer cites, or all relevant knowledge if CRAG's cites
+    none."""
+    citations: list[Citation] = grounding["citations"]
+    if citations or "candidates" in grounding:
+        return citations
+    question, said = grounding["question"], [grounding["answer"]]
+    return [
+        citation(i + 1, i, grounding["knowledge"][i], [], said, question)
+        for i, judged in enumerate(grounding.get("judged", []))
+        if judged == "relevant"
+    ]
+
+
+def _document(shown: Citation) -> Document:
+    return Document(shown["text"], metadata={"title": shown["title"]})
 
 
 def _evidence(grounding: Mapping[str, Any]) -> str:
-    documents = [numbered_document(number, piece) for number, piece in _shown(grounding).items()]
+    documents = [numbered_document(c["number"], _document(c)) for c in _shown(grounding)]
     answer = grounding.get("cited_answer") or grounding["answer"]
     return "\n\n".join([RULES, *documents, f"The answer: {quoted(answer)}"])

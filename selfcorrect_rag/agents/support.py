@@ -31,8 +31,7 @@ def missing_support(result: Mapping[str, Any], support: Support = "partly") -> s
             - CRAG: a piece of knowledge, of a document or of a page, was judged relevant, and for
               ``fully`` the action was Correct.
             - InstructRAG: the rationale uses at least one document that was shown. There are no
-            degrees: ``fully`` means the same.
-              degree, so that ``fully`` asks for no more.
+              degrees: ``fully`` means the same.
 
             A refusal has no support in any of them.
     """

@@ -1,19 +1,24 @@
-"""A graph as a LangChain tool."""
+"""A graph as a LangChain tool, and as a subagent of deepagents."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from langchain_core.runnables import RunnableConfig
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import StructuredTool, ToolException
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, Field
 
 from selfcorrect_rag.errors import CallsMixed, SelfCorrectError
 from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state.intake import valid
 from selfcorrect_rag.state.sources import shown_source, title_line
+
+if TYPE_CHECKING:
+    from deepagents import CompiledSubAgent
 
 DESCRIPTION = (
     "Answers a question from documents and names the passages that the answer rests on. Cite them "
@@ -89,6 +94,38 @@ def as_tool(
         response_format="content_and_artifact",
         handle_tool_error=True,
     )
+
+
+def as_subagent(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    *,
+    name: str | None = None,
+    description: str = DESCRIPTION,
+    context: Settings | Mapping[str, Any] | Literal["agent"] | None = None,
+) -> "CompiledSubAgent":
+    """Make a subagent of one of the graphs, for ``deepagents.create_deep_agent(subagents=[...])``.
+
+    Its task is the question. A deep agent keeps the text of a subagent's last message alone: it is
+    the content of the tool (:func:`as_tool`, with the same arguments and errors), which lists the
+    cited sources. Pauses are kept in the thread of the deep agent.
+    """
+    tool = as_tool(graph, name=name, description=description, context=context)
+
+    def run(state: Mapping[str, Any]) -> dict[str, Any]:
+        return {"messages": [AIMessage(tool.invoke(_task(state)))]}
+
+    async def arun(state: Mapping[str, Any]) -> dict[str, Any]:
+        return {"messages": [AIMessage(await tool.ainvoke(_task(state)))]}
+
+    return {
+        "name": tool.name,
+        "description": description,
+        "runnable": RunnableLambda(run, arun, name=tool.name),
+    }
+
+
+def _task(state: Mapping[str, Any]) -> dict[str, str]:
+    return {"question": as_text(state["messages"][-1].content)}
 
 
 def check_context(graph: CompiledStateGraph[Any, Any, Any, Any], context: object) -> None:

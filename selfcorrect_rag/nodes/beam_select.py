@@ -62,7 +62,7 @@ def _say(state: SelfRAGState, beams: Sequence[Beam], source: Source) -> None:
     now, before = settled(beams), settled(state["beams"])
     citations = cited_passages(now, state, source)
     said = cited_text(before, citations)
-    say(state, cited_text(now, citations), len(said), ends=False)
+    say(state, cited_text(now, citations), len(said))
 
 
 def _open(

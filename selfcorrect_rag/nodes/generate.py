@@ -66,14 +66,14 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
         if isinstance(model, ReflectionLLM) and model.reads_apart:
             if apart or len(state["knowledge"]) < 2:
                 best = yield from _best_reading(model, question, state["knowledge"])
-                return _cited_update(state, best)
+                return _cited_update(state, best, model)
             prompt = reflection_prompt(question, state["knowledge"], titled=True)
         else:
             write = knowledge_prompt if is_numbered else reflection_prompt
             prompt = write(question, state["knowledge"])
         speaker = LLMChat(llm=model, prompt=prompt) if is_llm(model) else model
         text = yield from ask(speaker, prompt, counted_config())
-        return _update(state, text, is_numbered)
+        return _update(state, text, is_numbered, model)
 
     return Node("generate", run, settings)
 
@@ -130,7 +130,7 @@ def _best_reading(
     return max(readings, key=lambda reading: (bool(reading.text.strip()), reading.score))
 
 
-def _cited_update(state: CRAGState, best: _Reading) -> Update:
+def _cited_update(state: CRAGState, best: _Reading, llm: object) -> Update:
     """The update with an answer that cites the piece it is from, unless it declines, or the piece
     was not judged relevant: by the evaluator, or by the model where the evaluator is silent."""
     text, notes, citations = best.text, list(state["notes"]), []
@@ -154,11 +154,11 @@ def _cited_update(state: CRAGState, best: _Reading) -> Update:
         "cited_answer": cited,
         "citations": citations,
         "notes": notes,
-        **reply(state, cited),
+        **reply(state, cited, citations, llm),
     }
 
 
-def _update(state: CRAGState, text: str, is_numbered: bool) -> Update:
+def _update(state: CRAGState, text: str, is_numbered: bool, llm: object) -> Update:
     knowledge = state["knowledge"]
     relevant = [n for n, found in enumerate(state["judged"], start=1) if found == "relevant"]
     silent = [] if text.strip() else [SILENT]
@@ -174,7 +174,7 @@ def _update(state: CRAGState, text: str, is_numbered: bool) -> Update:
         "cited_answer": marked.cited,
         "citations": citations,
         "notes": [*state["notes"], *silent, *_uncited(marked)],
-        **reply(state, marked.cited),
+        **reply(state, marked.cited, citations, llm),
     }
 
 

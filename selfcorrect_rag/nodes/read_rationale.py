@@ -3,7 +3,7 @@
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base.citations import citation
 from selfcorrect_rag.nodes.base.node import Node, Update, emit
-from selfcorrect_rag.nodes.base.reply import NO_ANSWER
+from selfcorrect_rag.nodes.base.reply import NO_ANSWER, annotated
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.prompts.rationale.conclusions import final_answer
 from selfcorrect_rag.prompts.rationale.documents import read_documents
@@ -18,7 +18,8 @@ def read_rationale() -> Node:
     """Separate the answer from the rationale, and check the document numbers that it mentions.
 
     A baseline's whole output is the answer. Mentioned documents that were not shown are left out,
-    and a note says so. The useful ones are cited, unless the answer is a refusal.
+    and a note says so. The useful ones are cited, unless the answer is a refusal. The reply that
+    the step before wrote gets the citations.
     """
 
     def run(state: InstructRAGState) -> Update:
@@ -47,6 +48,7 @@ def read_rationale() -> Node:
                 *state["notes"],
                 *(f"Document [{n}] is named but was not shown" for n in reading.missing),
             ],
+            **annotated(state, citations),
         }
 
     return Node("read_rationale", run)

@@ -9,10 +9,17 @@ from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state.self_rag import Beam, SelfRAGState, Source
 
 
-def write_answer(settings: SelfRAGSettings | None = None, source: Source = "passages") -> Node:
+def write_answer(
+    settings: SelfRAGSettings | None = None,
+    source: Source = "passages",
+    llm: object = None,
+) -> Node:
     """Compose answer, citations and, where the run began with messages, the reply.
 
-    ``source`` is the state key of the passages that candidates index.
+    Args:
+        settings: Self-RAG's.
+        source: the state key of the passages that candidates index.
+        llm: the model that wrote the segments, which the reply names.
     """
     settings = SelfRAGSettings.of_step(settings)
 
@@ -42,7 +49,7 @@ def write_answer(settings: SelfRAGSettings | None = None, source: Source = "pass
                 for c in state["candidates"]
             ],
             "notes": [*state["notes"], *silent, *_cut(best, chosen)],
-            **kept(state, cited),
+            **kept(state, cited, citations, llm),
         }
 
     return Node("write_answer", run)

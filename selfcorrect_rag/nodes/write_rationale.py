@@ -92,7 +92,7 @@ class _Request:
             "demonstrations": self._demonstrations,
             "notes": [*self._state["notes"], *self._notes],
             **self._marks,
-            **reply(self._state, text or NO_ANSWER),
+            **reply(self._state, text or NO_ANSWER, llm=self._llm),
         }
 
     def _numbering(self) -> list[int]:

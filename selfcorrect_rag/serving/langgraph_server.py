@@ -66,10 +66,13 @@ def _parts(sketch: bool) -> Parts:
 def _chat_agent(parts: Parts) -> Graph:
     """A LangChain agent with CRAG as its tool; its settings are CRAG's."""
     agents = require("langchain.agents", "agents")
+    from selfcorrect_rag.agents.citing import CitationMiddleware
+
     agent: Graph = agents.create_agent(
         parts.agent_model,
         [as_tool(parts.graph("crag"), context="agent")],
         system_prompt=AGENT_PROMPT,
+        middleware=[CitationMiddleware()],
         context_schema=CRAGSettings,
         name="chat_agent",
     )

@@ -81,7 +81,7 @@ async def test_the_model_reads_answer_and_passages_before_the_question(make: Any
         assert asked.content == question
         assert '<document number="1">\n' in evidence.content
     assert len(model.read[1]) == 5, "the evidence of the first turn is not read again"
-    assert [m.content for m in first["messages"]] == ["Who?", "Jane Austen [1]."]
+    assert [m.text for m in first["messages"]] == ["Who?", "Jane Austen [1]."]
     assert len(second["messages"]) == 4
     assert second["grounding"]["question"] == "And who else?"
     assert quoted(second["grounding"]["answer"]) in model.read[1][-2].content
@@ -117,7 +117,7 @@ async def test_how_much_support_is_needed_is_a_choice() -> None:
     for support, refused in (("partly", False), ("fully", True), (None, False)):
         grounded = agent(saying(), self_rag(PARTLY), support=support, refusal="No.")
         result = await grounded.ainvoke(say("Who?"), THREAD)
-        assert result["messages"][-1].content == ("No." if refused else "Jane Austen [1].")
+        assert result["messages"][-1].text == ("No." if refused else "Jane Austen [1].")
     never = agent(saying(), self_rag(NONE), support=None)
     assert never.invoke(say("Who?"), THREAD)["refused"] == ""
 
@@ -133,7 +133,7 @@ def test_a_refusal_is_of_its_turn_alone() -> None:
     turns = agent(saying(), create_instruct_rag(llm, lambda query: [document("Emma")]))
     assert turns.invoke(say("Who?"), THREAD)["messages"][-1].content == REFUSAL
     result = turns.invoke(say("Who, then?"), THREAD)
-    assert (result["messages"][-1].content, result["refused"]) == ("Jane Austen [1].", "")
+    assert (result["messages"][-1].text, result["refused"]) == ("Jane Austen [1].", "")
 
 
 def test_the_graph_runs_once_a_turn_whatever_tools_the_agent_calls() -> None:
@@ -151,7 +151,7 @@ def test_the_graph_runs_once_a_turn_whatever_tools_the_agent_calls() -> None:
     model = asking("clock", "Now?")
     grounded = agent(model, create_self_rag(reflecting(), retrieve), [clock])
     result = grounded.invoke(say("Who?"), THREAD)
-    assert result["messages"][-1].content == "noon"
+    assert result["messages"][-1].text == "noon"
     assert retrieved == ["Who?"]
     for read in model.read:
         assert [i for i, m in enumerate(read) if "<document" in str(m.content)] == [1]
@@ -163,7 +163,7 @@ def test_it_pauses_for_approval_and_resumes() -> None:
     assert pause.value["ask"] == "search the web?"
     result = grounded.invoke(Command(resume="another query"), THREAD)
     assert result["grounding"]["web_query"] == "another query"
-    assert result["messages"][-1].content == "Jane Austen [1]."
+    assert result["messages"][-1].text == "Jane Austen [1]."
 
 
 def test_evidence_cannot_close_its_place() -> None:

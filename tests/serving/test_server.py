@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from langchain_core.messages import AIMessageChunk
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.pregel.remote import RemoteGraph
@@ -115,6 +116,11 @@ def test_streams_show_each_step(server: Server, graph: str) -> None:
         assert "candidate_scored" in events
 
 
+def streamed_text(chunks: list[Any]) -> str:
+    """The text of chunks whose contents are strings or blocks."""
+    return "".join(AIMessageChunk(chunk["content"]).text for chunk in chunks)
+
+
 @pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
 def test_a_chat_streams_the_reply_alone(server: Server, graph: str) -> None:
     seen = parts(server, new_thread(server), graph, "messages-tuple", {"question": QUESTION})
@@ -123,9 +129,10 @@ def test_a_chat_streams_the_reply_alone(server: Server, graph: str) -> None:
     seen = parts(server, thread, graph, "messages-tuple", TURN)
     chunks = [data[0] for event, data in seen if event == "messages"]
     reply = server.client.threads.get_state(thread)["values"]["messages"][-1]
-    assert "".join(chunk["content"] for chunk in chunks) == reply["content"] != ""
+    (block,) = reply["content"]
+    assert streamed_text(chunks) == block["text"] != ""
     assert {chunk["id"] for chunk in chunks} == {reply["id"]}
-    assert "".join(chunk["content"] for chunk in plain) == reply["content"]
+    assert streamed_text(plain) == block["text"]
     assert len({chunk["id"] for chunk in plain}) == 1
 
 

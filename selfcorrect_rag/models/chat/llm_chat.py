@@ -1,6 +1,7 @@
 """An LLM as a chat model."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 from langchain_core.callbacks import (
@@ -102,6 +103,19 @@ def models_behind(llm: Runnable[Any, Any]) -> list[Runnable[Any, Any]]:
 def model_behind(llm: Runnable[Any, Any]) -> Runnable[Any, Any]:
     """The model in ``llm`` that is tried first."""
     return models_behind(llm)[0]
+
+
+def model_name(llm: object) -> str:
+    """The name of the model in ``llm`` that is tried first: without the path of a local folder, the
+    class's where it has none, empty where ``llm`` is no model."""
+    model = model_behind(llm) if isinstance(llm, Runnable) else llm
+    if isinstance(inner := getattr(model, "model", None), Runnable):
+        return model_name(inner)
+    if not isinstance(model, BaseChatModel | BaseLLM):
+        return ""
+    given = model._get_ls_params().get("ls_model_name") or getattr(model, "name_or_path", "")
+    named = given or type(model).__name__
+    return Path(named).name if Path(named).exists() else named
 
 
 def is_llm(llm: Runnable[Any, Any]) -> bool:

@@ -19,7 +19,7 @@ from selfcorrect_rag.events import Cached
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit, work
-from selfcorrect_rag.nodes.base.reply import NO_ANSWER, say
+from selfcorrect_rag.nodes.base.reply import NO_ANSWER, reply
 from selfcorrect_rag.reflection import registered_groups
 from selfcorrect_rag.settings import Settings
 
@@ -28,7 +28,7 @@ NAMESPACE = ("__pregel_ns_writes", "__dynamic__")
 SPENT = ("costs", "usage", "route")
 """State keys for what a run has cost so far; only results cut short by a limit depend on them."""
 TALK = ("messages", "human_message_id", "reply_id")
-"""State keys about messages; results depend only on whether a message asked."""
+"""State keys about messages, on which no result depends."""
 
 
 def cached(node: Node, cache: BaseCache[Any] | None, model: object, settings: Settings) -> Node:
@@ -53,7 +53,7 @@ def cached(node: Node, cache: BaseCache[Any] | None, model: object, settings: Se
     def key(state: Mapping[str, Any]) -> FullKey:
         rest = {name: value for name, value in state.items() if name not in (*SPENT, *TALK)}
         chosen = current(settings).model_dump(mode="json", exclude={"step_timeout"})
-        parts = [asks, _read_with(model), chosen, _asked(state), rest]
+        parts = [asks, _read_with(model), chosen, rest]
         text = json.dumps(parts, default=_plain, sort_keys=True)
         return (*NAMESPACE, _name()), hashlib.sha256(text.encode()).hexdigest()
 
@@ -61,7 +61,7 @@ def cached(node: Node, cache: BaseCache[Any] | None, model: object, settings: Se
         place, broken = key(state), _Broken()
         found = yield from call(store.get, store.aget, [place], within=broken)
         if found and place in found:
-            return _found(state, found[place])
+            return _found(state, found[place], model)
         update = yield from work(node.step, state)
         if "stopped" not in update:
             kept = {place: (_kept(update), None)}
@@ -96,27 +96,17 @@ def _name() -> str:
     return str(ensure_config()["metadata"]["langgraph_node"])
 
 
-def _asked(state: Mapping[str, Any]) -> bool:
-    """Whether a message asked, so that a message has to answer."""
-    return state.get("human_message_id") is not None
-
-
-def _found(state: Mapping[str, Any], update: Update) -> Update:
+def _found(state: Mapping[str, Any], update: Update, model: object) -> Update:
     emit(Cached(event="cached", node=_name()))
-    if not _asked(state):  # else the reply is among the messages
-        for key in {"cited_answer", "written"} & update.keys():
-            say(state, update[key] or NO_ANSWER)
+    for key in {"cited_answer", "written"} & update.keys():
+        text, citations = update[key] or NO_ANSWER, update.get("citations", [])
+        update = {**update, **reply(state, text, citations, model)}
     return update
 
 
 def _kept(update: Update) -> Update:
-    """An update to be cached: without costs, and without this run's reply id, under which another
-    run's reply would replace it."""
-    update = {name: value for name, value in update.items() if name not in SPENT}
-    if "messages" not in update:
-        return update
-    replies = [message.model_copy(update={"id": None}) for message in update["messages"]]
-    return {**update, "messages": replies}
+    """An update to be cached: without costs, and without the reply, which is another run's."""
+    return {name: value for name, value in update.items() if name not in (*SPENT, *TALK)}
 
 
 def _read_with(model: object) -> tuple[object, dict[str, Any]]:

@@ -11,7 +11,7 @@ from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.errors.messages import safe_message
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
-from selfcorrect_rag.nodes.base.reply import reply
+from selfcorrect_rag.nodes.base.reply import annotated, reply
 from selfcorrect_rag.nodes.base.usage import counted_config
 from selfcorrect_rag.search.retriever import takes_one
 from selfcorrect_rag.settings import CRAGSettings, Settings
@@ -109,6 +109,10 @@ def _answered(name: str, state: Mapping[str, Any], update: Update) -> Update:
     elif name == "write_rationale" and "written" in update:
         update = {"numbering": list(range(len(state["passages"]))), **update}
         text = update["written"]
+    elif name == "read_rationale":
+        return {**annotated(state, update.get("citations") or []), **update}
     else:
         return update
-    return update if "messages" in update else {**update, **reply(state, text)}
+    if "messages" in update:
+        return update
+    return {**update, **reply(state, text, update.get("citations") or [])}

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
+from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
@@ -33,8 +34,8 @@ class UsageCounter(BaseCallbackHandler):
         self._outer: set[UUID] = set()
         self.attempt: UsageCounter | None = None
         """A call in progress, whose usage is not known yet."""
-        self.message_id: str | None = None
-        """The id of the last chat model message, under which it was streamed."""
+        self.message: AIMessage | None = None
+        """The last message of a chat model, under whose id it was streamed."""
 
     @property
     def model_calls(self) -> int:
@@ -53,7 +54,7 @@ class UsageCounter(BaseCallbackHandler):
     def add_inner(self, counted: "UsageCounter") -> None:
         """Add the counts of a nested node."""
         self._calls += counted._calls
-        self.message_id = counted.message_id or self.message_id
+        self.message = counted.message or self.message
 
     def cost(self, seconds: float) -> Cost:
         """The cost of the node, which ran for ``seconds``."""
@@ -83,8 +84,8 @@ class UsageCounter(BaseCallbackHandler):
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         written = response.generations[0][0]
-        if isinstance(written, ChatGeneration):
-            self.message_id = written.message.id or self.message_id  # an LLM's has none
+        if isinstance(written, ChatGeneration) and isinstance(written.message, AIMessage):
+            self.message = written.message
         if run_id not in self._outer:
             self._outer.add(run_id)  # a bound model may hold this handler twice
             self.add(*usage_of(response))

@@ -1,0 +1,145 @@
+"""What agents say carries the sources: annotations, and a subagent's text."""
+
+import json
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from selfcorrect_rag import as_subagent, as_tool
+from selfcorrect_rag.agents import CitationMiddleware, GroundingMiddleware
+from selfcorrect_rag.nodes.base.annotations import cited_message
+from tests.agents.scripted import (
+    GRAPHS,
+    ScriptedAgentModel,
+    crag,
+    self_rag,
+    tool_messages,
+)
+
+ASKED: Any = {"messages": [HumanMessage("Go on.")]}
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+
+
+def calling(*calls: tuple[str, dict[str, str]], says: str = "Jane Austen [1].") -> Any:
+    """A model that makes these calls at once, and then says this."""
+    made = [{"name": name, "args": args, "id": f"{i}"} for i, (name, args) in enumerate(calls)]
+
+    def reply(messages: list[BaseMessage]) -> AIMessage:
+        if isinstance(messages[-1], ToolMessage):
+            told = {"model_provider": "anthropic", "model_name": "m"}
+            return AIMessage(says, response_metadata=told)
+        return AIMessage("", tool_calls=made)
+
+    return ScriptedAgentModel(reply=reply)
+
+
+def notes(message: Any) -> list[tuple[str, str]]:
+    """The piece of the text that cites, and the title, of each annotation."""
+    (block,) = message.content_blocks
+    return [
+        (block["text"][n["start_index"] : n["end_index"]], n["title"])
+        for n in block.get("annotations", [])
+    ]
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+async def test_an_agents_answer_cites_what_its_tool_cited(make: Any) -> None:
+    library = as_tool(make(), name="library")
+    agent: Any = create_agent(
+        calling(("library", {"question": "Who?"})),
+        [library],
+        middleware=[CitationMiddleware()],
+        checkpointer=InMemorySaver(),
+    )
+    answer = agent.invoke(ASKED, THREAD)["messages"][-1]
+    cited = tool_messages(agent.get_state(THREAD).values)[0].artifact["citations"]
+    assert notes(answer) == [("[1]", c["title"]) for c in cited if c["number"] == 1]
+    assert answer.text == "Jane Austen [1]."
+    assert bool(notes(answer)) is (make is not crag), "its scripted answer cites nothing"
+    assert ("model_provider" in answer.response_metadata) is not bool(notes(answer))
+    again = (await agent.ainvoke(ASKED, THREAD))["messages"]
+    assert notes(again[-1]) == notes(answer)
+    assert again[3] == answer
+
+
+def test_a_number_of_two_sources_is_not_annotated() -> None:
+    @tool(response_format="content_and_artifact")
+    def other(question: str) -> Any:
+        """Somebody else's."""
+        return "None.", {"citations": ["theirs"]}
+
+    cites = crag(llm=FakeListChatModel(responses=["She did [1]."]))
+    tools = [as_tool(self_rag(), name="emma"), as_tool(cites, name="doc"), other]
+    asked: Any = {"question": "Who?"}
+    for names, expected in ((["emma", "emma", "other"], [("[1]", "Emma")]), (["emma", "doc"], [])):
+        model = calling(*((name, asked) for name in names))
+        agent: Any = create_agent(model, tools, middleware=[CitationMiddleware()])
+        assert notes(agent.invoke(ASKED)["messages"][-1]) == expected
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+async def test_a_grounded_answer_cites_the_evidence(make: Any) -> None:
+    says = ScriptedAgentModel(reply=lambda messages: AIMessage("It was she [1]. Or not [7]."))
+    agent = create_agent(says, middleware=[GroundingMiddleware(make())])
+    for result in (agent.invoke(ASKED), await agent.ainvoke(ASKED)):
+        ((mark, title),) = notes(result["messages"][-1])
+        assert (mark, bool(title)) == ("[1]", True)
+
+
+def test_what_is_not_plain_text_stays() -> None:
+    cited: Any = {"number": 1, "title": "T", "source": "", "text": "t", "quote": ""}
+    thought = AIMessage(
+        [{"type": "reasoning", "reasoning": "x"}, {"type": "text", "text": "A [1]"}]
+    )
+    assert cited_message(thought, [cited]) is thought
+    call = AIMessage("A [1]", tool_calls=[{"name": "x", "args": {}, "id": "1"}])
+    assert cited_message(call, [cited]) is call
+    assert cited_message(plain := AIMessage("A [2]"), [cited]) is plain
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+async def test_a_subagents_text_is_the_tools(make: Any) -> None:
+    graph = make()
+    subagent = as_subagent(graph, description="Novels.")
+    assert (subagent["name"], subagent["description"]) == (graph.get_name(), "Novels.")
+    state = {"messages": [HumanMessage("Who?")], "files": {}}
+    for result in (subagent["runnable"].invoke(state), await subagent["runnable"].ainvoke(state)):
+        (message,) = result["messages"]
+        assert message.text == as_tool(graph).invoke({"question": "Who?"})
+        assert "Sources:" in message.text
+
+
+TASK = {"description": "Who wrote Emma?", "subagent_type": "library"}
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+async def test_a_deep_agent_reads_the_sources(make: Any) -> None:
+    deepagents = pytest.importorskip("deepagents")
+    graph = make(checkpointer=InMemorySaver())
+    agent = deepagents.create_deep_agent(
+        calling(("task", TASK), ("task", TASK)),
+        subagents=[as_subagent(graph, name="library")],
+        checkpointer=InMemorySaver(),
+    )
+    for result in (agent.invoke(ASKED, THREAD), await agent.ainvoke(ASKED, THREAD)):
+        for said in tool_messages(result):
+            assert said.content == as_tool(graph).invoke({"question": "Who wrote Emma?"})
+    json.dumps([m.model_dump() for m in result["messages"]])
+
+
+def test_a_deep_agent_pauses_before_a_search() -> None:
+    deepagents = pytest.importorskip("deepagents")
+    library = as_subagent(crag("Noise."), name="library", context={"approve_search": True})
+    agent = deepagents.create_deep_agent(
+        calling(("task", TASK)), subagents=[library], checkpointer=InMemorySaver()
+    )
+    (pause,) = agent.invoke(ASKED, THREAD)["__interrupt__"]
+    assert pause.value["ask"] == "search the web?"
+    result = agent.invoke(Command(resume="no"), THREAD)
+    assert "the search was not approved" in tool_messages(result)[0].content
