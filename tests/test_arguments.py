@@ -458,7 +458,7 @@ def streamed(graph: Any, asynchronous: bool) -> tuple[str, dict[str, Any]]:
         return [part async for part in graph.astream(ASK, **options)]
 
     parts = asyncio.run(astream()) if asynchronous else list(graph.stream(ASK, **options))
-    said = "".join(part[0].content for mode, part in parts if mode == "messages")
+    said = "".join(part[0].text for mode, part in parts if mode == "messages")
     return said, next(part for mode, part in reversed(parts) if mode == "values")
 
 

@@ -404,4 +404,4 @@ def test_the_reply_to_a_closed_question_says_what_the_answer_says(run: str) -> N
     if run != "invoke":
         stream = graph.stream(asked, context=context, stream_mode="messages")
         streamed = asyncio.run(chunks()) if run == "astream" else list(stream)
-        assert "".join(message.content for message, _ in streamed) == "B [1]"
+        assert "".join(message.text for message, _ in streamed) == "B [1]"

@@ -54,7 +54,7 @@ def modes(graph: Any, asked: Any, **options: Any) -> tuple[list[Any], str]:
     """The events, and the answer, of ``stream``."""
     seen = list(graph.stream(asked, stream_mode=["custom", "messages"], **options))
     events = [chunk for mode, chunk in seen if mode == "custom"]
-    return events, "".join(chunk[0].content for mode, chunk in seen if mode == "messages")
+    return events, "".join(chunk[0].text for mode, chunk in seen if mode == "messages")
 
 
 def said(messages: list[Any]) -> str:
@@ -86,7 +86,12 @@ def test_the_message_of_version_3_is_the_one_that_the_thread_keeps(graph: str) -
     (message,) = [message.output for message in run.messages]
     assert run.output is not None
     kept = run.output["messages"][-1]
-    assert (message.id, message.text) == (kept.id, kept.content)
+    assert (message.id, message.text) == (kept.id, kept.text)
+    if graph in ("self_rag", "self_crag"):  # a chat model's ends before its citations are known
+        (block,) = message.content_blocks
+        assert [{k: v for k, v in dict(block).items() if k != "index"}] == kept.content_blocks
+        assert message.usage_metadata == kept.usage_metadata
+        assert message.response_metadata == kept.response_metadata
 
 
 def test_segments_stream_in_version_3_when_every_beam_agrees_on_them() -> None:
@@ -115,7 +120,7 @@ async def test_version_2_has_them_too(graph: str) -> None:
         if event["event"] == "on_chain_stream" and not event["parent_ids"]
     ]
     assert [chunk for mode, chunk in parts if mode == "custom"] == told
-    assert "".join(chunk[0].content for mode, chunk in parts if mode == "messages") == text
+    assert "".join(chunk[0].text for mode, chunk in parts if mode == "messages") == text
 
 
 WHOLE: dict[str, Callable[[], Any]] = {
@@ -157,7 +162,7 @@ def test_a_turn_that_pauses_goes_on_with_the_same_message() -> None:
     second = list(graph.stream_events(None, thread, version="v3").messages)
     reply = graph.get_state(thread).values["messages"][-1]
     assert [m.message_id for m in first + second] == [reply.id, reply.id]
-    assert second[0].output.text == reply.content
+    assert second[0].output.text == reply.text
 
 
 @pytest.mark.parametrize("version", ["modes", "v3"])

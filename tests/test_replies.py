@@ -163,11 +163,12 @@ def test_models_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     openai = pytest.importorskip("langchain_openai").ChatOpenAI(api_key="sk-x", model="gpt-y")
     assert model_name(openai.bind(stop=["."]).with_retry()) == "gpt-y"
     assert model_name(PromptedReflectionLLM(openai)) == "gpt-y"
-    assert model_name(ScriptedReflectionLLM(write=write)) == "ScriptedReflectionLLM"
+    assert model_name(ScriptedReflectionLLM(write=write)) == "scripted"
     assert model_name(found) == model_name(RunnableLambda(found)) == ""
     (tmp_path / "llama").mkdir()
     local = ScriptedReflectionLLM(write=write)
-    monkeypatch.setattr(type(local), "name_or_path", str(tmp_path / "llama"), raising=False)
+    identity = {"model": str(tmp_path / "llama")}
+    monkeypatch.setattr(type(local), "_identifying_params", identity)
     assert model_name(local) == "llama"
 
 

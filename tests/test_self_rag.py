@@ -276,7 +276,7 @@ def test_a_thread_keeps_nothing_of_the_last_turn() -> None:
     assert [p.id for p in second["passages"]] == ["B"], "documents were fixed for one turn only"
     assert len(second["candidates"]) == 1
     assert second["usage"]["model_calls"] == 2
-    assert [m.content for m in second["messages"]] == ["One?", "From A. [1]", "Two?", "From B."]
+    assert [m.text for m in second["messages"]] == ["One?", "From A. [1]", "Two?", "From B."]
     third = graph.invoke({"question": "Three?"}, thread)
     assert third["question"] == "Three?"
     assert len(third["messages"]) == 4

@@ -113,8 +113,7 @@ def model_name(llm: object) -> str:
         return model_name(inner)
     if not isinstance(model, BaseChatModel | BaseLLM):
         return ""
-    given = model._get_ls_params().get("ls_model_name") or getattr(model, "name_or_path", "")
-    named = given or type(model).__name__
+    named = model._get_ls_params().get("ls_model_name") or type(model).__name__
     return Path(named).name if Path(named).exists() else named
 
 

@@ -9,7 +9,6 @@ from langchain_core.messages.ai import UsageMetadata, subtract_usage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.runnables import ensure_config
 from langgraph.constants import TAG_NOSTREAM
-from langgraph.graph.message import push_message
 from langgraph.pregel._messages import StreamMessagesHandler
 
 from selfcorrect_rag.models.chat.llm_chat import model_name
@@ -48,7 +47,8 @@ def kept(
 
     Its content is one standard block and its usage that of the run so far. Since LangGraph streams
     no message whose id it has seen, a last chunk without text brings what the stream lacks: the
-    annotations, the usage and the model's name.
+    annotations, the usage and the model's name. In ``stream_events(version="v3")`` a chat model's
+    own message has ended by then, and lacks them.
 
     Args:
         state: the node's.
@@ -95,13 +95,12 @@ def say(state: Mapping[str, Any], text: str, said: int = 0) -> None:
 def _say(handler: StreamMessagesHandler, reply_id: str, new: str) -> None:
     """Tell LangGraph's message stream what a chat model would tell it.
 
-    ``push_message`` gives a chunk only, which ``stream_events(version="v3")`` ignores: it reads
-    the events of a message, from its start, which may be an earlier node's, to its end.
+    LangGraph's ``push_message`` gives a chunk only, which ``stream_events(version="v3")`` ignores:
+    it reads the events of a message, from its start, which may be an earlier node's, to its end.
     """
     run_id = _run_id(reply_id)
     if run_id not in handler.metadata:
-        metadata = dict(ensure_config()["metadata"])
-        handler.on_chat_model_start({}, [], run_id=run_id, metadata=metadata)
+        _begin(handler, run_id)
         _event(handler, run_id, "message-start", role="ai", id=reply_id)
         _event(
             handler, run_id, "content-block-start", index=0, content={"type": "text", "text": ""}
@@ -127,15 +126,23 @@ def _end(message: AIMessage, streamed: AIMessage) -> None:
     )
     run_id = _run_id(str(message.id))
     for handler in _streams():
-        if run_id in handler.metadata:
-            _event(handler, run_id, "content-block-finish", index=0, content=block)
+        is_ours = run_id in handler.metadata
+        if not is_ours and message.id not in handler.seen:
+            continue  # not streamed since a pause: LangGraph streams the node's message whole
+        if is_ours:
             told = {"usage": usage} if usage else {}
+            _event(handler, run_id, "content-block-finish", index=0, content=block)
             _event(handler, run_id, "message-finish", metadata=message.response_metadata, **told)
-            handler.on_llm_end(
-                LLMResult(generations=[[ChatGeneration(message=message)]]), run_id=run_id
-            )
-    if _streams():
-        push_message(last, state_key=None)
+        else:
+            _begin(handler, run_id)
+        handler.on_llm_new_token("", chunk=ChatGenerationChunk(message=last), run_id=run_id)
+        whole = LLMResult(generations=[[ChatGeneration(message=message)]])
+        handler.on_llm_end(whole, run_id=run_id)
+
+
+def _begin(handler: StreamMessagesHandler, run_id: UUID) -> None:
+    metadata = dict(ensure_config()["metadata"])
+    handler.on_chat_model_start({}, [], run_id=run_id, metadata=metadata)
 
 
 def _event(handler: StreamMessagesHandler, run_id: UUID, name: str, **data: Any) -> None:
