@@ -113,13 +113,13 @@ def _say(handler: StreamMessagesHandler, reply_id: str, new: str) -> None:
 
 def _end(message: AIMessage, streamed: AIMessage) -> None:
     """Stream what ``streamed`` lacks of ``message``, and that it is whole."""
-    (block,) = message.content
+    block: Any = message.content[0]
     # Joined chunks add usage up, and strings of metadata too.
     known, usage = streamed.response_metadata, message.usage_metadata
     rest = {k: v for k, v in message.response_metadata.items() if k not in known}
     left = subtract_usage(usage, streamed.usage_metadata) if usage else None
     last = AIMessageChunk(
-        content=[{**dict(block), **_part("")}],
+        content=[{**block, **_part("")}],
         id=message.id,
         usage_metadata=left,
         response_metadata=rest,
