@@ -184,7 +184,7 @@ async def test_its_tokens_and_those_of_a_rewritten_query_stay_out_of_the_stream(
         follow_up=FakeListChatModel(responses=[ALONE]),
     )
     asked: Any = {"messages": [HumanMessage("Who?"), AIMessage("She."), HumanMessage("When?")]}
-    tokens = [m.content async for m, _ in graph.astream(asked, stream_mode="messages")]
+    tokens = [m.text async for m, _ in graph.astream(asked, stream_mode="messages")]
     assert "Jane [1]." in "".join(tokens)
     assert not any(word in "".join(tokens) for word in ("born", "query"))
     events = [e async for e in graph.astream(asked, stream_mode="custom")]

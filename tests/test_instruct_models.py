@@ -129,10 +129,10 @@ def test_a_real_model_drops_documents_by_its_own_tokenizer() -> None:
 async def test_the_rationale_streams_once_token_by_token(llm: Any, as_messages: bool) -> None:
     graph = create_instruct_rag(llm, lambda query: documents())
     asked: Any = {"messages": [HumanMessage(QUESTION)]} if as_messages else {"question": QUESTION}
-    tokens = [message.content for message, _ in graph.stream(asked, stream_mode="messages")]
+    tokens = [message.text for message, _ in graph.stream(asked, stream_mode="messages")]
     assert "".join(tokens) == RATIONALE
     assert len(tokens) > 50
-    again = [message.content async for message, _ in graph.astream(asked, stream_mode="messages")]
+    again = [message.text async for message, _ in graph.astream(asked, stream_mode="messages")]
     assert "".join(again) == RATIONALE
     assert len(again) > 50
 

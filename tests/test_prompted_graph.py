@@ -165,7 +165,7 @@ def test_thresholds_and_weights_work_unchanged() -> None:
 def test_critiques_and_candidates_stay_out_of_token_streams() -> None:
     graph = create_self_rag(Provider(answer=reader, **VLLM), lambda query: PASSAGES)
     streamed = graph.stream({"question": QUESTION}, stream_mode="messages")
-    assert [chunk.content for chunk, _ in streamed] == ["Jane Austen. [1]"]
+    assert [chunk.text for chunk, _ in streamed] == ["Jane Austen. [1]", ""]
 
 
 class Approving(RetrievalEvaluator):

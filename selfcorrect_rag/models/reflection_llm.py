@@ -271,5 +271,5 @@ def _generation(segment: Segment) -> ChatGeneration:
     read, written = segment["prompt_tokens"], segment["tokens"]
     usage = UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
     # The requests of a prompted model are runs too, whose tokens must not be counted twice.
-    message = AIMessage(segment["text"], usage_metadata=None if segment["requests"] else usage)
+    message = AIMessage(segment["text"], usage_metadata=None if segment.get("requests") else usage)
     return ChatGeneration(message=message, generation_info=dict(segment))

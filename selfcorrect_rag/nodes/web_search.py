@@ -113,7 +113,13 @@ def _searches(web: WebSearch, k: int) -> tuple[Callable[[str], Any], Callable[[s
 
     if isinstance(web, RetrieverWebSearch | NoWebSearch):  # its retriever's run, or no search
         return search, asearch
-    run = FunctionRetriever(name=web.name, function=search, afunction=asearch, source=web.name)
+    run = FunctionRetriever(
+        name=web.name,
+        function=search,
+        afunction=asearch,
+        source="the search",
+        fault=WebSearchFailed,
+    )
     return run.invoke, run.ainvoke
 
 

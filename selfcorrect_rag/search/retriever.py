@@ -80,7 +80,7 @@ class AnyRetriever(Runnable[str, list[Document]]):
         self._inner: Runnable[str, Any] = (
             _whole_runnable(retriever)
             if isinstance(retriever, Runnable)
-            else FunctionRetriever.of(retriever, source, self._read)
+            else FunctionRetriever.of(retriever, source, fault, self._read)
         )
         if isinstance(self._inner, FunctionRetriever):
             self._read = list
@@ -152,15 +152,23 @@ class FunctionRetriever(BaseRetriever):
     """Its async form, if it has both."""
     source: str
     """Its name in error messages."""
+    fault: type[Fault]
+    """The error to raise where it raises: traces keep no words of another's."""
     read: Any = list
     """Converts its results to what :func:`~selfcorrect_rag.state.documents.as_documents` takes."""
 
     @classmethod
-    def of(cls, function: Callable[[str], Any], source: str, read: Callable[[Any], Any]) -> Self:
+    def of(
+        cls,
+        function: Callable[[str], Any],
+        source: str,
+        fault: type[Fault],
+        read: Callable[[Any], Any],
+    ) -> Self:
         """The function under its own name."""
         name = getattr(function, "__name__", type(function).__name__)
         name = "retriever" if name == "<lambda>" else name
-        return cls(name=name, function=function, source=source, read=read)
+        return cls(name=name, function=function, source=source, fault=fault, read=read)
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun
@@ -168,7 +176,7 @@ class FunctionRetriever(BaseRetriever):
         def documents() -> list[Document]:
             return as_documents(self.read(self._called(self.function, query)), self.source)
 
-        with set_config_context(_within(run_manager)) as context:
+        with self._named(), set_config_context(_within(run_manager)) as context:
             return context.run(documents)
 
     async def _aget_relevant_documents(
@@ -186,8 +194,11 @@ class FunctionRetriever(BaseRetriever):
             found = await found if inspect.isawaitable(found) else found
             return await aas_documents(self.read(found), self.source)
 
-        with set_config_context(_within(run_manager)) as context:
+        with self._named(), set_config_context(_within(run_manager)) as context:
             return await asyncio.create_task(documents(), context=context)
+
+    def _named(self) -> AbstractContextManager[None]:
+        return wrap_errors(self.fault, self.source)
 
     def _called(self, function: Callable[..., Any], query: str) -> Any:
         given = {"config": ensure_config()} if accepts_config(function) else {}

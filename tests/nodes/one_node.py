@@ -56,7 +56,7 @@ def _read(seen: Sequence[tuple[str, Any]]) -> Ran:
     return Ran(
         update,
         [part for mode, part in seen if mode == "custom"],
-        [str(message.content) for message in messages],
+        [message.text for message in messages],
         cost,
     )
 

@@ -216,7 +216,7 @@ def test_the_reader_refuses_where_no_piece_answers_and_without_knowledge() -> No
 def test_the_answer_is_streamed_once_with_its_citation() -> None:
     llm, _ = reader_llm({"Jane Austen": 0.9})
     streamed = [
-        message.content
+        message.text
         for message, about in graph(llm).stream({"question": QUESTION}, stream_mode="messages")
         if about["langgraph_node"] == "generate"
     ]
@@ -224,7 +224,7 @@ def test_the_answer_is_streamed_once_with_its_citation() -> None:
     events = list(graph(llm).stream({"question": QUESTION}, stream_mode="custom"))
     assert events[-1] == {"event": "answered", "answer": "Jane Austen", "citations": 1}
     said = graph(llm).invoke({"messages": [("human", QUESTION)]})["messages"]
-    assert [message.content for message in said] == [QUESTION, "Jane Austen [2]"]
+    assert [message.text for message in said] == [QUESTION, "Jane Austen [2]"]
 
 
 def test_a_task_instruction_is_no_part_of_what_the_reader_is_asked() -> None:
