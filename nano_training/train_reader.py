@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from nano_training.optimizer import mixed
@@ -96,8 +97,6 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.settings, self.folder, self.step = settings, folder, 0
         self.network = pretrained()
-        # Backward through the fused kernel takes a third of a step at these lengths.
-        self.network.bert.set_attn_implementation("eager")
         self.network.bert.embeddings.word_embeddings.weight.requires_grad_(False)
         trained = [p for p in self.network.parameters() if p.requires_grad]
         matrices, rest = [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim < 2]
@@ -141,7 +140,8 @@ class Trainer:
         for batch in islice(todo, self.step - begin, end - begin):
             for group in self.optimizer.param_groups:
                 group["lr"] = rate_at(self.settings, self.step)
-            with mixed():
+            # Backward through the fused kernel takes a third of a step at these lengths.
+            with mixed(), sdpa_kernel(SDPBackend.MATH):
                 heads = self.network(batch.ids, batch.types, batch.mask)
             loss = loss_of(heads, batch)
             loss.backward()  # type: ignore[no-untyped-call]

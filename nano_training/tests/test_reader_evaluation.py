@@ -32,6 +32,7 @@ from selfcorrect_rag.reader.answers import Answer
 from selfcorrect_rag.reader.network import ReaderNetwork
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 from selfcorrect_rag.reader.weights import ReaderCalibration
+from selfcorrect_rag.search.bert import Architecture
 
 
 def reading(
@@ -286,8 +287,8 @@ def test_a_sentence_that_is_stated_counts(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_checkpoint_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {**network.ARCHITECTURE, "num_hidden_layers": 1, "intermediate_size": 16}
-    monkeypatch.setattr(network, "ARCHITECTURE", small)
+    small = Architecture(layers=1, intermediate_size=16)
+    monkeypatch.setattr(network, "Architecture", lambda: small)
     monkeypatch.setattr(evaluate_reader, "pretrained", ReaderNetwork)
     trained = ReaderNetwork()
     torch.save({"network": trained.state_dict(), "step": 7}, tmp_path / "checkpoint.pt")

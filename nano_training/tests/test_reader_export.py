@@ -25,6 +25,7 @@ from selfcorrect_rag.reader import network
 from selfcorrect_rag.reader.network import ReaderNetwork
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader, Span
 from selfcorrect_rag.reader.weights import ReaderCalibration
+from selfcorrect_rag.search.bert import Architecture
 
 CALIBRATION = ReaderCalibration((0.8, -0.2), (0.7, 0.7, -0.3), (0.5, 1.2, 0.4))
 """Of a kind that leaves the order of spans as it is without calibration."""
@@ -87,9 +88,8 @@ def test_a_fit_finds_the_weights_that_made_the_labels() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> ReaderNetwork:
     """A narrow network that is sure of one thing or another in each window."""
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
-    narrow = {**network.ARCHITECTURE, **sizes, "num_hidden_layers": 1}
-    monkeypatch.setattr(network, "ARCHITECTURE", narrow)
+    narrow = Architecture(hidden_size=16, intermediate_size=16, heads=2, layers=1)
+    monkeypatch.setattr(network, "Architecture", lambda: narrow)
     torch.manual_seed(3)
     found = ReaderNetwork().eval()
     with torch.no_grad():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nano_training import train_reader
 from nano_training.reader import examples, stream
@@ -23,6 +24,7 @@ from nano_training.train_reader import (
 )
 from selfcorrect_rag.reader import network
 from selfcorrect_rag.reader.network import HeadLogits, ReaderNetwork
+from selfcorrect_rag.search.bert import Architecture
 
 TOY = ReaderSettings(stages=(3, 4), batch_tokens=256, warmup=2, threads=1, save_every=2)
 
@@ -144,9 +146,8 @@ ROWS = [about(number) for number in range(15)]
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network of one narrow layer, and a few rows, some of them in the second stage alone."""
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
-    small = {**network.ARCHITECTURE, **sizes, "num_hidden_layers": 1}
-    monkeypatch.setattr(network, "ARCHITECTURE", small)
+    small = Architecture(hidden_size=16, intermediate_size=16, heads=2, layers=1)
+    monkeypatch.setattr(network, "Architecture", lambda: small)
     monkeypatch.setattr(train_reader, "pretrained", ReaderNetwork)
     monkeypatch.setattr(examples, "POOL", 20)
     monkeypatch.setattr(stream, "DRAWN", 20)
@@ -204,19 +205,20 @@ def test_all_weights_but_those_of_words_learn(whole: tuple[Trainer, list[float]]
     assert same == {"bert.embeddings.word_embeddings.weight"}
 
 
-def test_attention_is_eager_in_training_alone(tmp_path: Path) -> None:
+def test_attention_is_not_fused_in_training_alone(tmp_path: Path) -> None:
     """And it reads the same, so that what is trained is what ships."""
-    torch.manual_seed(TOY.seed)
-    fresh, trained = ReaderNetwork().eval(), Trainer(TOY, tmp_path).network.eval()
-    trained.load_state_dict(fresh.state_dict())
-    assert trained.bert.config._attn_implementation == "eager"
-    assert fresh.bert.config._attn_implementation != "eager"
-    batch = collate([SPAN, SILENT, ALONE])
+    trainer, seen = Trainer(TOY, tmp_path), list[bool]()
+    trainer.network.bert.register_forward_hook(
+        lambda *_: seen.append(torch.backends.cuda.flash_sdp_enabled())
+    )
+    next(trainer.run())
+    batch, network = collate([SPAN, SILENT, ALONE]), trainer.network.eval()
     with torch.inference_mode():
-        pairs = zip(
-            *(one(batch.ids, batch.types, batch.mask) for one in (fresh, trained)), strict=True
-        )
-    for one, other in pairs:
+        fused = network(batch.ids, batch.types, batch.mask)
+        with sdpa_kernel(SDPBackend.MATH):
+            plain = network(batch.ids, batch.types, batch.mask)
+    assert seen == [False, True, False]
+    for one, other in zip(fused, plain, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
 
 

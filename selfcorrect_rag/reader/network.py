@@ -1,16 +1,14 @@
 """The reader's network: MiniLM's encoder with heads for spans and judgements."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-import transformers
 
-from selfcorrect_rag.search.minilm import ARCHITECTURE, minilm_weights
+from selfcorrect_rag.search.bert import Architecture, Bert
+from selfcorrect_rag.search.minilm import minilm_weights
 
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
 """CPU capabilities, as torch names them, of which any multiplies matrices in bfloat16."""
-_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-"""With dropout a step of training takes two and a half times as long."""
 
 
 class HeadLogits(NamedTuple):
@@ -35,18 +33,15 @@ class ReaderNetwork(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        options: dict[str, Any] = {**ARCHITECTURE, **_NO_DROPOUT}
-        config = transformers.BertConfig(**options)
-        self.bert = transformers.BertModel(config, add_pooling_layer=False)
-        width = config.hidden_size
+        sizes = Architecture()
+        self.bert = Bert(sizes)
+        width = sizes.hidden_size
         self.span = torch.nn.Linear(width, 2)
         self.first = torch.nn.Linear(width, 2)
 
     def forward(self, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor) -> HeadLogits:
         """Read rows of token ids (B, T), with their segments and the mask of real tokens."""
-        states = self.bert(
-            input_ids=ids, token_type_ids=types, attention_mask=mask
-        ).last_hidden_state.float()
+        states = self.bert(ids, mask, types).float()
         start, end = self.span(states).float().unbind(-1)
         relevant, retrieve = self.first(states[:, 0]).float().unbind(-1)
         return HeadLogits(start, end, relevant, retrieve)

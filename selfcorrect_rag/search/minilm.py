@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 as LangChain embeddings, from weights that are checked byte for byte.
 
 Source: https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0). The model is
-BERT, the mean of its token vectors, and normalisation; torch and transformers are all it needs.
+BERT, the mean of its token vectors, and normalisation; torch and tokenizers are all it needs.
 """
 
 import hashlib
@@ -25,13 +25,6 @@ SHA256 = {
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
 """Digests of the two files that are read."""
-ARCHITECTURE = {
-    "hidden_size": 384,
-    "intermediate_size": 1536,
-    "num_attention_heads": 12,
-    "num_hidden_layers": 6,
-    "vocab_size": 30522,
-}
 MAX_TOKENS = 256
 """Maximum length of a text in tokens, special tokens included; the rest is cut off."""
 BATCH_SIZE = 32
@@ -59,7 +52,7 @@ class MiniLM(Embeddings):
 
     Raises:
         ModelNotFound: at first use: no weights. `DigestMismatch`: other weights.
-        MissingExtra: at first use: torch or transformers is not installed.
+        MissingExtra: at first use: torch or tokenizers is not installed.
     """
 
     name = f"all-MiniLM-L6-v2 sha256:{SHA256[WEIGHTS][:16]}"
@@ -105,7 +98,7 @@ def _embed(model: _Model, rows: Sequence[list[int]]) -> list[list[float]]:
     width = int(lengths.max())
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows]).to(model.device)
     mask = (torch.arange(width) < lengths[:, None]).long().to(model.device)
-    states = model.bert(input_ids=ids, attention_mask=mask).last_hidden_state
+    states = model.bert(ids, mask)
     # The sum has the direction of the mean, and only the direction stays.
     summed = (states * mask[:, :, None]).sum(dim=1)
     vectors: list[list[float]] = torch.nn.functional.normalize(summed, dim=-1).tolist()
@@ -114,12 +107,13 @@ def _embed(model: _Model, rows: Sequence[list[int]]) -> list[list[float]]:
 
 def _load(folder: Path | None, device: str | None) -> _Model:
     torch = require("torch", "local")
-    transformers = require("transformers", "local")
     tokenizer = minilm_tokenizer(folder)
     tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # "[SEP]" in a passage is text
-    bert = transformers.BertModel(transformers.BertConfig(**ARCHITECTURE), add_pooling_layer=False)
+    from selfcorrect_rag.search.bert import Bert
+
+    bert = Bert()
     weights = minilm_weights(folder)
     # The checkpoint's pooler, and its position ids in older files, are of no use here.
     bert.load_state_dict({name: weights[name] for name in bert.state_dict()})
