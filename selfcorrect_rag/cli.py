@@ -4,15 +4,31 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 
-from selfcorrect_rag.commands import ask, calibrate, demo, evaluate, index, mcp, studio, train
 from selfcorrect_rag.commands.terminal import Parser, shown_line, tell
 from selfcorrect_rag.errors import SelfCorrectError
 
+COMMANDS = {
+    "ask": ("ask", "answer a question from an index"),
+    "index": ("index", "put your documents into an index"),
+    "demo": ("demo", "see the graphs work, offline"),
+    "studio": ("studio", "serve the graphs to LangGraph Studio and to clients"),
+    "mcp": ("mcp", "serve the graphs as MCP tools"),
+    "train": ("train", "fine-tune what the papers train"),
+    "calibrate": ("calibrate", "choose an evaluator's thresholds"),
+    "eval": ("evaluate", "compare methods on questions of your own"),
+}
+"""Each command's module in :mod:`selfcorrect_rag.commands`, and what it is for."""
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line, one subcommand a module of :mod:`selfcorrect_rag.commands`."""
+
+def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The command line, with the options of the command that ``arguments`` begin with.
+
+    Only that command's module is imported, since each takes a second.
+    """
     root = Parser(
         prog="selfcorrect-rag",
         description="Self-RAG and CRAG as LangGraph graphs: index documents, ask questions, see "
@@ -20,8 +36,12 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=version("selfcorrect-rag"))
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
-    for command in (ask, index, demo, studio, mcp, train, calibrate, evaluate):
-        command.add_parser(subparsers)
+    for name, (module, use) in COMMANDS.items():
+        add = partial(subparsers.add_parser, name, help=use)
+        if name in arguments[:1]:
+            import_module(f"selfcorrect_rag.commands.{module}").add_parser(add)
+        else:
+            add()
     return root
 
 
@@ -30,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what it cannot encode is shown by its code
             stream.reconfigure(errors="backslashreplace")
-    args = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    args = parser(given).parse_args(given)
     try:
         status: int = args.run(args)
     except SelfCorrectError as error:

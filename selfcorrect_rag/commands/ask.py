@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,9 @@ NEEDS: dict[str, type[Settings]] = {
 """The settings of the graphs that have a use for an option."""
 
 
-def add_parser(subparsers: Any) -> None:
+def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``ask``."""
-    parser = subparsers.add_parser(
-        "ask", help="answer a question from an index", description=__doc__
-    )
+    parser = add(description=__doc__)
     parser.add_argument("question", type=valid, help="the question")
     parser.add_argument(
         "--graph",

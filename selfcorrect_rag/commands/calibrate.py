@@ -4,9 +4,8 @@ import argparse
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError, require
@@ -20,13 +19,11 @@ class BadCalibration(SelfCorrectError, ValueError):
     """Options that thresholds cannot be calibrated, or written, with."""
 
 
-def add_parser(subparsers: Any) -> None:
+def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``calibrate``."""
-    parser = subparsers.add_parser(
-        "calibrate",
-        help="choose an evaluator's thresholds",
+    parser = add(
         description="Choose an evaluator's thresholds from graded questions, and say what they do. "
-        "Each question counts as two retrievals: all its passages, and its irrelevant ones alone.",
+        "Each question counts as two retrievals: all its passages, and its irrelevant ones alone."
     )
     add_options(parser, ["evaluator"], grouped=False)
     parser.add_argument(

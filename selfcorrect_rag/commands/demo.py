@@ -3,6 +3,7 @@
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,9 @@ OWN_QUESTIONS = (
 )
 
 
-def add_parser(subparsers: Any) -> None:
+def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``demo``."""
-    parser = subparsers.add_parser("demo", help="see the graphs work, offline", description=__doc__)
+    parser = add(description=__doc__)
     parser.add_argument(
         "--index",
         type=Path,

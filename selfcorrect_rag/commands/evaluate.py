@@ -4,7 +4,7 @@ import argparse
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,9 @@ _OF_THIS_PROCESS = re.compile(r"\b[0-9a-f]{32}\b")
 """In the identity of a model of which nothing is known beyond this process."""
 
 
-def add_parser(subparsers: Any) -> None:
+def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``eval``."""
-    parser = subparsers.add_parser(
-        "eval",
-        help="compare methods on questions of your own",
+    parser = add(
         description="Ask several methods the same questions over one retriever and one model, and "
         "say what tells them apart. The same command goes on after a kill and asks again what "
         "failed; the exit code is 1 where questions failed or a bound left some unasked. "

@@ -29,18 +29,16 @@ SECONDS_BETWEEN_LINES = 10
 _COUNT: dict[str, Any] = {"type": int, "metavar": "N"}
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register the command."""
-    parser = subparsers.add_parser(
-        "index",
-        help="put your documents into an index",
+    parser = add(
         description=(
             "Put .txt, .md, .jsonl, .json and .pdf files, and folders of them, into an index; all "
             "but PDF may be gzipped. Run it again after a change or a stop: what is in is not "
             "done again. Files that cannot be read are named at the end, the rest is in; the exit "
             "code is 1 only where no file could be read. Where there is none at all, no index is "
             "made."
-        ),
+        )
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or a folder")
     for name, default, options, text in (

@@ -1,7 +1,7 @@
 """``selfcorrect-rag mcp``: the graphs as MCP tools, over stdio or streamable HTTP."""
 
 import argparse
-from typing import Any
+from collections.abc import Callable
 
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.serving.options import add_host_options, add_options, config_from
@@ -11,9 +11,9 @@ MOST_PASSAGES = 20
 """Passages that the index is asked for; the setting ``passages`` takes the best of them."""
 
 
-def add_parser(subparsers: Any) -> None:
+def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``mcp``."""
-    parser = subparsers.add_parser("mcp", help="serve the graphs as MCP tools", description=__doc__)
+    parser = add(description=__doc__)
     parser.add_argument(
         "--http", action="store_true", help="Streamable HTTP instead of stdio. Default: off."
     )

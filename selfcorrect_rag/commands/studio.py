@@ -3,8 +3,8 @@
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.serving import hosts
@@ -16,14 +16,9 @@ RUNS = "10"
 """Runs at a time: a graph that waits for another on the same server must not stand in its way."""
 
 
-def add_parser(subparsers: Any) -> None:
+def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``studio``."""
-    parser = subparsers.add_parser(
-        "studio",
-        help="serve the graphs to LangGraph Studio and to clients",
-        description=__doc__,
-        epilog="Whatever follows -- goes to `langgraph dev`.",
-    )
+    parser = add(description=__doc__, epilog="Whatever follows -- goes to `langgraph dev`.")
     add_host_options(parser, port=2024)
     parser.add_argument(
         "--no-browser", action="store_true", help="Do not open Studio. Default: open it."

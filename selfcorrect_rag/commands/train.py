@@ -2,8 +2,8 @@
 
 import argparse
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from selfcorrect_rag.commands import (
     train_critic,
@@ -27,9 +27,9 @@ from selfcorrect_rag.training.evaluator import (
 )
 
 
-def add_parser(subparsers: Any) -> None:
+def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``train``."""
-    parser = subparsers.add_parser("train", help="fine-tune what the papers train")
+    parser = add()
     kinds = parser.add_subparsers(required=True, metavar="KIND")
     train_rationales.add_parser(kinds)
     evaluator = kinds.add_parser(

@@ -24,8 +24,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for library in ("torch", "transformers"):
-        require(library, "demo")
+    require("torch", "demo")
     module = require(f"{__name__}.{_MODULES[name]}", "demo")
     globals()[name] = value = getattr(module, name)
     return value

@@ -26,7 +26,8 @@ class Bert(Module):
         super().__init__()
         sizes = sizes or Architecture()
         self.embeddings = _Embeddings(sizes)
-        self.encoder = ModuleDict({"layer": ModuleList(_Layer(sizes) for _ in range(sizes.layers))})
+        layers = ModuleList(_Layer(sizes) for _ in range(sizes.layers))
+        self.encoder = ModuleDict({"layer": layers})
 
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor | None = None
@@ -38,9 +39,11 @@ class Bert(Module):
             mask: (B, T), zero at padding.
             types: (B, T), the segment of each token, 0 or 1; 0 by default.
         """
-        states = self.embeddings(ids, torch.zeros_like(ids) if types is None else types)
+        types = torch.zeros_like(ids) if types is None else types
+        states: torch.Tensor = self.embeddings(ids, types)
         seen = mask.bool()[:, None, None, :]
-        for layer in self.encoder["layer"]:  # type: ignore[union-attr]
+        layers: Any = self.encoder["layer"]
+        for layer in layers:
             states = layer(states, seen)
         return states
 

@@ -104,7 +104,7 @@ def test_every_preset_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None
 def test_an_option_of_zero_or_off_overrides_the_preset() -> None:
     options = ["--per-device-batch-size", "0", "--warmup-ratio", "0", "--no-packing"]
     files = ["--data", "rows.jsonl", "--out", "run"]
-    args = parser().parse_args(["train", "generator", *files, *options])
+    args = parser(["train"]).parse_args(["train", "generator", *files, *options])
     settings = preset_from(args, PRESETS)
     assert PRESETS["7b"].packing
     assert PRESETS["7b"].per_device_batch_size == 1
