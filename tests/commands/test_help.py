@@ -1,17 +1,50 @@
 """The help of every command but `train`: each option says its meaning and its default."""
 
 import argparse
+import subprocess
+import sys
 
 import pytest
 
-from selfcorrect_rag.cli import parser
+from selfcorrect_rag.cli import COMMANDS, main, parser
 
-COMMANDS = parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+SEES = """
+import sys
+from selfcorrect_rag.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    heavy = ("langgraph", "langchain_core", "pydantic", "torch", "chromadb")
+    print([name for name in heavy if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_what_needs_no_command_imports_none(option: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SEES, option], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_of_its_own(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = " ".join(capsys.readouterr().out.split())
+    assert f"{command} {COMMANDS[command][1]}" in listed
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert not ended.value.code
+    assert f"usage: selfcorrect-rag {command} " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["ask", "index", "demo", "studio", "eval"])
 def test_options_say_their_meaning_and_their_default(command: str) -> None:
-    made: argparse.ArgumentParser = COMMANDS[command]  # type: ignore[index]
+    commands = parser([command])._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    made: argparse.ArgumentParser = commands[command]  # type: ignore[index]
     for action in made._actions[1:]:
         if action.option_strings:
             text = made._get_formatter()._expand_help(action)

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,8 @@ def options() -> Iterator[tuple[str, argparse.Action]]:
 
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers()
-    train.add_parser(commands)
-    calibrate.add_parser(commands)
+    train.add_parser(partial(commands.add_parser, "train"))
+    calibrate.add_parser(partial(commands.add_parser, "calibrate"))
     return below("", parser)
 
 

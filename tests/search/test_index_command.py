@@ -11,8 +11,8 @@ from selfcorrect_rag.search import open_index
 
 def run(*arguments: str | Path) -> int:
     parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["index", *map(str, arguments)])
+    command.add_parser(lambda **_: parser)
+    args = parser.parse_args([str(argument) for argument in arguments])
     code: int = args.run(args)
     return code
 

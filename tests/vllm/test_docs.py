@@ -42,6 +42,6 @@ def test_every_option_that_the_docs_name_exists() -> None:
     from selfcorrect_rag.cli import parser
 
     options = set(re.findall(r"--[a-z][a-z-]*", DOCS.read_text(encoding="utf-8")))
-    ask = parser()._subparsers._group_actions[0].choices["ask"]  # type: ignore[union-attr, index]
+    ask = parser(["ask"])._subparsers._group_actions[0].choices["ask"]  # type: ignore[union-attr, index]
     servers = {f"--{field.name.replace('_', '-')}" for field in fields(EngineArgs)}
     assert options - set(ask._option_string_actions) <= servers & {"--max-logprobs"}
