@@ -17,7 +17,7 @@ from selfcorrect_rag.commands.show import console, say, show_costs, show_run
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.render import render_run
 from selfcorrect_rag.search import NoWebSearch
-from selfcorrect_rag.serving.config import BadOption, ServingConfig
+from selfcorrect_rag.serving.config import NO_INDEX, BadOption, ServingConfig
 from selfcorrect_rag.serving.options import add_options, config_from
 from selfcorrect_rag.serving.parts import GRAPHS, Parts
 from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings, Settings
@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
             _check_approval(args, parts)
         name = args.graph.replace("-", "_")
         graph = parts.graph(name, settings, checkpointer=InMemorySaver())
+        if config.reads_demo:
+            tell(NO_INDEX, sys.stderr)
         result, seconds = _answered(graph, args.question)
     if args.json:
         tell(result_as_json(result, seconds))

@@ -49,7 +49,7 @@ from selfcorrect_rag.evaluation.tasks import Task, read_task
 from selfcorrect_rag.journal import digest_of_ids
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.search.index import IndexRetriever
-from selfcorrect_rag.serving.config import BadOption, ServingConfig
+from selfcorrect_rag.serving.config import NO_INDEX, BadOption, ServingConfig
 from selfcorrect_rag.serving.options import add_options, config_from
 from selfcorrect_rag.serving.parts import Parts
 from selfcorrect_rag.settings import CRAGSettings
@@ -181,6 +181,8 @@ def run(args: argparse.Namespace) -> int:
     config = config_from(args)
     task = read_task(args.data[0], format=args.format, limit=args.limit)
     _tell_skipped(task)
+    if config.reads_demo and any(q.passages is None for q in task.questions):
+        tell(NO_INDEX, sys.stderr)
     # What reflects by itself reads all passages in one call; a chat model is asked for each.
     batches = config.runs_on != "chat"
     left = estimate_run(task.questions, specs, args.out, batches=batches, shared=True)

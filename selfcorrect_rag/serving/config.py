@@ -17,6 +17,11 @@ from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.thresholds import ANSWER_ABOVE
 
 DEFAULT_INDEX = Path(".selfcorrect/index")
+NO_INDEX = (
+    f"no index at {DEFAULT_INDEX}: the demo's documents are read; "
+    "selfcorrect-rag index PATH... makes one of yours"
+)
+"""What a command says that reads the demo corpus since nobody named an index."""
 """The folder that ``selfcorrect-rag index`` puts documents into."""
 PREFIX = "SELFCORRECT_"
 """The beginning of the variables of the environment."""

@@ -39,6 +39,19 @@ def ask(
     return result
 
 
+def test_a_question_without_an_index_says_whose_documents_are_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = "no index at .selfcorrect/index: the demo's documents are read"
+    assert main(["ask", QUESTION]) == 0
+    assert said in capsys.readouterr().err
+    (tmp_path / "note.md").write_text("The mill was built in 1815.", encoding="utf-8")
+    index = ("--index", str(tmp_path / "index"))
+    assert main(["index", str(tmp_path), *index]) == 0
+    assert main(["ask", "When was the mill built?", *index]) == 0
+    assert "no index" not in capsys.readouterr().err
+
+
 def test_an_answer_comes_with_all_that_led_to_it(capsys: pytest.CaptureFixture[str]) -> None:
     result = ask(capsys)
     assert result["answer"] == "Alexander Fleming"

@@ -94,8 +94,23 @@ def test_the_same_command_asks_nothing_twice_and_may_ask_more(
 
 def test_an_estimate_asks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate(*METHODS, "--estimate") == 0
-    assert "rag_first: about 6 model calls" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "rag_first: about 6 model calls" in said
+    assert "no index" not in said
     assert not (tmp_path / "run").exists()
+
+
+def test_without_an_index_the_demo_is_read_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    estimate = ("--out", "run", "--method", "rag", "--estimate")
+    assert main(["eval", "mills.jsonl", *estimate]) == 0
+    said = "no index at .selfcorrect/index: the demo's documents are read"
+    assert said in capsys.readouterr().err
+    row = {"question": "Who?", "answers": ["Ek"], "ctxs": [{"title": "", "text": "Ek did."}]}
+    (tmp_path / "given.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert main(["eval", "given.jsonl", *estimate]) == 0
+    assert said not in capsys.readouterr().err
 
 
 def test_citations_are_judged_by_a_function_and_kept(
