@@ -7,12 +7,13 @@ are untrusted: each is in a field that no text can open.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from selfcorrect_rag.prompts.critique import SEPARATOR, CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.prompts.parts import Prompt
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import CONTINUE, NO_RETRIEVAL, PARAGRAPH
 from selfcorrect_rag.state.self_rag import Step
 
@@ -112,3 +113,32 @@ def passages_critique_prompt(prompt: CritiquePrompt, instances: Sequence[Instanc
         for number, instance in enumerate(instances, start=1)
     )
     return SEPARATOR.join([prompt.prefix, rule, "\n".join([question, *pieces])])
+
+
+def critique_state(instances: Sequence[Instance]) -> dict[str, Any]:
+    """What a decision model judges: an instance, or several pieces of evidence for a question.
+
+    A JSON object with the fields of an :class:`Instance` that are there. ``output`` is the judged
+    sentence, whose whole output begins with ``preceding_sentences``; several pieces of
+    ``evidence`` are an object, by their numbers from 1.
+    """
+    first = instances[0]
+    fields = {
+        "instruction": first.instruction,
+        "input": first.input,
+        "preceding_sentences": first.preceding_sentences,
+        "output": first.segment or first.output,
+        "evidence": first.evidence,
+    }
+    state: dict[str, Any] = {
+        name: quoted(text.strip()) for name, text in fields.items() if text.strip()
+    }
+    if len(instances) > 1:
+        pieces = enumerate(instances, start=1)
+        state["evidence"] = {str(number): quoted(one.evidence.strip()) for number, one in pieces}
+    return state
+
+
+def numbered_instructions(prompt: CritiquePrompt, number: int) -> str:
+    """The question to a decision model about one of several pieces of evidence."""
+    return f"Judge evidence {number}, by itself.\n{prompt.instructions}"

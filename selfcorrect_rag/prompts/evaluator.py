@@ -7,7 +7,7 @@ at once are ours, in the paper's words. Passages are untrusted: each stands in a
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from selfcorrect_rag.prompts.labels import LabelMatch
 from selfcorrect_rag.prompts.quoting import quoted
@@ -119,6 +119,20 @@ def prompt_for_several(
         for demo in _DEMONSTRATIONS
     )
     return f"{_SEVERAL} {_BRIEFLY_EACH}\n\n{shown}\n\n{case}\nAnswer:"
+
+
+def documents_state(question: str, passages: Sequence[str]) -> dict[str, Any]:
+    """What a decision model judges: the question, and the documents by their numbers from 1."""
+    numbered = enumerate(passages, start=1)
+    documents = {str(number): quoted(passage.strip()) for number, passage in numbered}
+    return {"question": _line(question), "documents": documents}
+
+
+def document_question(number: str) -> str:
+    """The question to a decision model about one of the documents."""
+    return (
+        f"Given a question, does document {number} have exact information to answer the question?"
+    )
 
 
 YES, NO = "yes", "no"

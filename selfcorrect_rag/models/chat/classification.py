@@ -10,6 +10,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.models.chat.decisions import (
+    DecisionQuestion,
+    chosen_label,
+    decision_request,
+    is_decision_model,
+)
 from selfcorrect_rag.models.chat.label_probabilities import (
     TOP_LOGPROBS,
     label_probabilities,
@@ -30,10 +36,10 @@ from selfcorrect_rag.prompts.labels import LabelMatch, LabelParser
 ABSENT = -100.0
 """Log-probability of a label without one: finite, for JSON, with a probability of almost 0."""
 
-Mode = Literal["constrained", "logprobs", "structured", "text"]
-"""How a model is asked: constrained decoding on a vLLM server; log-probabilities; structured output
-or tool calls; plain text."""
-MODES: tuple[Mode, ...] = ("constrained", "logprobs", "structured", "text")
+Mode = Literal["decisions", "constrained", "logprobs", "structured", "text"]
+"""How a model is asked: typed questions to a decision model; constrained decoding on a vLLM server;
+log-probabilities; structured output or tool calls; plain text."""
+MODES: tuple[Mode, ...] = ("decisions", "constrained", "logprobs", "structured", "text")
 
 
 class LabelField(NamedTuple):
@@ -42,6 +48,8 @@ class LabelField(NamedTuple):
     parser: LabelParser
     name: str = ""
     """Prefix of its line, where an answer holds several labels."""
+    instructions: str = "Choose the label that the text asks for."
+    """What a decision model is asked."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -65,11 +73,14 @@ class LabelField(NamedTuple):
 class Classification(NamedTuple):
     """A prompt, and the fields of labels in its answer.
 
-    With one field the answer is a label; with several it has a line ``name: label`` for each.
+    With one field the answer is a label; with several it has a line ``name: label`` for each. A
+    decision model gets the state and the fields' instructions in place of the prompt.
     """
 
     prompt: str
     fields: tuple[LabelField, ...]
+    state: Mapping[str, Any] | None = None
+    """What is judged, as a JSON object; None: the prompt."""
 
 
 class Prediction(NamedTuple):
@@ -112,11 +123,12 @@ class Tokenizer(Protocol):
 
 
 class ChatClassifier:
-    """Asks any LangChain chat model or LLM to choose among labels.
+    """Asks any LangChain chat model, LLM or decision model to choose among labels.
 
-    The first call detects the model's mode from its answers: constrained decoding on a vLLM server,
-    log-probabilities of the answer's tokens, structured output, plain text, in this order; a mode
-    that the provider refuses, or that gives no log-probabilities, is not tried again. An answer
+    A decision model answers typed questions. Of any other model the first call detects the mode
+    from its answers: constrained decoding on a vLLM server, log-probabilities of the answer's
+    tokens, structured output, plain text, in this order; a mode that the provider refuses, or that
+    gives no log-probabilities, is not tried again. An answer
     without a readable label is retried once, with a reminder of the labels, and then counts as
     absent. So does an error of the provider; its Retry-After is respected once
     (:func:`~selfcorrect_rag.models.chat.model_calls.retry_after`).
@@ -134,7 +146,8 @@ class ChatClassifier:
         """Classify with ``model``.
 
         Args:
-            model: a chat model or an LLM, perhaps bound to options or with retries.
+            model: a chat model, an LLM or a decision model, perhaps bound to options or with
+                retries.
             max_concurrency: maximum number of concurrent calls for one :meth:`classify`.
             tokenizer: tokenizer of the model, if a vLLM server serves it. With it, the
                 log-probabilities of the labels' own tokens are read; without, those of the top 20
@@ -143,8 +156,8 @@ class ChatClassifier:
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency is {max_concurrency}; some call must be made")
         self.model, self.max_concurrency, self._tokenizer = model, max_concurrency, tokenizer
-        self.mode: Mode | None = None
-        """The detected mode; None before the first answer."""
+        self.mode: Mode | None = "decisions" if is_decision_model(model) else None
+        """The mode; None before it is detected."""
         self.counts = ClassificationCounts()
         self._lock = threading.Lock()
         self._finding: Future[None] | None = None
@@ -194,7 +207,7 @@ class ChatClassifier:
             if not others.done():  # it cannot be waited for
                 break
         try:
-            for mode in MODES:
+            for mode in MODES[1:]:  # a decision model is known by its class
                 if mode == "logprobs" and pending.results[-1].error is None:
                     continue  # requested, but not returned
                 if mode == "text" and pending.is_answered:
@@ -220,6 +233,13 @@ class ChatClassifier:
     def _call(self, mode: Mode, task: Classification, is_retry: bool = False) -> ModelCall:
         prompt = f"{task.prompt}\n\n{_reminder(task)}" if is_retry else task.prompt
         match mode:
+            case "decisions":
+                questions = {
+                    name: DecisionQuestion(field.instructions, field.labels)
+                    for name, field in _named_fields(task).items()
+                }
+                state = task.prompt if task.state is None else task.state
+                return ModelCall(self.model, decision_request(self.model, state, questions))
             case "text":
                 return ModelCall(self.model, prompt)
             case "structured":
@@ -268,10 +288,13 @@ class _Pending:
         if result.error is not None:
             return
         self._answers += 1
-        if mode == "structured":
-            read = read_structured(self.task, result.answer.get("parsed"))
-        else:
-            read = read_text(self.task, result)
+        match mode:
+            case "decisions":
+                read = read_decisions(self.task, result.answer)
+            case "structured":
+                read = read_structured(self.task, result.answer.get("parsed"))
+            case _:
+                read = read_text(self.task, result)
         self.predictions = [old or new for old, new in zip(self.predictions, read, strict=True)]
         self.is_retry |= self._answers == 1 and None in self.predictions
 
@@ -286,7 +309,7 @@ def _is_supported(mode: Mode, result: CallResult) -> bool:
             return tokens_of(result.answer) is not None
         case "structured":
             return isinstance(result.answer, dict) and result.answer.get("parsed") is not None
-        case "text":
+        case _:
             return True
 
 
@@ -368,6 +391,14 @@ def _reminder(task: Classification) -> str:
 # Answers
 
 
+def read_decisions(task: Classification, response: object) -> list[Prediction | None]:
+    """The predictions of a decision model's response, by field."""
+    found = [
+        chosen_label(response, name, field.labels) for name, field in _named_fields(task).items()
+    ]
+    return [each and _soft(*each) for each in found]
+
+
 def read_structured(task: Classification, parsed: Any) -> list[Prediction | None]:
     """The predictions of a structured output, by field."""
     given = parsed if isinstance(parsed, Mapping) else {}
@@ -385,11 +416,15 @@ def read_text(task: Classification, result: CallResult) -> list[Prediction | Non
         found = field.find(text)
         mass = found and label_probabilities(field.labels, tokens, text, found)
         if found and mass:
-            logs = {k: max(math.log(p), ABSENT) if p > 0.0 else ABSENT for k, p in mass.items()}
-            predictions.append(Prediction(found.label, logs, is_hard=False))
+            predictions.append(_soft(found.label, mass))
         else:
             predictions.append(_hard(field, found))
     return predictions
+
+
+def _soft(label: str, mass: Mapping[str, float]) -> Prediction:
+    logs = {k: max(math.log(p), ABSENT) if p > 0.0 else ABSENT for k, p in mass.items()}
+    return Prediction(label, logs, is_hard=False)
 
 
 def _hard(field: LabelField, found: LabelMatch | None) -> Prediction | None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 
+from selfcorrect_rag.models.chat.decisions import decision_usage
 from selfcorrect_rag.prompts.parts import as_text
 
 Result = TypeVar("Result")
@@ -67,8 +68,10 @@ class CallUsage(NamedTuple):
         usage = cls()
         for result in results:
             metadata = getattr(result.message, "usage_metadata", None) or {}
-            read, written = metadata.get("input_tokens", 0), metadata.get("output_tokens", 0)
-            usage = usage.plus(cls(result.requests, read, written))
+            read, written = metadata.get("input_tokens"), metadata.get("output_tokens")
+            if not metadata:
+                read, written = decision_usage(result.answer)
+            usage = usage.plus(cls(result.requests, read or 0, written or 0))
         return usage
 
     def plus(self, other: "CallUsage") -> "CallUsage":

@@ -21,7 +21,9 @@ from selfcorrect_rag.models.chat.model_calls import Calls, CallUsage, arun, run
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import (
     SegmentRequest,
+    critique_state,
     joint_critique_prompt,
+    numbered_instructions,
     passages_critique_prompt,
     segment_request,
 )
@@ -54,7 +56,7 @@ class PromptedReflectionLLM(ReflectionLLM):
     prompts.
 
     Retrieve uses table 8, and after a sentence table 9; ISREL, ISSUP and ISUSE use tables 10 to 12.
-    The labels' log-probabilities become those of the group's tokens; a provider without them gives
+    The labels' probabilities become those of the group's tokens; a provider that gives none gives
     hard labels (:class:`~selfcorrect_rag.models.chat.classification.ChatClassifier`), and
     reflections are marked so. A label that stays malformed, or whose call fails, is absent.
 
@@ -71,7 +73,7 @@ class PromptedReflectionLLM(ReflectionLLM):
     model: Runnable[Any, Any]
     """A chat model or an LLM, perhaps bound to options or with retries."""
     critic: Runnable[Any, Any] | None = None
-    """The model for critique prompts; ``model`` by default."""
+    """The model for critique prompts, or a decision model; ``model`` by default."""
     candidates: int = Field(default=2, ge=1)
     """Maximum passages that a question, or each of its beams, is answered from."""
     prune_below: float = Field(default=0.5, ge=0, le=1)
@@ -339,10 +341,13 @@ def critique_classification(
     prompts: Sequence[CritiquePrompt], instance: Instance
 ) -> Classification:
     """A classification for all these critiques of an instance."""
-    if len(prompts) == 1:
-        return Classification(prompts[0].prompt(instance), (LabelField(prompts[0].label_parser),))
-    fields = tuple(LabelField(prompt.label_parser, prompt.label_name) for prompt in prompts)
-    return Classification(joint_critique_prompt(prompts, instance), fields)
+    is_one = len(prompts) == 1
+    fields = tuple(
+        LabelField(prompt.label_parser, "" if is_one else prompt.label_name, prompt.instructions)
+        for prompt in prompts
+    )
+    text = prompts[0].prompt(instance) if is_one else joint_critique_prompt(prompts, instance)
+    return Classification(text, fields, critique_state([instance]))
 
 
 def relevance_classification(instances: Sequence[Instance]) -> Classification:
@@ -350,9 +355,11 @@ def relevance_classification(instances: Sequence[Instance]) -> Classification:
     if len(instances) == 1:
         return critique_classification([ISREL], instances[0])
     fields = tuple(
-        LabelField(ISREL.label_parser, str(number)) for number in range(1, len(instances) + 1)
+        LabelField(ISREL.label_parser, str(number), numbered_instructions(ISREL, number))
+        for number in range(1, len(instances) + 1)
     )
-    return Classification(passages_critique_prompt(ISREL, instances), fields)
+    text = passages_critique_prompt(ISREL, instances)
+    return Classification(text, fields, critique_state(instances))
 
 
 def _reflection(prompt: CritiquePrompt, prediction: Prediction, position: int) -> Reflection:

@@ -7,6 +7,12 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.models.chat.decisions import (
+    DecisionQuestion,
+    decision_request,
+    is_decision_model,
+    probabilities_of_yes,
+)
 from selfcorrect_rag.models.chat.label_probabilities import (
     TOP_LOGPROBS,
     label_probabilities,
@@ -26,6 +32,8 @@ from selfcorrect_rag.prompts.evaluator import (
     NO,
     YES,
     PromptKind,
+    document_question,
+    documents_state,
     parse_label,
     parse_labels,
     prompt_for_one,
@@ -53,11 +61,11 @@ class ChatCounts:
 
 
 class ChatEvaluator(RetrievalEvaluator):
-    """Grades by asking any LangChain chat model or LLM for yes or no.
+    """Grades by asking any LangChain chat model, LLM or decision model for yes or no.
 
-    With log-probabilities, which are requested until the provider refuses, a score is P(yes) -
-    P(no), normalised over both. Otherwise it is 1 or -1, a hard label, which :attr:`notes` and
-    :attr:`counts` report.
+    With a decision model's probabilities, or log-probabilities, which are requested until the
+    provider refuses, a score is P(yes) - P(no), normalised over both. Otherwise it is 1 or -1, a
+    hard label, which :attr:`notes` and :attr:`counts` report.
 
     Up to ``passages_per_call`` passages go into one call. If answers do not give exactly one
     verdict for each, the first such call is retried with a reminder of the format. If that helps,
@@ -82,8 +90,9 @@ class ChatEvaluator(RetrievalEvaluator):
         """Grade with ``llm``; use temperature 0 for reproducible scores.
 
         Args:
-            llm: a chat model or an LLM, perhaps bound to options or with retries.
-            prompt: which of the paper's prompts to use; by default its best one.
+            llm: a chat model, an LLM or a decision model, perhaps bound to options or with retries.
+            prompt: which of the paper's prompts to use; by default its best one. A decision model
+                gets a typed question instead.
             passages_per_call: maximum passages per call; 1 is the paper's procedure.
             max_concurrency: maximum number of concurrent calls for one :meth:`score`.
             thresholds: found for this model by ``selfcorrect-rag calibrate``.
@@ -95,7 +104,7 @@ class ChatEvaluator(RetrievalEvaluator):
         self.llm, self.prompt, self.passages_per_call = llm, prompt, passages_per_call
         self.max_concurrency = max_concurrency
         self.thresholds = thresholds or self.thresholds
-        self._is_plain = False
+        self._is_plain = is_decision_model(llm)
         self._counts, self._counting = ChatCounts(), threading.Lock()
 
     @property
@@ -145,9 +154,9 @@ class ChatEvaluator(RetrievalEvaluator):
 
     def _calls(self, question: str, passages: Sequence[str]) -> Calls[list[float]]:
         grading, is_plain = _Grading(self, question, passages), self._is_plain
-        while prompts := grading.prompts():
+        while inputs := grading.inputs():
             llm = self.llm if is_plain else self.llm.bind(logprobs=True, top_logprobs=TOP_LOGPROBS)
-            results = yield [ModelCall(llm, prompt) for prompt in prompts]
+            results = yield [ModelCall(llm, each) for each in inputs]
             errors = [result.error for result in results if result.error is not None]
             if errors and not is_plain and all(map(is_refusal, errors)):
                 is_plain = True
@@ -168,6 +177,7 @@ class _Grading:
 
     def __init__(self, evaluator: ChatEvaluator, question: str, passages: Sequence[str]) -> None:
         self._kind, self._question, self._passages = evaluator.prompt, question, passages
+        self._llm, self._decides = evaluator.llm, is_decision_model(evaluator.llm)
         nonblank = [i for i, passage in enumerate(passages) if passage.strip()]
         size = evaluator.passages_per_call
         self._groups = [nonblank[start : start + size] for start in range(0, len(nonblank), size)]
@@ -177,8 +187,10 @@ class _Grading:
         self.scores = [IRRELEVANT] * len(passages)
         self.counts = ChatCounts()
 
-    def prompts(self) -> list[str]:
-        """The next prompts; empty when done."""
+    def inputs(self) -> list[Any]:
+        """The next inputs of the model; empty when done."""
+        if self._decides:
+            return [self._request(group) for group in self._groups]
         return [
             prompt_for_one(self._kind, self._question, self._passages[group[0]])
             if len(group) == 1
@@ -191,13 +203,24 @@ class _Grading:
             for group in self._groups
         ]
 
+    def _request(self, group: list[int]) -> dict[str, Any]:
+        state = documents_state(self._question, [self._passages[i] for i in group])
+        questions = {name: DecisionQuestion(document_question(name)) for name in state["documents"]}
+        return decision_request(self._llm, state, questions)
+
     def read(self, results: Sequence[CallResult]) -> None:
-        """Record the answers to :meth:`prompts`, in order."""
+        """Record the answers to :meth:`inputs`, in order."""
         groups, unread = self._groups, []
         self.counts.calls += len(groups)
         self.counts.retried += len(groups) if self._is_retry else 0
         for group, result in zip(groups, results, strict=True):
-            if len(group) == 1:
+            if self._decides:
+                if (shares := probabilities_of_yes(result.answer, len(group))) is None:
+                    unread.append(group)
+                else:
+                    for i, yes in zip(group, shares, strict=True):
+                        self.scores[i] = 2 * yes - 1
+            elif len(group) == 1:
                 self._set(group[0], parse_label(self._kind, result.text), result)
             elif (given := parse_labels(result.text, len(group))) is None:
                 unread.append(group)
