@@ -48,7 +48,7 @@ from selfcorrect_rag.models import RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.models.chat.classification import ChatClassifier
 from selfcorrect_rag.models.chat.prompted_llm import critique_classification
 from selfcorrect_rag.models.chat.transformers_chat import ChatTokens
-from selfcorrect_rag.models.critic import TransformersCritic
+from selfcorrect_rag.models.critic import TransformersCritic, critic_input
 from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.prompts import segment_prompt
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
@@ -57,7 +57,6 @@ from selfcorrect_rag.prompts.evaluator import parse_label as verdict_in_text
 from selfcorrect_rag.prompts.evaluator import prompt_for_one
 from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, IRRELEVANT, NO_SUPPORT, RELEVANT, Group
-from selfcorrect_rag.training.critic_data import critic_input
 
 WORDINGS: dict[str, list[str]] = tomllib.loads(
     (Path(__file__).parent / "injections.toml").read_text(encoding="utf-8")
@@ -135,10 +134,7 @@ def in_short_form() -> Judge:
 
     def judge(aspect: str, instance: Instance) -> dict[str, float]:
         (batch,) = critic.answers([critic_input(CRITIQUE_PROMPTS[aspect], instance)])
-        token, p = batch[0]
-        others = [label for label in CRITIQUE_PROMPTS[aspect].tokens_by_label if label != token]
-        rest = math.log(max(1 - p, 1e-9) / len(others))
-        return {token: math.log(max(p, 1e-9)), **dict.fromkeys(others, rest)}
+        return {token: math.log(max(p, 1e-9)) for token, p in batch[0].probabilities.items()}
 
     return judge
 

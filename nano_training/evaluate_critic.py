@@ -26,13 +26,12 @@ from nano_training.world import World
 from selfcorrect_rag.models.chat.classification import ChatClassifier
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM, critique_classification
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
-from selfcorrect_rag.models.critic import TransformersCritic
+from selfcorrect_rag.models.critic import TransformersCritic, critic_input
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nano import load_generator
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.state.self_rag import SelfRAGOutput
-from selfcorrect_rag.training.critic_data import critic_input
 
 SENTENCES = 4
 """About how many sentences a passage has beside its lead."""

@@ -30,12 +30,11 @@ from nano_training.tokenizer import BOS, EOS, PAD
 from nano_training.trainer import Trainer, TrainingSettings, export, train_and_log
 from nano_training.world import World
 from selfcorrect_rag.errors import require
-from selfcorrect_rag.models.critic import critic_prompt
+from selfcorrect_rag.models.critic import critic_input, critic_prompt
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts.chat import answer_prompt
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.reflection import CONTROL_TOKENS
-from selfcorrect_rag.training.critic_data import critic_input
 
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """A conversation is its texts, a line break after each."""

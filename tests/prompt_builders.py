@@ -8,6 +8,7 @@ from langchain_core.documents import Document
 from selfcorrect_rag.agents.grounding import _evidence
 from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.evaluation.judges import alignment
+from selfcorrect_rag.models.critic import critic_input
 from selfcorrect_rag.prompts.chat import (
     answer_prompt,
     joint_critique_prompt,
@@ -24,7 +25,6 @@ from selfcorrect_rag.prompts.evaluator import (
 from selfcorrect_rag.prompts.follow_up import follow_up_prompt
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
 from selfcorrect_rag.state.instruct_rag import Mode
-from selfcorrect_rag.training.critic_data import critic_input
 
 Builder = Callable[[str, Document], Any]
 """Of a text, and a document whose title and text may be two halves of one."""

@@ -15,9 +15,8 @@ from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models.chat.classification import ChatClassifier
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM, critique_classification
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
-from selfcorrect_rag.models.critic import TransformersCritic
+from selfcorrect_rag.models.critic import TransformersCritic, critic_input
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
-from selfcorrect_rag.training.critic_data import critic_input
 
 CASES = 12
 FLOOR = {"retrieval": 0.8, "multi_retrieval": 0.7, "relevance": 0.7, "groundness": 0.6}

@@ -17,10 +17,9 @@ from nano_training.train_critic import (
     critic_cases,
 )
 from nano_training.world import World
-from selfcorrect_rag.models.critic import critic_prompt
+from selfcorrect_rag.models.critic import critic_input, critic_prompt
 from selfcorrect_rag.nano import generator_path
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
-from selfcorrect_rag.training.critic_data import critic_input
 
 
 def test_labels_are_those_of_the_tables_and_all_of_them_come() -> None:

@@ -1,13 +1,15 @@
 """Self-RAG's critic: a language model fine-tuned to answer with reflection tokens (3.2.1)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from selfcorrect_rag.errors import ModelNotFound
 from selfcorrect_rag.models.local.checkpoints import load_language_model, placed, taken
+from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.state.intake import valid
 
@@ -34,8 +36,51 @@ class Answer(NamedTuple):
     """The token that a critic chose."""
 
     token: str
-    probability: float
-    """Probability of the token among the allowed ones, in [0, 1]."""
+    probabilities: Mapping[str, float]
+    """Probability of each allowed token in [0, 1]; they sum to 1."""
+
+    @property
+    def probability(self) -> float:
+        """Probability of the chosen token."""
+        return self.probabilities[self.token]
+
+
+def critic_input(prompt: CritiquePrompt, instance: Instance) -> CriticInput:
+    """A critic's question about ``instance``, as in its training data."""
+    order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
+    judged_by = [field for field in order if field in prompt.fields]
+    judged = fields_text(instance, judged_by, instruction="Task instruction")
+    return CriticInput(
+        prompt.instructions, judged, prompt.group, tuple(prompt.tokens_by_label.values())
+    )
+
+
+def read_answer(
+    labels: Mapping[str, Sequence[int]],
+    written: Iterable[int],
+    steps: Iterable[Mapping[int, float]],
+) -> Answer:
+    """The answer of greedy decoding.
+
+    Args:
+        labels: the ids of each allowed token; none begins with another's.
+        written: the ids of the chosen token, at least as far as it differs from all others.
+        steps: at each place, the probability of each id that continues a label, normalised over
+            these. Tokens that share an id that was not chosen share its probability equally: what
+            follows it was not computed.
+    """
+    shares, path, live = dict.fromkeys(labels, 1.0), 1.0, dict(labels)
+    for place, (chosen, step) in enumerate(zip(written, steps, strict=True)):
+        if len(live) == 1:
+            break
+        branches: dict[int, dict[str, Sequence[int]]] = defaultdict(dict)
+        for token, label in live.items():
+            branches[label[place]][token] = label
+        for i, tokens in branches.items():
+            shares |= dict.fromkeys(tokens, path * step[i] / len(tokens))
+        path, live = path * step[chosen], branches[chosen]
+    (token,) = live
+    return Answer(token, shares)
 
 
 def critic_prompt(given: CriticInput) -> str:
@@ -224,18 +269,13 @@ class TransformersCritic(Critic):
             return_dict_in_generate=True,
             output_scores=True,
         )
-        logprobs = self.model.compute_transition_scores(
-            made.sequences, made.scores, normalize_logits=True
-        )
         answers = []
-        for ids, steps, labels in zip(made.sequences, logprobs, choices, strict=True):
-            written = ids[begun:].tolist()
-            token, size = next(
-                (token, len(label[:most]))
-                for token, label in labels.items()
-                if written[: len(label)] == label[:most]
-            )
-            answers.append(Answer(token, steps[:size].float().sum().exp().item()))
+        for row, (ids, labels) in enumerate(zip(made.sequences, choices, strict=True)):
+            known = sorted({i for label in labels.values() for i in label})
+            # Ids that are not allowed have scores of minus infinity.
+            shares = [scores[row].float().softmax(-1)[known].tolist() for scores in made.scores]
+            steps = [dict(zip(known, each, strict=True)) for each in shares]
+            answers.append(read_answer(labels, ids[begun:].tolist(), steps))
         return answers
 
     def _inputs(self, prompts: list[list[int]]) -> dict[str, Any]:

@@ -139,6 +139,6 @@ def critique_state(instances: Sequence[Instance]) -> dict[str, Any]:
     return state
 
 
-def numbered_instructions(prompt: CritiquePrompt, number: int) -> str:
+def numbered_instructions(prompt: CritiquePrompt, number: str) -> str:
     """The question to a decision model about one of several pieces of evidence."""
     return f"Judge evidence {number}, by itself.\n{prompt.instructions}"

@@ -323,3 +323,8 @@ def registered_prompts() -> list[tuple[ReflectionGroup, CritiquePrompt]]:
     """The registered groups that a chat model is asked for, with their prompts."""
     prompts = ((group, group_prompt(group)) for group in registered_groups())
     return [(group, prompt) for group, prompt in prompts if prompt]
+
+
+def critique_prompts() -> dict[str, CritiquePrompt]:
+    """The paper's prompts by name, and by group those of registered groups with an instruction."""
+    return {**CRITIQUE_PROMPTS, **{group.name: prompt for group, prompt in registered_prompts()}}

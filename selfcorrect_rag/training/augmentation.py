@@ -36,7 +36,7 @@ class CritiqueRequest(NamedTuple):
     """A judgement that a critic is asked for."""
 
     prompt: str
-    """Name of its prompt in :func:`~.critic_data.critique_prompts`."""
+    """Name of its prompt in :func:`~selfcorrect_rag.prompts.critic.critique_prompts`."""
     instance: Instance
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.critic import CriticInput
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, registered_prompts
-from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance, fields_text
+from selfcorrect_rag.models.critic import CriticInput, critic_input
+from selfcorrect_rag.prompts.critic import critique_prompts
+from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.fine_tuning import option
@@ -18,11 +18,6 @@ from selfcorrect_rag.training.rows import Part, lines, part_of, read_text
 
 _OFFICIAL_TASKS = {"groundness": "groudness"}
 """Names of prompts in the official data, where they differ; the spelling is its own."""
-
-
-def critique_prompts() -> dict[str, CritiquePrompt]:
-    """The paper's prompts by name, and by group those of registered groups with an instruction."""
-    return {**CRITIQUE_PROMPTS, **{group.name: prompt for group, prompt in registered_prompts()}}
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ def critic_labelling(
         instances: see :func:`read_instances`.
         out: the file, JSONL.
         settings: see :class:`CriticDataSettings`.
-        prompts: names in :func:`critique_prompts`; all by default.
+        prompts: names in :func:`~selfcorrect_rag.prompts.critic.critique_prompts`; all by default.
         max_samples: most requests of each prompt, chosen by their text: always the same, and a
             larger number contains the smaller. The paper collects 4k to 20k.
 
@@ -139,16 +134,6 @@ def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
     for row in labelled:
         counts[row.critic_input.group][row.token] += 1
     return counts
-
-
-def critic_input(prompt: CritiquePrompt, instance: Instance) -> CriticInput:
-    """A critic's question about ``instance``, as in its training data."""
-    order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
-    judged_by = [field for field in order if field in prompt.fields]
-    judged = fields_text(instance, judged_by, instruction="Task instruction")
-    return CriticInput(
-        prompt.instructions, judged, prompt.group, tuple(prompt.tokens_by_label.values())
-    )
 
 
 def _request(name: str, instance: Instance) -> LabelRequest:

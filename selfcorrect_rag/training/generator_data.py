@@ -26,10 +26,9 @@ from selfcorrect_rag.journal import (
     write_rows,
 )
 from selfcorrect_rag.models.critic import Critic
-from selfcorrect_rag.prompts.critic import registered_prompts
+from selfcorrect_rag.prompts.critic import critique_prompts, registered_prompts
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_RETRIEVAL, PARTIALLY_SUPPORTED, RELEVANT
 from selfcorrect_rag.training.augmentation import Decisions, Judge, Retrieve, augment
-from selfcorrect_rag.training.critic_data import critique_prompts
 from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
 from selfcorrect_rag.training.journaled import JournaledSearch, journaled_critic

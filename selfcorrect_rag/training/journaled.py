@@ -14,9 +14,9 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from selfcorrect_rag.errors import RetrievalFailed
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.journal import Journal
-from selfcorrect_rag.models.critic import Answer, Critic, CriticInput, critic_prompt
+from selfcorrect_rag.models.critic import Answer, Critic, CriticInput, critic_input, critic_prompt
+from selfcorrect_rag.prompts.critic import critique_prompts
 from selfcorrect_rag.training.augmentation import CritiqueRequest, Label, Passage
-from selfcorrect_rag.training.critic_data import critic_input, critique_prompts
 from selfcorrect_rag.training.labelling import Labelling, LabelRequest
 
 Done = Callable[[int], object]
@@ -91,7 +91,8 @@ class _PendingRequests:
 
     def keep(self, batch: Mapping[int, Answer]) -> None:
         for i, answer in batch.items():
-            self._journal.append(self._missing[i], answer._asdict())
+            label = {"token": answer.token, "probability": answer.probability}
+            self._journal.append(self._missing[i], label)
         self._done(len(batch))
 
     def labels(self) -> list[Label]:

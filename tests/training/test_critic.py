@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from selfcorrect_rag.models.critic import (
     CriticInput,
     TransformersCritic,
     critic_prompt,
+    read_answer,
 )
 from selfcorrect_rag.reflection import TOKENS, Group
 from selfcorrect_rag.training.critic import CriticSettings, agreement, train_critic
@@ -297,6 +299,29 @@ def test_instructions_are_read_once_a_pass_and_labels_as_far_as_they_differ() ->
 def _answers(critic: Critic, asked: list[CriticInput]) -> list[Answer]:
     given = {i: answer for batch in critic.answers(asked) for i, answer in batch.items()}
     return [given[i] for i in range(len(asked))]
+
+
+def test_the_probabilities_of_all_tokens() -> None:
+    """b and c are told apart by a second id, whose probabilities are known where it was written."""
+    labels = {"a": [1, 9], "b": [2, 3, 9], "c": [2, 4, 9]}
+    first = {1: 0.25, 2: 0.75}
+    answer = read_answer(labels, [2, 4, 9], [first, {3: 0.25, 4: 0.75}, {9: 1.0}])
+    assert answer == ("c", {"a": 0.25, "b": 0.75 * 0.25, "c": 0.75 * 0.75})
+    assert answer.probability == 0.75 * 0.75
+    assert read_answer(labels, [1], [{1: 0.5, 2: 0.5}]) == ("a", {"a": 0.5, "b": 0.25, "c": 0.25})
+    assert read_answer({"a": [1, 9]}, [], []) == ("a", {"a": 1.0})
+
+
+@each
+def test_the_probabilities_are_those_of_the_model(kind: str) -> None:
+    critic = made(kind)
+    asked = [CriticInput("Is it?", f"she did {i}", group) for i, group in enumerate(Group)]
+    for one, answer in zip(asked, _answers(critic, asked), strict=True):
+        assert list(answer.probabilities) == list(TOKENS[one.group])
+        assert math.fsum(answer.probabilities.values()) == pytest.approx(1.0, abs=1e-5)
+        assert answer.probability > 0
+        pair = one._replace(tokens=(answer.token, min(answer.probabilities)))
+        assert len(_answers(critic, [pair])[0].probabilities) == len(set(pair.tokens))
 
 
 def test_no_text_becomes_a_special_token() -> None:

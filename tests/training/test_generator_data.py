@@ -9,12 +9,11 @@ import torch
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag.models.critic import Critic, TransformersCritic
+from selfcorrect_rag.models.critic import Critic, TransformersCritic, critic_input
 from selfcorrect_rag.nano import demo_index, demo_questions
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.search import ChromaIndex
-from selfcorrect_rag.training.critic_data import critic_input
 from selfcorrect_rag.training.generator_data import (
     GeneratorDataCost,
     GeneratorDataReport,
@@ -81,9 +80,11 @@ def test_a_critic_gives_only_what_a_table_offers_and_how_sure_it_is(critic: Crit
     ]
     with torch.no_grad():
         logits = critic.model(torch.tensor([ids])).logits[0, -1, either]
-    assert batch[0].probability == pytest.approx(logits.softmax(0).max().item(), rel=1e-4)
+    shares = dict(zip(("[Irrelevant]", "[Relevant]"), logits.softmax(0).tolist(), strict=True))
+    assert batch[0].probabilities == pytest.approx(shares, rel=1e-4)
+    assert batch[0].probability == max(batch[0].probabilities.values())
     assert batch[0].token == ("[Irrelevant]", "[Relevant]")[logits.argmax().item()]
-    assert batch[1] == ("[Relevant]", pytest.approx(1.0))
+    assert batch[1] == ("[Relevant]", {"[Relevant]": 1.0})
 
 
 def test_the_twins_are_alike(tmp_path: Path, critic: Critic, index: ChromaIndex) -> None:

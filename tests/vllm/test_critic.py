@@ -15,12 +15,11 @@ from nano_training.questions import WorldQuestion
 from nano_training.teacher import WRITING, judgements
 from nano_training.world import World
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound
-from selfcorrect_rag.models.critic import CriticInput, TransformersCritic
+from selfcorrect_rag.models.critic import CriticInput, TransformersCritic, critic_input
 from selfcorrect_rag.models.engines.vllm_critic import VLLMCritic
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.search import BM25Index
-from selfcorrect_rag.training.critic_data import critic_input
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_rows import read_generator_rows
 from tests.conftest import byte_level_tokenizer, random_model

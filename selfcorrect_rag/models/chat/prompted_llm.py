@@ -355,8 +355,8 @@ def relevance_classification(instances: Sequence[Instance]) -> Classification:
     if len(instances) == 1:
         return critique_classification([ISREL], instances[0])
     fields = tuple(
-        LabelField(ISREL.label_parser, str(number), numbered_instructions(ISREL, number))
-        for number in range(1, len(instances) + 1)
+        LabelField(ISREL.label_parser, number, numbered_instructions(ISREL, number))
+        for number in map(str, range(1, len(instances) + 1))
     )
     text = passages_critique_prompt(ISREL, instances)
     return Classification(text, fields, critique_state(instances))

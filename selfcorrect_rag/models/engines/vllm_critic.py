@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from selfcorrect_rag.models.critic import MAX_TOKENS, Answer, Critic, CriticInput
+from selfcorrect_rag.models.critic import MAX_TOKENS, Answer, Critic, CriticInput, read_answer
 from selfcorrect_rag.models.engines.background import gather
 from selfcorrect_rag.models.engines.engine import Request
 from selfcorrect_rag.models.engines.runner import EngineRunner
@@ -78,19 +78,18 @@ class VLLMCritic(Critic):
 
     async def _answer(self, given: CriticInput) -> Answer:
         prompt, labels = self.fitted(self.prompt_ids(given)), self._choices(given)
-        probability = 1.0
-        while len(labels) > 1:
-            nexts = sorted({label[0] for label in labels.values()})
+        live, written, steps = labels, list[int](), list[dict[int, float]]()
+        while len(live) > 1:
+            nexts = sorted({label[len(written)] for label in live.values()})
+            logprobs: Mapping[int, float] = {nexts[0]: 0.0}
             if len(nexts) > 1:
-                logprobs = await self._logprobs(prompt, nexts)
-                chosen = max(nexts, key=lambda token: logprobs[token])
-                probability /= math.fsum(math.exp(logprobs[i] - logprobs[chosen]) for i in nexts)
-            else:
-                (chosen,) = nexts
-            prompt = [*prompt, chosen]
-            labels = {token: ids[1:] for token, ids in labels.items() if ids[0] == chosen}
-        (token,) = labels
-        return Answer(token, probability)
+                logprobs = await self._logprobs([*prompt, *written], nexts)
+            chosen = max(nexts, key=logprobs.__getitem__)
+            odds = {i: math.exp(logprobs[i] - logprobs[chosen]) for i in nexts}
+            steps.append({i: share / math.fsum(odds.values()) for i, share in odds.items()})
+            live = {token: ids for token, ids in live.items() if ids[len(written)] == chosen}
+            written.append(chosen)
+        return read_answer(labels, written, steps)
 
     async def _logprobs(self, prompt: Sequence[int], ids: Sequence[int]) -> Mapping[int, float]:
         """The log-probability of each id after the prompt, in nats and over the whole
