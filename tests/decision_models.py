@@ -6,10 +6,12 @@ test_decisions.py compares both where that core is installed.
 
 import importlib
 import importlib.util
+import json
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
 from typing import Any, Literal
 
@@ -142,3 +144,52 @@ class Decider(DECISIONS.BaseDecisionModel):  # type: ignore[misc]
                 answers[name] = given
         usage = {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11}
         return DECISIONS.ClassifierResponse(model=self.model, answers=answers, usage=usage)
+
+
+@pytest.fixture
+def openai(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, list[Any]]]:
+    """A client, and the bodies that it sends to a server with opinions."""
+    decisions = pytest.importorskip("langchain_openai.decisions")
+    bodies: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            bodies.append((self.path, body))
+            answers = [_answered(body, question) for question in body["questions"]]
+            usage = {"input_tokens": 20, "output_tokens": 2}
+            sent = json.dumps({"model": "m", "answers": answers, "usage": usage}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(sent)))
+            self.end_headers()
+            self.wfile.write(sent)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    yield decisions.OpenAIDecisions(model="gpt-6-luna"), bodies
+    server.shutdown()
+    server.server_close()
+
+
+def _answered(body: Any, question: Any) -> Any:
+    name, kind = question["name"], question["type"]
+    if kind == "predicate":
+        return {"name": name, "type": kind, "probability": 0.25}
+    values = [each["value"] for each in question["choices"]]
+    if "1" in values:
+        return {"name": name, "type": "refusal", "refusal": "no"}
+    shares = [0.75, *[0.25 / (len(values) - 1)] * (len(values) - 1)]
+    probabilities = [{"value": v, "probability": p} for v, p in zip(values, shares, strict=True)]
+    return {
+        "name": name,
+        "type": "choice",
+        "choice": values[0],
+        "probabilities": probabilities,
+        "confidence": 0.5,
+    }

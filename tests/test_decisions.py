@@ -3,9 +3,6 @@
 import asyncio
 import json
 import math
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -27,7 +24,7 @@ from tests.prompted_runs import NOVEL, PASSAGES, QUESTION, SEQUEL, TOWN, generat
 from tests.providers import Provider, RateLimited, saying
 
 pytestmark = pytest.mark.usefixtures("decisions")
-decisions = decision_models.decisions
+decisions, openai = decision_models.decisions, decision_models.openai
 GRADED = ["Emma is by Jane Austen.", "Emma is a town.", " ", "Austen wrote Emma in 1815."]
 
 
@@ -43,7 +40,7 @@ def opinion(state: Any, question: Any) -> Any:
             (evidence,) = [
                 text
                 for number, text in evidence.items()
-                if question.instructions == numbered_instructions(ISREL, int(number))
+                if question.instructions == numbered_instructions(ISREL, number)
             ]
         share = 0.9 if "Austen" in evidence else 0.2
         return chosen(labels[share < 0.5], {RELEVANT: share, IRRELEVANT: 1 - share})
@@ -128,7 +125,7 @@ def test_what_a_passage_says_stays_in_its_field() -> None:
     assert state["instruction"] == QUESTION
     assert state["evidence"]["1"] == f"Emma (town)\n{quoted(hostile)}"
     assert quoted(hostile) != hostile, "no control token"
-    usual = {numbered_instructions(ISREL, number) for number in (1, 2)}
+    usual = {numbered_instructions(ISREL, number) for number in "12"}
     assert {question.instructions for question in questions.values()} == usual
 
 
@@ -261,54 +258,6 @@ def test_grades_that_are_unreadable_or_fail() -> None:
 
 
 # OpenAI's, the real client
-
-
-@pytest.fixture
-def openai() -> Iterator[tuple[Any, list[Any]]]:
-    """A client, and the bodies that it sends to a server with opinions."""
-    decisions = pytest.importorskip("langchain_openai.decisions")
-    bodies: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            bodies.append((self.path, body))
-            answers = [_answered(body, question) for question in body["questions"]]
-            usage = {"input_tokens": 20, "output_tokens": 2}
-            sent = json.dumps({"model": "m", "answers": answers, "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(sent)))
-            self.end_headers()
-            self.wfile.write(sent)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}/v1"
-    yield decisions.OpenAIDecisions(model="gpt-6-luna", api_key="key", base_url=address), bodies
-    server.shutdown()
-    server.server_close()
-
-
-def _answered(body: Any, question: Any) -> Any:
-    name, kind = question["name"], question["type"]
-    if kind == "predicate":
-        return {"name": name, "type": kind, "probability": 0.25}
-    values = [each["value"] for each in question["choices"]]
-    if "1" in values:
-        return {"name": name, "type": "refusal", "refusal": "no"}
-    shares = [0.75, *[0.25 / (len(values) - 1)] * (len(values) - 1)]
-    probabilities = [{"value": v, "probability": p} for v, p in zip(values, shares, strict=True)]
-    return {
-        "name": name,
-        "type": "choice",
-        "choice": values[0],
-        "probabilities": probabilities,
-        "confidence": 0.5,
-    }
 
 
 @pytest.mark.filterwarnings("ignore:The class `OpenAIDecisions` is in beta")

@@ -1,18 +1,24 @@
 """What the page on chat models shows works as written."""
 
+import ast
 import json
+import math
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
+from nano_training.models import critic_path
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.models.chat.classification import MODES
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.serving.parts import Parts
+from tests import decision_models
+from tests.crag_runs import WordEvaluator
 from tests.prompted_runs import NOVEL, SEQUEL, TOWN, generate, opinion, reader
 from tests.providers import LOGPROBS, VLLM, Provider
 from tests.test_docs import BLOCK, ROOT
@@ -20,15 +26,40 @@ from tests.test_docs_critic import SHELL
 
 PAGE = (ROOT / "docs" / "prompted.md").read_text(encoding="utf-8")
 gpt = Provider(answer=opinion, **LOGPROBS)
+decisions, openai = decision_models.decisions, decision_models.openai
 NAME = "tests.test_docs_prompted:gpt"
 
 
-def test_the_python_runs() -> None:
-    block, offline = BLOCK.findall(PAGE)
+@pytest.mark.filterwarnings("ignore:The class `OpenAIDecisions` is in beta")
+@pytest.mark.usefixtures("decisions")
+def test_the_python_runs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    openai: tuple[object, list[Any]],
+) -> None:
+    block, asking, answering, offline = BLOCK.findall(PAGE)
     passage = Document("Middlemarch is by George Eliot.", metadata={"title": "Middlemarch"})
     names: dict[str, object] = {"chat_model": gpt, "retriever": lambda query: [passage]}
     exec(compile(block, "prompted.md", "exec"), names)
     assert names["result"]["answer"] == "George Eliot."  # type: ignore[index]
+    exec(compile(asking, "prompted.md", "exec"), names)
+    question = {"question": "Who wrote Middlemarch?"}
+    result, bodies = names["self_rag"].invoke(question), openai[1]  # type: ignore[attr-defined]
+    assert result["answer"] == "George Eliot."
+    assert result["candidates"][0]["critique"]["ISREL"] == pytest.approx(0.75)
+    assert {one["type"] for _, body in bodies for one in body["questions"]} == {"choice"}
+    graded = names["crag"].invoke(question)["grades"]  # type: ignore[attr-defined]
+    assert graded[0]["score"] == -0.5
+    monkeypatch.chdir(tmp_path)
+    Path("runs/critic").mkdir(parents=True)
+    Path("runs/critic/critic").symlink_to(critic_path(), target_is_directory=True)
+    names["evaluator"] = WordEvaluator()
+    capsys.readouterr()
+    exec(compile(answering, "prompted.md", "exec"), names)
+    support, relevant = capsys.readouterr().out.splitlines()
+    assert math.fsum(ast.literal_eval(support).values()) == pytest.approx(1.0, abs=1e-5)
+    assert float(relevant) == 0.0, "it has none of the evaluator's words"
     exec(compile(offline, "prompted.md", "exec"), names)
     assert isinstance(names["llm"], PromptedReflectionLLM)
 

@@ -73,7 +73,8 @@ Model = Runnable[Any, Any] | str
 """A LangChain chat model or LLM, perhaps with bound options, retries, fallbacks or configurable
 fields; or its name, as ``"openai:gpt-4o-mini"``."""
 Evaluator = RetrievalEvaluator | Model
-"""An evaluator; or a chat model that grades, or its name; or the name of a T5 checkpoint."""
+"""An evaluator; or a chat or decision model that grades, or its name; or the name of a T5
+checkpoint."""
 MODELS = 'a LangChain chat model or LLM, or a name such as "openai:gpt-4o-mini"'
 _NO_MODELS = (BaseRetriever, BaseTool, BasePromptTemplate, BaseOutputParser)
 """Runnables that are passed by mistake where arguments are swapped."""
@@ -129,7 +130,7 @@ def _is_made_late(model: object) -> bool:
 
 
 def as_evaluator(given: object) -> RetrievalEvaluator:
-    """A factory's argument as an evaluator: one of ours, a chat model or a name.
+    """A factory's argument as an evaluator: one of ours, a chat or decision model, or a name.
 
     A name with a colon is a chat model's, unless it is a path; any other is that of a checkpoint,
     as ``T5Evaluator.from_pretrained`` takes it.
