@@ -11,6 +11,7 @@ from selfcorrect_rag.evaluation.judges import alignment
 from selfcorrect_rag.models.critic import critic_input
 from selfcorrect_rag.prompts.chat import (
     answer_prompt,
+    critique_state,
     joint_critique_prompt,
     passages_critique_prompt,
 )
@@ -19,6 +20,7 @@ from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE
 from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.prompts.evaluator import (
     PromptKind,
+    documents_state,
     prompt_for_one,
     prompt_for_several,
 )
@@ -33,6 +35,11 @@ Builder = Callable[[str, Document], Any]
 def _instance(text: str, document: Document) -> Instance:
     evidence = f"{document.metadata['title']}\n{document.page_content}"
     return Instance(text, text, text, text, text, evidence)
+
+
+def _texts(state: Mapping[str, Any]) -> str:
+    """The texts of a decision model's state."""
+    return "\n".join(t if isinstance(t, str) else _texts(t) for t in state.values())
 
 
 def _cited(text: str, document: Document) -> dict[str, Any]:
@@ -76,6 +83,11 @@ BUILDERS: Mapping[str, Builder] = {
         for kind in get_args(PromptKind)
         for number in ("one", "several")
     },
+    "decision": lambda text, document: _texts(critique_state([_instance(text, document)])),
+    "decisions": lambda text, document: _texts(critique_state([_instance(text, document)] * 2)),
+    "decision on documents": lambda text, document: _texts(
+        documents_state(text, [text, document.page_content])
+    ),
     "judge": lambda text, document: alignment(text, [text, text], text, [document]).prompt,
     **{f"instruct {mode}": _inference(mode) for mode in get_args(Mode)},
     "rationale": lambda text, document: rationale_prompt(text, [document] * 2, [text], text),
