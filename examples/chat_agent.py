@@ -28,7 +28,7 @@ def main(*questions: str) -> None:
             {"messages": [HumanMessage(question)]}, {"configurable": {"thread_id": "1"}}
         )
         *_, tool_message, answer = result["messages"]
-        print(answer.content)
+        print(answer.text)
         for candidate in tool_message.artifact["candidates"]:
             print(f"  {candidate['score']:.2f}  {candidate['text']}")
 

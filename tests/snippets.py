@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "snippets"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-ELSEWHERE = re.compile(r"^(from (?:openinference|langfuse)\b.*)$", re.MULTILINE)
+ELSEWHERE = re.compile(r"^(from (?:openinference|langfuse|deepagents)\b.*)$", re.MULTILINE)
 """Imports of tools that are not installed here."""
 GIVEN = """
 from collections.abc import AsyncIterator

@@ -1,5 +1,8 @@
 """What the page on agents shows works as written."""
 
+from typing import Any
+
+import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
@@ -7,7 +10,8 @@ from tests.agents.scripted import ScriptedAgentModel, reflecting
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.test_docs import BLOCK, ROOT
 
-PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+BLOCKS = BLOCK.findall((ROOT / "docs" / "agents.md").read_text(encoding="utf-8"))
+(DEEP,) = (block for block in BLOCKS if "deepagents" in block)
 
 
 def chat(messages: list[BaseMessage]) -> AIMessage:
@@ -23,27 +27,51 @@ def chat(messages: list[BaseMessage]) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": name, "args": {"question": last}, "id": "1"}])
 
 
-def test_the_page_runs() -> None:
+def delegating(messages: list[BaseMessage]) -> AIMessage:
+    if isinstance(messages[-1], ToolMessage):
+        return AIMessage(str(messages[-1].content))
+    task = {"description": str(messages[-1].content), "subagent_type": "library"}
+    return AIMessage("", tool_calls=[{"name": "task", "args": task, "id": "1"}])
+
+
+def ran(*blocks: str, reply: Any = chat) -> list[Any]:
+    """The ``result`` of each block, run one after the other."""
     gold = document("Gold: Middlemarch is by George Eliot.", "Middlemarch")
     noise = document("Noise.", "Emma")
-    names: dict[str, object] = {
+    names: dict[str, Any] = {
         "llm": FakeListChatModel(responses=["George Eliot [1]."]),
         "retriever": lambda query: [gold if "Emma" not in query else noise],
         "evaluator": WordEvaluator(),
         "web": PagesWebSearch(),
-        "chat_model": ScriptedAgentModel(reply=chat),
+        "chat_model": ScriptedAgentModel(reply=reply),
         "generator": reflecting(),
     }
     results = []
-    for block in BLOCK.findall(PAGE):
+    for block in blocks:
         exec(compile(block, "agents.md", "exec"), names)
         results.append(names["result"])
-    tool, approved, grounded, judged, outer, follow_up, by_rule = results
-    assert "Sources:\n[1] Middlemarch (notes)" in tool["messages"][-1].content  # type: ignore[index]
-    assert approved["messages"][-2].artifact["web_query"]  # type: ignore[index]
-    assert grounded["refused"] == ""  # type: ignore[index]
-    assert [c["text"] for c in judged["claims"]] == ["George Eliot."]  # type: ignore[index]
-    assert [type(m) for m in outer["messages"]] == [HumanMessage, AIMessage]  # type: ignore[index]
-    assert follow_up["original_question"] == "When was she born?"  # type: ignore[index]
-    assert follow_up["question"] == "When was George Eliot born?"  # type: ignore[index]
+    return results
+
+
+def test_the_page_runs() -> None:
+    results = ran(*(block for block in BLOCKS if block != DEEP))
+    tool, approved, citing, grounded, judged, outer, replied, follow_up, by_rule = results
+    assert "Sources:\n[1] Middlemarch (notes)" in tool["messages"][-1].content
+    assert approved["messages"][-2].artifact["web_query"]
+    (cites,) = citing["messages"][-1].content_blocks
+    assert {note["title"] for note in cites["annotations"]} == {"Middlemarch"}
+    assert grounded["refused"] == ""
+    assert [c["text"] for c in judged["claims"]] == ["George Eliot."]
+    assert [type(m) for m in outer["messages"]] == [HumanMessage, AIMessage]
+    reply = replied["messages"][-1]
+    ((note,),) = (block["annotations"] for block in reply.content_blocks)
+    assert (reply.text, note["title"]) == ("George Eliot [1].", "Middlemarch")
+    assert follow_up["original_question"] == "When was she born?"
+    assert follow_up["question"] == "When was George Eliot born?"
     assert by_rule == "When was George Eliot born?"
+
+
+def test_the_deep_agent_of_the_page_runs() -> None:
+    pytest.importorskip("deepagents")
+    _, deep = ran(BLOCKS[0], DEEP, reply=delegating)
+    assert "George Eliot [1].\n\nSources:\n[1] Middlemarch (notes)" in deep["messages"][-1].text

@@ -65,7 +65,9 @@ HIDDEN = (
 @pytest.mark.parametrize("source", SHOWN)
 def test_addresses_and_paths_are_shown(source: str) -> None:
     assert shown_source(source) == source
-    assert bool(web_address(source)) == (source.lower().startswith("http") and ", " not in source)
+    on_the_web = source.lower().startswith("http")
+    assert web_address(source) == (source.split(", ")[0] if on_the_web else "")
+    assert web_address(f"notes.txt, {source}, https://b.org") == (web_address(source) or "https://b.org")
 
 
 @pytest.mark.parametrize("source", HIDDEN)
@@ -133,6 +135,7 @@ def test_no_title_source_or_note_makes_a_line_of_its_own(
     (told,) = served.structured_content["citations"]
     assert told["title"] == (title_line(title) or None)
     assert told["source"] == (shown_source(source) or None)
+    assert told["url"] == (web_address(source) or None)
     assert served.content[0].text == content  # type: ignore[union-attr]
     assert "javascript" not in lines[3].lower() or "javascript" in title.lower()
 

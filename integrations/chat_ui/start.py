@@ -26,6 +26,7 @@ from urllib.parse import urlencode
 ROOT = Path(__file__).parents[2]
 PACKAGE, PNPM = "create-agent-chat-app@0.1.6", "pnpm@10"
 """Plain npm refuses the interface's own dependencies."""
+SOURCES = Path(__file__).with_name("sources.tsx")
 START = 300
 """Seconds that a server may take on a busy machine."""
 
@@ -49,6 +50,7 @@ def built(folder: Path) -> Path:
         packed.extractall(folder, filter="data")
     (folder / "package" / "templates" / "nextjs").rename(app)
     _without_remote_font(app / "src" / "app" / "layout.tsx")
+    _with_sources(app / "src" / "components" / "thread" / "messages")
     _run(["npx", "--yes", PNPM, "install", "--ignore-scripts"], app)
     _run(["npx", "--yes", PNPM, "exec", "next", "build"], app)
     return app
@@ -60,6 +62,15 @@ def _without_remote_font(layout: Path) -> None:
     text = re.sub(r'import \{ Inter \} from "next/font/google";\n', "", text)
     text = re.sub(r"const inter = Inter\(\{.*?\}\);\n", "", text, flags=re.DOTALL)
     layout.write_text(text.replace(" className={inter.className}", ""), encoding="utf-8")
+
+
+def _with_sources(messages: Path) -> None:
+    """Below a message, of which it shows the text alone, goes what its annotations cite."""
+    shutil.copy(SOURCES, messages)
+    path, after = messages / "ai.tsx", "          {!hideToolCalls && (\n"
+    text = path.read_text(encoding="utf-8")
+    text = text.replace(after, f"          <Sources content={{content}} />\n{after}")
+    path.write_text(f'import {{ Sources }} from "./{SOURCES.stem}";\n{text}', encoding="utf-8")
 
 
 def _run(command: Sequence[str], folder: Path) -> None:

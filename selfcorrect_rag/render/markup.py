@@ -127,8 +127,8 @@ def folded(summary: object, *children: object, is_open: bool = False) -> Html:
 
 
 def address(value: str) -> object:
-    """A link if the source is a plain web address; else its text, if safe to show."""
-    if not web_address(value):
+    """A link if the source is one web address; else its text, if safe to show."""
+    if not value or web_address(value) != value:
         return excerpt(shown_source(value))
     return element(
         "a", excerpt(value), href=value, target="_blank", rel="noopener noreferrer nofollow"

@@ -41,7 +41,7 @@ from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.serving.hosts import known_names
 from selfcorrect_rag.serving.parts import GRAPHS, Graph, Parts
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state.sources import shown_source, title_line
+from selfcorrect_rag.state.sources import shown_source, title_line, web_address
 
 TOOLS = {
     "self_rag": (
@@ -92,7 +92,8 @@ class Source(BaseModel):
 
     number: int = Field(description="The n of its mark [n] in the answer.")
     title: str | None
-    source: str | None = Field(description="Its web address or file.")
+    source: str | None = Field(description="Its web addresses or files, joined by commas.")
+    url: str | None = Field(description="The first web address among them.")
     uri: str = Field(description="The resource of this server that has its text.")
     text: str
     quote: str | None = Field(description="Its sentence that states the answer word for word.")
@@ -127,6 +128,7 @@ class Sources:
             number=citation["number"],
             title=title_line(citation["title"]) or None,
             source=source,
+            url=web_address(citation["source"]) or None,
             uri=SOURCE.format(digest=digest),
             text=text,
             quote=citation.get("quote") or None,

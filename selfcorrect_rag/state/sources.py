@@ -38,8 +38,8 @@ def shown_source(source: object) -> str:
 
 
 def web_address(source: str) -> str:
-    """The source if it is a plain web address, safe to link; else empty."""
-    return source if shown_source(source) == source and _is_web(source) else ""
+    """The first web address of a source, plain and safe to link; empty if it has none."""
+    return next(filter(_is_web, shown_source(source).split(", ")), "")
 
 
 def title_of(document: Document) -> str:

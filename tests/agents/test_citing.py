@@ -143,3 +143,13 @@ def test_a_deep_agent_pauses_before_a_search() -> None:
     assert pause.value["ask"] == "search the web?"
     result = agent.invoke(Command(resume="no"), THREAD)
     assert "the search was not approved" in tool_messages(result)[0].content
+
+
+def test_a_deep_agents_own_answer_cites_what_its_tool_cited() -> None:
+    deepagents = pytest.importorskip("deepagents")
+    agent = deepagents.create_deep_agent(
+        calling(("library", {"question": "Who wrote Emma?"})),
+        tools=[as_tool(self_rag(), name="library")],
+        middleware=[CitationMiddleware()],
+    )
+    assert notes(agent.invoke(ASKED)["messages"][-1]) == [("[1]", "Emma")]

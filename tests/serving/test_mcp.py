@@ -328,8 +328,8 @@ def test_null_is_what_is_not_there() -> None:
     told = mcp_server._result(result, mcp_server.Sources()).structured_content
     assert told is not None
     nulls = [told["cited_answer"], told["action"], told["rationale"]]
-    nulls += [told["citations"][0][key] for key in ("title", "source", "quote")]
-    assert nulls == [None] * 6
+    nulls += [told["citations"][0][key] for key in ("title", "source", "url", "quote")]
+    assert nulls == [None] * 7
 
 
 def test_the_oldest_sources_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

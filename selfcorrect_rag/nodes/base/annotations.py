@@ -60,7 +60,7 @@ def _annotations(text: str, citations: Sequence[Citation]) -> Iterator[blocks.Ci
             yield blocks.Citation(
                 type="citation",
                 title=title_line(citation["title"]) or source or "untitled",
-                url=next(filter(None, map(web_address, source.split(", "))), ""),
+                url=web_address(source),
                 cited_text=citation.get("quote") or citation["text"][:LONGEST_EXCERPT],
                 start_index=start,
                 end_index=end,
