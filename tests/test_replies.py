@@ -215,6 +215,15 @@ def test_checkpoints_keep_the_reply_and_a_second_turn_has_its_own(graph: str) ->
     assert messages[-1].usage_metadata["total_tokens"] == spent
 
 
+@pytest.mark.parametrize("graph", ["self_rag", "self_crag"])
+def test_a_reply_that_was_streamed_before_a_pause_is_streamed_whole_after_it(graph: str) -> None:
+    pausing = build(graph, checkpointer=InMemorySaver(), interrupt_before=["write_answer"])
+    assert [part[0].text for part in pausing.stream(ASKED, THREAD, stream_mode="messages")]
+    (after,) = [part[0] for part in pausing.stream(None, THREAD, stream_mode="messages")]
+    assert after == pausing.get_state(THREAD).values["messages"][-1]
+    assert cut(after) == CITED[graph]
+
+
 @pytest.mark.parametrize("graph", ["crag", "instruct_rag"])
 def test_a_reply_from_a_cache_cites_and_has_no_usage(graph: str) -> None:
     runnable = build(graph, cache=InMemoryCache())
@@ -226,17 +235,18 @@ def test_a_reply_from_a_cache_cites_and_has_no_usage(graph: str) -> None:
 
 def test_a_step_of_ones_own_has_a_standard_reply() -> None:
     citation = {
-        "number": 1, "passage": 0, "title": "T", "source": "notes, https://b.org",
+        "number": 1, "passage": 0, "title": "T\n[2] U", "source": "notes, https://b.org",
         "text": "x" * 500, "quote": "", "segments": [0],
     }  # fmt: skip
-    given = {"answer": "So", "cited_answer": "So [1].", "citations": [citation]}
+    quoting = {**citation, "number": 2, "title": "", "source": "javascript:x", "quote": "xx"}
+    given = {"answer": "So", "cited_answer": "So [1][2].", "citations": [citation, quoting]}
     graph = create_crag(
         chat(SAID), found, WordEvaluator(), PagesWebSearch(), nodes={"generate": lambda s: given}
     )
     reply = graph.invoke(ASKED)["messages"][-1]
-    (note,) = notes(reply)
-    assert cut(reply) == [("[1]", "T")]
-    assert (note["url"], note["cited_text"]) == ("https://b.org", "x" * 400)
+    assert cut(reply) == [("[1]", "T [2] U"), ("[2]", "untitled")]
+    shown = [(note["url"], note["cited_text"]) for note in notes(reply)]
+    assert shown == [("https://b.org", "x" * 400), ("", "xx")]
     mine = {"answer": "So", "citations": [citation]}
     read = create_instruct_rag(chat("Surely."), found, nodes={"read_rationale": lambda s: mine})
     (note,) = notes(read.invoke(ASKED)["messages"][-1])

@@ -1,4 +1,4 @@
-"""Ask a question in a real browser, and see a cited answer: `make check-chat-ui`.
+"""Ask in a real browser, and see the answer and a source to open: `make check-chat-ui`.
 
 python integrations/chat_ui/check.py [--chromium PATH] [options of start.py]
 """
@@ -10,24 +10,35 @@ import subprocess
 import sys
 from pathlib import Path
 
+from langchain_core.documents import Document
 from playwright.sync_api import Page, expect, sync_playwright
+
+from selfcorrect_rag.search import BM25Index
 
 START = Path(__file__).with_name("start.py")
 QUESTION = "Who discovered penicillin?"
+GRAPHS = ("self_rag", "chat_agent")
+SOURCE = "https://example.org/fleming"
+PAGE = Document(
+    "Alexander Fleming, a Scottish physician, discovered penicillin in 1928.",
+    metadata={"title": "Alexander Fleming", "source": SOURCE},
+)
 TIMEOUT = 120_000
 """Milliseconds for an answer on a busy machine."""
 
 
 def ask(page: Page, address: str, screenshot: Path) -> str:
-    """Ask in the chat; the text of the page once the answer is there, cited."""
+    """Ask in the chat; the text of the sources once the answer is there, cited and linked."""
     page.goto(address)
     page.get_by_placeholder("Type your message...").fill(QUESTION)
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_text("Alexander Fleming").first).to_be_visible(timeout=TIMEOUT)
     expect(page.get_by_text("[1]").first).to_be_visible(timeout=TIMEOUT)
     expect(page.get_by_role("button", name="Send")).to_be_visible(timeout=TIMEOUT)
+    sources = page.get_by_role("list", name="Sources").last
+    expect(sources.get_by_role("link", name="Alexander Fleming")).to_have_attribute("href", SOURCE)
     page.screenshot(path=screenshot)
-    return page.inner_text("body")
+    return sources.inner_text()
 
 
 def free_port() -> int:
@@ -42,11 +53,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--chromium", default=shutil.which("chromium"))
-    parser.add_argument("--screenshot", type=Path, default=Path("build/chat_ui.png"))
+    parser.add_argument("--screenshots", type=Path, default=Path("build"))
     args, further = parser.parse_known_args()
-    args.screenshot.parent.mkdir(parents=True, exist_ok=True)
+    folder = args.screenshots / "chat_ui_index"
+    shutil.rmtree(folder, ignore_errors=True)
+    with BM25Index(folder) as index:
+        index.add([PAGE])
     ports = ["--port", str(free_port()), "--server-port", str(free_port())]
-    command = [sys.executable, START, *ports, *further]
+    command = [sys.executable, START, "--index", folder, *ports, *further]
     chat = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         lines = iter(chat.stdout or [])
@@ -57,10 +71,11 @@ def main() -> None:
             browser = playwright.chromium.launch(
                 executable_path=args.chromium, args=["--no-sandbox"]
             )
-            text = ask(browser.new_page(), address, args.screenshot)
+            for graph in GRAPHS:
+                screenshot = args.screenshots / f"chat_ui_{graph}.png"
+                sources = ask(browser.new_page(), address.replace(GRAPHS[0], graph), screenshot)
+                print(f"{graph}: {sources} ({screenshot})")
             browser.close()
-        answer = next(line for line in text.splitlines() if "[1]" in line)
-        print(f"answered: {answer} ({args.screenshot})")
     finally:
         chat.terminate()
         chat.wait(timeout=60)

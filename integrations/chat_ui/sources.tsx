@@ -28,6 +28,7 @@ export function Sources({ content }: { content: Message["content"] }) {
   const sources = new Map(
     cited.map((each) => [[each.mark, each.url, each.title, each.cited_text].join("\n"), each]),
   );
+  if (!sources.size) return null;
   return (
     <ul className="text-sm text-gray-600" aria-label="Sources">
       {[...sources].map(([key, { mark, title, url = "", cited_text }]) => (

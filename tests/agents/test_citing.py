@@ -9,6 +9,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from selfcorrect_rag import as_subagent, as_tool
@@ -62,7 +63,9 @@ async def test_an_agents_answer_cites_what_its_tool_cited(make: Any) -> None:
     assert notes(answer) == [("[1]", c["title"]) for c in cited if c["number"] == 1]
     assert answer.text == "Jane Austen [1]."
     assert bool(notes(answer)) is (make is not crag), "its scripted answer cites nothing"
-    assert ("model_provider" in answer.response_metadata) is not bool(notes(answer))
+    plain = {"model_provider": "anthropic", "model_name": "m"}
+    standard = {"model_name": "m", "output_version": "v1"}
+    assert answer.response_metadata == (standard if notes(answer) else plain)
     again = (await agent.ainvoke(ASKED, THREAD))["messages"]
     assert notes(again[-1]) == notes(answer)
     assert again[3] == answer
@@ -81,6 +84,15 @@ def test_a_number_of_two_sources_is_not_annotated() -> None:
         model = calling(*((name, asked) for name in names))
         agent: Any = create_agent(model, tools, middleware=[CitationMiddleware()])
         assert notes(agent.invoke(ASKED)["messages"][-1]) == expected
+
+
+def test_an_earlier_turns_sources_are_not_this_ones() -> None:
+    model, tools = calling(("emma", {"question": "Who?"})), [as_tool(self_rag(), name="emma")]
+    turn = create_agent(model, tools).invoke(ASKED)["messages"]
+    cites: Any = {"messages": turn}
+    assert CitationMiddleware().after_model(cites, Runtime())
+    cites["messages"] = [*turn, HumanMessage("And then?"), AIMessage("She [1].")]
+    assert CitationMiddleware().after_model(cites, Runtime()) is None
 
 
 @pytest.mark.parametrize("make", GRAPHS)
