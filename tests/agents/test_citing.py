@@ -14,6 +14,7 @@ from langgraph.types import Command
 
 from selfcorrect_rag import as_subagent, as_tool
 from selfcorrect_rag.agents import CitationMiddleware, GroundingMiddleware
+from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.nodes.base.annotations import cited_message
 from tests.agents.scripted import (
     GRAPHS,
@@ -118,9 +119,12 @@ def test_what_is_not_plain_text_stays() -> None:
 @pytest.mark.parametrize("make", GRAPHS)
 async def test_a_subagents_text_is_the_tools(make: Any) -> None:
     graph = make()
-    subagent = as_subagent(graph, description="Novels.")
-    assert (subagent["name"], subagent["description"]) == (graph.get_name(), "Novels.")
-    state = {"messages": [HumanMessage("Who?")], "files": {}}
+    subagent = as_subagent(graph, name="library", description="Novels.")
+    assert (subagent["name"], subagent["description"]) == ("library", "Novels.")
+    assert as_subagent(graph)["name"] == graph.get_name()
+    with pytest.raises(BadSettings):
+        as_subagent(graph, context={"unknown": 1})
+    state = {"messages": [HumanMessage("Before."), HumanMessage("Who?")], "files": {}}
     for result in (subagent["runnable"].invoke(state), await subagent["runnable"].ainvoke(state)):
         (message,) = result["messages"]
         assert message.text == as_tool(graph).invoke({"question": "Who?"})
