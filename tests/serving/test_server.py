@@ -140,7 +140,7 @@ def test_a_chat_streams_the_reply_alone(server: Server, graph: str) -> None:
 def test_version_3_has_the_events_and_the_reply(server: Server, graph: str) -> None:
     seen = parts(server, new_thread(server), graph, ["custom", "messages-tuple"], TURN)
     events = [data["event"] for event, data in seen if event == "custom"]
-    text = "".join(data[0]["content"] for event, data in seen if event == "messages")
+    text = streamed_text([data[0] for event, data in seen if event == "messages"])
     with server.client.threads.stream(assistant_id=graph) as thread:
         thread.run.start(input=TURN)
         told = list(thread.subscribe(["custom", "messages"]))
@@ -162,8 +162,11 @@ def test_the_agent_calls_its_tool_and_streams_its_own_words(server: Server) -> N
     _, called, answer, reply = server.client.threads.get_state(thread)["values"]["messages"]
     assert called["tool_calls"][0]["args"] == {"question": QUESTION}
     assert answer["artifact"]["action"] in ("correct", "incorrect", "ambiguous")
-    assert answer["content"] in reply["content"]
-    assert "Sources:" in reply["content"]
+    (block,) = reply["content"]
+    assert answer["content"] in block["text"]
+    assert "Sources:" in block["text"]
+    cited = answer["artifact"]["citations"]
+    assert {note["title"] for note in block["annotations"]} == {c["title"] for c in cited} != set()
 
 
 def test_an_assistants_settings_hold(server: Server) -> None:
