@@ -23,6 +23,7 @@ from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS
 from selfcorrect_rag.search.files import find_files
 from selfcorrect_rag.search.index import is_index
 from selfcorrect_rag.search.loading import MAX_BYTES
+from selfcorrect_rag.search.open_index import open_or_make_list
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption
 
 SECONDS_BETWEEN_LINES = 10
@@ -44,9 +45,10 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     for name, default, options, text in (
         (
             "index",
-            DEFAULT_INDEX,
+            None,
             {"type": Path, "metavar": "DIR"},
-            "Where the index is or will be.",
+            f"Where the index is or will be; with --store, the list of what is in it. Default: "
+            f"{DEFAULT_INDEX}; with --store, a folder of its name beside that.",
         ),
         ("chunk-words", CHUNK_WORDS, _COUNT, "Most words of a passage."),
         ("chunk-overlap", CHUNK_OVERLAP, _COUNT, "Words that a passage repeats of the one before."),
@@ -59,13 +61,22 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         ),
     ):
         parser.add_argument(
-            f"--{name}", default=default, help=f"{text} Default: %(default)s.", **options
+            f"--{name}",
+            default=default,
+            help=f"{text} Default: %(default)s." if default else text,
+            **options,
         )
     parser.add_argument(
         "--embeddings",
         metavar="minilm|bm25|MODULE:ATTRIBUTE",
         help="How passages are found: by all-MiniLM-L6-v2, by their words, or by LangChain "
         "embeddings of your own. Default: those of the index, minilm for a new one.",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="MODULE:ATTRIBUTE",
+        help="A LangChain vector store of your own to put passages into, or a function that makes "
+        "it. Default: none.",
     )
     for name, text in (
         ("prune", "Drop the passages of files under PATH that no longer exist."),
@@ -76,21 +87,26 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     parser.set_defaults(run=run)
 
 
-def _check_numbers(args: argparse.Namespace) -> None:
-    """Refuse sizes before an index is made for them."""
+def _check(args: argparse.Namespace) -> None:
+    """Refuse bad options before an index is made for them."""
     words, overlap = args.chunk_words, args.chunk_overlap
     if not 0 <= overlap < words:
         raise BadOption(
             f"--chunk-words {words} with --chunk-overlap {overlap}: give an overlap of 0 or more "
             "words, and passages of more words than that"
         )
+    if args.store and args.embeddings:
+        raise BadOption("--store has its own embeddings: not with --embeddings")
     if args.max_mib < 1:
         raise BadOption(f"--max-mib {args.max_mib}: give 1 or more")
 
 
 def run(args: argparse.Namespace) -> int:
     """Index, report, and return the exit code: 1 if no file could be read, 130 if stopped."""
-    _check_numbers(args)
+    _check(args)
+    if args.index is None:
+        beside = DEFAULT_INDEX.with_name(str(args.store).replace(":", "."))
+        args.index = beside if args.store else DEFAULT_INDEX
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # the report names broken files
     try:
         report = _indexed(args)
@@ -100,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         tell(as_json(dataclasses.asdict(report)))
     else:
-        tell(_in_words(report, args.index, args.prune))
+        tell(_in_words(report, args.index, args.store or args.index, args.prune))
     return 0 if report.files + report.unchanged else 1
 
 
@@ -110,7 +126,12 @@ def _indexed(args: argparse.Namespace) -> IndexReport:
         problems = tuple(problem for problem in found if isinstance(problem, Problem))
         if len(problems) == len(found):  # what would be made is an index of nothing
             return IndexReport(0, 0, 0, 0, 0, problems, ())
-    with open_or_make_index(args.index, args.embeddings) as index, _progress() as show:
+    index = (
+        open_or_make_list(args.index, args.store)
+        if args.store
+        else open_or_make_index(args.index, args.embeddings)
+    )
+    with index, _progress() as show:
         return index_paths(
             args.paths,
             index,
@@ -123,13 +144,13 @@ def _indexed(args: argparse.Namespace) -> IndexReport:
         )
 
 
-def _in_words(report: IndexReport, folder: Path, pruned: bool) -> str:
+def _in_words(report: IndexReport, folder: Path, place: object, pruned: bool) -> str:
     lines = [
         f"Nothing to index was found: no index was made in {folder}."
         if not is_index(folder)
         else f"{report.files:,} files read, {report.unchanged:,} unchanged. "
         f"{report.added:,} passages added, {report.removed:,} removed; "
-        f"{report.passages:,} in {folder}."
+        f"{report.passages:,} in {place}."
     ]
     if report.vanished and not pruned:
         lines.append(

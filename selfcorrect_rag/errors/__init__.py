@@ -1,6 +1,10 @@
 """Errors that a user can act on: each message is one line and says what to do."""
 
 import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 
@@ -105,7 +109,7 @@ class WebSearchFailed(Fault):
 
 
 class StoreFailed(Fault):
-    """A checkpointer could not be read or written."""
+    """A checkpointer or a vector store could not be read or written."""
 
     part = "store"
 
@@ -142,6 +146,24 @@ class BadDemonstrations(SelfCorrectError, ValueError):
 
 class CallsMixed(SelfCorrectError, RuntimeError):
     """Parallel calls of a tool in one task, which LangGraph cannot tell apart when it resumes."""
+
+
+@contextmanager
+def importing_here() -> Iterator[None]:
+    """Within, imports find modules in the current folder too, after all others.
+
+    For a ``module:attribute`` that the user names. A console script would not look there; looking
+    there always would run a stranger's folder for a library that is not installed.
+    """
+    here = os.getcwd()
+    if here in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from selfcorrect_rag.errors import BadArgument, require
+from selfcorrect_rag.errors import BadArgument, importing_here, require
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.evaluation.citations import (
     Entails,
@@ -117,7 +117,8 @@ def open_entailment(name: str) -> EntailmentModel:
     if not attribute or Path(name).exists():
         return NLIClassifier.load(name)
     try:
-        function = getattr(importlib.import_module(module), attribute)
+        with importing_here():
+            function = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # any code runs where a module is imported
         raise BadArgument(f"{name} cannot be opened ({describe_error(error)})") from error
     if not callable(function):

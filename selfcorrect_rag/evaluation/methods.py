@@ -11,7 +11,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 
-from selfcorrect_rag.errors import BadSettings, SelfCorrectError
+from selfcorrect_rag.errors import BadSettings, SelfCorrectError, importing_here
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.evaluation.outcomes import outcome_of
 from selfcorrect_rag.evaluation.plain_rag import KNOBS, create_plain_rag
@@ -287,7 +287,8 @@ def find_graph(name: str) -> Runnable[Any, Any]:
     """
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        with importing_here():
+            found = getattr(importlib.import_module(module), attribute)
         made = found if isinstance(found, Runnable) or not callable(found) else found()
     except Exception as error:  # any code runs where a module is imported
         raise BadMethod(f"{name} cannot be opened ({describe_error(error)}); {_NAMES}") from error

@@ -13,7 +13,13 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 
-from selfcorrect_rag.errors import BadArgument, MissingExtra, SelfCorrectError, require
+from selfcorrect_rag.errors import (
+    BadArgument,
+    MissingExtra,
+    SelfCorrectError,
+    importing_here,
+    require,
+)
 from selfcorrect_rag.errors.messages import safe_message
 from selfcorrect_rag.models.chat.llm_chat import models_behind
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
@@ -50,9 +56,10 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
 
 def _attribute(module: str, attribute: str) -> Any:
     try:
-        if not attribute or importlib.util.find_spec(module) is None:
-            return None
-        return getattr(importlib.import_module(module), attribute, None)
+        with importing_here():
+            if not attribute or importlib.util.find_spec(module) is None:
+                return None
+            return getattr(importlib.import_module(module), attribute, None)
     except (ImportError, ValueError) as error:
         raise NoLanguageModel(f"{module}:{attribute} cannot be imported ({error})") from error
 

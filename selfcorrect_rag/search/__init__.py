@@ -8,6 +8,7 @@ from selfcorrect_rag.search.indexing import IndexProgress, IndexReport, index_pa
 from selfcorrect_rag.search.loading import load
 from selfcorrect_rag.search.minilm import MiniLM
 from selfcorrect_rag.search.open_index import open_index, open_or_make_index, open_retriever
+from selfcorrect_rag.search.store import StoreIndex
 from selfcorrect_rag.search.tavily import TavilyWebSearch
 from selfcorrect_rag.search.web_search import NoWebSearch, RetrieverWebSearch, WebSearch
 
@@ -22,6 +23,7 @@ __all__ = [
     "NoWebSearch",
     "Problem",
     "RetrieverWebSearch",
+    "StoreIndex",
     "TavilyWebSearch",
     "WebSearch",
     "index_paths",

@@ -15,7 +15,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,13 @@ from typing import Any, NamedTuple
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import MissingExtra, require
-from selfcorrect_rag.search.index import BM25_FILE, Index, index_errors, indexed_text
+from selfcorrect_rag.search.index import (
+    BM25_FILE,
+    Index,
+    index_errors,
+    indexed_text,
+    transaction,
+)
 
 _IDS = "ids"
 _DATA, _INDICES, _STARTS = (f"{name}.csc.index.npy" for name in ("data", "indices", "indptr"))
@@ -229,16 +235,8 @@ class BM25Index(Index):
             database.execute(f"DELETE FROM passages WHERE id IN ({_placeholders(ids)})", list(ids))
             _next_version(database)
 
-    @contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for each call, which any thread may make; one transaction."""
-        with index_errors(self.path, sqlite3.Error):
-            database = sqlite3.connect(self.path / BM25_FILE)
-            try:
-                with database:
-                    yield database
-            finally:
-                database.close()
+    def _database(self) -> AbstractContextManager[sqlite3.Connection]:
+        return transaction(self.path, BM25_FILE)
 
     def _current_scores(self) -> Scores:
         with self._lock:

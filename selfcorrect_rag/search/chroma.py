@@ -14,7 +14,13 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import ModelFailed, SelfCorrectError, require
-from selfcorrect_rag.search.index import Index, UnreadableIndex, index_errors, indexed_text
+from selfcorrect_rag.search.index import (
+    Index,
+    UnreadableIndex,
+    index_errors,
+    indexed_text,
+    raised_as,
+)
 from selfcorrect_rag.search.minilm import MiniLM
 from selfcorrect_rag.state.intake import valid
 
@@ -60,6 +66,12 @@ class ChromaIndex(Index):
         with self._errors():
             self._client = _client(chromadb, self.path)
             try:
+                names = [collection.name for collection in self._client.list_collections()]
+                if names and COLLECTION not in names:
+                    raise UnreadableIndex(
+                        f"{self.path} holds other collections ({', '.join(names)}): give one with "
+                        "--store, or index into a new folder"
+                    )
                 self._collection = self._client.get_or_create_collection(
                     COLLECTION,
                     embedding_function=None,
@@ -78,12 +90,12 @@ class ChromaIndex(Index):
             )
 
     def search(self, query: str, k: int = 5) -> list[Document]:
-        with _embedding_errors():
+        with raised_as(ModelFailed, "the embeddings"):
             vector = self.embeddings.embed_query(valid(query))
         return self._nearest(vector, k)
 
     async def asearch(self, query: str, k: int = 5) -> list[Document]:
-        with _embedding_errors():
+        with raised_as(ModelFailed, "the embeddings"):
             vector = await self.embeddings.aembed_query(valid(query))
         return await asyncio.to_thread(self._nearest, vector, k)
 
@@ -145,7 +157,7 @@ class ChromaIndex(Index):
             self._collection.delete(ids=list(ids))
 
     def _embedded(self, texts: list[str]) -> list[list[float]]:
-        with _embedding_errors():
+        with raised_as(ModelFailed, "the embeddings"):
             vectors = self.embeddings.embed_documents(texts)
             if len(vectors) != len(texts):
                 raise ValueError(f"{len(vectors)} vectors for {len(texts)} passages")
@@ -184,17 +196,6 @@ def _client(chromadb: Any, path: Path) -> Any:
                 raise
             time.sleep(0.1 * attempt)
     raise AssertionError("the last attempt returns or raises")
-
-
-@contextmanager
-def _embedding_errors() -> Iterator[None]:
-    try:
-        yield
-    except SelfCorrectError:
-        raise
-    except Exception as error:  # embeddings are anybody's
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ModelFailed(f"the embeddings failed ({reason})", "mend them and run again") from error
 
 
 def embedder_name(embeddings: Embeddings) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,9 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field
 
-from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.errors import Fault, SelfCorrectError
 from selfcorrect_rag.errors.disk import disk_full, error_codes
+from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.state.intake import valid
 
 # SQLite's primary result codes.
@@ -57,6 +59,30 @@ def index_errors(folder: Path, kind: type[BaseException] = BaseException) -> Ite
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise disk_full(folder, error) or _index_error(folder, error) from error
         raise
+
+
+@contextmanager
+def raised_as(kind: type[Fault], part: str) -> Iterator[None]:
+    """Raise what a part of anybody's making raises as an error of this ``kind``."""
+    try:
+        yield
+    except SelfCorrectError:
+        raise
+    except Exception as error:
+        reason = f"{part} failed ({describe_error(error)})"
+        raise kind(reason, "mend that and run again") from error
+
+
+@contextmanager
+def transaction(folder: Path, file: str) -> Iterator[sqlite3.Connection]:
+    """A connection of its own to an SQLite file, which any thread may make; one transaction."""
+    with index_errors(folder, sqlite3.Error):
+        database = sqlite3.connect(folder / file)
+        try:
+            with database:
+                yield database
+        finally:
+            database.close()
 
 
 def _index_error(folder: Path, error: BaseException) -> SelfCorrectError:
@@ -96,13 +122,14 @@ def _unreadable(folder: Path) -> Path | None:
 
 CHROMA_FILE = "chroma.sqlite3"
 BM25_FILE = "bm25.sqlite3"
+STORE_FILE = "store.sqlite3"
 BATCH_SIZE = 128
 """Passages embedded and written at once; a killed run loses at most one batch."""
 
 
 def is_index(path: Path) -> bool:
     """Whether the folder ``path`` holds an index of this package."""
-    return holds(path, CHROMA_FILE) or holds(path, BM25_FILE)
+    return any(holds(path, file) for file in (CHROMA_FILE, BM25_FILE, STORE_FILE))
 
 
 def holds(folder: Path, file: str) -> bool:
@@ -162,7 +189,7 @@ class Index(ABC):
 
     @abstractmethod
     def search(self, query: str, k: int = 5) -> list[Document]:
-        """At most ``k`` passages, best first, with ``id``, and ``score`` in their metadata."""
+        """At most ``k`` passages, best first; ours have an ``id``, and ``score`` as metadata."""
 
     async def asearch(self, query: str, k: int = 5) -> list[Document]:
         """`search` in a thread, off the event loop."""

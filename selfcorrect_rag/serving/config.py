@@ -80,6 +80,13 @@ class ServingConfig(BaseModel):
         shown="all-MiniLM-L6-v2",
         metavar="MODULE:ATTRIBUTE",
     )
+    store: str | None = option(
+        None,
+        "A LangChain vector store or retriever of your own in place of an index, or a function "
+        "that makes it.",
+        shown="none",
+        metavar="MODULE:ATTRIBUTE",
+    )
     model: str | None = option(
         None,
         "A folder or hub name of a checkpoint with reflection tokens, such as "
@@ -232,7 +239,7 @@ class ServingConfig(BaseModel):
     @property
     def reads_demo(self) -> bool:
         """Whether the index is the demo corpus."""
-        return self.index is None and not DEFAULT_INDEX.exists()
+        return self.store is None and self.index is None and not DEFAULT_INDEX.exists()
 
     @property
     def runs_on(self) -> Engine:
@@ -256,6 +263,8 @@ class ServingConfig(BaseModel):
             is_given = getattr(self, name) != type(self).model_fields[name].default
             if is_given and self.runs_on not in engines:
                 raise BadOption(f"{option_name(name)} is for --engine {' or '.join(engines)}")
+        if self.store and (self.index or self.embeddings):
+            raise BadOption("--store is in place of an index: not with --index or --embeddings")
         if self.engine == "chat" and not self.model:
             raise BadOption("--engine chat takes a --model, such as openai:gpt-4o-mini")
         _ = self.engine_arguments  # each is checked

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
+from langchain_core.vectorstores import VectorStore
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import SecretStr
 
@@ -41,7 +42,7 @@ from selfcorrect_rag.search import (
     WebSearch,
     open_retriever,
 )
-from selfcorrect_rag.search.open_index import NoIndex, find_embeddings, open_index
+from selfcorrect_rag.search.open_index import NoIndex, find_embeddings, find_store, open_index
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.serving.config import API_KEY, DEFAULT_INDEX, BadOption, ServingConfig
@@ -145,14 +146,16 @@ class Parts:
 
         Raises:
             NoIndex: there is none, or there is nothing in it.
-            EmbedderMismatch, NoEmbeddings: see ``open_index``, ``find_embeddings``.
+            EmbedderMismatch, BadName: see ``open_index``, ``find_embeddings``, ``find_store``.
         """
         return self._or_sketch(self._open_index, lambda: _nothing)
 
     @property
     def source(self) -> str:
         """The name of the index, for people."""
-        return "the demo corpus" if self.config.reads_demo else str(self._index_path)
+        if self.config.reads_demo:
+            return "the demo corpus"
+        return self.config.store or str(self._index_path)
 
     @property
     def answers(self) -> str:
@@ -293,6 +296,11 @@ class Parts:
     def _open_index(self) -> Runnable[str, list[Document]]:
         if self.config.reads_demo:
             return demo_index().as_retriever(self.passages)
+        if self.config.store:
+            store = find_store(self.config.store)
+            if isinstance(store, VectorStore):
+                return store.as_retriever(search_kwargs={"k": self.passages})
+            return store
         path, embeddings = self._index_path, self.config.embeddings
         index = open_index(path, None if embeddings is None else find_embeddings(embeddings))
         if not len(index):

@@ -19,7 +19,7 @@ def contents(index: Index) -> dict[str, tuple[str, dict[str, Any]]]:
     """All passages by id, as a search gives them but for the score."""
     found = {}
     for document in index.search("passage", k=10_000):
-        del document.metadata["score"]
+        document.metadata.pop("score", None)
         found[str(document.id)] = (document.page_content, document.metadata)
     assert found.keys() == index.ids()
     return found

@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.search import BM25Index, ChromaIndex, open_index, open_retriever
 from selfcorrect_rag.search.chroma import EmbedderMismatch
-from selfcorrect_rag.search.open_index import NoEmbeddings, NoIndex, open_or_make_index
+from selfcorrect_rag.search.open_index import BadName, NoIndex, open_or_make_index
 
 from .stand_ins import WordHash
 
@@ -51,7 +51,7 @@ def test_one_folder_holds_one_kind(tmp_path: Path) -> None:
     open_or_make_index(tmp_path / "minilm", "minilm").close()
     with pytest.raises(NoIndex, match="holds a BM25 index"):
         open_or_make_index(tmp_path / "bm25", "minilm")
-    with pytest.raises(NoIndex, match="holds a Chroma index"):
+    with pytest.raises(NoIndex, match="holds another index"):
         open_or_make_index(tmp_path / "minilm", "bm25")
 
 
@@ -66,7 +66,7 @@ def test_one_folder_holds_one_kind(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_that_leads_nowhere(tmp_path: Path, name: str, reason: str) -> None:
-    with pytest.raises(NoEmbeddings, match=reason):
+    with pytest.raises(BadName, match=reason):
         open_or_make_index(tmp_path / "index", name)
     assert not (tmp_path / "index").exists()
 
