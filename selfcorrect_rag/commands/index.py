@@ -20,7 +20,7 @@ from selfcorrect_rag.search import (
     open_or_make_index,
 )
 from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS
-from selfcorrect_rag.search.files import find_files
+from selfcorrect_rag.search.files import KINDS, find_files
 from selfcorrect_rag.search.index import is_index
 from selfcorrect_rag.search.loading import MAX_BYTES
 from selfcorrect_rag.search.open_index import open_or_make_list
@@ -34,8 +34,8 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register the command."""
     parser = add(
         description=(
-            "Put .txt, .md, .jsonl, .json and .pdf files, and folders of them, into an index; all "
-            "but PDF may be gzipped. Run it again after a change or a stop: what is in is not "
+            f"Put {', '.join(KINDS)} files, gzipped or not, and folders of them, into an index. "
+            "Run it again after a change or a stop: what is in is not "
             "done again. Files that cannot be read are named at the end, the rest is in; the exit "
             "code is 1 only where no file could be read. Where there is none at all, no index is "
             "made."
@@ -56,8 +56,8 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
             "max-mib",
             MAX_BYTES // 2**20,
             _COUNT,
-            "Largest file in MiB, uncompressed; a quarter of it for .json and .pdf, which are read "
-            "whole.",
+            "Largest file in MiB, uncompressed; a quarter of it for all but .txt, .md and .jsonl, "
+            "which alone are not read whole.",
         ),
     ):
         parser.add_argument(

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.search.index import is_index
 
-KINDS = (".txt", ".md", ".jsonl", ".json", ".pdf")
+KINDS = (".txt", ".md", ".html", ".htm", ".jsonl", ".json", ".pdf", ".docx", ".pptx", ".xlsx")
 """Suffixes that are read, each also with .gz."""
 
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)

@@ -181,16 +181,16 @@ def index_paths(
 ) -> IndexReport:
     """Put files, and the files in folders, into ``index``.
 
-    Reads .txt, .md, .jsonl, .json and .pdf, and all but PDF also as .gz. Passages carry
-    ``source`` (absolute path), ``title``, ``chunk`` (place in the file, from 0), ``page`` for PDF,
-    and short fields of JSON rows.
+    Reads the kinds in `files.KINDS`, also as .gz. Passages carry ``source`` (absolute path),
+    ``title``, ``chunk`` (place in the file, from 0), ``page`` for PDF and slides, and short fields
+    of JSON rows.
 
     Args:
         chunk_words: Longest passage, in words; see `chunking.chunk`.
         chunk_overlap: Words that a passage may repeat of the one before.
         batch_size: Passages embedded and written at once.
-        max_bytes: Largest file, in bytes after gzip, a quarter of it for .json and .pdf, which
-            are read whole; larger ones are a problem in the report.
+        max_bytes: Largest file, in bytes after gzip, a quarter of it for kinds that are read whole
+            (see `loading.WHOLE_FRACTION`); larger ones are a problem in the report.
         prune: Remove the passages of files under ``paths`` that no longer exist.
         follow_links: Follow links out of ``paths`` too; otherwise each is a problem in the report.
         on_progress: Called after each batch, and after each file that adds no passages.

@@ -7,6 +7,7 @@ broken line, page or file does not affect the others.
 import codecs
 import gzip
 import hashlib
+import html
 import io
 import json
 import os
@@ -22,12 +23,15 @@ from langchain_core.documents import Document
 from selfcorrect_rag.errors import MissingExtra, require
 from selfcorrect_rag.search.files import FoundFile, Problem, UnreadableFile, find_files, kind_of
 from selfcorrect_rag.search.json_rows import passages, row_passages
+from selfcorrect_rag.search.office import read_office
+from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.state.intake import valid
 
 MAX_BYTES = 256 * 2**20
 """Default for the largest file, in bytes after gzip."""
 WHOLE_FRACTION = 4
-"""A .json or .pdf file and a line of .jsonl are read whole, so their limit is 1/4 of that."""
+"""What is read whole has a limit of 1/4 of that: a line of .jsonl, and files of all kinds but .txt,
+.md and .jsonl. So have the parts of Word, PowerPoint and Excel files together, unpacked."""
 PIECE = 2**20
 """Maximum characters of one document; a longer text is split into several."""
 MAX_TITLE = 200
@@ -35,6 +39,9 @@ MAX_TITLE = 200
 
 _REPLACED = "what is no text in it was replaced"
 _BLOCK_BYTES = 2**18
+_PIECEWISE = (".txt", ".md", ".jsonl")
+_BINARY = (".pdf", ".docx", ".pptx", ".xlsx")
+_PAGE_TITLE = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
 # Most specific first: UTF-32's mark begins with UTF-16's.
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -115,13 +122,12 @@ class OpenFile:
         self.path = path
         self.faults = []
         self.done = 0.0
-        self.max_line = max(1, max_bytes // WHOLE_FRACTION)
+        self.max_whole = max(1, max_bytes // WHOLE_FRACTION)
         self._file = file
         self._content = content
         self._stamp = _stamp(file)
         self._kind = kind_of(path.name)
-        whole = self._kind in (".json", ".pdf")
-        encoding = self._scan(max_bytes // WHOLE_FRACTION if whole else max_bytes)
+        encoding = self._scan(max_bytes if self._kind in _PIECEWISE else self.max_whole)
         if encoding == "cp1252":
             self.faults.append("not UTF-8: read as Windows-1252")
         self._text = io.TextIOWrapper(content, encoding, "replace", newline="\n")
@@ -129,8 +135,8 @@ class OpenFile:
     def documents(self) -> Iterator[Document]:
         """The documents of the file, in order.
 
-        ``title`` is in the metadata, ``page`` for PDF, and a JSON row's own short fields. A text of
-        more than `PIECE` characters is split into several.
+        ``title`` is in the metadata, ``page`` for PDF and slides, and a JSON row's own short
+        fields. A text of more than `PIECE` characters is split into several.
 
         Raises:
             UnreadableFile: nothing in it can be read, or it changes meanwhile.
@@ -153,10 +159,10 @@ class OpenFile:
         if empty:
             self.faults.append("no text in it")
 
-    def binary(self) -> BinaryIO | gzip.GzipFile:
-        """The content from its beginning."""
+    def binary(self) -> bytes:
+        """The whole content."""
         self._content.seek(0)
-        return self._content
+        return self._content.read()
 
     def text(self) -> TextIO:
         """The content from its beginning as text, line ends as they are."""
@@ -178,7 +184,7 @@ class OpenFile:
                 if size > limit:
                     raise UnreadableFile(f"larger than {limit / 2**20:,.0f} MiB")
                 digest.update(block)
-                if self._kind != ".pdf":
+                if self._kind not in _BINARY:
                     encoding.feed(block)
             encoding.feed(b"", final=True)
         self.digest = digest.hexdigest()
@@ -233,22 +239,38 @@ def _stamp(file: BinaryIO) -> tuple[int, int]:
 
 
 def _read_text(file: OpenFile) -> Iterator[Document]:
-    for piece in _pieces(file):
+    for piece in _pieces(file, file.text()):
         yield Document(piece, metadata={"title": _title(file.path)})
 
 
 def _read_markdown(file: OpenFile) -> Iterator[Document]:
     title = None
-    for piece in _pieces(file):
+    for piece in _pieces(file, file.text()):
         if title is None:
             heading = re.search(r"^# +(\S.*)$", piece, re.MULTILINE)
             title = heading[1] if heading else _title(file.path)
         yield Document(piece, metadata={"title": title})
 
 
-def _pieces(file: OpenFile) -> Iterator[str]:
+def _read_html(file: OpenFile) -> Iterator[Document]:
+    page = file.text().read()
+    named = _PAGE_TITLE.search(page)
+    title = html.unescape(named[1]).strip() if named else ""
+    for piece in _pieces(file, io.StringIO(page_text(page))):
+        yield Document(piece, metadata={"title": title or _title(file.path)})
+
+
+def _read_office(file: OpenFile) -> Iterator[Document]:
+    for part, text in read_office(file._kind, file.binary(), file.max_whole):
+        title = f"{_title(file.path)}, {part}" if isinstance(part, str) else _title(file.path)
+        page = {"page": part} if isinstance(part, int) and part else {}
+        for piece in _pieces(file, io.StringIO(text)):
+            yield Document(piece, metadata={"title": title, **page})
+
+
+def _pieces(file: OpenFile, text: TextIO) -> Iterator[str]:
     """Parts of at most `PIECE` characters: whole paragraphs, else lines, sentences or words."""
-    text, rest = file.text(), ""
+    rest = ""
     while block := text.read(PIECE - len(rest)):
         rest += block
         file.done = file.position()
@@ -281,11 +303,11 @@ def _read_jsonl(file: OpenFile) -> Iterator[Document]:
 
 def _rows(file: OpenFile) -> Iterator[Document]:
     broken = 0
-    for number, line in enumerate(_lines(file.text(), file.max_line), start=1):
+    for number, line in enumerate(_lines(file.text(), file.max_whole), start=1):
         if not line.strip():
             continue
         fault = ""
-        if len(line) == file.max_line:
+        if len(line) == file.max_whole:
             fault = f"is too long ({len(line):,} characters or more)"
         else:
             try:
@@ -323,7 +345,7 @@ def _read_pdf(file: OpenFile) -> Iterator[Document]:
     pypdf = require("pypdf", "chroma")
     # Broken PDFs raise all kinds of errors out of pypdf, not only its own.
     try:
-        reader = pypdf.PdfReader(io.BytesIO(file.binary().read()))
+        reader = pypdf.PdfReader(io.BytesIO(file.binary()))
         pages = len(reader.pages)
         title = (reader.metadata.title if reader.metadata else None) or _title(file.path)
     except Exception as error:
@@ -349,7 +371,12 @@ def _title(path: Path) -> str:
 _READERS: dict[str, Callable[[OpenFile], Iterator[Document]]] = {
     ".txt": _read_text,
     ".md": _read_markdown,
+    ".html": _read_html,
+    ".htm": _read_html,
     ".jsonl": _read_jsonl,
     ".json": _read_json,
     ".pdf": _read_pdf,
+    ".docx": _read_office,
+    ".pptx": _read_office,
+    ".xlsx": _read_office,
 }

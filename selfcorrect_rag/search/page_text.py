@@ -18,6 +18,14 @@ header main nav ol section span strong table ul"""
 _MAY_LACK_END_TAG = frozenset(f"{_OPEN} {_CONTAINERS}".split())
 """Elements whose end tag is optional in HTML, and those whose end tag is lost when a page is cut
 short. Any other tag without an end tag is text, such as ``<a>`` in prose."""
+_BLOCKS = frozenset(
+    [
+        *("article", "aside", "blockquote", "br", "caption", "dd", "div", "dl", "dt", "figure"),
+        *("footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main"),
+        *("nav", "ol", "p", "pre", "section", "table", "title", "tr", "ul"),
+    ]
+)
+"""Elements that begin and end a line."""
 _BEGINS = re.compile(
     r"<(?:(?P<comment>!--)|(?P<name>[a-z][a-z0-9:-]{0,40})(?=[\s/>])|/[a-z]|!doctype\b|\?[a-z])?",
     re.IGNORECASE,
@@ -65,18 +73,18 @@ def _stray_tags_as_text(text: str) -> str:
 
 
 class _TextTarget:
-    """The parser's target: collects text, with a space for each tag."""
+    """The parser's target: collects text, with a new line or a space for each tag."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._unread = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._parts.append(" ")
+        self._parts.append("\n" if tag in _BLOCKS else " ")
         self._unread += tag in _UNREAD
 
     def end(self, tag: str) -> None:
-        self._parts.append(" ")
+        self._parts.append("\n" if tag in _BLOCKS else " ")
         self._unread -= tag in _UNREAD
 
     def comment(self, text: str) -> None:
@@ -91,7 +99,7 @@ class _TextTarget:
 
 
 def _without_markup(html: str) -> str:
-    etree = require("lxml.etree", "tavily")
+    etree = require("lxml.etree", "files")
     # With a target the parser builds no tree, which is slow when deep.
     parser = etree.HTMLParser(target=_TextTarget(), huge_tree=True)
     parser.feed(html)

@@ -182,7 +182,9 @@ class _CalledTool(Runnable[str, Any]):
         fields = list(tool.args)
         if not fields:
             raise BadArgument(f"the tool {tool.name} takes no query")
-        self._tool, self._field = tool, "query" if "query" in fields else fields[0]
+        # A handled error is the tool's result, a text like any: it would be read as a page.
+        self._tool = tool.model_copy(update={"handle_tool_error": False})
+        self._field = "query" if "query" in fields else fields[0]
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> Any:
         return self._tool.invoke({self._field: input}, config)

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 import tracemalloc
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +21,17 @@ from typing import Any
 
 import pypdf
 import pytest
+from langchain_core.vectorstores import InMemoryVectorStore
 
-from selfcorrect_rag.search import BM25Index, ChromaIndex, Index, IndexReport, index_paths, loading
+from selfcorrect_rag.search import (
+    BM25Index,
+    ChromaIndex,
+    Index,
+    IndexReport,
+    StoreIndex,
+    index_paths,
+    loading,
+)
 from selfcorrect_rag.search.bm25 import load_scores
 from tests.faults.cases import Seen, fault
 from tests.search.stand_ins import OtherWordHash, WordHash, pdf
@@ -85,7 +95,16 @@ def blown_up() -> bytes:
     return page[:start] + body + page[end:]
 
 
+def unpacking_to(size: int) -> bytes:
+    with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", bytes(size))
+    return file.getvalue()
+
+
 for name, case in {
+    "Word, PowerPoint or Excel file that blows up": file_of(
+        "a.docx", unpacking_to(5 * 2**20), max_bytes=16 * 2**20
+    ),
     "PDF that is broken": file_of("a.pdf", pdf("page")[:200]),
     "PDF that is encrypted": file_of("a.pdf", encrypted()),
     "PDF that blows up": file_of("a.pdf", blown_up()),
@@ -288,6 +307,22 @@ def _(tmp_path: Path) -> Seen:
         embeddings.embed_documents = refuse  # type: ignore[method-assign]
         error = raised_by(lambda: index_paths([docs], index))
         del embeddings.embed_documents
+        assert index_paths([docs], index).added == 30
+    return Seen(error, goes_on="when run again")
+
+
+@fault("Indexing", "vector store that raises")
+def _(tmp_path: Path) -> Seen:
+    docs, store = rows_in(tmp_path / "docs", 40), InMemoryVectorStore(WordHash())
+
+    def refuse(*given: Any, **options: Any) -> Any:
+        raise ConnectionError("no route\nto host")
+
+    with StoreIndex(tmp_path / "list", store) as index:
+        index_paths([docs / "0.jsonl"], index)
+        store.add_documents = refuse  # type: ignore[method-assign]
+        error = raised_by(lambda: index_paths([docs], index))
+        del store.add_documents
         assert index_paths([docs], index).added == 30
     return Seen(error, goes_on="when run again")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from selfcorrect_rag.search import Problem
-from selfcorrect_rag.search.files import FoundFile, UnreadableFile, find_files
+from selfcorrect_rag.search.files import KINDS, FoundFile, UnreadableFile, find_files
 
 Names = dict[str, str]
 
@@ -134,5 +134,5 @@ def test_paths_that_are_no_files(docs: Path) -> None:
 def test_other_kinds_are_named_only_if_asked_for(docs: Path) -> None:
     (docs / "a.csv").write_text("x")
     assert found(docs) == ([], {})
-    reason = "not one of .txt, .md, .jsonl, .json, .pdf (or .gz of them)"
+    reason = f"not one of {', '.join(KINDS)} (or .gz of them)"
     assert found(docs / "a.csv")[1] == {"a.csv": reason}

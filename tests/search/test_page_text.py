@@ -9,8 +9,8 @@ from selfcorrect_rag.search.page_text import page_text
     ("page", "text"),
     [
         ("<b>bold</b> &lt;kept&gt;<!-- gone -->", "bold <kept>"),
-        ("<p>one<p>two<br>three</p>\n<ul><li>four<li>five</ul>", "one two three\nfour five"),
-        ("<!DOCTYPE html><html><head><title>T</title></head><body>b</body></html>", "T b"),
+        ("<p>one<p>two<br>three</p>\n<ul><li>four<li>five</ul>", "one\ntwo\nthree\nfour\nfive"),
+        ("<!DOCTYPE html><html><head><title>T</title></head><body>b</body></html>", "T\nb"),
         ("<?xml version='1.0'?><a href='x'>link</a>", "link"),
         ("<style>p { color: red }</style>a<SCRIPT>if (a<b) '</div>'</SCRIPT >b", "a b"),
         ("<svg><script>k</script></svg>a<noscript>b</noscript>", "a b"),

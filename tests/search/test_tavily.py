@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.search import RetrieverWebSearch, TavilyWebSearch, WebSearch
+from selfcorrect_rag.search.web_search import as_web_search
 
 KEY = "tvly-very-secret"
 Search = Callable[[WebSearch, str, int], list[Document]]
@@ -221,3 +222,34 @@ def test_a_retriever_plays_the_web(search: Search) -> None:
     found = search(web, "Emma", 2)
     assert [d.page_content for d in found] == ["a", "b"]
     assert [d.metadata["source"] for d in found] == ["own", "second corpus"]
+
+
+@pytest.fixture
+def tool(tavily: Tavily) -> WebSearch:
+    """langchain-tavily's tool as graphs take it."""
+    package = pytest.importorskip("langchain_tavily")
+    options = {"max_results": 5, "include_raw_content": True, "api_base_url": tavily.url}
+    return as_web_search(package.TavilySearch(tavily_api_key=KEY, **options))
+
+
+def test_langchains_tool_is_a_web_search(tavily: Tavily, tool: WebSearch, search: Search) -> None:
+    tavily.results[0]["raw_content"] = "The whole page."
+    first, second = search(tool, "Emma, author", 5)
+    assert (first.page_content, second.page_content) == ("The whole page.", "Snippet 2")
+    assert first.metadata == {"source": "https://example.org/1", "title": "Page 1"}
+    assert search(tool, "Emma", 1) == [first]
+    assert tool.name == "tavily_search"
+    _, body, headers = tavily.asked[0]
+    assert (body["query"], body["max_results"]) == ("Emma, author", 5)
+    assert headers["Authorization"] == f"Bearer {KEY}"
+
+
+def test_what_langchains_tool_says_of_failures_is_no_page(
+    tavily: Tavily, tool: WebSearch, search: Search
+) -> None:
+    tavily.results = []
+    with pytest.raises(WebSearchFailed, match="ToolException: No search results found"):
+        search(tool, "Emma", 5)
+    tavily.status, tavily.results = 401, None
+    with pytest.raises(WebSearchFailed, match="401"):
+        search(tool, "Emma", 5)
