@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         SelfRAGSettings,
     )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AdaptiveRouter",
     "CRAGSettings",
@@ -36,6 +38,7 @@ __all__ = [
     "SelfCRAGSettings",
     "SelfRAGSettings",
     "SupportJudge",
+    "__version__",
     "as_subagent",
     "as_tool",
     "create_crag",

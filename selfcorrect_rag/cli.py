@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
 
+from selfcorrect_rag import __version__
 from selfcorrect_rag.commands.terminal import Parser, shown_line, tell
 from selfcorrect_rag.errors import SelfCorrectError
 
@@ -34,7 +34,7 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         description="Self-RAG and CRAG as LangGraph graphs: index documents, ask questions, see "
         "why, train what they need.",
     )
-    root.add_argument("--version", action="version", version=version("selfcorrect-rag"))
+    root.add_argument("--version", action="version", version=__version__)
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
     for name, (module, use) in COMMANDS.items():
         add = partial(subparsers.add_parser, name, help=use)

@@ -82,8 +82,8 @@ def register_group(group: ReflectionGroup) -> ReflectionGroup:
     """Add a group of reflection tokens to the table, before models and graphs are made.
 
     One entry is all it takes. A checkpoint has the group where its vocabulary has the tokens, and
-    a chat model where the entry has an ``instruction`` (:attr:`ReflectionLLM.groups
-    <selfcorrect_rag.models.ReflectionLLM.groups>`). Candidates, events and pages then show its
+    a chat model where the entry has an ``instruction``; see
+    :attr:`~selfcorrect_rag.models.ReflectionLLM.groups`. Candidates, events and pages then show its
     score beside the others, beams are ranked by it, ``group_weights`` of a run's settings weighs
     it, and its tokens may be hard constraints. Text that only looks like its tokens stays text.
 

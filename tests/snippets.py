@@ -1,4 +1,4 @@
-"""The Python of README, docs and examples, checked by mypy --strict and basedpyright as it stands.
+"""The Python of README, AGENTS.md, docs and examples: mypy --strict and basedpyright as it stands.
 
     python -m tests.snippets
 
@@ -22,6 +22,7 @@ GIVEN = """
 from collections.abc import AsyncIterator
 
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
 from langchain_core.retrievers import BaseRetriever
 
@@ -32,6 +33,7 @@ from selfcorrect_rag import create_self_rag as create_self_rag
 
 chat_model: BaseChatModel
 document: Document
+embeddings: Embeddings
 evaluator: RetrievalEvaluator
 generator: ReflectionLLM
 graph: CRAG
@@ -55,7 +57,8 @@ def write_snippets(folder: Path = FOLDER) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "given.pyi").write_text(GIVEN, encoding="utf-8")
     written = []
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    pages = (ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in pages:
         if blocks := BLOCK.findall(page.read_text(encoding="utf-8")):
             code = ELSEWHERE.sub(r"\1  # type: ignore # pyright: ignore", "\n".join(blocks))
             lacking = ", ".join(undefined(code))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from selfcorrect_rag.state import CRAGOutput, InstructRAGOutput, SelfRAGOutput
 
@@ -25,10 +26,13 @@ def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "Monroeville" in names["corrected"]["answer"]  # type: ignore[index]
 
 
-def test_the_readmes_make_targets_exist() -> None:
+def test_the_make_targets_of_the_pages_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for target in set(re.findall(r"(?:^|`)make ([a-z-]+)", readme, re.MULTILINE)):
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")]
+    shown = "".join(page.read_text(encoding="utf-8") for page in pages)
+    targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", shown, re.MULTILINE))
+    assert {"demo", "docs", "lint", "test"} <= targets
+    for target in targets:
         assert re.search(rf"^[a-z -]*\b{target}\b[a-z -]*:", makefile, re.MULTILINE), target
 
 
@@ -47,9 +51,19 @@ def test_links_lead_to_files() -> None:
     assert not [(page.name, link) for page, link in links if not (page.parent / link).exists()]
 
 
-def test_ci_runs_the_readmes_test_command() -> None:
-    assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+def test_ci_runs_what_every_change_must_pass() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    checks = contributing.split("must pass")[1].split("```")[1]
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert set(re.findall(r"^make \S+", checks, re.MULTILINE)) <= set(ci.splitlines())
+
+
+def test_workflows_run_every_python_that_we_name() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
+    first = jobs["all"]["steps"][1]["with"]["python-version"]
+    named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert [first, *jobs["versions"]["strategy"]["matrix"]["python"]] == named
+    assert jobs["all"]["steps"][-1]["run"] == ".ci/run"
 
 
 def test_own_documents_example(tmp_path: Path) -> None:
@@ -151,8 +165,8 @@ def test_the_glossarys_places_exist() -> None:
     assert keys <= {key for state in states for key in state.__annotations__}
 
 
-def test_the_readmes_house_stands() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_house_stands() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     house = text.split("## The house")[1].split("```")[1]
     places = re.findall(r"^(\S+)  ", house, re.MULTILINE)
     rooms = {p.name for p in (ROOT / "selfcorrect_rag").iterdir() if (p / "__init__.py").exists()}

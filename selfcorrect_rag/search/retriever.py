@@ -71,10 +71,9 @@ class AnyRetriever(Runnable[str, list[Document]]):
             retriever = retriever.as_retriever()
         is_runnable = isinstance(retriever, Runnable) and not isinstance(retriever, NO_RETRIEVERS)
         if not is_runnable and not takes_one(retriever):
-            raise BadArgument(
-                f"{type(retriever).__name__} is no retriever: give a LangChain retriever or vector "
-                "store, or a function from a query to documents"
-            )
+            kinds = "a LangChain retriever or vector store, or a function from a query to documents"
+            given = "its .as_retriever()" if hasattr(retriever, "as_retriever") else kinds
+            raise BadArgument(f"{type(retriever).__name__} is no retriever: give {given}")
         self._source, self._fault = source, fault
         self._read: Callable[[Any], Any] = read or (lambda found: found)
         self._inner: Runnable[str, Any] = (

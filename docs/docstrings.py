@@ -1,0 +1,38 @@
+"""Lets mkdocstrings read this package's docstrings: their references, and what its knobs say."""
+
+import ast
+import re
+from typing import Any
+
+import griffe
+
+ROLE = re.compile(r":\w+:`~?((?:\w+\.)*)(\w+)`")
+LINK = r'<autoref optional identifier="\1\2"><code>\2</code></autoref>'
+SIGNS = {"ge": "at least", "le": "at most"}
+
+
+class Docstrings(griffe.Extension):
+    """``:func:`~package.module.name` `` becomes its last part, as a link if it has a place."""
+
+    def on_object(self, *, obj: griffe.Object, **options: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = ROLE.sub(LINK, obj.docstring.value)
+
+    def on_attribute(self, *, attr: griffe.Attribute, **options: Any) -> None:
+        """The fields of settings are made by ``knob(default, description, *nodes, ge=, le=)``."""
+        call = attr.value
+        if not isinstance(call, griffe.ExprCall) or str(call.function) != "knob":
+            return
+        default, said, *others = call.arguments
+        given = [other for other in others if isinstance(other, griffe.ExprKeyword)]
+        bounds = " and ".join(f"{SIGNS[b.name]} {number(attr, b.value)}" for b in given)
+        text = ast.literal_eval(str(said)) + (f" It is {bounds}." if bounds else "")
+        attr.docstring, attr.value = griffe.Docstring(text, parent=attr), default
+
+
+def number(attr: griffe.Attribute, bound: str | griffe.Expr) -> str | griffe.Expr | None:
+    """A bound as it is written, or the value of the constant that it names."""
+    if not isinstance(bound, griffe.ExprName):
+        return bound
+    constant = attr.modules_collection[bound.canonical_path]
+    return constant.value

@@ -1,0 +1,154 @@
+"""What the tutorial and the how-to pages show works as written."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+import selfcorrect_rag
+from selfcorrect_rag import create_crag
+from selfcorrect_rag.cli import main
+from selfcorrect_rag.nano import generator_path
+from tests.agents.scripted import ScriptedAgentModel, reflecting
+from tests.crag_runs import PagesWebSearch, WordEvaluator, document
+from tests.test_docs import BLOCK, ROOT
+from tests.test_examples import small_demo  # noqa: F401
+
+GOLD = document("Gold: Middlemarch is by George Eliot.", "Middlemarch")
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def run(text: str, **given: Any) -> dict[str, Any]:
+    """The names that a page's Python makes, block after block."""
+    names: dict[str, Any] = {
+        "llm": reflecting(),
+        "chat_model": FakeListChatModel(responses=["George Eliot [1]."]),
+        "retriever": lambda query: [GOLD],
+        "evaluator": WordEvaluator(),
+        "web": PagesWebSearch(),
+        **given,
+    }
+    for block in BLOCK.findall(text):
+        exec(compile(block, "page.md", "exec"), names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def shell(text: str) -> None:
+    """Run a page's commands, those of this package in this process."""
+    for line in "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines():
+        words = shlex.split(line)
+        if words[0] == "selfcorrect-rag":
+            assert main(words[1:]) == 0, line
+        elif words[0] != "pip":
+            subprocess.run(line, shell=True, check=True)
+
+
+def test_home(capsys: pytest.CaptureFixture[str]) -> None:
+    run(page("index"))
+    cited, quote = capsys.readouterr().out.splitlines()
+    assert cited == "Alexander Fleming [1]"
+    assert "Fleming" in quote
+
+
+def test_tutorial(capsys: pytest.CaptureFixture[str]) -> None:
+    text = page("tutorial")
+    shell(text)
+    said = capsys.readouterr().out
+    assert "Priya Raman [1]" in said
+    assert "The documents do not say." in said
+    names = run(text)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "Priya Raman [1]"
+    assert f"It prints `{shown[-1]}`" in text
+    assert len(shown) == 1 + len(names["result"]["candidates"]) + 1
+    assert "Harper Lee" in Path("run.html").read_text(encoding="utf-8")
+
+
+def test_choose_a_graph() -> None:
+    assert len(run(page("choose-a-graph"))["results"]) == 2
+
+
+def test_your_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "unused")
+    text = page("your-model").replace("selfrag/selfrag_llama2_7b", str(generator_path()))
+    names = run(
+        text, chat_model=FakeListChatModel(responses=["yes", "yes", "George Eliot [1]."] * 9)
+    )
+    assert names["result"]["action"] in ("correct", "ambiguous", "incorrect")
+    assert names["reflecting"].get_token_ids("Emma")
+
+
+def test_your_documents() -> None:
+    Path("notes").mkdir()
+    Path("papers").mkdir()
+    note = "Deployments happen every Tuesday, and Priya Raman approves them."
+    Path("notes/staging.md").write_text(note, encoding="utf-8")
+    text = page("your-documents")
+    shell(text)
+    names = run(text, embeddings=DeterministicFakeEmbedding(size=8))
+    assert Path(".selfcorrect/index").is_dir()
+    assert not names["report"].problems
+    found = [names[key]["passages"][0].page_content for key in ("result", "from_store")]
+    assert found == [note, "Middlemarch is by George Eliot."]
+    titles = [names[key]["passages"][0].metadata for key in ("from_function", "from_input")]
+    assert titles == [{"title": "Novels"}] * 2
+    assert isinstance(names["from_input"]["passages"][0], Document)
+
+
+def test_in_a_chat_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    def reply(messages: list[BaseMessage]) -> AIMessage:
+        if isinstance(messages[-1], ToolMessage):
+            return AIMessage("By George Eliot.")
+        call = {"name": "library", "args": {"question": "Who wrote Middlemarch?"}, "id": "1"}
+        return AIMessage("", tool_calls=[call])
+
+    model = FakeListChatModel(responses=["George Eliot [1]."])
+    seen = run(page("chat-agent"), llm=model, chat_model=ScriptedAgentModel(reply=reply))["seen"]
+    assert [seen[0], seen[1], seen[-1]] == ["retrieved", "graded", "answered"]
+    assert "By George Eliot." in capsys.readouterr().out
+
+
+def test_read_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    text = page("read-a-run")
+    model = FakeListChatModel(responses=["George Eliot [1]."])
+    graph = create_crag(model, lambda query: [GOLD], WordEvaluator())
+    names = run(text, graph=graph)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("George Eliot [1].")
+    assert said[1].startswith("read_question -> retrieve -> grade_documents")
+    assert said[2] == f"[1] Middlemarch: {GOLD.page_content}"
+    assert said[-1] == "answered"
+    of_crag = text.split("| CRAG: why this action?")[1].split("|")[1]
+    for key in re.findall(r"`(\w+)`", of_crag):
+        assert key in names["result"], key
+
+
+def test_for_assistants() -> None:
+    embeddings = DeterministicFakeEmbedding(size=8)
+    text = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    result = run(text, embeddings=embeddings)["result"]
+    assert result["action"] == "incorrect", "nothing is in its store"
+    for name in re.findall(r"`(create_\w+)\(", text):
+        assert hasattr(selfcorrect_rag, name)
+
+
+def test_from_the_tutorials() -> None:
+    model = FakeListChatModel(responses=["1: yes", "1: yes", "1: yes", "George Eliot [1]."] * 9)
+    names = run(page("from-langgraph-tutorials"), chat_model=model)
+    assert names["result"]["action"]
+    assert names["answered"]["candidates"]

@@ -1,0 +1,134 @@
+"""The five programs that an application developer writes first, from the docs, do what they say."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag import create_crag
+from selfcorrect_rag.errors import BadArgument
+from selfcorrect_rag.nano import demo_index, load_chat_model
+from selfcorrect_rag.search import MiniLM
+from tests.crag_runs import WordEvaluator
+from tests.reader.scripted_reader import ScriptedReader
+from tests.test_examples import PENICILLIN, example, small_demo  # noqa: F401
+from tests.test_vllm_server import Loopback, loopback  # noqa: F401
+
+
+def test_self_rag_over_an_own_chroma_collection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chroma = pytest.importorskip("langchain_chroma", reason="langchain-chroma is not installed")
+    store = chroma.Chroma("notes", MiniLM(), persist_directory=str(tmp_path / "store"))
+    written = "Deployments happen every Tuesday, and Priya Raman approves them."
+    store.add_texts(
+        [written, "Tom waters the plants on Mondays."],
+        [{"title": "Staging", "source": "staging.md"}, {"title": "Office"}],
+    )
+    question = "Who approves the deployments?"
+    example("self_rag_over_chroma").main(str(tmp_path / "store"), "notes", MiniLM(), question)
+    answer, cited = capsys.readouterr().out.splitlines()
+    assert answer == "Priya Raman [1]"
+    assert cited == f"[1] Staging: {written}"
+
+
+def chat(body: dict[str, Any]) -> tuple[int, Any]:
+    """An OpenAI-compatible server's answer: it grades the page alone as right, and cites it."""
+    prompt = str(body["messages"][-1]["content"])
+    asked = prompt.rpartition("Question:")[2]
+    if "exact information" in prompt:
+        numbers = range(1, asked.count("<document number") + 1)
+        verdict = "yes" if "Monroeville" in asked else "no"
+        said = "\n".join(f"{number}: {verdict}" for number in numbers)
+    elif "keywords" in prompt:
+        said = "Harper Lee, born"
+    else:
+        said = "In Monroeville [1]." if "Monroeville" in prompt else "I do not know."
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": said},
+    }
+    return 200, {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": body["model"],
+        "choices": [choice],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
+    }
+
+
+async def test_crag_with_an_own_server_and_search(
+    loopback: Loopback,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    loopback.answers["/v1/chat/completions"] = chat
+    question = "Where was Harper Lee born?"
+    await example("crag_with_own_server_and_search").main(f"{loopback.url}/v1", "mine", question)
+    answer, cited = capsys.readouterr().out.splitlines()
+    assert answer == "incorrect: In Monroeville [1]."
+    assert cited == "[1] Harper Lee (https://example.org/harper-lee)"
+    assert {body["model"] for _, body, _ in loopback.asked} == {"mine"}
+
+
+def test_an_agent_with_threads_streams_over_sse(tmp_path: Path) -> None:
+    from starlette.testclient import TestClient
+
+    module, threads = example("agent_over_sse"), str(tmp_path / "threads.sqlite")
+
+    def asked(question: str) -> list[tuple[str, Any]]:
+        with TestClient(module.server(load_chat_model(), threads)) as client:
+            reply = client.post("/threads/1", content=question)
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        events = [part.split("\n") for part in reply.text.strip().split("\n\n")]
+        return [
+            (e.removeprefix("event: "), json.loads(d.removeprefix("data: "))) for e, d in events
+        ]
+
+    first = asked(PENICILLIN)
+    kinds = [kind for kind, _ in first]
+    assert kinds == ["retrieved", "graded", "strips", "knowledge", "answered", "token"]
+    assert "Alexander Fleming [1]" in "".join(data for kind, data in first if kind == "token")
+    asked("Where was the poet T. S. Eliot born?")  # by another server, on the same thread
+
+    async def kept() -> list[str]:
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+        async with AsyncSqliteSaver.from_conn_string(threads) as saver:
+            saved = await saver.aget({"configurable": {"thread_id": "1"}})
+        assert saved is not None
+        return [m.text for m in saved["channel_values"]["messages"] if m.type == "human"]
+
+    assert asyncio.run(kept()) == [PENICILLIN, "Where was the poet T. S. Eliot born?"]
+
+
+def test_crag_in_an_own_graph_and_a_node_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    example("crag_in_own_graph").main(PENICILLIN)
+    replied, graded = capsys.readouterr().out.splitlines()
+    assert replied == "Alexander Fleming ['Alexander Fleming']"
+    assert graded.startswith("correct [0.8")
+
+
+def test_a_hundred_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted = ScriptedReader({"Alexander Fleming": 0.9})
+    monkeypatch.setattr("selfcorrect_rag.reader.Reader.load", lambda folder=None: scripted)
+    monkeypatch.setattr("selfcorrect_rag.reader.ReaderEvaluator", lambda reader: WordEvaluator())
+    known = {"Who discovered penicillin?": "Alexander Fleming", "Who wrote Emma?": "Jane Austen"}
+    rows = [{"question": q, "answers": [a]} for q, a in known.items()] * 60
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    example("hundred_questions").main(str(questions), str(tmp_path / "run"))
+    rag, crag = capsys.readouterr().out.splitlines()
+    assert rag == "rag: 0.50 right (95 %: 0.40 to 0.60)"
+    assert crag.startswith("crag: ")
+    assert len((tmp_path / "run" / "rows.jsonl").read_text().splitlines()) == 2 * 100
+
+
+def test_an_index_given_as_a_retriever_is_told_apart() -> None:
+    with pytest.raises(BadArgument, match=r"Index is no retriever: give its \.as_retriever\(\)"):
+        create_crag(load_chat_model(), demo_index(), load_chat_model())  # type: ignore[arg-type]
