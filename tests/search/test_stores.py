@@ -59,7 +59,16 @@ def pgvector(folder: Path) -> Iterator[Open]:
         server.cleanup()
 
 
-@pytest.fixture(params=[chroma, qdrant, pgvector], ids=lambda made: made.__name__)
+def milvus(folder: Path) -> Iterator[Open]:
+    package = pytest.importorskip("langchain_milvus")
+    at = {"uri": str(folder / "milvus.db")}
+    # Fields that some passages lack are dynamic ones.
+    yield lambda: package.Milvus(
+        WordHash(), "notes", connection_args=at, auto_id=False, enable_dynamic_field=True
+    )
+
+
+@pytest.fixture(params=[chroma, qdrant, pgvector, milvus], ids=lambda made: made.__name__)
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     (tmp_path / "store").mkdir()
     yield from request.param(tmp_path / "store")
