@@ -2,15 +2,20 @@
 
 import argparse
 import io
+import os
+import signal
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 
 from selfcorrect_rag import __version__
+from selfcorrect_rag.commands.doing import Doing
 from selfcorrect_rag.commands.terminal import Parser, shown_line, tell
 from selfcorrect_rag.errors import SelfCorrectError
 
+STARTED = time.perf_counter()
 COMMANDS = {
     "ask": ("ask", "answer a question from an index"),
     "index": ("index", "put your documents into an index"),
@@ -51,9 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # what it cannot encode is shown by its code
             stream.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
-    args = parser(given).parse_args(given)
+    started = STARTED if arguments is None else time.perf_counter()
+    if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
     try:
-        status: int = args.run(args)
+        with Doing(given[:1] == ["ask"] and not {"--json", "--help", "-h"} & {*given}) as doing:
+            args = parser(given).parse_args(given, argparse.Namespace(started=started, doing=doing))
+            if given[0] != "ask" and signal.getsignal(signal.SIGINT) is _stop:
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # there is work to keep
+            status: int = args.run(args)
     except SelfCorrectError as error:
         tell(shown_line(f"selfcorrect-rag: {error}"), sys.stderr)
         return 2
@@ -64,6 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("selfcorrect-rag: stopped", file=sys.stderr)
         return 130
     return status
+
+
+def _stop(number: int, frame: object) -> None:
+    """End at once: an exception would be swallowed by imports, and wait for threads."""
+    os.write(2, b"\r\x1b[2K\x1b[?25h" * sys.stderr.isatty() + b"selfcorrect-rag: stopped\n")
+    os._exit(130)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.nodes.base.strips import fair_shares
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.settings.base import LONGEST_TEXT
 from selfcorrect_rag.state.costs import total
-from selfcorrect_rag.state.intake import DEEPEST, LONGEST_TEXT, admit, fit, valid
+from selfcorrect_rag.state.intake import DEEPEST, admit, fit, valid
 from tests.crag_runs import WordEvaluator
 from tests.providers import Provider
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment

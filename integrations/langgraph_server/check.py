@@ -18,7 +18,8 @@ from services import postgres as postgres_of_our_own
 from services import redis as redis_of_our_own
 
 from selfcorrect_rag.serving.config import ServingConfig
-from selfcorrect_rag.serving.parts import GRAPHS, Parts
+from selfcorrect_rag.serving.parts import Parts
+from selfcorrect_rag.settings import GRAPHS
 
 QUESTION = "Who discovered penicillin?"
 

@@ -5,23 +5,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from langchain_core.documents import Document
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command, Interrupt
-
+# What loads models and graphs is imported by the functions: help and checks need none of it.
+from selfcorrect_rag.commands.doing import Doing
 from selfcorrect_rag.commands.knobs import add_knobs, refuse_unless, settings_from
-from selfcorrect_rag.commands.show import console, say, show_costs, show_run
+from selfcorrect_rag.commands.names import check_names
 from selfcorrect_rag.commands.terminal import as_json, tell
-from selfcorrect_rag.render import render_run
-from selfcorrect_rag.search import NoWebSearch
 from selfcorrect_rag.serving.config import NO_INDEX, BadOption, ServingConfig
 from selfcorrect_rag.serving.options import add_options, config_from
-from selfcorrect_rag.serving.parts import GRAPHS, Parts
-from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings, Settings
-from selfcorrect_rag.state.intake import valid
+from selfcorrect_rag.settings import GRAPHS, CRAGSettings, InstructRAGSettings, Settings
+
+if TYPE_CHECKING:
+    from selfcorrect_rag.serving.parts import Parts
 
 SETTINGS = {name.replace("_", "-"): kind for name, kind in GRAPHS.items()}
 """The settings of each graph, by the name that ``--graph`` takes."""
@@ -36,7 +32,7 @@ NEEDS: dict[str, type[Settings]] = {
 def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``ask``."""
     parser = add(description=__doc__)
-    parser.add_argument("question", type=valid, help="the question")
+    parser.add_argument("question", help="the question")
     parser.add_argument(
         "--graph",
         choices=list(SETTINGS),
@@ -63,7 +59,9 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer ``args.question``."""
+    """Answer ``args.question``; the seconds that it prints began with the process."""
+    if not args.question.strip():
+        raise BadOption("the question is empty")
     config = config_from(args)
     settings: Any = settings_from(args, SETTINGS, args.graph)
     for option, kind in NEEDS.items():
@@ -72,22 +70,37 @@ def run(args: argparse.Namespace) -> int:
         refuse_unless(not given or args.graph in graphs, option, graphs)
     if args.html and (args.html.is_dir() or not args.html.parent.is_dir()):
         raise BadOption(f"--html {args.html}: name a file in a folder that exists")
+    check_names(config)
     pages = settings.web_results if isinstance(settings, CRAGSettings) else 0
+    doing: Doing = args.doing
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    from selfcorrect_rag.serving.parts import Parts
+    from selfcorrect_rag.state.intake import valid
+
     with Parts(config, passages=settings.passages, pages=pages) as parts:
         source, answers = parts.source, parts.answers
         if isinstance(settings, CRAGSettings) and settings.approve_search:
             _check_approval(args, parts)
+        doing.say("opening the index")
+        _ = parts.retriever
+        doing.say(f"loading {answers}")
         name = args.graph.replace("-", "_")
         graph = parts.graph(name, settings, checkpointer=InMemorySaver())
         if config.reads_demo:
+            doing.pause()
             tell(NO_INDEX, sys.stderr)
-        result, seconds = _answered(graph, args.question)
+        result, approving = _answered(graph, valid(args.question), doing)
+        seconds = time.perf_counter() - args.started - approving
+    doing.pause()
     if args.json:
         tell(result_as_json(result, seconds))
     else:
+        from selfcorrect_rag.commands.show import console, show_costs, show_run
+
         show_run(console(), result, seconds, source, answers)
         if args.explain_cost:
-            show_costs(console(), result)
+            show_costs(console(), result, seconds)
     if args.html:
         _write_page(args.html, {**result, "seconds": round(seconds, 3)})
     return 0
@@ -101,35 +114,64 @@ def result_as_json(result: dict[str, Any], seconds: float) -> str:
 
 
 def _write_page(path: Path, result: dict[str, Any]) -> None:
+    from selfcorrect_rag.render import render_run
+
     try:
         path.write_text(render_run(result), encoding="utf-8")
     except OSError as error:
         raise BadOption(f"--html {path}: {error.strerror}") from error
 
 
-def _object(given: Document | Interrupt) -> dict[str, Any]:
+def _object(given: Any) -> dict[str, Any]:
+    from langgraph.types import Interrupt
+
     if isinstance(given, Interrupt):
         return {"value": given.value, "id": given.id}
     return {"id": given.id, "text": given.page_content, "metadata": given.metadata}
 
 
-def _answered(graph: Any, question: str) -> tuple[dict[str, Any], float]:
-    """The result, and the seconds it took without those that a person took to approve."""
-    config = RunnableConfig(configurable={"thread_id": "ask"})
+def _answered(graph: Any, question: str, doing: Doing) -> tuple[dict[str, Any], float]:
+    """The result, and the seconds that a person took to approve searches."""
+    from langgraph.types import Command
+
     given: Any = {"question": question}
-    seconds = 0.0
+    approving = 0.0
     while True:
-        started = time.perf_counter()
-        result = graph.invoke(given, config)
-        seconds += time.perf_counter() - started
+        result = _run(graph, given, doing)
         if "__interrupt__" not in result:
-            return result, seconds
+            return result, approving
+        doing.pause()
+        asked = time.perf_counter()
         (paused,) = result["__interrupt__"]
         given = Command(resume=_approval(paused.value))
+        approving += time.perf_counter() - asked
+
+
+def _run(graph: Any, given: Any, doing: Doing) -> dict[str, Any]:
+    """The result of a run; on a terminal its steps and tokens are shown as they come."""
+    config = {"configurable": {"thread_id": "ask"}}
+    if not doing.shown:
+        return dict(graph.invoke(given, config))
+    result: dict[str, Any] = {}
+    step = written = message = ""
+    for mode, part in graph.stream(given, config, stream_mode=["tasks", "messages", "values"]):
+        if mode == "values":
+            result = {**result, **part}
+        elif mode == "messages":
+            chunk = part[0]
+            written = (written if chunk.id == message else "") + chunk.text
+            message = chunk.id
+        elif "input" in part:  # a step begins
+            step = part["name"].replace("_", " ")
+        doing.say(step, written)
+    return result
 
 
 def _approval(paused: dict[str, Any]) -> str:
     """A person's reply to a search; Enter alone and the end of the input are no."""
+    from selfcorrect_rag.commands.show import console, say
+    from selfcorrect_rag.state.intake import valid
+
     screen = console()
     say(screen, f"Search {paused['source']} for: {paused['query']}")
     try:
@@ -138,8 +180,10 @@ def _approval(paused: dict[str, Any]) -> str:
         return "no"
 
 
-def _check_approval(args: argparse.Namespace, parts: Parts) -> None:
+def _check_approval(args: argparse.Namespace, parts: "Parts") -> None:
     if args.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadOption("--approve asks in a terminal: not with --json, a pipe or a file")
+    from selfcorrect_rag.search import NoWebSearch
+
     if isinstance(parts.web, NoWebSearch):
         raise BadOption("--approve has no search to ask about: give --web tavily or --web DIR")

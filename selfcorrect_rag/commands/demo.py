@@ -12,7 +12,8 @@ from selfcorrect_rag.nano import demo_index, demo_web, load_rationale_model
 from selfcorrect_rag.nano.loaders import DEMO_INDEX
 from selfcorrect_rag.search import ChromaIndex, index_paths
 from selfcorrect_rag.serving.options import GENERATOR_OPTIONS, add_options, config_from
-from selfcorrect_rag.serving.parts import GRAPHS, Parts
+from selfcorrect_rag.serving.parts import Parts
+from selfcorrect_rag.settings import GRAPHS
 
 if TYPE_CHECKING:
     from rich.console import Console

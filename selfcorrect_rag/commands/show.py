@@ -62,12 +62,17 @@ def show_run(
 
 
 def say(console: "Console", *parts: Styled, cut: bool = False) -> None:
-    """Print a line of parts, inert whatever they hold; ``cut`` to the width of the terminal."""
+    """Print a line of parts, inert whatever they hold; ``cut`` to the width of the terminal, or
+    wrapped below its own beginning."""
     from rich.text import Text
 
     styled = [(part, "") if isinstance(part, str) else part for part in parts]
     line = Text.assemble(*((inert(text), style) for text, style in styled))
-    console.print(line, overflow="ellipsis" if cut else None, no_wrap=cut)
+    indent = 0 if cut else len(line.plain) - len(line.plain.lstrip())
+    rows = [line] if cut else line[indent:].wrap(console, max(1, console.width - indent))
+    for row in rows:
+        shown = Text(" " * indent) + row
+        console.print(shown, overflow="ellipsis" if cut else None, no_wrap=cut)
 
 
 def inert(text: str) -> str:
@@ -126,8 +131,11 @@ def show_candidates(console: "Console", candidates: Sequence[Candidate], letter:
     console.print(table)
 
 
-def show_costs(console: "Console", result: Mapping[str, Any]) -> None:
-    """Print what each step cost, and their sum; a dash stands for tokens that no model said."""
+def show_costs(console: "Console", result: Mapping[str, Any], waited: float) -> None:
+    """Print what each step cost, and their sum; a dash stands for tokens that no model said.
+
+    ``waited`` are the seconds in all; those of no step, such as loading, have a row of their own.
+    """
     from rich.table import Table
 
     def row(step: str, cost: Cost) -> tuple[str, ...]:
@@ -140,8 +148,11 @@ def show_costs(console: "Console", result: Mapping[str, Any]) -> None:
         table.add_column(name, justify="left" if name == "step" else "right", no_wrap=True)
     for step, cost in result["costs"].items():
         table.add_row(*row(step, cost), style="" if cost["model_calls"] else "dim")
+    costs = total(result["costs"])
+    start = max(0.0, waited - costs["seconds"])
+    table.add_row("start and load", "", "", "", f"{start:.3f}", style="dim")
     table.add_section()
-    table.add_row(*row("in all", total(result["costs"])), style="bold")
+    table.add_row(*row("in all", {**costs, "seconds": waited}), style="bold")
     console.print(table)
 
 

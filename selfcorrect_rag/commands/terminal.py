@@ -6,10 +6,11 @@ codes are ordinary escapes. Readable letters of any script are unchanged.
 """
 
 import argparse
+import difflib
 import json
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TextIO
 
 from selfcorrect_rag.errors.messages import JOINERS
@@ -35,10 +36,34 @@ def as_json(value: Any, **options: Any) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose error messages are safe for a terminal."""
+    """A parser whose errors are one line, safe for a terminal, with the nearest right name."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Refuse what is unknown here, where the options are known, not in the main parser."""
+        found, unknown = super().parse_known_args(args, namespace)
+        for word in unknown:
+            option = word.partition("=")[0]
+            near = nearest(option, self._option_string_actions) if word.startswith("-") else ""
+            self.error(f"unknown argument {option}{near or f' (see {self.prog} --help)'}")
+        return found, []
 
     def error(self, message: str) -> NoReturn:
-        super().error(shown_line(message))
+        said, choose, choices = message.partition(" (choose from ")
+        if choose:
+            near = nearest(said.split("'")[-2], [c.strip("' ") for c in choices[:-1].split(",")])
+            message = f"{said}{near or choose + choices}"
+        self.exit(2, f"{shown_line(f'{self.prog}: {message}')}\n")
+
+
+def nearest(word: str, names: Iterable[str], likeness: float = 0.65) -> str:
+    """A question after the one of ``names`` that ``word`` is nearly; empty where there is none.
+
+    ``likeness`` is the least ratio of equal letters, 0 to 1.
+    """
+    found = difflib.get_close_matches(word, list(names), 1, likeness)
+    return f": did you mean {found[0]}?" if found else ""
 
 
 def _with_codes(text: str, code: Callable[[str], str]) -> str:

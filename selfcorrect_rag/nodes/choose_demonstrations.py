@@ -15,7 +15,8 @@ from selfcorrect_rag.errors.faults import wrap_errors
 from selfcorrect_rag.events import DemonstrationsChosen
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.settings import InstructRAGSettings
-from selfcorrect_rag.state.instruct_rag import Demonstration, InstructRAGState, Mode
+from selfcorrect_rag.settings.instruct_rag import Mode
+from selfcorrect_rag.state.instruct_rag import Demonstration, InstructRAGState
 from selfcorrect_rag.state.intake import fit
 
 Vector = list[float]

@@ -19,8 +19,9 @@ from selfcorrect_rag.nodes.base.usage import counted_config
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.settings import InstructRAGSettings
+from selfcorrect_rag.settings.instruct_rag import Mode
 from selfcorrect_rag.state.costs import known_tokens
-from selfcorrect_rag.state.instruct_rag import InstructRAGState, Mode
+from selfcorrect_rag.state.instruct_rag import InstructRAGState
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 """Names, for a note, of the limit that a prompt exceeds."""

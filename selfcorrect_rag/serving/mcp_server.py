@@ -39,8 +39,8 @@ from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.models.off_loop import spare_from_collection
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.serving.hosts import known_names
-from selfcorrect_rag.serving.parts import GRAPHS, Graph, Parts
-from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.serving.parts import Graph, Parts
+from selfcorrect_rag.settings import GRAPHS, CRAGSettings
 from selfcorrect_rag.state.sources import shown_source, title_line, web_address
 
 TOOLS = {

@@ -47,9 +47,9 @@ from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.serving.config import API_KEY, DEFAULT_INDEX, BadOption, ServingConfig
 from selfcorrect_rag.settings import (
+    GRAPHS,
     CRAGSettings,
     InstructRAGSettings,
-    SelfCRAGSettings,
     SelfRAGSettings,
     Settings,
 )
@@ -60,14 +60,6 @@ if TYPE_CHECKING:
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 T = TypeVar("T")
-
-GRAPHS: dict[str, type[Settings]] = {
-    "self_rag": SelfRAGSettings,
-    "crag": CRAGSettings,
-    "self_crag": SelfCRAGSettings,
-    "instruct_rag": InstructRAGSettings,
-}
-"""The graphs by name, with their settings; :meth:`Parts.graph` makes them."""
 
 
 class Parts:

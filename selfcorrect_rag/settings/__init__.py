@@ -7,6 +7,7 @@ from selfcorrect_rag.settings.self_crag import SelfCRAGContext, SelfCRAGSettings
 from selfcorrect_rag.settings.self_rag import SelfRAGContext, SelfRAGSettings
 
 __all__ = [
+    "GRAPHS",
     "CRAGContext",
     "CRAGSettings",
     "Context",
@@ -18,3 +19,11 @@ __all__ = [
     "SelfRAGSettings",
     "Settings",
 ]
+
+GRAPHS: dict[str, type[Settings]] = {
+    "self_rag": SelfRAGSettings,
+    "crag": CRAGSettings,
+    "self_crag": SelfCRAGSettings,
+    "instruct_rag": InstructRAGSettings,
+}
+"""The graphs by name, with their settings."""

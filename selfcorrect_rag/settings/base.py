@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
 from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.state.intake import LONGEST_TEXT
+
+LONGEST_TEXT = 1_000_000
+"""Maximum characters of any one text, whatever the settings allow."""
 
 
 def add_controls(schema: dict[str, Any]) -> None:

@@ -3,7 +3,13 @@
 from typing import Literal
 
 from selfcorrect_rag.settings.base import Context, Settings, knob
-from selfcorrect_rag.state.instruct_rag import Mode
+
+Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
+"""How the model is prompted. InstructRAG: with demonstrations, fine-tuned, by instruction alone.
+
+Baselines (section 3.1): without retrieval, in-context RALM, few-shot demonstrations with
+instruction.
+"""
 
 
 class InstructRAGSettings(Settings):

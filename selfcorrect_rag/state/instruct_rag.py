@@ -1,18 +1,12 @@
 """The state of InstructRAG: TypedDicts of JSON values and Documents."""
 
-from typing import Any, Literal, Required
+from typing import Any, Required
 
 from typing_extensions import TypedDict
 
+from selfcorrect_rag.settings.instruct_rag import Mode
 from selfcorrect_rag.state.common import Input, Output, TurnState, blank_common
 from selfcorrect_rag.state.documents import Documents
-
-Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
-"""How the model is prompted. InstructRAG: with demonstrations, fine-tuned, by instruction alone.
-
-Baselines (section 3.1): without retrieval, in-context RALM, few-shot demonstrations with
-instruction.
-"""
 
 
 class Demonstration(TypedDict, total=False):

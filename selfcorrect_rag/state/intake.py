@@ -16,10 +16,9 @@ from langchain_core.messages import BaseMessage
 from langgraph.types import Overwrite
 from pydantic import BaseModel
 
+from selfcorrect_rag.settings.base import LONGEST_TEXT
 from selfcorrect_rag.state.sources import title_line
 
-LONGEST_TEXT = 1_000_000
-"""Maximum characters of any one text, whatever the settings allow."""
 DEEPEST = 20
 """Maximum nesting of lists and objects in an input or in metadata."""
 UNREADABLE = "\ufffd"

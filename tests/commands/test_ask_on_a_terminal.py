@@ -1,0 +1,107 @@
+"""`selfcorrect-rag ask` as a person sees it: a real process on a pseudo-terminal."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "selfcorrect_rag.cli"]
+QUESTION = "Who discovered penicillin?"
+SPINNER = "starting"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands run, so that the demo index is made once."""
+    return tmp_path_factory.mktemp("terminal")
+
+
+class OnTerminal:
+    """A process on a terminal, and all that it has shown."""
+
+    def __init__(self, *arguments: str, cwd: Path) -> None:
+        self.master, slave = pty.openpty()
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=cwd,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "PYTHONPATH": os.getcwd()},
+        )
+        os.close(slave)
+        self.shown = ""
+
+    def until(self, text: str, seconds: float = 120) -> float:
+        """The seconds from the process's start until ``text`` is shown, or until its end."""
+        while text not in self.shown or not text:
+            assert time.monotonic() - self.started < seconds, self.shown
+            if select.select([self.master], [], [], 1)[0]:
+                try:
+                    read = os.read(self.master, 65536)
+                except OSError:  # Linux says so at the end
+                    break
+                if not read:
+                    break
+                self.shown += read.decode(errors="replace")
+        return time.monotonic() - self.started
+
+    def end(self) -> int:
+        self.until("")
+        return self.process.wait(60)
+
+
+def test_something_moves_at_once_and_the_time_is_the_time_waited(folder: Path) -> None:
+    ask = OnTerminal("ask", QUESTION, "--explain-cost", cwd=folder)
+    first = ask.until(SPINNER)
+    assert ask.end() == 0
+    waited = time.monotonic() - ask.started
+    for step in ("opening the index", "loading the reader", "retrieve", "Alexander Fleming"):
+        assert step in ask.shown
+    assert first < waited / 2
+    (seconds,) = re.findall(r"the reader: ([\d.]+) s", ask.shown)
+    assert waited / 2 < float(seconds) <= waited
+    plain = re.sub(r"\x1b\[[\d;?]*\w", "", ask.shown)
+    assert re.search(r"start and load +[\d.]+", plain)
+    assert re.search(rf"in all .* {seconds}", plain)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_nothing_moves_in_a_pipe(folder: Path, form: list[str]) -> None:
+    ran = subprocess.run(
+        [*COMMAND, "ask", QUESTION, *form],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    assert "\x1b" not in ran.stdout + ran.stderr
+    assert SPINNER not in ran.stdout + ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_json_on_a_terminal_is_json_alone(folder: Path) -> None:
+    ask = OnTerminal("ask", QUESTION, "--json", cwd=folder)
+    assert ask.end() == 0
+    assert "\x1b" not in ask.shown
+
+
+@pytest.mark.parametrize("at", [SPINNER, "opening the index", "loading the reader"])
+def test_ctrl_c_is_one_line_at_any_moment(folder: Path, at: str) -> None:
+    ask = OnTerminal("ask", QUESTION, cwd=folder)
+    ask.until(at)
+    ask.process.send_signal(signal.SIGINT)
+    assert ask.end() == 130
+    *_, last = ask.shown.rstrip().splitlines()
+    assert last.endswith("selfcorrect-rag: stopped")
+    assert "Traceback" not in ask.shown
+    assert ask.shown.rindex("\x1b[?25h") > ask.shown.rindex("\x1b[?25l"), "the cursor is back"
