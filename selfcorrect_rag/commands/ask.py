@@ -154,7 +154,8 @@ def _run(graph: Any, given: Any, doing: Doing) -> dict[str, Any]:
         return dict(graph.invoke(given, config))
     result: dict[str, Any] = {}
     step = written = message = ""
-    for mode, part in graph.stream(given, config, stream_mode=["tasks", "messages", "values"]):
+    modes, keys = ["tasks", "messages", "values"], graph.output_channels
+    for mode, part in graph.stream(given, config, stream_mode=modes, output_keys=keys):
         if mode == "values":
             result = {**result, **part}
         elif mode == "messages":

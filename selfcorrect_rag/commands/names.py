@@ -28,12 +28,11 @@ def check_names(config: ServingConfig) -> None:
         ModelNotFound: a hub name is in no cache, and the hub does not have it or does not answer.
     """
     if config.index and not config.index.is_dir():
-        make = f"selfcorrect-rag index PATH... --index {config.index}"
-        raise BadOption(f"--index: {_no_folder(config.index)}; make it: {make}")
+        raise BadOption(f"--index: {_no_index(config.index)}")
     if config.web == "tavily" and not os.environ.get("TAVILY_API_KEY"):
         raise BadOption("--web tavily: TAVILY_API_KEY is not set")
     if config.web not in (None, "none", "tavily") and not Path(config.web).is_dir():
-        raise BadOption(f"--web: {_no_folder(Path(config.web), ('tavily', 'none'))}")
+        raise BadOption(f"--web: {_no_index(Path(config.web), ('tavily', 'none'))}")
     for name in ("store", "embeddings"):
         given = getattr(config, name)
         if given not in (None, "minilm") and not _has_module(given):
@@ -69,6 +68,10 @@ def _check_checkpoint(option: str, name: str, *, on_hub: bool = True) -> None:
     from selfcorrect_rag.models.local.hub import refuse_unknown
 
     refuse_unknown(name)
+
+
+def _no_index(path: Path, others: Iterable[str] = ()) -> str:
+    return f"{_no_folder(path, others)}; make it: selfcorrect-rag index PATH... --index {path}"
 
 
 def _no_folder(path: Path, others: Iterable[str] = ()) -> str:
