@@ -35,7 +35,7 @@ def check_names(config: ServingConfig) -> None:
         raise BadOption(f"--web: {_no_index(Path(config.web), ('tavily', 'none'))}")
     for name in ("store", "embeddings"):
         given = getattr(config, name)
-        if given not in (None, "minilm") and not _has_module(given):
+        if given not in (None, "minilm", "bm25") and not _has_module(given):
             raise BadOption(f"{option_name(name)}: no module {_near_module(given, ())}")
     if config.runs_on == "chat":
         _check_chat_model("model", config.model or "")
