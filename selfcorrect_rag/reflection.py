@@ -220,6 +220,20 @@ class Weights:
         return self.groups.get(group.name, group.weight)
 
 
+class Term(TypedDict):
+    """One term of Eq. 3-4: ``weight * value`` is added to the score."""
+
+    name: str
+    """A group, or ``p(y)`` for the segment's own probability."""
+    weight: float
+    value: float
+    """The probability, or the group's score; its ``absent`` where the model gave none."""
+
+
+SEQUENCE = "p(y)"
+"""The name of the term of the segment's own probability."""
+
+
 class ScoredSegment(NamedTuple):
     """One segment of a path, as path scores see it."""
 
@@ -312,11 +326,18 @@ def segment_score(scores: Critique, sequence: float | None, weights: Weights) ->
     A judgement that the model did not give counts as its group's ``absent``; a probability that
     it did not give adds nothing, and is absent for all its segments.
     """
-    total = weights.sequence * (sequence or 0.0)
+    terms = segment_terms(scores, sequence, weights)
+    return sum(term["weight"] * term["value"] for term in terms)
+
+
+def segment_terms(scores: Critique, sequence: float | None, weights: Weights) -> list[Term]:
+    """The terms that :func:`segment_score` sums, p(y) first."""
+    terms = [Term(name=SEQUENCE, weight=weights.sequence, value=sequence or 0.0)]
     for group in _scored(scores):
         score = scores[group.name]
-        total += weights.of(group) * (group.absent if score is None else score)
-    return total
+        value = group.absent if score is None else score
+        terms.append(Term(name=group.name, weight=weights.of(group), value=value))
+    return terms
 
 
 def _scored(scores: Critique) -> list[ReflectionGroup]:
@@ -341,18 +362,21 @@ def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -
     Raises:
         ValueError: ``rule`` is none of the three.
     """
-    if not segments:
+    each = path_terms(segments, weights, rule)
+    if not each:
         return 0.0
-    match rule:
-        case "sum":
-            return math.fsum(segment_score(s.critique, s.sequence, weights) for s in segments)
-        case "product":
-            return math.prod(segment_score(s.critique, s.sequence, weights) for s in segments)
-        case "mean":
-            each = _averaged(segments, weights)
-            return math.fsum(each) / len(each)
-        case _:
-            raise ValueError(f"path rule {rule!r} is none of {', '.join(PATH_RULES)}")
+    if rule == "product":
+        return math.prod(each)
+    return math.fsum(each) / (len(each) if rule == "mean" else 1)
+
+
+def path_terms(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> list[float]:
+    """The segment scores that :func:`path_score` averages, adds or multiplies."""
+    if rule not in PATH_RULES:
+        raise ValueError(f"path rule {rule!r} is none of {', '.join(PATH_RULES)}")
+    if rule == "mean":
+        return _averaged(segments, weights)
+    return [segment_score(s.critique, s.sequence, weights) for s in segments]
 
 
 def best_path_score(

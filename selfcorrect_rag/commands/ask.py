@@ -45,6 +45,11 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         help="Print calls, tokens and seconds of each step too. Default: off.",
     )
     parser.add_argument(
+        "--explain-scores",
+        action="store_true",
+        help="Print how the score of each candidate is summed too. Default: off.",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="Print the whole result as JSON. Default: off."
     )
     parser.add_argument(
@@ -96,9 +101,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         tell(result_as_json(result, seconds))
     else:
-        from selfcorrect_rag.commands.show import console, show_costs, show_run
+        from selfcorrect_rag.commands.show import console, show_costs, show_run, show_sums
 
         show_run(console(), result, seconds, source, answers)
+        if args.explain_scores and "candidates" in result:
+            show_sums(console(), result)
         if args.explain_cost:
             show_costs(console(), result, seconds)
     if args.html:

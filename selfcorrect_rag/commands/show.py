@@ -7,6 +7,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.render import reading
+from selfcorrect_rag.render.reasons import LEGEND, left_out, path_sum, score_sum
 from selfcorrect_rag.state.costs import Cost, total
 from selfcorrect_rag.state.crag import Strip
 from selfcorrect_rag.state.self_rag import Candidate
@@ -54,6 +55,8 @@ def show_run(
     _show_answer(console, result)
     for option, score in result.get("options", {}).items():
         say(console, (f"  {option}: {score:.2f}", "dim"))
+    for reason in left_out(result):
+        say(console, (f"  {reason}", "dim"))
     for note in result["notes"]:
         say(console, (f"  {note}", "yellow"))
     cost = ", ".join(reading.cost({**result, "seconds": seconds}))
@@ -129,6 +132,17 @@ def show_candidates(console: "Console", candidates: Sequence[Candidate], letter:
             style="bold" if candidate["chosen"] else "dim",
         )
     console.print(table)
+
+
+def show_sums(console: "Console", result: Mapping[str, Any]) -> None:
+    """Print how the score of each candidate was summed, and its path's, and what the terms mean."""
+    for candidate in result["candidates"]:
+        say(console, "  ", candidate["text"], cut=True)
+        for name, summed in (("score", score_sum(candidate)), ("path", path_sum(candidate))):
+            if summed:
+                say(console, (f"    {name}: {summed}", "dim"))
+    for name, meaning in LEGEND.items():
+        say(console, (f"  {name}: {meaning}", "dim"))
 
 
 def show_costs(console: "Console", result: Mapping[str, Any], waited: float) -> None:

@@ -23,8 +23,10 @@ from selfcorrect_rag.reflection import (
     critique,
     is_readable,
     path_score,
+    path_terms,
     probabilities,
     segment_score,
+    segment_terms,
     sequence_probability,
 )
 from selfcorrect_rag.settings import SelfRAGSettings
@@ -206,7 +208,10 @@ def _candidate(
         sequence_probability=sequence,
         hard=[r["group"] for r in segment["reflections"] if r.get("prompted") == "hard"],
         score=segment_score(scores, sequence, settings.weights),
+        terms=segment_terms(scores, sequence, settings.weights),
         path_score=path_score(path, settings.weights, settings.path_rule),
+        path_rule=settings.path_rule,
+        path_terms=path_terms(path, settings.weights, settings.path_rule),
         next=going_on,
         finish_reason=segment["finish_reason"],
         dropped=_dropped(segment, reflections, settings),

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from selfcorrect_rag.prompts.marks import marks_in
-from selfcorrect_rag.render.charts import written
 from selfcorrect_rag.render.evidence import LETTERS, pointer
 from selfcorrect_rag.render.markup import (
     LINES,
@@ -30,6 +29,7 @@ from selfcorrect_rag.render.reading import (
     rows,
     why_uncited,
 )
+from selfcorrect_rag.render.reasons import written
 from selfcorrect_rag.state.sources import shown_source, title_line
 
 LONG = 3_000

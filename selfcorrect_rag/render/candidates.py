@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from selfcorrect_rag.reflection import GROUPS
-from selfcorrect_rag.render.charts import bar, closed_set, tree, written
+from selfcorrect_rag.render.charts import bar, closed_set, tree
 from selfcorrect_rag.render.evidence import LETTERS, pointer
 from selfcorrect_rag.render.markup import (
     LINES,
@@ -28,6 +28,7 @@ from selfcorrect_rag.render.reading import (
     record,
     records,
 )
+from selfcorrect_rag.render.reasons import LEGEND, path_sum, score_sum, written
 
 OPEN = 12
 """Most candidates of a run that are all shown at once; of more, losers are folded."""
@@ -72,7 +73,17 @@ def candidates(result: Result) -> Html | None:
             if depth:
                 parts.append(_beam(beam, rows[0][1], found))
             parts.append(_list(rows, kind, documents, several, all_open=len(found) <= OPEN))
+    parts.append(folded("What the scores mean", _legend()))
     return joined(parts)
+
+
+def _legend() -> Html:
+    terms = (
+        part
+        for name, meaning in LEGEND.items()
+        for part in (element("dt", name), element("dd", meaning))
+    )
+    return element("dl", *terms)
 
 
 _LEGEND = "A column is a segment of the answer, a dot a candidate; filled ones are the chosen path."
@@ -164,6 +175,8 @@ def _card(
             bar("p(y)", number(candidate.get("sequence_probability"))),
             class_="bars",
         ),
+        labelled(score_sum(candidate) and f"score: {score_sum(candidate)}", "aside sum"),
+        labelled(path_sum(candidate) and f"path: {path_sum(candidate)}", "aside sum"),
         _judgements(record(candidate, "judgements")),
         id=f"candidate-{at + 1}",
         class_=f"card {state}".strip(),

@@ -5,16 +5,10 @@ from typing import Any
 
 from selfcorrect_rag.render.markup import Html, element, excerpt, joined
 from selfcorrect_rag.render.reading import counted, index, number
+from selfcorrect_rag.render.reasons import written
 
 COLUMN, ROW, DOT = 84, 20, 5
 """Column width, row height and dot radius of the tree in pixels."""
-
-
-def written(value: float | None, digits: int = 2) -> str:
-    """A number as text, with a true minus; a dash where there is none."""
-    if value is None:
-        return "\u2013"
-    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "\u2212")
 
 
 def bar(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from selfcorrect_rag.render.charts import bar, written
+from selfcorrect_rag.render.charts import bar
 from selfcorrect_rag.render.markup import (
     LINES,
     Html,
@@ -29,6 +29,7 @@ from selfcorrect_rag.render.reading import (
     thresholds,
     verdict,
 )
+from selfcorrect_rag.render.reasons import written
 
 LETTERS = {"passage": "P", "web": "W", "knowledge": "K"}
 

@@ -8,8 +8,18 @@ from functools import cache
 from importlib.resources import files
 
 from selfcorrect_rag.render import answer, candidates, evidence
-from selfcorrect_rag.render.markup import Html, element, excerpt, labelled, plain, prose
+from selfcorrect_rag.render.markup import (
+    LINES,
+    Html,
+    element,
+    excerpt,
+    joined,
+    labelled,
+    plain,
+    prose,
+)
 from selfcorrect_rag.render.reading import GRAPHS, Result, graph_of, rows
+from selfcorrect_rag.render.reasons import left_out
 from selfcorrect_rag.render.route import route_of
 
 
@@ -172,4 +182,10 @@ def _route(result: Result) -> Html | None:
         aside = labelled(", ".join(words), "aside", "span")
         items.append(element("li", element("code", step.node), aside))
     paused = element("li", element("strong", "paused")) if rows(result, "__interrupt__") else None
-    return element("ol", *items, paused, class_="route")
+    omitted = [element("li", excerpt(reason, LINES)) for reason in left_out(result)]
+    return joined(
+        [
+            element("ol", *items, paused, class_="route"),
+            element("ul", *omitted, class_="notes", aria_label="Left out") if omitted else None,
+        ]
+    )

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from selfcorrect_rag.reflection import Reflection
+from selfcorrect_rag.reflection import Reflection, Term
 from selfcorrect_rag.state.common import Input, Output, TurnState, blank_common
 from selfcorrect_rag.state.costs import Usage
 from selfcorrect_rag.state.documents import Documents
@@ -69,8 +69,14 @@ class Candidate(TypedDict):
     """The groups for which a chat model gave only a label, without probabilities."""
     score: float
     """Score of this segment alone, Eq. 3."""
+    terms: list[Term]
+    """What ``score`` sums, each with its weight."""
     path_score: float
     """Score of the beam that ends with it; beams are compared by it."""
+    path_rule: str
+    """The rule that made it: mean, sum or product."""
+    path_terms: list[float]
+    """The segment scores that the rule combined."""
     next: Step | None
     """The next step that the model asks for; None where it has finished."""
     finish_reason: str

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.cli import main
+from selfcorrect_rag.render.reasons import score_sum
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.prompted_runs import hard, opinion
 from tests.providers import LOGPROBS, REFUSES, Provider
@@ -109,6 +110,15 @@ def test_what_a_question_costs_is_explained(capsys: pytest.CaptureFixture[str]) 
     assert step[1] == "1"
     assert main(["ask", QUESTION]) == 0
     assert "tokens read" not in capsys.readouterr().out
+
+
+def test_the_sum_of_each_score_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    result = ask(capsys)
+    assert main(["ask", QUESTION, "--explain-scores"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for candidate in result["candidates"]:
+        assert score_sum(candidate) in shown
+    assert "ISUSE: whether the answer is useful" in shown
 
 
 def test_the_commands_of_the_docs_on_cost(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,10 @@ def result_of(text: str, source: str) -> dict[str, Any]:
         "critique": {"ISREL": 0.4, "ISSUP": None, "ISUSE": -0.4, text: 0.1},
         "sequence_probability": 0.5,
         "score": 1.0,
+        "terms": [{"name": text, "weight": 1.0, "value": 0.5}],
         "path_score": 1.0,
+        "path_rule": text,
+        "path_terms": [0.5, 0.5],
         "next": "retrieve",
         "judgements": {text: {text: 0.5}},
     }
