@@ -37,12 +37,18 @@ def test_the_python_runs(index: BM25Index, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.strip() == route.split("```")[0].strip()
 
 
-def test_the_commands_run(index: BM25Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_run(
+    index: BM25Index, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_index", lambda: index)
     monkeypatch.setattr("selfcorrect_rag.serving.parts.demo_web", PagesWebSearch)
     monkeypatch.setattr("selfcorrect_rag.reader.ReaderEvaluator", lambda reader: WordEvaluator())
-    (block,) = SHELL.findall(PAGE)
-    for line in block.splitlines():
-        assert main(shlex.split(line)[1:]) == 0
+    for line in "".join(SHELL.findall(PAGE)).splitlines():
+        command, _, file = line.partition(" > ")
+        assert main(shlex.split(command)[1:]) == 0
+        said = capsys.readouterr().out
+        if file:
+            Path(file).write_text(said, encoding="utf-8")
+    assert "weight_issup 2.0" in Page(Path("again.html").read_text(encoding="utf-8")).text
     for name, graph in (("run.html", "Self-RAG"), ("crag.html", "CRAG")):
         assert f"A run of {graph}" in Page(Path(name).read_text(encoding="utf-8")).text

@@ -17,10 +17,11 @@ from selfcorrect_rag.evaluation.rows import Outcome
 from selfcorrect_rag.evaluation.run import Finished
 from selfcorrect_rag.evaluation.short_answers import match
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
-from selfcorrect_rag.evaluation.summary import comparison_figures, pairs, scores, versions
+from selfcorrect_rag.evaluation.summary import comparison_figures, pairs, scores
 from selfcorrect_rag.evaluation.sweeps import read_variants
 from selfcorrect_rag.evaluation.tasks import question_hash
 from selfcorrect_rag.reader.weights import SHIPPED
+from selfcorrect_rag.render.made import versions
 from selfcorrect_rag.serving.config import ServingConfig
 
 ORDER = (

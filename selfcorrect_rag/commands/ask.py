@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # What loads models and graphs is imported by the functions: help and checks need none of it.
+from selfcorrect_rag.commands.again import made_by, take_again
 from selfcorrect_rag.commands.doing import Doing
 from selfcorrect_rag.commands.knobs import add_knobs, refuse_unless, settings_from
 from selfcorrect_rag.commands.names import check_names
@@ -32,12 +33,20 @@ NEEDS: dict[str, type[Settings]] = {
 def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``ask``."""
     parser = add(description=__doc__)
-    parser.add_argument("question", help="the question")
+    parser.add_argument(
+        "question", nargs="?", help="the question; with --again, that of the result"
+    )
+    parser.add_argument(
+        "--again",
+        type=Path,
+        metavar="FILE",
+        help="Run again what --json saved to this file: its question, graph, settings, models and "
+        "index; options given beside it take their place. Default: none.",
+    )
     parser.add_argument(
         "--graph",
         choices=list(SETTINGS),
-        default="self-rag",
-        help="The graph that answers. Default: %(default)s.",
+        help="The graph that answers. Default: self-rag.",
     )
     parser.add_argument(
         "--explain-cost",
@@ -65,8 +74,13 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer ``args.question``; the seconds that it prints began with the process."""
+    if args.again:
+        take_again(args, SETTINGS)
+    if args.question is None:
+        raise BadOption("ask takes a question, or --again FILE")
     if not args.question.strip():
         raise BadOption("the question is empty")
+    args.graph = args.graph or "self-rag"
     config = config_from(args)
     settings: Any = settings_from(args, SETTINGS, args.graph)
     for option, kind in NEEDS.items():
@@ -97,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
             tell(NO_INDEX, sys.stderr)
         result, approving = _answered(graph, valid(args.question), doing)
         seconds = time.perf_counter() - args.started - approving
+        result["made"] = made_by(args.graph, parts.settings(name, settings), parts)
     doing.pause()
     if args.json:
         tell(result_as_json(result, seconds))

@@ -2,9 +2,7 @@
 
 import json
 import os
-import platform
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
@@ -26,10 +24,10 @@ from selfcorrect_rag.evaluation.statistics import (
     compare,
 )
 from selfcorrect_rag.evaluation.sweeps import Variants
+from selfcorrect_rag.render.made import versions
 from selfcorrect_rag.state.costs import plus
 
 SUMMARY = "summary.json"
-PACKAGES = ("selfcorrect-rag", "langgraph", "langchain-core", "torch", "transformers", "vllm")
 ByQuestion = Mapping[str, float | None]
 """Scores by the question's id."""
 
@@ -188,17 +186,6 @@ def write_summary(folder: Path, made: Mapping[str, Any]) -> None:
     draft = folder / f"{SUMMARY}.draft"
     draft.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     os.replace(draft, folder / SUMMARY)
-
-
-def versions() -> dict[str, str]:
-    """Python's and those of the packages that decide answers, where they are installed."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _cost(outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from functools import cache
 from importlib.resources import files
 
 from selfcorrect_rag.render import answer, candidates, evidence
+from selfcorrect_rag.render.made import made
 from selfcorrect_rag.render.markup import (
     LINES,
     Html,
@@ -20,7 +21,7 @@ from selfcorrect_rag.render.markup import (
 )
 from selfcorrect_rag.render.reading import GRAPHS, Result, graph_of, rows
 from selfcorrect_rag.render.reasons import left_out
-from selfcorrect_rag.render.route import route_of
+from selfcorrect_rag.render.route import in_words, route_of
 
 
 def render_run(result: Result, *, title: str | None = None) -> str:
@@ -148,6 +149,7 @@ def _sections(result: Result) -> Sections:
         "passages": (pages, evidence.passages(result)),
         "web": ("Web search", evidence.web(result)),
         "demonstrations": ("Demonstrations", answer.demonstrations(result)),
+        "made": ("How it was made", made(result)),
     }
     return {name: (heading, shown) for name, (heading, shown) in every.items() if shown}
 
@@ -178,9 +180,9 @@ def _route(result: Result) -> Html | None:
     for i, step in enumerate(steps):
         beside = [s.node for j, s in enumerate(steps) if j != i and s.after == step.after]
         words = [step.outcome] if step.outcome else []
-        words += [f"beside {node}" for node in beside]
+        words += [f"beside \u201c{in_words(node)}\u201d" for node in beside]
         aside = labelled(", ".join(words), "aside", "span")
-        items.append(element("li", element("code", step.node), aside))
+        items.append(element("li", element("span", in_words(step.node), title=step.node), aside))
     paused = element("li", element("strong", "paused")) if rows(result, "__interrupt__") else None
     omitted = [element("li", excerpt(reason, LINES)) for reason in left_out(result)]
     return joined(

@@ -28,6 +28,35 @@ class Step(NamedTuple):
     """The steps that it followed, as indices; two steps after one ran side by side."""
 
 
+WORDS = {
+    "read_question": "Read the question",
+    "rewrite_follow_up": "Made the question stand alone",
+    "decide_retrieval": "Decided whether to retrieve",
+    "retrieve": "Retrieved",
+    "grade_documents": "Graded the documents",
+    "rewrite_query": "Wrote a search query",
+    "web_search": "Searched the web",
+    "refine_strips": "Kept the best strips of the documents",
+    "select_web_strips": "Kept the best strips of the pages",
+    "recompose_knowledge": "Put the knowledge together",
+    "judge_sufficiency": "Judged whether that is enough",
+    "read_knowledge": "Read the knowledge",
+    "generate": "Wrote the answer",
+    "generate_and_critique": "Wrote and criticised candidates",
+    "beam_select": "Chose the best",
+    "write_answer": "Put the answer together",
+    "choose_demonstrations": "Chose demonstrations",
+    "write_rationale": "Wrote a rationale",
+    "read_rationale": "Read the answer off the rationale",
+}
+"""What each step does, for people."""
+
+
+def in_words(node: object) -> str:
+    """What a step does; the name of a step of one's own, with spaces."""
+    return WORDS.get(str(node)) or _node(node).replace("_", " ")
+
+
 def route_of(result: Result) -> list[Step]:
     """The steps of a run of any of the graphs; empty where the result has no ``route``."""
     runs = records(result, "route")

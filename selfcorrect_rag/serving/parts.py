@@ -185,6 +185,23 @@ class Parts:
         path = self.config.demonstrations_from
         return [] if self.sketch or path is None else read_demonstrations(path)
 
+    def settings(self, name: str, given: Settings | None = None) -> Settings:
+        """The settings that the graph called ``name`` runs with: ``given``, and a mode that suits
+        the models where none is given."""
+        chosen: Any = GRAPHS[name].of(given)
+        if isinstance(chosen, InstructRAGSettings):
+            others = self.demonstrations or self.chat_model
+            if chosen.mode is None and self.config.is_nano and not others:
+                # The nano model is fine-tuned, and prompted as in its training.
+                return chosen.model_copy(update={"mode": "ft"})
+        # The reader writes nothing of its own, and whoever asks an index of their own asks about
+        # what stands in it.
+        reads_own = self.config.runs_on == "reader" and not self.config.reads_demo
+        if isinstance(chosen, SelfRAGSettings) and reads_own:
+            mode = chosen.mode if "mode" in chosen.model_fields_set else "always"
+            return chosen.model_copy(update={"mode": mode})
+        return cast(Settings, chosen)
+
     def graph(self, name: str, settings: Settings | None = None, **kept: Any) -> Graph:
         """The graph called ``name``, one of ``GRAPHS``; cheap parts are opened before models.
 
@@ -195,24 +212,18 @@ class Parts:
         Raises:
             BadOption: thresholds that are invalid together with the evaluator's.
         """
-        chosen: Any = GRAPHS[name].of(settings)
+        chosen: Any = self.settings(name, settings)
         retriever, chat = self.retriever, self.chat_model
         follow_up = chat or self.follow_up_rule
         if isinstance(chosen, InstructRAGSettings):
-            shown = self.demonstrations
-            if chosen.mode is None and self.config.is_nano and not (shown or chat):
-                # The nano model is fine-tuned, and prompted as in its training.
-                chosen = chosen.model_copy(update={"mode": "ft"})
             return create_instruct_rag(
                 self.rationale_llm,
                 retriever,
-                shown,
+                self.demonstrations,
                 follow_up=follow_up,
                 settings=chosen,
                 **kept,
             )
-        if isinstance(chosen, SelfRAGSettings) and self._always_retrieves(chosen):
-            chosen = chosen.model_copy(update={"mode": "always"})
         if not isinstance(chosen, CRAGSettings):
             return create_self_rag(
                 self.llm, retriever, follow_up=follow_up, settings=chosen, **kept
@@ -270,12 +281,6 @@ class Parts:
                 return TransformersReflectionLLM.from_pretrained(
                     config.model or default, device=config.device, dtype=config.dtype
                 )
-
-    def _always_retrieves(self, settings: SelfRAGSettings) -> bool:
-        """Whether the mode, where none is set, is always: the reader writes nothing of its own, and
-        whoever asks an index of their own asks about what stands in it."""
-        reads_own = self.config.runs_on == "reader" and not self.config.reads_demo
-        return reads_own and "mode" not in settings.model_fields_set
 
     def _open_evaluator(self) -> RetrievalEvaluator:
         name = self.config.evaluator

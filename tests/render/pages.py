@@ -132,6 +132,11 @@ def result_of(text: str, source: str) -> dict[str, Any]:
         "knowledge": documents,
         "notes": [text],
         "usage": {"model_calls": 1, text: 3},
+        "costs": {text: {"model_calls": 1, "seconds": 0.5}},
+        "made": {
+            **dict.fromkeys(("graph", "model", "index", "date"), text),
+            **{key: {text: text} for key in ("settings", "config", "versions")},
+        },
         "__interrupt__": [{"value": {text: text}}],
     }
 

@@ -14,6 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from selfcorrect_rag import create_crag, render_run, show_run
 from selfcorrect_rag.commands.ask import result_as_json
 from selfcorrect_rag.render.markup import LONGEST
+from selfcorrect_rag.render.route import in_words
 from tests.crag_runs import INCORRECT, PagesWebSearch, WordEvaluator, document
 from tests.instruct_runs import RATIONALE, run
 from tests.render.conftest import Run
@@ -37,7 +38,8 @@ def test_a_real_run(graph: str, runs: dict[str, Run]) -> None:
     assert result["question"] in page.text
     assert " ".join(result["answer"].split()) in page.text
     for node in nodes:
-        assert node in page.text
+        assert in_words(node) in page.text
+        assert node in [span.get("title") for span in page.of("span")]
     for passage in result["passages"]:
         assert passage.metadata["title"] in page.text
         assert " ".join(passage.page_content.split())[:80] in page.text

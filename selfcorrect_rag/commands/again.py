@@ -1,0 +1,77 @@
+"""What made a result of ``ask``, and the options that make it again."""
+
+import argparse
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from selfcorrect_rag.errors import BadSettings
+from selfcorrect_rag.render.made import versions
+from selfcorrect_rag.serving.config import BadOption, ServingConfig, option_name
+from selfcorrect_rag.serving.parts import Parts
+from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.state.intake import valid
+
+SECRET = ("key", "password", "secret", "token")
+"""An engine's option with one of these in its name is not saved."""
+
+
+def made_by(graph: str, settings: Settings, parts: Parts) -> dict[str, Any]:
+    """The graph, every setting, the configuration, the names of model and index, versions and the
+    date in UTC, as JSON values; without passwords."""
+    config = parts.config.model_dump(mode="json")
+    scheme, mark, place = parts.config.base_url.partition("://")
+    config["base_url"] = scheme + mark + place.rpartition("@")[2]
+    config["engine_option"] = [
+        given
+        for given in parts.config.engine_option
+        if not any(word in given.partition("=")[0].lower() for word in SECRET)
+    ]
+    return {
+        "graph": graph,
+        "model": parts.answers,
+        "index": parts.source,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": settings.model_dump(mode="json"),
+        "config": config,
+        "versions": versions(),
+    }
+
+
+def take_again(args: argparse.Namespace, graphs: Mapping[str, type[Settings]]) -> None:
+    """Set the question, the graph and the options of the saved result ``args.again``, but those
+    that ``args`` has.
+
+    Raises:
+        BadOption: it cannot be read, was not saved by ``ask --json``, or names code to import or
+            an address, which only a person may give.
+        BadSettings: a setting that no graph has, or that is out of bounds.
+    """
+    try:
+        result = json.loads(args.again.read_text(encoding="utf-8"))
+        made = result["made"]
+        question, graph = result["original_question"], made["graph"]
+        settings = graphs[graph](**made["settings"])
+        config = ServingConfig(**made["config"])
+        question = valid(question)
+    except (BadOption, BadSettings):
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadOption(f"--again {args.again}: no result that ask --json saved") from error
+    args.question = args.question or question
+    args.graph = args.graph or graph
+    for name in settings.model_fields_set & graphs[args.graph].model_fields.keys():
+        if not hasattr(args, name):
+            setattr(args, name, getattr(settings, name))
+    for name, field in ServingConfig.model_fields.items():
+        value = getattr(config, name)
+        if hasattr(args, name) or value == field.default:
+            continue
+        if not isinstance(value, Path) and set(":=") & set(str(value)):
+            raise BadOption(
+                f"--again {args.again} names {option_name(name)} {value}, which may run code or "
+                "reach an address: give that option yourself"
+            )
+        setattr(args, name, value)
