@@ -30,9 +30,6 @@ from selfcorrect_rag.render.reading import (
 )
 from selfcorrect_rag.render.reasons import LEGEND, path_sum, score_sum, written
 
-OPEN = 12
-"""Most candidates of a run that are all shown at once; of more, losers are folded."""
-
 Row = tuple[int, Mapping[str, Any]]
 """A candidate and its index."""
 
@@ -60,7 +57,10 @@ def candidates(result: Result) -> Html | None:
     every = list(enumerate(found))
     parts: list[object] = []
     if any(index(c.get("depth")) for c in found):
-        parts += [element("figure", tree(found), element("figcaption", _LEGEND)), _path(every)]
+        parts += [
+            element("figure", tree(found, LETTERS[kind]), element("figcaption", _LEGEND)),
+            _path(every),
+        ]
     options = record(result, "options")
     if options:
         parts += [element("h3", "Summed by answer"), closed_set(options)]
@@ -72,7 +72,7 @@ def candidates(result: Result) -> Html | None:
             rows = list(group)
             if depth:
                 parts.append(_beam(beam, rows[0][1], found))
-            parts.append(_list(rows, kind, documents, several, all_open=len(found) <= OPEN))
+            parts.append(_list(rows, kind, documents, several))
     parts.append(folded("What the scores mean", _legend()))
     return joined(parts)
 
@@ -86,7 +86,10 @@ def _legend() -> Html:
     return element("dl", *terms)
 
 
-_LEGEND = "A column is a segment of the answer, a dot a candidate; filled ones are the chosen path."
+_LEGEND = (
+    "A column is a segment of the answer, a dot a candidate, with its passage and its path score; "
+    "filled ones are the chosen path. A dot leads to its candidate."
+)
 
 
 def _path(every: Sequence[Row]) -> Html | None:
@@ -116,10 +119,8 @@ def _beam(beam: int, first: Mapping[str, Any], found: Sequence[Mapping[str, Any]
     return element("p", element("strong", f"Beam {beam + 1}"), *after, class_="beam")
 
 
-def _list(
-    rows: Sequence[Row], kind: str, documents: Sequence[Shown], several: bool, *, all_open: bool
-) -> Html:
-    """The candidates of a beam: those chosen at once, the rest folded where there are many."""
+def _list(rows: Sequence[Row], kind: str, documents: Sequence[Shown], several: bool) -> Html:
+    """The candidates of a beam: the chosen ones, then the rest, folded, best first."""
 
     def listed(some: Sequence[Row]) -> Html:
         return element(
@@ -128,15 +129,16 @@ def _list(
             class_="documents candidates",
         )
 
-    if all_open:
-        return listed(rows)
+    def rank(row: Row) -> tuple[bool, float]:
+        return bool(row[1].get("dropped")), -(number(row[1].get("path_score")) or 0.0)
+
     chosen = [row for row in rows if row[1].get("chosen")]
-    rest = [row for row in rows if not row[1].get("chosen")]
+    rest = sorted((row for row in rows if not row[1].get("chosen")), key=rank)
     other = "other candidate" if chosen else "candidate"
     return joined(
         [
             listed(chosen) if chosen else None,
-            folded(counted(len(rest), other), listed(rest)) if rest else None,
+            folded(f"{counted(len(rest), other)}, best first", listed(rest)) if rest else None,
         ]
     )
 

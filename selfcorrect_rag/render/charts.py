@@ -1,4 +1,4 @@
-"""Bars and the tree of candidates, as SVG without CSS."""
+"""Bars and the tree of candidates, as SVG."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from selfcorrect_rag.render.markup import Html, element, excerpt, joined
 from selfcorrect_rag.render.reading import counted, index, number
 from selfcorrect_rag.render.reasons import written
 
-COLUMN, ROW, DOT = 84, 20, 5
+COLUMN, ROW, DOT = 120, 22, 5
 """Column width, row height and dot radius of the tree in pixels."""
 
 
@@ -53,23 +53,25 @@ def bar(
     )
 
 
-def tree(candidates: Sequence[Mapping[str, Any]]) -> Html:
+def tree(candidates: Sequence[Mapping[str, Any]], letter: str) -> Html:
     """All candidates as dots, a column per segment, joined to their parents.
 
-    Chosen ones are filled, dropped ones dashed. What it shows is in the text around it too.
+    Chosen ones are filled, dropped ones dashed. Each is a link to its candidate, with its text as a
+    tooltip, and labelled with its passage, numbered after ``letter``, and its path score.
     """
     depths = [index(candidate.get("depth")) or 0 for candidate in candidates]
     columns: dict[int, list[int]] = {}
     for i, depth in enumerate(depths):
         columns.setdefault(depth, []).append(i)
-    height = ROW * max(map(len, columns.values())) + ROW
-    width = COLUMN * (max(columns) + 1) + 4 * DOT
+    height = ROW * max(map(len, columns.values())) + 2 * ROW
+    width = COLUMN * (max(columns) + 2)
+    middle = (height + ROW) / 2  # below the names of the columns
     positions = {
-        i: (2 * DOT + COLUMN * (depth + 1), height / 2 + ROW * (row - (len(column) - 1) / 2))
+        i: (2 * DOT + COLUMN * (depth + 1), middle + ROW * (row - (len(column) - 1) / 2))
         for depth, column in columns.items()
         for row, i in enumerate(column)
     }
-    root = (2 * DOT, height / 2)
+    root = (2 * DOT, middle)
     order = sorted(positions, key=lambda i: bool(candidates[i].get("chosen")))  # chosen on top
     edges, dots = [], [element("circle", class_="root", cx=root[0], cy=f"{root[1]:g}", r=DOT)]
     for i in order:
@@ -81,19 +83,36 @@ def tree(candidates: Sequence[Mapping[str, Any]]) -> Html:
             bend = (x + cx) / 2
             line = f"M{x:g} {y:g}C{bend:g} {y:g} {bend:g} {cy:g} {cx:g} {cy:g}"
             edges.append(element("path", class_=kind, d=line))
-        dots.append(element("circle", class_=kind, cx=f"{cx:g}", cy=f"{cy:g}", r=DOT))
+        passage, score = index(candidate.get("passage")), number(candidate.get("path_score"))
+        name = f"{'' if passage is None else f'{letter}{passage + 1} '}{written(score)}"
+        said = excerpt(candidate.get("text") or "no text")
+        why = f" (dropped: {excerpt(candidate['dropped'], 80)})" if kind == "dropped" else ""
+        dots.append(
+            element(
+                "a",
+                element("title", f"{name}: {said}{why}"),
+                element("circle", class_=kind, cx=f"{cx:g}", cy=f"{cy:g}", r=DOT),
+                element("text", name, class_=kind, x=f"{cx + 2 * DOT:g}", y=f"{cy + 4:g}"),
+                href=f"#candidate-{i + 1}",
+            )
+        )
+    heads = [
+        element("text", f"Segment {depth + 1}", x=DOT + COLUMN * (depth + 1), y=ROW / 2)
+        for depth in columns
+    ]
     label = (
         f"Tree of {counted(len(candidates), 'candidate')} for {counted(len(columns), 'segment')}"
     )
     return element(
         "svg",
+        joined(heads),
         joined(edges),
         joined(dots),
         class_="tree",
         viewBox=f"0 0 {width} {height}",
         width=width,
         height=height,
-        role="img",
+        role="group",
         aria_label=f"{label}; the chosen path is in the list below",
     )
 

@@ -10,6 +10,7 @@ from selfcorrect_rag.render.markup import (
     address,
     element,
     excerpt,
+    folded,
     joined,
     labelled,
     prose,
@@ -195,26 +196,32 @@ def _whole(strips: Sequence[Mapping[str, Any]], document: str) -> bool:
 
 
 def _strips(strips: Sequence[Mapping[str, Any]]) -> Html:
+    """The strips kept, in the order of the text, then those dropped, folded, best first."""
+    kept = [strip for strip in strips if strip.get("kept")]
+    dropped = [strip for strip in strips if not strip.get("kept")]
+    dropped.sort(key=lambda strip: -(number(strip.get("score")) or 0.0))
     return joined(
         [
             element("p", strips_kept({"strips": strips}, "strips"), class_="aside"),
-            element(
-                "ul",
-                *(
-                    element(
-                        "li",
-                        prose(strip.get("text") or ""),
-                        bar(
-                            "kept" if strip.get("kept") else "dropped",
-                            number(strip.get("score")),
-                            -1,
-                            1,
-                        ),
-                        class_="kept" if strip.get("kept") else "dropped",
-                    )
-                    for strip in strips
-                ),
-                class_="strips",
-            ),
+            _listed(kept, "kept") if kept else None,
+            folded(f"{len(dropped)} dropped, best first", _listed(dropped, "dropped"))
+            if dropped
+            else None,
         ]
+    )
+
+
+def _listed(strips: Sequence[Mapping[str, Any]], state: str) -> Html:
+    return element(
+        "ul",
+        *(
+            element(
+                "li",
+                prose(strip.get("text") or ""),
+                bar(state, number(strip.get("score")), -1, 1),
+                class_=state,
+            )
+            for strip in strips
+        ),
+        class_="strips",
     )

@@ -57,7 +57,7 @@ def _table(values: Mapping[str, Any]) -> Html | None:
         )
         for name, value in values.items()
     )
-    return element("table", *rows, class_="settings") if values else None
+    return element("table", *rows) if values else None
 
 
 def _said(value: object) -> object:
@@ -74,7 +74,7 @@ def _costs(costs: Mapping[str, Any]) -> Html:
         counts = (index(cost.get(k)) for k in ("model_calls", "prompt_tokens", "generated_tokens"))
         cells = ["\u2013" if count is None else f"{count:,}" for count in counts]
         cells.append(written(number(cost.get("seconds")), 3))
-        name = element("th", in_words(step), scope="row", title=step)
+        name = element("th", in_words(step), scope="row", title=excerpt(step, 60))
         rows.append(element("tr", name, *(element("td", cell) for cell in cells)))
     head = element("tr", *(element("th", name, scope="col") for name in heads))
     return element("div", element("table", head, *rows), class_="figures")

@@ -100,6 +100,20 @@ def test_a_citation_leads_to_its_passage(runs: dict[str, Run], show: Show) -> No
         assert card.evaluate("element => element.matches(':target')")
 
 
+def test_a_dot_of_the_tree_leads_to_its_folded_candidate(show: Show) -> None:
+    page = show(render_run(result_of("text", "")), WIDE)
+    for i in range(1, 7):
+        page.click(f'svg.tree a[href="#candidate-{i}"]')
+        assert page.locator(f"#candidate-{i}").is_visible()
+
+
+def test_a_wide_screen_is_used(show: Show) -> None:
+    page = show(render_run(result_of("text", "")), WIDE)
+    first, second = (page.locator(f"#knowledge-{i}").bounding_box() for i in (1, 2))
+    assert first["y"] == second["y"]
+    assert second["x"] + second["width"] > WIDE * 0.9
+
+
 def test_with_scripts_off_all_content_is_there(runs: dict[str, Run], show: Show) -> None:
     result, _ = runs["self_rag"]
     page = show(render_run(result), WIDE, java_script_enabled=False)

@@ -153,6 +153,34 @@ def test_the_tree_joins_each_candidate_to_the_one_it_continues() -> None:
         assert {points[0], points[-1]} <= dots
     assert len(page.of("path", "chosen")) == 2
     assert "Tree of 6 candidates for 2 segments" in str(page.of("svg", "tree"))
+    assert {f"#candidate-{i}" for i in range(1, 7)} <= set(page.links)
+    assert "K2 1.00: text (dropped: text)" in page.text
+    assert "Segment 1" in page.text
+
+
+def test_what_was_kept_comes_first_and_what_was_dropped_is_folded_and_sorted() -> None:
+    scores = [0.1, 0.3, 0.9, 0.2]
+    candidates = [
+        {"text": f"C{i}.", "path_score": s, "chosen": i == 1, "dropped": "rule" if i == 2 else None}
+        for i, s in enumerate(scores)
+    ]
+    strips = [
+        {"document": 0, "text": f"S{i}.", "score": s, "kept": i == 1} for i, s in enumerate(scores)
+    ]
+    page = render_run(
+        {"candidates": candidates, "strips": strips, "passages": [Document("S0. S1. S2. S3.")]}
+    )
+    cards, texts = page[page.index('id="candidates"') :], page[page.index('id="passages"') :]
+    for order, shown in (
+        (("C1.", "<details", "C3.", "C0.", "C2."), cards),
+        (
+            ("S1.", "<details", "S2.", "S3.", "S0."),
+            texts,
+        ),
+    ):
+        places = [shown.index(word) for word in order if word != "<details"]
+        assert places == sorted(places)
+        assert places[0] < shown.index("best first") < places[1]
 
 
 def test_the_rationale_leads_to_the_documents_it_names() -> None:
