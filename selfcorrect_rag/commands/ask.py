@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # What loads models and graphs is imported by the functions: help and checks need none of it.
-from selfcorrect_rag.commands.again import made_by, take_again
 from selfcorrect_rag.commands.doing import Doing
 from selfcorrect_rag.commands.knobs import add_knobs, refuse_unless, settings_from
 from selfcorrect_rag.commands.names import check_names
@@ -75,6 +74,8 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Answer ``args.question``; the seconds that it prints began with the process."""
     if args.again:
+        from selfcorrect_rag.commands.again import take_again
+
         take_again(args, SETTINGS)
     if args.question is None:
         raise BadOption("ask takes a question, or --again FILE")
@@ -94,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
     doing: Doing = args.doing
     from langgraph.checkpoint.memory import InMemorySaver
 
+    from selfcorrect_rag.commands.again import made_by
     from selfcorrect_rag.serving.parts import Parts
     from selfcorrect_rag.state.intake import valid
 
