@@ -1,4 +1,4 @@
-"""``selfcorrect-rag demo``: questions answered from the demo corpus, and from two notes."""
+"""``selfcorrect-rag demo``: answers from the demo corpus and from two notes, and a comparison."""
 
 import argparse
 import tempfile
@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from selfcorrect_rag.commands.demo_comparison import EVERY, compare
 from selfcorrect_rag.commands.show import console, say, show_run
+from selfcorrect_rag.commands.training_options import count
+from selfcorrect_rag.evaluation.remembered import Memory
 from selfcorrect_rag.nano import demo_index, demo_web, load_rationale_model
 from selfcorrect_rag.nano.loaders import DEMO_INDEX
 from selfcorrect_rag.search import ChromaIndex, index_paths
@@ -25,7 +28,6 @@ QUESTIONS = (
     ("self-rag", "Where was Harper Lee born?"),
     ("self-crag", "Where was Harper Lee born?"),
     ("crag", "Who designed the Sydney Opera House?"),
-    ("crag", "Who wrote The Sea-Wolf?"),
     ("crag", "Who designed the Williamsburg Bridge?"),
     ("instruct-rag", "Who painted Guernica?"),
 )
@@ -55,6 +57,14 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="DIR",
         help="Where the index of the demo corpus is or will be. Default: %(default)s.",
     )
+    parser.add_argument(
+        "--every",
+        type=count,
+        default=EVERY,
+        metavar="N",
+        help="Compare plain RAG and the graphs on every Nth question; 1: on all. "
+        "Default: %(default)s.",
+    )
     add_options(parser, GENERATOR_OPTIONS)
     parser.set_defaults(run=run)
 
@@ -67,8 +77,10 @@ def run(args: argparse.Namespace) -> int:
     index = demo_index(args.index)
     web = demo_web(args.index.with_name(f"{args.index.name}-web"))
     indexed = time.perf_counter()
-    with Parts(config) as parts:
-        parts.retriever, parts.web = index.as_retriever(), web
+    memory = Memory()
+    with Parts(config, each=memory.of) as parts:
+        passages = memory.of(index.as_retriever())
+        parts.retriever, parts.web = passages, memory.of(web)
         modes = {"self-rag": "adaptive", "self-crag": "adaptive", "instruct-rag": "ft"}
         if config.runs_on == "reader":
             del modes["instruct-rag"]
@@ -83,7 +95,13 @@ def run(args: argparse.Namespace) -> int:
             screen.rule(f"[dim]{graph}[/dim]", align="left")
             knobs = {"mode": modes[graph]} if graph in modes else {}
             _ask(screen, parts, graph, question, "the demo corpus", **knobs)
+        compared = [
+            f"{name}={name}:mode={modes[graph]}" if graph in modes else name
+            for graph, name in ((name.replace("_", "-"), name) for name in GRAPHS)
+        ]
         _ask_notes(screen, parts)
+        parts.retriever = passages
+        compare(screen, parts, compared, args.every)
     screen.print(
         f"[dim]{time.perf_counter() - started:.1f} s in all, offline. Ask your own files: "
         'selfcorrect-rag index FOLDER, then selfcorrect-rag ask "..."[/dim]'

@@ -55,7 +55,8 @@ def demo_passages() -> Iterator[Document]:
 
 
 def demo_questions() -> list[dict[str, Any]]:
-    """Questions on the demo corpus, with ``answers``, ``title`` and ``kind`` (see its README)."""
+    """Questions on the demo corpus, with ``answers``, ``title`` and ``kind``; misleading
+    ones with ``web_answers`` too (see its README)."""
     return list(_rows("questions.jsonl"))
 
 

@@ -6,15 +6,19 @@ from pathlib import Path
 import pytest
 
 from selfcorrect_rag.cli import main
+from selfcorrect_rag.commands.demo_comparison import RIGHT, UNANSWERED, WRONG, verdict
+from selfcorrect_rag.evaluation.rows import Outcome, Question
 
 
 def test_the_demo_shows_what_the_readme_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "100")
     assert main(["demo", "--index", str(tmp_path / "demo")]) == 0
     shown = capsys.readouterr().out
-    parts = re.split(r"(?m)^(self-rag|self-crag|crag|instruct-rag|two notes\D+) ─+\n", shown)[1:]
+    parts = re.split(
+        r"(?m)^(self-rag|self-crag|crag|instruct-rag|two notes\D+|plain RAG\D+) ─+\n", shown
+    )[1:]
     runs = list(zip(parts[::2], parts[1::2], strict=True))
     by_graph: dict[str, list[str]] = {}
     for graph, text in runs:
@@ -27,9 +31,9 @@ def test_the_demo_shows_what_the_readme_says(
     assert "Incorrect: best score" in corrected
     assert "a second local corpus in place of the web" in corrected
     assert "Monroeville" in corrected
-    utzon, london, buck = by_graph["crag"]
+    utzon, buck = by_graph["crag"]
     assert "Correct: best score" in utzon
-    for name, text in (("Utzon", utzon), ("Jack London", london), ("Leffert Buck", buck)):
+    for name, text in (("Utzon", utzon), ("Leffert Buck", buck)):
         assert re.search(rf"{name} \[1\]", text)
     (explained,) = by_graph["instruct-rag"]
     assert re.search(r"D\d\s+useful\s+Guernica:", explained)
@@ -41,8 +45,32 @@ def test_the_demo_shows_what_the_readme_says(
     assert "Priya Raman [1]" in approves
     assert "The documents do not say." in rent
     assert "nothing is cited" in rent
-    first_screen = (Path(__file__).parents[2] / "README.md").read_text().partition("## Install")[0]
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (recorded,) = re.findall(r"(?s)```\n(Who wrote Don Quixote.*?)\n```", readme)
+    (compared,) = by_graph["plain RAG and the graphs, side by side"]
+    assert _without_seconds(recorded) == _without_seconds(compared.partition("  18 of the 140 ")[0])
+    first_screen = readme.partition("## Install")[0]
     readme_rows = [" ".join(row.split()) for row in re.findall(r"(?m)^ \*  1 .*", first_screen)]
     assert len(readme_rows) == 2
     printed = [" ".join(line.split()) for line in shown.splitlines()]
     assert set(readme_rows) <= set(printed)
+
+
+def _without_seconds(shown: str) -> list[list[str]]:
+    return [re.sub(r"\d+\.\d+", "S", line).split() for line in shown.strip().splitlines()]
+
+
+QUESTION = Question("1", "Who?", ("Ann Lee",))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Outcome("1", "rag", "It was Ann Lee."), RIGHT),
+        (Outcome("1", "rag", "Bob"), WRONG),
+        (Outcome("1", "rag", "The documents do not say.", refused=True), UNANSWERED),
+        (Outcome("1", "rag", "", error="the model is down"), UNANSWERED),
+    ],
+)
+def test_an_answer_is_right_wrong_or_none(outcome: Outcome, expected: str) -> None:
+    assert verdict(QUESTION, outcome) == expected

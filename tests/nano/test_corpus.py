@@ -10,34 +10,6 @@ import pytest
 
 CORPUS = Path(__file__).resolve().parents[2] / "selfcorrect_rag" / "nano" / "corpus"
 
-# What the world (not the corpus) would answer to the misleading questions: none of it may stand
-# in a passage that also names what the question asks about.
-ELSEWHERE = {
-    "Where was Harper Lee born?": "Monroeville",
-    "Who composed the music of The Seventh Seal?": "Erik Nordgren",
-    "When was Mary Shelley born?": "1797",
-    "Where is George Eliot buried?": "Highgate",
-    "Who wrote The Sea-Wolf?": "Jack London",
-    "Who directed the 1931 film Dracula?": "Tod Browning",
-    "What did Sandford Fleming propose?": "standard time",
-    "When was John Herschel born?": "1792",
-    "Where was Josef Čapek born?": "Hronov",
-    "In which city did Johann Christian Bach die?": "London",
-    "Who directed the film War and Peace?": "Sergei Bondarchuk",
-    "Who was the cinematographer of Blade Runner?": "Jordan Cronenweth",
-    "Who produced Seven Samurai?": "Motoki",
-    "When was Alfred Hitchcock born?": "1899",
-    "What is the capital of French Guiana?": "Cayenne",
-    "What is the capital of Haiti?": "Port-au-Prince",
-    "What is the currency of Uruguay?": "peso",
-    "Who designed the Williamsburg Bridge?": "Buck",
-    "Who was the commander of Apollo 12?": "Conrad",
-    "What is the chemical symbol of platinum?": "Pt",
-    "Who deciphered the Maya script?": "Knorozov",
-    "Who was the captain of the Lusitania?": "Turner",
-    "How deep is Lake Tanganyika?": "metres",
-    "Where was Diego Velázquez born?": "Seville",
-}
 # fmt: off
 SMALL_WORDS = {
     "a", "an", "and", "are", "at", "did", "do", "does", "for", "from", "how", "in", "into",
@@ -100,7 +72,7 @@ def test_shapes():
     for passage in PASSAGES:
         assert set(passage) == {"title", "text"}
     for row in QUESTIONS:
-        assert set(row) == {"question", "answers", "title", "kind"}
+        assert set(row) - {"web_answers"} == {"question", "answers", "title", "kind"}
         assert isinstance(row["answers"], list)
         assert all(answer.strip() == answer != "" for answer in row["answers"])
     assert len(BY_TITLE) == len(PASSAGES), "a title stands twice"
@@ -147,7 +119,7 @@ def test_misleading(row):
     assert row["answers"] == []
     words = content_words(row["question"])
     assert any(stands_in(word, passage["text"]) for word in words for passage in PASSAGES)
-    assert holders(row["question"], [ELSEWHERE[row["question"]]]) == []
+    assert holders(row["question"], row["web_answers"]) == []
 
 
 def test_no_retrieval():
@@ -165,11 +137,13 @@ def test_no_retrieval():
             assert row["answers"] == [str(right_answer)]
 
 
-@pytest.mark.parametrize("question", ELSEWHERE)
-def test_the_corpus_that_plays_the_web_answers_what_the_other_does_not(question):
-    holding = [title for title, text in WEB.items() if stands_in(ELSEWHERE[question], text)]
-    words = content_words(question)
-    assert any(stands_in(word, title + " " + WEB[title]) for title in holding for word in words)
+@pytest.mark.parametrize("row", MISLEADING, ids=lambda row: row["question"])
+def test_the_corpus_that_plays_the_web_answers_what_the_other_does_not(row):
+    words = content_words(row["question"])
+    assert row["web_answers"]
+    for answer in row["web_answers"]:
+        holding = [title for title, text in WEB.items() if stands_in(answer, text)]
+        assert any(stands_in(word, title + " " + WEB[title]) for title in holding for word in words)
 
 
 def test_pages_of_the_web_are_plain_text_and_others_than_the_passages():
