@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from selfcorrect_rag.serving.hosts import ALLOWED_HOSTS, LOOPBACK
+from selfcorrect_rag.serving.langgraph_server import warming
 
 STUDIO = ("smith.langchain.com", "eu.smith.langchain.com")
 """The hosts of Studio's page."""
@@ -48,4 +49,4 @@ def _name(address: str) -> str | None:
         return None
 
 
-app = Starlette(middleware=[Middleware(KnownHosts)])
+app = Starlette(middleware=[Middleware(KnownHosts)], lifespan=warming)

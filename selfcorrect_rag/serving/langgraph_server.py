@@ -1,12 +1,16 @@
 """The graphs of a LangGraph server, one factory each, as langgraph.json names them.
 
-A server calls them for each request. Only one that runs the graph opens models, in a thread of its
-own and once; to show schemas, or to read and edit a thread, a sketch of the graph does.
+A server calls them for each request. Only one that runs the graph needs models, which are opened
+once, by a thread in the background; to show schemas, or to read and edit a thread, a sketch of the
+graph does.
 """
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable, Coroutine
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -35,11 +39,30 @@ def _served(name: str) -> Callable[[ServerRuntime[Any]], Coroutine[Any, Any, Gra
     return factory
 
 
-self_rag, crag, self_crag, instruct_rag, chat_agent = map(
-    _served, ("self_rag", "crag", "self_crag", "instruct_rag", "chat_agent")
-)
+NAMES = ("self_rag", "crag", "self_crag", "instruct_rag", "chat_agent")
+self_rag, crag, self_crag, instruct_rag, chat_agent = map(_served, NAMES)
+
+WARM = "The models are open"
+"""What the log says once no run has to wait for them."""
+# Of each run without a thread: the server gives it a durability, and no checkpointer.
+warnings.filterwarnings("ignore", "`durability` has no effect", UserWarning)
 
 _opening = threading.RLock()
+
+
+@asynccontextmanager
+async def warming(app: object) -> AsyncIterator[None]:
+    """The lifespan of a server that opens its models while it starts to listen."""
+    threading.Thread(target=_warm, name="warming", daemon=True).start()
+    yield
+
+
+def _warm() -> None:
+    for sketch in (True, False):
+        for name in NAMES:
+            with suppress(Exception):  # the run that needs what cannot be opened says why
+                _graph(name, sketch)
+    logging.getLogger(__name__).info(WARM)
 
 
 def _graph(name: str, sketch: bool) -> Graph:

@@ -16,6 +16,7 @@ from langgraph_sdk import get_sync_client
 
 from nano_training.models import tiny_t5_path
 from selfcorrect_rag.search import BM25Index
+from selfcorrect_rag.serving.langgraph_server import WARM
 
 ROOT = Path(__file__).parents[2]
 TOWNS = ["Tarnholm", "Vinter", "Grauhafen"]
@@ -73,8 +74,9 @@ def _ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> Server:
         if process.poll() is not None:
             break
         try:
-            if httpx.get(f"{url}/ok").is_success:
+            if httpx.get(f"{url}/ok").is_success and WARM in log.read_text(encoding="utf-8"):
                 return Server(url, log)
         except httpx.TransportError:
-            time.sleep(0.2)
+            pass
+        time.sleep(0.2)
     raise RuntimeError(f"no server: {log.read_text(encoding='utf-8')[-4000:]}")

@@ -340,6 +340,8 @@ def test_nothing_blocked_the_event_loop(server: Server) -> None:
     assert "BlockingError" not in server.log
     assert "Blocking call" not in server.log
     assert "Failed to get" not in server.log
+    assert "Slow graph load" not in server.log, "models are opened before the first run"
+    assert "has no effect" not in server.log, "runs without a thread warned of durability"
 
 
 ORIGINS = {
