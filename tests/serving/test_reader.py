@@ -18,7 +18,8 @@ from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.reader.weights import SHIPPED
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.serving.config import ServingConfig
-from selfcorrect_rag.serving.parts import GRAPHS, Parts
+from selfcorrect_rag.serving.parts import Parts
+from selfcorrect_rag.settings import GRAPHS
 from tests.crag_runs import WordEvaluator, document
 from tests.reader.scripted_reader import ScriptedReader
 
@@ -180,8 +181,12 @@ def test_above_1_everything_is_refused(graph: str, capsys: pytest.CaptureFixture
     assert not guess["citations"]
 
 
-def test_a_folder_without_a_reader_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ask", PORT, "--engine", "reader", "--model", "nowhere"]) == 2
-    error = capsys.readouterr().err
-    assert "nowhere holds no reader" in error
-    assert len(error.splitlines()) == 1
+def test_a_folder_without_a_reader_is_named(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path_factory.mktemp("empty")
+    for model, said in ((str(empty), f"{empty} holds no reader"), ("nowhere", "no folder nowhere")):
+        assert main(["ask", PORT, "--engine", "reader", "--model", model]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert len(error.splitlines()) == 1
