@@ -77,7 +77,8 @@ def read_sets(most: int | None = None) -> list[Set]:
             "Own documents",
             "files",
             _own(),
-            "No row comes from these thirty files. Half of the questions were looked at in "
+            "An assistant of the kind that wrote rows for training wrote these questions too; no "
+            "row comes from these thirty files. Half of the questions were looked at in "
             "development, the other half when the reader was finished.",
         ),
     ]
