@@ -18,6 +18,7 @@ from selfcorrect_rag.errors import SelfCorrectError
 STARTED = time.perf_counter()
 COMMANDS = {
     "ask": ("ask", "answer a question from an index"),
+    "chat": ("chat", "keep a conversation about an index"),
     "index": ("index", "put your documents into an index"),
     "demo": ("demo", "see the graphs work, offline"),
     "studio": ("studio", "serve the graphs to LangGraph Studio and to clients"),
@@ -52,17 +53,21 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what a user can mend is one line on standard error and exit status 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what it cannot encode is shown by its code
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # what it cannot encode or decode is shown by its code
             stream.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
     started = STARTED if arguments is None else time.perf_counter()
     if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
     try:
-        with Doing(given[:1] == ["ask"] and not {"--json", "--help", "-h"} & {*given}) as doing:
+        with Doing(
+            given[:1] in (["ask"], ["chat"]) and not {"--json", "--help", "-h"} & {*given}
+        ) as doing:
             args = parser(given).parse_args(given, argparse.Namespace(started=started, doing=doing))
-            if given[0] != "ask" and signal.getsignal(signal.SIGINT) is _stop:
+            if given[0] not in ("ask", "chat") and signal.getsignal(signal.SIGINT) is _stop:
                 signal.signal(signal.SIGINT, signal.default_int_handler)  # there is work to keep
             status: int = args.run(args)
     except SelfCorrectError as error:

@@ -3,7 +3,8 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +44,6 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         "index; options given beside it take their place. Default: none.",
     )
     parser.add_argument(
-        "--graph",
-        choices=list(SETTINGS),
-        help="The graph that answers. Default: self-rag.",
-    )
-    parser.add_argument(
         "--explain-cost",
         action="store_true",
         help="Print calls, tokens and seconds of each step too. Default: off.",
@@ -66,9 +62,19 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="FILE",
         help="Write the run as one page for a browser, too. Default: none.",
     )
-    add_options(parser, [name for name in ServingConfig.model_fields if name != "chat_model"])
-    add_knobs(parser, SETTINGS)
+    add_graph_options(parser, [name for name in ServingConfig.model_fields if name != "chat_model"])
     parser.set_defaults(run=run)
+
+
+def add_graph_options(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
+    """Add ``--graph``, the fields ``names`` of the configuration, and all graphs' settings."""
+    parser.add_argument(
+        "--graph",
+        choices=list(SETTINGS),
+        help="The graph that answers. Default: self-rag.",
+    )
+    add_options(parser, names)
+    add_knobs(parser, SETTINGS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,39 +87,19 @@ def run(args: argparse.Namespace) -> int:
         raise BadOption("ask takes a question, or --again FILE")
     if not args.question.strip():
         raise BadOption("the question is empty")
-    args.graph = args.graph or "self-rag"
-    config = config_from(args)
-    settings: Any = settings_from(args, SETTINGS, args.graph)
-    for option, kind in NEEDS.items():
-        given = hasattr(args, option.removeprefix("--").replace("-", "_"))
-        graphs = [name for name, other in SETTINGS.items() if issubclass(other, kind)]
-        refuse_unless(not given or args.graph in graphs, option, graphs)
     if args.html and (args.html.is_dir() or not args.html.parent.is_dir()):
         raise BadOption(f"--html {args.html}: name a file in a folder that exists")
-    check_names(config)
-    pages = settings.web_results if isinstance(settings, CRAGSettings) else 0
-    doing: Doing = args.doing
-    from langgraph.checkpoint.memory import InMemorySaver
+    import asyncio
 
     from selfcorrect_rag.commands.again import made_by
-    from selfcorrect_rag.serving.parts import Parts
     from selfcorrect_rag.state.intake import valid
 
-    with Parts(config, passages=settings.passages, pages=pages) as parts:
+    doing: Doing = args.doing
+    with opened(args) as (graph, settings, parts):
         source, answers = parts.source, parts.answers
-        if isinstance(settings, CRAGSettings) and settings.approve_search:
-            _check_approval(args, parts)
-        doing.say("opening the index")
-        _ = parts.retriever
-        doing.say(f"loading {answers}")
-        name = args.graph.replace("-", "_")
-        graph = parts.graph(name, settings, checkpointer=InMemorySaver())
-        if config.reads_demo:
-            doing.pause()
-            tell(NO_INDEX, sys.stderr)
-        result, approving = _answered(graph, valid(args.question), doing)
+        result, approving = asyncio.run(answered(graph, valid(args.question), doing))
         seconds = time.perf_counter() - args.started - approving
-        result["made"] = made_by(args.graph, parts.settings(name, settings), parts)
+        result["made"] = made_by(args.graph, settings, parts)
     doing.pause()
     if args.json:
         tell(result_as_json(result, seconds))
@@ -128,6 +114,41 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         _write_page(args.html, {**result, "seconds": round(seconds, 3)})
     return 0
+
+
+@contextmanager
+def opened(args: argparse.Namespace) -> Iterator[tuple[Any, Settings, "Parts"]]:
+    """The graph that the options describe, with a checkpointer, its settings and its parts.
+
+    Raises:
+        BadOption, ModelNotFound: before anything is loaded, what is wrong with the options.
+    """
+    args.graph = args.graph or "self-rag"
+    config = config_from(args)
+    settings: Any = settings_from(args, SETTINGS, args.graph)
+    for option, kind in NEEDS.items():
+        given = hasattr(args, option.removeprefix("--").replace("-", "_"))
+        graphs = [name for name, other in SETTINGS.items() if issubclass(other, kind)]
+        refuse_unless(not given or args.graph in graphs, option, graphs)
+    check_names(config)
+    pages = settings.web_results if isinstance(settings, CRAGSettings) else 0
+    doing: Doing = args.doing
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    from selfcorrect_rag.serving.parts import Parts
+
+    with Parts(config, passages=settings.passages, pages=pages) as parts:
+        if isinstance(settings, CRAGSettings) and settings.approve_search:
+            _check_approval(args, parts)
+        doing.say("opening the index")
+        _ = parts.retriever
+        doing.say(f"loading {parts.answers}")
+        name = args.graph.replace("-", "_")
+        graph = parts.graph(name, settings, checkpointer=InMemorySaver())
+        if config.reads_demo:
+            doing.pause()
+            tell(NO_INDEX, sys.stderr)
+        yield graph, parts.settings(name, settings), parts
 
 
 def result_as_json(result: dict[str, Any], seconds: float) -> str:
@@ -154,14 +175,14 @@ def _object(given: Any) -> dict[str, Any]:
     return {"id": given.id, "text": given.page_content, "metadata": given.metadata}
 
 
-def _answered(graph: Any, question: str, doing: Doing) -> tuple[dict[str, Any], float]:
+async def answered(graph: Any, question: str, doing: Doing) -> tuple[dict[str, Any], float]:
     """The result, and the seconds that a person took to approve searches."""
     from langgraph.types import Command
 
     given: Any = {"question": question}
     approving = 0.0
     while True:
-        result = _run(graph, given, doing)
+        result = await _run(graph, given, doing)
         if "__interrupt__" not in result:
             return result, approving
         doing.pause()
@@ -171,15 +192,15 @@ def _answered(graph: Any, question: str, doing: Doing) -> tuple[dict[str, Any], 
         approving += time.perf_counter() - asked
 
 
-def _run(graph: Any, given: Any, doing: Doing) -> dict[str, Any]:
+async def _run(graph: Any, given: Any, doing: Doing) -> dict[str, Any]:
     """The result of a run; on a terminal its steps and tokens are shown as they come."""
     config = {"configurable": {"thread_id": "ask"}}
     if not doing.shown:
-        return dict(graph.invoke(given, config))
+        return dict(await graph.ainvoke(given, config))
     result: dict[str, Any] = {}
     step = written = message = ""
     modes, keys = ["tasks", "messages", "values"], graph.output_channels
-    for mode, part in graph.stream(given, config, stream_mode=modes, output_keys=keys):
+    async for mode, part in graph.astream(given, config, stream_mode=modes, output_keys=keys):
         if mode == "values":
             result = {**result, **part}
         elif mode == "messages":
@@ -206,7 +227,7 @@ def _approval(paused: dict[str, Any]) -> str:
 
 
 def _check_approval(args: argparse.Namespace, parts: "Parts") -> None:
-    if args.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if getattr(args, "json", False) or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadOption("--approve asks in a terminal: not with --json, a pipe or a file")
     from selfcorrect_rag.search import NoWebSearch
 

@@ -43,7 +43,6 @@ def show_run(
         say(console, (f"  {': '.join(decided)}", "dim"))
     if graph == "instruct_rag":
         _show_rationale(console, result, source)
-        result = {**result, "cited_answer": result["answer"]}
     elif graph == "self_rag":
         if result["passages"]:
             say(console, (f"  passages from {source}:", "dim"))
@@ -61,6 +60,17 @@ def show_run(
         say(console, (f"  {note}", "yellow"))
     cost = ", ".join(reading.cost({**result, "seconds": seconds}))
     say(console, (f"  {answers}: {cost}", "dim"))
+    console.print()
+
+
+def show_turn(console: "Console", result: Mapping[str, Any]) -> None:
+    """Print a turn of a conversation: how its question was read where it was rewritten, the cited
+    answer, and notes."""
+    if result["question"] != result["original_question"]:
+        say(console, (f"  asked as: {result['question']}", "dim"))
+    _show_answer(console, result)
+    for note in result["notes"]:
+        say(console, (f"  {note}", "yellow"))
     console.print()
 
 
@@ -173,13 +183,14 @@ def show_costs(console: "Console", result: Mapping[str, Any], waited: float) -> 
 def _show_answer(console: "Console", result: Mapping[str, Any]) -> None:
     """Print the cited answer and its citations, or why there are none."""
     style = "bold green" if result.get("constraints_met", True) else "bold yellow"
-    for paragraph in result["cited_answer"].splitlines():
+    cited = result.get("cited_answer", result["answer"])  # InstructRAG's answer has no marks
+    for paragraph in cited.splitlines():
         say(console, "  ", (paragraph, style))
     for citation in result["citations"]:
         where = place(citation["title"], citation["source"])
         say(console, (f"  [{citation['number']}] {where or 'untitled'}", "dim"))
         quote = citation.get("quote") or ""
-        if quote not in result["cited_answer"]:
+        if quote not in cited:
             say(console, (f"      “{quote}”", "dim"))
     if reason := reading.why_uncited(result):
         say(console, (f"  {reason}: nothing is cited", "yellow"))

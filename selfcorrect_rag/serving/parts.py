@@ -214,7 +214,8 @@ class Parts:
         """
         chosen: Any = self.settings(name, settings)
         retriever, chat = self.retriever, self.chat_model
-        follow_up = chat or self.follow_up_rule
+        asked = self.llm if self.config.runs_on == "chat" else self.follow_up_rule
+        follow_up = chat or asked
         if isinstance(chosen, InstructRAGSettings):
             return create_instruct_rag(
                 self.rationale_llm,

@@ -1,18 +1,16 @@
 """`selfcorrect-rag ask` as a person sees it: a real process on a pseudo-terminal."""
 
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "selfcorrect_rag.cli"]
+from tests.commands.terminals import COMMAND, OnTerminal
+
 QUESTION = "Who discovered penicillin?"
 SPINNER = "starting"
 
@@ -21,44 +19,6 @@ SPINNER = "starting"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the commands run, so that the demo index is made once."""
     return tmp_path_factory.mktemp("terminal")
-
-
-class OnTerminal:
-    """A process on a terminal, and all that it has shown."""
-
-    def __init__(self, *arguments: str, cwd: Path) -> None:
-        self.master, slave = pty.openpty()
-        self.started = time.monotonic()
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            cwd=cwd,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "PYTHONPATH": os.getcwd()},
-            # A test run in the background ignores interrupts, and its children would too.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        os.close(slave)
-        self.shown = ""
-
-    def until(self, text: str, seconds: float = 120) -> float:
-        """The seconds from the process's start until ``text`` is shown, or until its end."""
-        while text not in self.shown or not text:
-            assert time.monotonic() - self.started < seconds, self.shown
-            if select.select([self.master], [], [], 1)[0]:
-                try:
-                    read = os.read(self.master, 65536)
-                except OSError:  # Linux says so at the end
-                    break
-                if not read:
-                    break
-                self.shown += read.decode(errors="replace")
-        return time.monotonic() - self.started
-
-    def end(self) -> int:
-        self.until("")
-        return self.process.wait(60)
 
 
 def test_something_moves_at_once_and_the_time_is_the_time_waited(folder: Path) -> None:

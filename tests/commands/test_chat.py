@@ -1,0 +1,107 @@
+"""`selfcorrect-rag chat`: a conversation on a terminal, and in a pipe."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands.terminals import COMMAND, OnTerminal
+
+PROMPT = "> "
+SLOW = """
+import asyncio
+from langchain_core.language_models import FakeListChatModel
+
+class Model(FakeListChatModel):
+    async def _agenerate(self, messages, *args, **kwargs):
+        if "Pasteur" in messages[-1].text:
+            print("waiting", flush=True)
+            await asyncio.sleep(600)
+        if "Curie" in messages[-1].text:
+            raise ConnectionError("the model is down")
+        return self._generate(messages)
+
+    def _should_stream(self, **kwargs):
+        return False
+
+model = Model(responses=["Alexander Fleming"])
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands run, so that the demo index is made once."""
+    path = tmp_path_factory.mktemp("chat")
+    (path / "slow.py").write_text(SLOW, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def chat(folder: Path, request: pytest.FixtureRequest) -> Iterator[OnTerminal]:
+    """A conversation that waits for its first question."""
+    begun = OnTerminal("chat", *getattr(request, "param", ()), cwd=folder)
+    begun.until(PROMPT)
+    yield begun
+    begun.process.kill()
+
+
+@pytest.mark.parametrize("end", ["\n", "\x04"])
+def test_a_follow_up_is_answered_with_its_sources(chat: OnTerminal, end: str) -> None:
+    chat.type("Who discovered penicillin?\n")
+    chat.until("[1] ")
+    chat.until(PROMPT)
+    assert "Alexander Fleming" in chat.shown
+    chat.type("Where was he born?\n")
+    chat.until("asked as: Where was Alexander Fleming born?")
+    chat.until(PROMPT)
+    chat.type(end)
+    assert chat.end() == 0
+
+
+SLOW_MODEL = ["--graph", "crag", "--chat-model", "slow:model"]
+
+
+@pytest.mark.parametrize("chat", [SLOW_MODEL], indirect=True)
+def test_ctrl_c_stops_the_answer_and_a_failure_is_a_line(chat: OnTerminal) -> None:
+    chat.type("What did Louis Pasteur discover?\n")
+    chat.until("waiting")
+    chat.started = time.monotonic()
+    chat.process.send_signal(signal.SIGINT)
+    assert chat.until(PROMPT) < 10
+    assert "stopped" in chat.shown
+    chat.type("What did Marie Curie discover?\n")
+    chat.until("the model is down")
+    chat.until(PROMPT)
+    chat.type("Who discovered penicillin?\n")
+    chat.until("Alexander Fleming")
+    chat.until(PROMPT)
+    chat.type("\n")
+    assert chat.end() == 0
+    assert "Traceback" not in chat.shown
+
+
+def test_ctrl_c_while_it_loads_ends_it(folder: Path) -> None:
+    chat = OnTerminal("chat", cwd=folder)
+    chat.until("loading the reader")
+    chat.process.send_signal(signal.SIGINT)
+    assert chat.end() == 130
+    assert "Traceback" not in chat.shown
+
+
+def test_lines_of_a_pipe_are_turns(folder: Path) -> None:
+    ran = subprocess.run(
+        [*COMMAND, "chat"],
+        cwd=folder,
+        input=b"Who discovered penicillin?\nWhere was h\xffe born?\n",
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    first, second, _ = ran.stdout.decode().split("\n\n")
+    assert "Alexander Fleming [1]" in first
+    assert second
+    assert PROMPT not in ran.stdout.decode()
