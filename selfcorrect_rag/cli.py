@@ -12,7 +12,7 @@ from importlib import import_module
 
 from selfcorrect_rag import __version__
 from selfcorrect_rag.commands.doing import Doing
-from selfcorrect_rag.commands.terminal import Parser, shown_line, tell
+from selfcorrect_rag.commands.terminal import Parser, as_line, tell
 from selfcorrect_rag.errors import SelfCorrectError
 
 STARTED = time.perf_counter()
@@ -28,6 +28,8 @@ COMMANDS = {
     "eval": ("evaluate", "compare methods on questions of your own"),
 }
 """Each command's module in :mod:`selfcorrect_rag.commands`, and what it is for."""
+ASKING = {"ask", "chat"}
+"""The commands that show what is going on, and have nothing to keep when they are stopped."""
 
 
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
@@ -54,24 +56,21 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what a user can mend is one line on standard error and exit status 2."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # what it cannot encode or decode is shown by its code
+        if isinstance(stream, io.TextIOWrapper):  # what it cannot code is shown by its number
             stream.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
     started = STARTED if arguments is None else time.perf_counter()
     if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
     try:
-        with Doing(
-            given[:1] in (["ask"], ["chat"]) and not {"--json", "--help", "-h"} & {*given}
-        ) as doing:
+        asks = bool({*given[:1]} & ASKING)
+        with Doing(asks and not {"--json", "--help", "-h"} & {*given}) as doing:
             args = parser(given).parse_args(given, argparse.Namespace(started=started, doing=doing))
-            if given[0] not in ("ask", "chat") and signal.getsignal(signal.SIGINT) is _stop:
+            if not asks and signal.getsignal(signal.SIGINT) is _stop:
                 signal.signal(signal.SIGINT, signal.default_int_handler)  # there is work to keep
             status: int = args.run(args)
     except SelfCorrectError as error:
-        tell(shown_line(f"selfcorrect-rag: {error}"), sys.stderr)
+        tell(f"selfcorrect-rag: {as_line(error)}", sys.stderr)
         return 2
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away; there is nobody to tell

@@ -97,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
     doing: Doing = args.doing
     with opened(args) as (graph, settings, parts):
         source, answers = parts.source, parts.answers
-        result, approving = asyncio.run(answered(graph, valid(args.question), doing))
+        asked = {"question": valid(args.question)}
+        result, approving = asyncio.run(answered(graph, asked, doing))
         seconds = time.perf_counter() - args.started - approving
         result["made"] = made_by(args.graph, settings, parts)
     doing.pause()
@@ -175,11 +176,10 @@ def _object(given: Any) -> dict[str, Any]:
     return {"id": given.id, "text": given.page_content, "metadata": given.metadata}
 
 
-async def answered(graph: Any, question: str, doing: Doing) -> tuple[dict[str, Any], float]:
-    """The result, and the seconds that a person took to approve searches."""
+async def answered(graph: Any, given: Any, doing: Doing) -> tuple[dict[str, Any], float]:
+    """The result of a graph's input, and the seconds that a person took to approve searches."""
     from langgraph.types import Command
 
-    given: Any = {"question": question}
     approving = 0.0
     while True:
         result = await _run(graph, given, doing)

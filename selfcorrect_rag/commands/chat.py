@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from selfcorrect_rag.commands.ask import add_graph_options, answered, opened
 from selfcorrect_rag.commands.doing import Doing
-from selfcorrect_rag.commands.terminal import shown_line, tell
+from selfcorrect_rag.commands.terminal import as_line, tell
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.serving.config import ServingConfig
 
@@ -39,13 +39,15 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on an answer can stop
         while question := _asked():
             try:
-                result, _ = runner.run(answered(graph, question, doing))
+                # As a message: only these are the conversation that a later turn refers to.
+                turn = {"messages": [("user", question)]}
+                result, _ = runner.run(answered(graph, turn, doing))
             except KeyboardInterrupt:
                 doing.pause()
                 tell("stopped", sys.stderr)
             except SelfCorrectError as error:
                 doing.pause()
-                tell(shown_line(str(error)), sys.stderr)
+                tell(as_line(error), sys.stderr)
             else:
                 doing.pause()
                 show_turn(console(), result)

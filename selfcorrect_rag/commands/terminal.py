@@ -27,6 +27,13 @@ def shown_line(text: str) -> str:
     return _with_codes(text, lambda letter: ascii(letter)[1:-1])
 
 
+def as_line(error: Exception) -> str:
+    """An error's message on a line, without what only Python can do about it."""
+    from selfcorrect_rag.errors.faults import GO_ON
+
+    return shown_line(str(error).replace(GO_ON, ""))
+
+
 def as_json(value: Any, **options: Any) -> str:
     """``value`` as JSON; options are those of `json.dumps`."""
     # A code that the output itself writes for a letter it cannot encode would be no JSON.

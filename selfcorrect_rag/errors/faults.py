@@ -15,7 +15,9 @@ from selfcorrect_rag.errors.messages import MAX_LENGTH, describe_error, safe_mes
 
 ASYNC_ONLY = "Cannot invoke a coroutine function"
 """Start of LangChain's TypeError when an async-only function is called synchronously."""
-RESUME_HINT = "ask again once it works, or go on from the thread with invoke(None, config)"
+GO_ON = ", or go on from the thread with invoke(None, config)"
+"""What Python can do after a fault, and the command line cannot."""
+RESUME_HINT = f"ask again once it works{GO_ON}"
 
 
 @contextmanager

@@ -16,12 +16,15 @@ SLOW = """
 import asyncio
 from langchain_core.language_models import FakeListChatModel
 
+ASKED = ["discovered penicillin", "Pasteur discover", "Curie discover"]
+
 class Model(FakeListChatModel):
     async def _agenerate(self, messages, *args, **kwargs):
-        if "Pasteur" in messages[-1].text:
+        asked = max(ASKED, key=messages[-1].text.rfind)
+        if asked == "Pasteur discover":
             print("waiting", flush=True)
             await asyncio.sleep(600)
-        if "Curie" in messages[-1].text:
+        if asked == "Curie discover":
             raise ConnectionError("the model is down")
         return self._generate(messages)
 
@@ -55,8 +58,9 @@ def test_a_follow_up_is_answered_with_its_sources(chat: OnTerminal, end: str) ->
     chat.until("[1] ")
     chat.until(PROMPT)
     assert "Alexander Fleming" in chat.shown
-    chat.type("Where was he born?\n")
-    chat.until("asked as: Where was Alexander Fleming born?")
+    chat.type("What did he discover?\n")
+    chat.until("asked as: What did Alexander Fleming discover?")
+    chat.until("penicillin [1]")
     chat.until(PROMPT)
     chat.type(end)
     assert chat.end() == 0
@@ -74,7 +78,7 @@ def test_ctrl_c_stops_the_answer_and_a_failure_is_a_line(chat: OnTerminal) -> No
     assert chat.until(PROMPT) < 10
     assert "stopped" in chat.shown
     chat.type("What did Marie Curie discover?\n")
-    chat.until("the model is down")
+    chat.until("the model is down; ask again once it works\r\n")
     chat.until(PROMPT)
     chat.type("Who discovered penicillin?\n")
     chat.until("Alexander Fleming")
@@ -96,7 +100,7 @@ def test_lines_of_a_pipe_are_turns(folder: Path) -> None:
     ran = subprocess.run(
         [*COMMAND, "chat"],
         cwd=folder,
-        input=b"Who discovered penicillin?\nWhere was h\xffe born?\n",
+        input=b"Who discovered penicillin?\nWhat did h\xffe discover?\n",
         capture_output=True,
         check=True,
         env={**os.environ, "PYTHONPATH": os.getcwd()},
