@@ -31,7 +31,7 @@ class OnTerminal:
         os.close(slave)
         self.shown = ""
 
-    def until(self, text: str, seconds: float = 120) -> float:
+    def until(self, text: str, seconds: float = 60) -> float:
         """The seconds from the process's start until ``text`` is shown, or until its end."""
         while text not in self.shown or not text:
             assert time.monotonic() - self.started < seconds, self.shown

@@ -103,7 +103,7 @@ def test_lines_of_a_pipe_are_turns(folder: Path) -> None:
         input=b"Who discovered penicillin?\nWhat did h\xffe discover?\n",
         capture_output=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        env={**os.environ, "PYTHONPATH": os.getcwd(), "PYTHONIOENCODING": "utf-8:strict"},
     )
     first, second, _ = ran.stdout.decode().split("\n\n")
     assert "Alexander Fleming [1]" in first
