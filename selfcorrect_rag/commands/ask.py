@@ -89,13 +89,13 @@ def run(args: argparse.Namespace) -> int:
         raise BadOption("the question is empty")
     if args.html and (args.html.is_dir() or not args.html.parent.is_dir()):
         raise BadOption(f"--html {args.html}: name a file in a folder that exists")
-    import asyncio
-
-    from selfcorrect_rag.commands.again import made_by
-    from selfcorrect_rag.state.intake import valid
-
     doing: Doing = args.doing
     with opened(args) as (graph, settings, parts):
+        import asyncio
+
+        from selfcorrect_rag.commands.again import made_by
+        from selfcorrect_rag.state.intake import valid
+
         source, answers = parts.source, parts.answers
         asked = {"question": valid(args.question)}
         result, approving = asyncio.run(answered(graph, asked, doing))

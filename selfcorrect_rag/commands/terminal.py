@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TextIO
 
-from selfcorrect_rag.errors.messages import JOINERS
+from selfcorrect_rag.errors.messages import GO_ON, JOINERS
 
 
 def tell(text: object, file: TextIO | None = None) -> None:
@@ -29,8 +29,6 @@ def shown_line(text: str) -> str:
 
 def as_line(error: Exception) -> str:
     """An error's message on a line, without what only Python can do about it."""
-    from selfcorrect_rag.errors.faults import GO_ON
-
     return shown_line(str(error).replace(GO_ON, ""))
 
 

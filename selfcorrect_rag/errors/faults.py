@@ -11,12 +11,10 @@ from langchain_core.exceptions import (
 from langgraph.errors import GraphBubbleUp
 
 from selfcorrect_rag.errors import Fault, SelfCorrectError
-from selfcorrect_rag.errors.messages import MAX_LENGTH, describe_error, safe_message
+from selfcorrect_rag.errors.messages import GO_ON, MAX_LENGTH, describe_error, safe_message
 
 ASYNC_ONLY = "Cannot invoke a coroutine function"
 """Start of LangChain's TypeError when an async-only function is called synchronously."""
-GO_ON = ", or go on from the thread with invoke(None, config)"
-"""What Python can do after a fault, and the command line cannot."""
 RESUME_HINT = f"ask again once it works{GO_ON}"
 
 

@@ -3,6 +3,8 @@
 import os
 import re
 
+GO_ON = ", or go on from the thread with invoke(None, config)"
+"""What Python can do after a fault, and the command line cannot."""
 MAX_LENGTH = 300
 """Characters of a foreign message that are quoted."""
 MAX_SCANNED = 10_000
