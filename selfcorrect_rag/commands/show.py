@@ -1,6 +1,8 @@
 """A result as a person reads it in a terminal."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
@@ -114,7 +116,8 @@ def show_documents(
 def show_candidates(console: "Console", candidates: Sequence[Candidate], letter: str) -> None:
     """Print the table of candidates; ``letter`` is what their passages are numbered after.
 
-    A score of a hard label, without probabilities, is marked with an h.
+    Those of a long answer stand under their segment, and under the beam that they go on from. A
+    score of a hard label, without probabilities, is marked with an h.
     """
     from rich.table import Table
     from rich.text import Text
@@ -126,21 +129,25 @@ def show_candidates(console: "Console", candidates: Sequence[Candidate], letter:
     for name in ("", letter, *groups, "p(y)", score):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     table.add_column("candidate", overflow="fold")
-    last = 0
-    for candidate in candidates:
-        if candidate["depth"] != last:
-            table.add_section()
-            last = candidate["depth"]
-        dropped = f" ({candidate['dropped']})" if candidate["dropped"] else ""
-        table.add_row(
-            "*" if candidate["chosen"] else " ",
-            "-" if candidate["passage"] is None else str(candidate["passage"] + 1),
-            *(_critique(candidate, group) for group in groups),
-            _number(candidate["sequence_probability"]),
-            _number(candidate["path_score" if several else "score"]),
-            Text(inert(candidate["text"] + dropped)),
-            style="bold" if candidate["chosen"] else "dim",
-        )
+    for (depth, _), beam in groupby(candidates, key=itemgetter("depth", "beam")):
+        first, *others = beam
+        if several:
+            before = first["parent"]
+            after = "" if before is None else f", after “{candidates[before]['text']}”"
+            table.add_row(
+                *[""] * (len(groups) + 4), Text(f"segment {depth + 1}{inert(after)}", "cyan")
+            )
+        for candidate in (first, *others):
+            dropped = f" ({candidate['dropped']})" if candidate["dropped"] else ""
+            table.add_row(
+                "*" if candidate["chosen"] else " ",
+                "-" if candidate["passage"] is None else str(candidate["passage"] + 1),
+                *(_critique(candidate, group) for group in groups),
+                _number(candidate["sequence_probability"]),
+                _number(candidate["path_score" if several else "score"]),
+                Text(inert(candidate["text"] + dropped)),
+                style="bold" if candidate["chosen"] else "dim",
+            )
     console.print(table)
 
 

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from selfcorrect_rag import reader as readers
 from selfcorrect_rag.crag import create_crag
-from selfcorrect_rag.errors import BadDemonstrations
+from selfcorrect_rag.errors import BadDemonstrations, require
 from selfcorrect_rag.follow_up import standalone_question
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import (
@@ -279,13 +279,17 @@ class Parts:
             case "chat":
                 return find_language_model(config.model or "")
             case _:
+                quiet_transformers()
                 return TransformersReflectionLLM.from_pretrained(
                     config.model or default, device=config.device, dtype=config.dtype
                 )
 
     def _open_evaluator(self) -> RetrievalEvaluator:
         name = self.config.evaluator
-        return readers.ReaderEvaluator(self.reader) if name is None else as_evaluator(name)
+        if name is None:
+            return readers.ReaderEvaluator(self.reader)
+        quiet_transformers()
+        return as_evaluator(name)
 
     @property
     def _index_path(self) -> Path:
@@ -331,6 +335,11 @@ def quiet_vllm() -> None:
     """Keep vLLM's log out of standard output, where results belong; before it is imported."""
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+
+def quiet_transformers() -> None:
+    """Keep its bars of weights that load out of a program's output; what is downloaded shows."""
+    require("transformers", "local").utils.logging.disable_progress_bar()
 
 
 def read_demonstrations(path: Path) -> list[Demonstration]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from selfcorrect_rag.errors import ModelNotFound, SelfCorrectError, require
 from selfcorrect_rag.models.local import llama_tokenizer
+from selfcorrect_rag.models.local.hub import refuse_unknown
 from selfcorrect_rag.models.local.llama_tokenizer import NotSentencePiece
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def taken(model: Any, tokens: int) -> int:
 
 @contextmanager
 def reading(name_or_path: str | Path) -> Iterator[None]:
-    """Raises :class:`ModelNotFound` where transformers cannot read a checkpoint."""
+    """Raises :class:`ModelNotFound` where transformers cannot read a checkpoint, and at once where
+    the hub does not have it."""
+    refuse_unknown(name_or_path)
     try:
         yield
     except (OSError, ValueError, KeyError, ImportError) as error:
@@ -87,6 +90,7 @@ def load_tokenizer(name_or_path: str | Path, extra: str = "local") -> "PreTraine
         ModelNotFound: no tokenizer is there, or it cannot be read.
     """
     transformers = require("transformers", extra)
+    refuse_unknown(name_or_path)
     try:
         config = _json(name_or_path, _CONFIG)
         is_llama = _is_llama(name_or_path, config)
