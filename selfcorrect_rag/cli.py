@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from importlib import import_module
 
@@ -26,17 +26,15 @@ COMMANDS = {
     "train": ("train", "fine-tune what the papers train"),
     "calibrate": ("calibrate", "choose an evaluator's thresholds"),
     "eval": ("evaluate", "compare methods on questions of your own"),
+    "completion": ("completion", "print what completes these commands in a shell"),
 }
 """Each command's module in :mod:`selfcorrect_rag.commands`, and what it is for."""
 ASKING = {"ask", "chat"}
 """The commands that show what is going on, and have nothing to keep when they are stopped."""
 
 
-def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The command line, with the options of the command that ``arguments`` begin with.
-
-    Only that command's module is imported, since each takes a second.
-    """
+def parser(commands: Collection[str]) -> argparse.ArgumentParser:
+    """The command line, with the options of ``commands``; only their modules are imported."""
     root = Parser(
         prog="selfcorrect-rag",
         description="Self-RAG and CRAG as LangGraph graphs: index documents, ask questions, see "
@@ -46,7 +44,7 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
     for name, (module, use) in COMMANDS.items():
         add = partial(subparsers.add_parser, name, help=use)
-        if name in arguments[:1]:
+        if name in commands:
             import_module(f"selfcorrect_rag.commands.{module}").add_parser(add)
         else:
             add()
@@ -65,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         asks = bool({*given[:1]} & ASKING)
         with Doing(asks and not {"--json", "--help", "-h"} & {*given}) as doing:
-            args = parser(given).parse_args(given, argparse.Namespace(started=started, doing=doing))
+            args = parser(given[:1]).parse_args(
+                given, argparse.Namespace(started=started, doing=doing)
+            )
             if not asks and signal.getsignal(signal.SIGINT) is _stop:
                 signal.signal(signal.SIGINT, signal.default_int_handler)  # there is work to keep
             status: int = args.run(args)

@@ -28,11 +28,23 @@ NEEDS: dict[str, type[Settings]] = {
     "--demonstrations-from": InstructRAGSettings,
 }
 """The settings of the graphs that have a use for an option."""
+EXAMPLES = (
+    'selfcorrect-rag ask "Who approves the deployments?"',
+    'selfcorrect-rag ask "..." --graph crag --passages 10 --upper 0.8 --explain-cost',
+    'selfcorrect-rag ask "..." --graph self-crag --web tavily --approve',
+    'selfcorrect-rag ask "..." --weight-issup 2 --hard-constraints "[Fully supported]"',
+    'selfcorrect-rag ask "..." --engine chat --model openai:gpt-4o-mini --json > saved.json',
+    "selfcorrect-rag ask --again saved.json --weight-isuse 0 --html run.html",
+)
 
 
 def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``ask``."""
-    parser = add(description=__doc__)
+    parser = add(
+        usage="%(prog)s QUESTION [options]",
+        description="Answer a question from an index, and show all that led to the answer.",
+        examples=EXAMPLES,
+    )
     parser.add_argument(
         "question", nargs="?", help="the question; with --again, that of the result"
     )

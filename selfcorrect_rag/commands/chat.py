@@ -19,7 +19,13 @@ PROMPT = "> "
 def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``chat``."""
     parser = add(
-        description=__doc__,
+        usage="%(prog)s [options]",
+        description="Keep a conversation about an index: each answer with its sources.",
+        examples=(
+            "selfcorrect-rag chat",
+            "selfcorrect-rag chat --graph self-crag --web tavily --approve",
+            "selfcorrect-rag chat --engine chat --model openai:gpt-4o-mini",
+        ),
         epilog="Later questions may refer to earlier ones. Ctrl-C stops an answer; an empty line "
         "or Ctrl-D ends the conversation.",
     )

@@ -49,7 +49,12 @@ OWN_QUESTIONS = (
 
 def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``demo``."""
-    parser = add(description=__doc__)
+    parser = add(
+        usage="%(prog)s [options]",
+        description="Answer from the demo's documents and from two notes, and compare plain RAG "
+        "with the graphs.",
+        examples=("selfcorrect-rag demo", "selfcorrect-rag demo --every 1"),
+    )
     parser.add_argument(
         "--index",
         type=Path,

@@ -72,6 +72,12 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         "       selfcorrect-rag eval compare RUN RUN [--metric NAME]\n"
         "       selfcorrect-rag eval judge RUN --judge NAME --judge-model MODEL [--max-calls N]\n"
         "       selfcorrect-rag eval export RUN --to TOOL [--method METHOD]",
+        examples=(
+            "selfcorrect-rag eval questions.jsonl --method rag --method self_rag --out run",
+            "selfcorrect-rag eval questions.jsonl --method crag:upper=0.9 --out run --estimate",
+            "selfcorrect-rag eval questions.jsonl --sweep self_rag:weight_issup=0,0.5,1 --out run",
+            "selfcorrect-rag eval compare run other --metric accuracy",
+        ),
     )
     parser.add_argument(
         "data",

@@ -39,7 +39,12 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
             "done again. Files that cannot be read are named at the end, the rest is in; the exit "
             "code is 1 only where no file could be read. Where there is none at all, no index is "
             "made."
-        )
+        ),
+        examples=(
+            "selfcorrect-rag index notes/ papers/report.pdf",
+            "selfcorrect-rag index notes/ --index work --chunk-words 200 --prune",
+            "selfcorrect-rag index notes/ --embeddings bm25",
+        ),
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or a folder")
     for name, default, options, text in (

@@ -13,7 +13,14 @@ MOST_PASSAGES = 20
 
 def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``mcp``."""
-    parser = add(description=__doc__)
+    parser = add(
+        usage="%(prog)s [options]",
+        description="Serve the graphs as MCP tools, over stdio or streamable HTTP.",
+        examples=(
+            "selfcorrect-rag mcp --index .selfcorrect/index",
+            "selfcorrect-rag mcp --http --port 8900",
+        ),
+    )
     parser.add_argument(
         "--http", action="store_true", help="Streamable HTTP instead of stdio. Default: off."
     )

@@ -18,7 +18,16 @@ RUNS = "10"
 
 def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Register ``studio``."""
-    parser = add(description=__doc__, epilog="Whatever follows -- goes to `langgraph dev`.")
+    parser = add(
+        usage="%(prog)s [options] [-- OPTION ...]",
+        description="Serve the graphs to LangGraph Studio, and to clients, from this machine.",
+        epilog="Whatever follows -- goes to `langgraph dev`.",
+        examples=(
+            "selfcorrect-rag studio",
+            "selfcorrect-rag studio --index .selfcorrect/index --chat-model openai:gpt-4o-mini",
+            "selfcorrect-rag studio --port 2025 --no-browser -- --debug-port 5678",
+        ),
+    )
     add_host_options(parser, port=2024)
     parser.add_argument(
         "--no-browser", action="store_true", help="Do not open Studio. Default: open it."

@@ -41,7 +41,19 @@ def as_json(value: Any, **options: Any) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, safe for a terminal, with the nearest right name."""
+    """A parser whose errors are one line, safe for a terminal, with the nearest right name.
+
+    ``examples`` are whole commands, which the help ends with.
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_help(self) -> str:
+        """The help, with the examples as they are typed."""
+        shown = "".join(f"  {line}\n" for line in self.examples)
+        return super().format_help() + ("\nexamples:\n" + shown if shown else "")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

@@ -1,6 +1,7 @@
 """The help of every command but `train`: each option says its meaning and its default."""
 
 import argparse
+import shlex
 import subprocess
 import sys
 
@@ -51,3 +52,15 @@ def test_options_say_their_meaning_and_their_default(command: str) -> None:
             assert " Default: " in text, action.option_strings
             assert text.endswith("."), text
             assert action.metavar != "X"
+
+
+@pytest.mark.parametrize("command", ["ask", "chat", "index", "demo", "studio", "mcp", "eval"])
+def test_the_examples_of_help_are_commands(command: str) -> None:
+    commands = parser([command])._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    made = commands[command]  # type: ignore[index]
+    assert made.examples
+    for example in made.examples:
+        name, *arguments = shlex.split(example.partition(" > ")[0])
+        assert name == "selfcorrect-rag"
+        parser([command]).parse_args(arguments)
+        assert f"  {example}\n" in made.format_help()
