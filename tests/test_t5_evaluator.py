@@ -169,7 +169,7 @@ def test_a_checkpoint_with_sentencepieces_file_alone_loads(tmp_path: Path) -> No
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="nowhere") as raised:
+    with pytest.raises(ModelNotFound, match="nowhere is no folder here") as raised:
         T5Evaluator.from_pretrained(tmp_path / "nowhere")
     assert "\n" not in str(raised.value)
 

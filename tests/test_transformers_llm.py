@@ -190,7 +190,7 @@ def test_choices_are_tagged_to_stay_out_of_token_streams(llm: TransformersReflec
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="nowhere") as raised:
+    with pytest.raises(ModelNotFound, match="nowhere is no folder here") as raised:
         TransformersReflectionLLM.from_pretrained(tmp_path / "nowhere")
     assert "\n" not in str(raised.value)
 

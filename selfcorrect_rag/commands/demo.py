@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfcorrect_rag.commands.demo_comparison import EVERY, compare
+from selfcorrect_rag.commands.demo_comparison import compare
 from selfcorrect_rag.commands.show import console, say, show_run
 from selfcorrect_rag.commands.training_options import count
 from selfcorrect_rag.evaluation.remembered import Memory
@@ -53,7 +53,7 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         usage="%(prog)s [options]",
         description="Answer from the demo's documents and from two notes, and compare plain RAG "
         "with the graphs.",
-        examples=("selfcorrect-rag demo", "selfcorrect-rag demo --every 1"),
+        examples=("selfcorrect-rag demo", "selfcorrect-rag demo --every 10"),
     )
     parser.add_argument(
         "--index",
@@ -65,10 +65,9 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--every",
         type=count,
-        default=EVERY,
+        default=1,
         metavar="N",
-        help="Compare plain RAG and the graphs on every Nth question; 1: on all. "
-        "Default: %(default)s.",
+        help="Compare plain RAG and the graphs on every Nth question only. Default: %(default)s.",
     )
     add_options(parser, GENERATOR_OPTIONS)
     parser.set_defaults(run=run)

@@ -14,8 +14,6 @@ from selfcorrect_rag.serving.parts import Parts
 if TYPE_CHECKING:
     from rich.console import Console
 
-EVERY = 8
-"""As many questions as a person waits for."""
 SHOWN = 3
 RIGHT, UNANSWERED, WRONG = "right", "no answer", "wrong"
 STYLES = {RIGHT: "green", UNANSWERED: "yellow", WRONG: "red"}
@@ -40,8 +38,7 @@ def compare(console: "Console", parts: Parts, graphs: Sequence[str], every: int)
     ]
     asked = questions[::every]
     methods = [open_method(spec, parts) for spec in read_specs(["rag", *graphs], 5)]
-    with console.status(f"asking {len(methods)} methods {len(asked)} questions"):
-        rows = asyncio.run(_ask(asked, methods))
+    rows = asyncio.run(_ask(console, asked, methods))
     console.rule("[dim]plain RAG and the graphs, side by side[/dim]", align="left")
     for row in _telling(rows):
         _show_row(console, row)
@@ -49,9 +46,8 @@ def compare(console: "Console", parts: Parts, graphs: Sequence[str], every: int)
     say(
         console,
         (
-            f"  {len(asked)} of the {len(questions)} questions of fact on the demo corpora "
-            f"(--every {every}); gained and lost against rag; crag and self_crag may search "
-            "a second corpus",
+            f"  {len(asked)} of the {len(questions)} questions of fact on the demo corpora; gained "
+            "and lost against rag; crag and self_crag may search a second corpus",
             "dim",
         ),
     )
@@ -64,9 +60,17 @@ def verdict(question: Question, outcome: Outcome) -> str:
     return UNANSWERED if outcome.refused or outcome.error else WRONG
 
 
-async def _ask(questions: Sequence[Question], methods: Sequence[Method]) -> list[Row]:
+async def _ask(
+    console: "Console", questions: Sequence[Question], methods: Sequence[Method]
+) -> list[Row]:
     """One after another, so that the seconds are those of one question."""
-    return [(q, [await method.answer(q) for method in methods]) for q in questions]
+    rows: list[Row] = []
+    with console.status("") as status:
+        for question in questions:
+            done = f"{len(rows)} of {len(questions)} questions"
+            status.update(f"plain RAG and the graphs, side by side: {done}")
+            rows.append((question, [await method.answer(question) for method in methods]))
+    return rows
 
 
 def _telling(rows: Sequence[Row]) -> list[Row]:

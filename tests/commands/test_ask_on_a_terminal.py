@@ -37,7 +37,7 @@ def test_something_moves_at_once_and_the_time_is_the_time_waited(folder: Path) -
     assert float(whole) == pytest.approx(float(seconds), abs=0.006)
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize("form", [[], ["--json"], ["--engine", "transformers"]])
 def test_nothing_moves_in_a_pipe(folder: Path, form: list[str]) -> None:
     ran = subprocess.run(
         [*COMMAND, "ask", QUESTION, *form],
