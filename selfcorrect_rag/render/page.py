@@ -45,20 +45,31 @@ class RunPage:
     """A page that a notebook shows in an iframe, so that styles do not mix."""
 
     html: str = field(repr=False)
-    height: int
-    """Height of the frame in CSS pixels."""
+    height: int | None
+    """Height of the frame in CSS pixels; None: that of the page."""
 
     def _repr_html_(self) -> str:
-        """The frame, in which no script runs."""
+        """The frame, in which no script runs; the notebook measures it, where it may."""
+        # Measuring takes one origin; there is still no script inside, and none may run.
+        fits, same = ("", "") if self.height else (f' onload="{_FIT}"', "allow-same-origin ")
+        height = int(self.height or UNMEASURED)
         return (
-            f'<iframe title="A run" srcdoc="{html.escape(self.html)}" '
-            'sandbox="allow-popups allow-popups-to-escape-sandbox" '
-            f'style="width:100%;height:{int(self.height)}px;border:0;resize:vertical"></iframe>'
+            f'<iframe title="A run" srcdoc="{html.escape(self.html)}"{fits} '
+            f'sandbox="{same}allow-popups allow-popups-to-escape-sandbox" '
+            f'style="width:100%;height:{height}px;border:0;resize:vertical"></iframe>'
         )
 
 
-def show_run(result: Result, *, title: str | None = None, height: int = 640) -> RunPage:
-    """The page of :func:`render_run` for a notebook: make it the last value of a cell."""
+UNMEASURED = 640
+"""Height of a frame in CSS pixels where a notebook runs nothing, as one that is not trusted."""
+_FIT = "this.style.height = this.contentDocument.documentElement.scrollHeight + 'px'"
+
+
+def show_run(result: Result, *, title: str | None = None, height: int | None = None) -> RunPage:
+    """The page of :func:`render_run` for a notebook: make it the last value of a cell.
+
+    ``height`` is the frame's in CSS pixels; None: that of the page.
+    """
     # A frame of this kind has its notebook's base address, to which "#passage-1" would lead.
     return RunPage(_page(result, title, base="about:srcdoc"), height)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag import render_run, show_run
+from selfcorrect_rag.render.page import RunPage
 from tests.render.conftest import Run
 from tests.render.pages import HOSTILE, rationale_of, result_of
 
@@ -141,12 +142,27 @@ def test_on_paper(runs: dict[str, Run], show: Show) -> None:
     assert page.pdf().startswith(b"%PDF")
 
 
+def notebook(shown: RunPage) -> str:
+    return f"<!DOCTYPE html><title>N</title><p id=own>x</p>{shown._repr_html_()}"
+
+
+@pytest.mark.parametrize("width", [WIDE, PHONE])
+def test_in_a_notebook_the_frame_is_as_high_as_the_page(
+    runs: dict[str, Run], show: Show, width: int
+) -> None:
+    page = show(notebook(show_run(runs["self_crag"][0])), width)
+    page.wait_for_function("document.querySelector('iframe').clientHeight !== 640")
+    page.click("iframe", position={"x": 5, "y": 5})
+    high = page.evaluate("document.querySelector('iframe').clientHeight")
+    inside = page.frames[1].evaluate("document.documentElement.scrollHeight")
+    assert high == inside > 800
+
+
 def test_in_a_notebook_styles_stay_apart_and_citations_lead_inside(
     runs: dict[str, Run], show: Show
 ) -> None:
     result, _ = runs["self_rag"]
-    notebook = f"<!DOCTYPE html><title>N</title><p id=own>x</p>{show_run(result)._repr_html_()}"
-    page = show(notebook, WIDE)
+    page = show(notebook(show_run(result, height=640)), WIDE)
     assert page.evaluate("getComputedStyle(document.body).maxWidth") == "none"
     frame = page.frames[1]
     frame.click("#answer sup a >> nth=0")

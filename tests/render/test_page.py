@@ -399,3 +399,6 @@ def test_a_notebook_shows_it_in_a_frame_of_its_own() -> None:
     assert "allow-same-origin" not in (given["sandbox"] or "")
     assert given["srcdoc"] == shown.html
     assert "height:300px" in (given["style"] or "")
+    ((_, fitting),) = Page(show_run({})._repr_html_()).elements
+    assert "allow-same-origin" in (fitting["sandbox"] or "")
+    assert "allow-scripts" not in (fitting["sandbox"] or "")
