@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo docs test test-nano mutants lint format nano nano-report nano-evaluator nano-rationales nano-critic nano-by-rule reader evidence bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo docs pictures test test-nano mutants lint format nano nano-report nano-evaluator nano-rationales nano-critic nano-by-rule reader evidence bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -35,6 +35,9 @@ lint: $(VENV)/.dev  ## format, lint, types, those of the Python in README, docs 
 docs: $(VENV)/.dev  ## the documentation site, offline, into build/site; fails on a warning, a dead link or a page that is not in the nav
 	$(BIN)/zensical build --clean --strict
 	$(BIN)/python -m pytest -q tests/test_site.py
+
+pictures: $(VENV)/.dev  ## the README's picture of a run, from the demo; takes Chromium
+	$(BIN)/python docs/pictures.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -62,23 +62,35 @@ def passages(result: Result) -> Html | None:
     if graph_of(result) == "instruct_rag":
         return _numbered(result, found)
     ticks = sorted(cut for cut in thresholds(result) if cut is not None)
-    grades = {grade.get("document"): grade for grade in records(result, "grades")}
-    return element(
-        "ol",
-        *(
-            _card(
-                "passage",
-                i,
-                shown,
-                bar("evaluator", number(grades[i].get("score")), -1, 1, ticks)
-                if i in grades
-                else None,
-                strips=_of(result, "strips", i),
-            )
-            for i, shown in enumerate(found)
-        ),
-        class_="documents",
+    grades = {
+        grade.get("document"): number(grade.get("score")) for grade in records(result, "grades")
+    }
+    refined, taken = records(result, "strips"), action(result)
+    cards = []
+    for i, shown in enumerate(found):
+        strips = _of(result, "strips", i)
+        graded = bar("evaluator", grades[i], -1, 1, ticks) if i in grades else None
+        used = _any_kept(strips) if refined else not taken or taken[0] != "incorrect"
+        cards.append((used, grades.get(i), _card("passage", i, shown, graded, strips=strips)))
+    return _used_first(cards)
+
+
+def _used_first(cards: Sequence[tuple[bool, float | None, Html]]) -> Html:
+    """Documents: those used as they come, then the others, folded, best first."""
+    used = [card for use, _, card in cards if use]
+    others = sorted((card for card in cards if not card[0]), key=lambda card: -(card[1] or 0.0))
+    rest = element("ol", *(card for _, _, card in others), class_="documents")
+    words = f"{len(others)} {'others, not used' if used else 'not used'}, best first"
+    return joined(
+        [
+            element("ol", *used, class_="documents") if used else None,
+            folded(words, rest) if others else None,
+        ]
     )
+
+
+def _any_kept(strips: Sequence[Mapping[str, Any]]) -> bool:
+    return any(strip.get("kept") for strip in strips)
 
 
 def _numbered(result: Result, found: Sequence[Shown]) -> Html:
@@ -88,12 +100,13 @@ def _numbered(result: Result, found: Sequence[Shown]) -> Html:
     for number_, i in enumerate(numbering, start=1):
         judged = verdict(result, i)
         badge = element("span", judged, class_=f"badge {judged.replace(' ', '-')}")
-        cards.append(_card("passage", i, found[i], badge, label=f"Document [{number_}]"))
+        card = _card("passage", i, found[i], badge, label=f"Document [{number_}]")
+        cards.append((judged != "dismissed", found[i].score, card))
     for i in range(len(found)):
         if i not in numbering:
             badge = element("span", "not shown to the model", class_="badge")
-            cards.append(_card("passage", i, found[i], badge))
-    return element("ol", *cards, class_="documents")
+            cards.append((False, found[i].score, _card("passage", i, found[i], badge)))
+    return _used_first(cards)
 
 
 def web(result: Result) -> Html | None:
@@ -109,13 +122,16 @@ def web(result: Result) -> Html | None:
         [
             element("p", *lead, element("q", excerpt(query, LINES))),
             labelled(failure and excerpt(failure, LINES), "notice"),
-            element(
-                "ol",
-                *(
-                    _card("web", i, shown, None, strips=_of(result, "web_strips", i))
+            _used_first(
+                [
+                    (
+                        not strips or _any_kept(strips),
+                        None,
+                        _card("web", i, shown, None, strips=strips),
+                    )
                     for i, shown in enumerate(documents(result, "web_results"))
-                ),
-                class_="documents",
+                    for strips in [_of(result, "web_strips", i)]
+                ]
             ),
         ]
     )

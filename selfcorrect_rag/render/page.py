@@ -123,8 +123,8 @@ def whole_page(
             element("p", kicker, class_="kicker"),
             element("h1", heading, dir="auto"),
             lead,
-            _contents(sections),
         ),
+        _contents(sections),
         element("main", *(_section(name, *shown) for name, shown in sections.items())),
         element("footer", footer),
     )

@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 WORDS = {
     "read_question": "Read the question",
-    "rewrite_follow_up": "Made the question stand alone",
+    "rewrite_follow_up": "Related the question to those before",
     "decide_retrieval": "Decided whether to retrieve",
     "retrieve": "Retrieved",
     "grade_documents": "Graded the documents",
@@ -124,6 +124,9 @@ def _outcome(result: Result, node: str, before: Sequence[str]) -> str:
     """The outcome of a step in a few words; ``before`` are the steps that ran before it."""
     depth = before.count("generate_and_critique")
     match node:
+        case "rewrite_follow_up":
+            same = result.get("question") == result.get("original_question")
+            return "as it was asked" if same else "rewritten"
         case "decide_retrieval":
             decided = decision(result)
             return decided[0] if decided else ""

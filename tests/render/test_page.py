@@ -183,6 +183,48 @@ def test_what_was_kept_comes_first_and_what_was_dropped_is_folded_and_sorted() -
         assert places[0] < shown.index("best first") < places[1]
 
 
+def order_of(result: dict[str, Any], kind: str) -> tuple[list[str], list[str]]:
+    """The texts of cards that show, and of those that are folded."""
+    section = (
+        render_run(result).partition('<h2 id="passages-heading"')[2].partition("</section>")[0]
+    )
+    open_, _, folded = section.partition("<details")
+    found = [re.findall(rf'id="{kind}-(\d)"', part) for part in (open_, folded)]
+    return found[0], found[1]
+
+
+PASSAGES = [{"page_content": f"Text {n}."} for n in range(3)]
+GRADES = [{"document": n, "score": score} for n, score in enumerate((0.1, 0.9, 0.5))]
+KEPT = [{"document": n, "text": f"Text {n}.", "score": 0.1, "kept": n == 1} for n in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("result", "shown", "folded"),
+    [
+        ({"action": "correct", "strips": KEPT}, ["2"], ["3", "1"]),
+        ({"action": "incorrect", "strips": []}, [], ["2", "3", "1"]),
+        ({"action": "ambiguous", "strips": []}, ["1", "2", "3"], []),
+        ({}, ["1", "2", "3"], []),
+    ],
+)
+def test_documents_that_are_used_come_first(
+    result: dict[str, Any], shown: list[str], folded: list[str]
+) -> None:
+    found = {"question": "Who?", "passages": PASSAGES, "grades": GRADES, **result}
+    assert order_of(found, "passage") == (shown, folded)
+
+
+def test_documents_that_the_rationale_dismisses_are_folded() -> None:
+    found = {
+        "rationale": "Document [3] answers.",
+        "passages": PASSAGES,
+        "numbering": [2, 1, 0],
+        "useful_documents": [0],
+        "dismissed_documents": [2],
+    }
+    assert order_of(found, "passage") == (["2", "1"], ["3"])
+
+
 def test_the_rationale_leads_to_the_documents_it_names() -> None:
     page = Page(render_run(run(RunnableLambda(lambda messages: RATIONALE))))
     assert page.links.count("#passage-1") >= 2, "Document [3] and the citation: the best is last"
