@@ -5,7 +5,7 @@ Incorrect rewrites the question and searches the web, Ambiguous does both side b
 recompose_knowledge -> generate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from langgraph.cache.base import BaseCache
@@ -105,7 +105,13 @@ def create_crag(
     graph.add_edge(START, "read_question")
     graph.add_edge(settled, "retrieve")
     add_judge_sufficiency(
-        graph, model, chosen, "recompose_knowledge", lambda _: "generate", ["generate"], "knowledge"
+        graph,
+        model,
+        chosen,
+        "recompose_knowledge",
+        lambda _: "continue",
+        {"continue": "generate"},
+        "knowledge",
     )
     graph.add_edge("generate", END)
     return graph.compile(
@@ -125,13 +131,13 @@ def add_correction(
     rewriter: Rewriter | None,
     settings: CRAGSettings,
     strips: Mapping[str, Any],
-    ends: Sequence[str] = (),
+    cut_short: str | None = None,
 ) -> None:
     """The nodes from a question to knowledge, which CRAG and Self-CRAG share.
 
     They begin at ``retrieve`` and end at ``recompose_knowledge``. ``strips`` are the options of
-    ``refine_strips``. ``ends`` is ``write_answer``
-    where an answer may have been begun by then, which a fault of the evaluator cuts short.
+    ``refine_strips``. ``cut_short`` is the node that ends an answer which may have been begun by
+    then, where a fault of the evaluator cuts it short.
     """
     judge, web = as_evaluator(evaluator), as_web_search(web_search)
     is_own_web = graph.replaces("web_search")
@@ -148,21 +154,29 @@ def add_correction(
     graph.add_step("recompose_knowledge", recompose_knowledge(settings), defer=True)
 
     graph.add_edge("retrieve", "grade_documents")
+    # A drawing shows one label for each node, and none that is the node's own name.
+    actions = {"correct": "refine_strips", "ambiguous or incorrect": "rewrite_query"}
     graph.add_conditional_edges(
-        "grade_documents", _by_action, ["refine_strips", "rewrite_query", *ends]
+        "grade_documents",
+        _by_action,
+        {**actions, **({"cut short": cut_short} if cut_short else {})},
     )
-    graph.add_conditional_edges("rewrite_query", _beside_search, ["refine_strips", "web_search"])
-    graph.add_conditional_edges("web_search", after_search, ["select_web_strips", "web_search"])
+    graph.add_conditional_edges(
+        "rewrite_query", _beside_search, {"ambiguous": "refine_strips", "search": "web_search"}
+    )
+    graph.add_conditional_edges(
+        "web_search", after_search, {"searched": "select_web_strips", "not approved": "web_search"}
+    )
     graph.add_edge("refine_strips", "recompose_knowledge")
     graph.add_edge("select_web_strips", "recompose_knowledge")
 
 
 def _by_action(state: CRAGState) -> str:
     if not state["branches"]:
-        return "write_answer"
-    return "rewrite_query" if "search" in state["branches"] else "refine_strips"
+        return "cut short"
+    return "ambiguous or incorrect" if "search" in state["branches"] else "correct"
 
 
 def _beside_search(state: CRAGState) -> list[str]:
     # Refining takes an evaluator, searching the network: side by side they cost the longer one.
-    return ["web_search", *(["refine_strips"] if "refine" in state["branches"] else [])]
+    return ["search", *(["ambiguous"] if "refine" in state["branches"] else [])]

@@ -101,8 +101,13 @@ def create_instruct_rag(
     graph.add_step("read_rationale", read_rationale())
 
     graph.add_edge(START, "read_question")
-    graph.add_conditional_edges(settled, _by_mode, ["retrieve", "write_rationale"])
-    ends = ["choose_demonstrations", "write_rationale"]
+    graph.add_conditional_edges(
+        settled, _by_mode, {"retrieval": "retrieve", "no retrieval": "write_rationale"}
+    )
+    ends = {
+        "demonstrations": "choose_demonstrations",
+        "no demonstrations": "write_rationale",
+    }
     add_judge_sufficiency(graph, model, defaults, "retrieve", _after_retrieval, ends)
     graph.add_edge("choose_demonstrations", "write_rationale")
     graph.add_edge("write_rationale", "read_rationale")
@@ -117,9 +122,9 @@ def create_instruct_rag(
 
 
 def _by_mode(state: InstructRAGState) -> str:
-    return "write_rationale" if state["mode"] == "no_retrieval" else "retrieve"
+    return "no retrieval" if state["mode"] == "no_retrieval" else "retrieval"
 
 
 def _after_retrieval(state: InstructRAGState) -> str:
     shows = state["passages"] and state["mode"] in ("icl", "few_shot")
-    return "choose_demonstrations" if shows else "write_rationale"
+    return "demonstrations" if shows else "no demonstrations"

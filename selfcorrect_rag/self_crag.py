@@ -31,7 +31,7 @@ from selfcorrect_rag.nodes.rewrite_query import Rewriter
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import Web
-from selfcorrect_rag.self_rag import next_after_writing
+from selfcorrect_rag.self_rag import AFTER_WRITING, next_after_writing
 from selfcorrect_rag.settings import SelfCRAGContext, SelfCRAGSettings
 from selfcorrect_rag.state.crag import CRAGInput, SelfCRAGOutput, SelfCRAGState, blank_crag
 from selfcorrect_rag.state.self_rag import blank_self_rag
@@ -78,8 +78,10 @@ def create_self_crag(
     )
     settled = add_follow_up(graph, follow_up, chosen)
     graph.add_step("decide_retrieval", decide_retrieval(model, chosen), model)
-    strips, ends = {"decompose": decompose, "strip_filter": strip_filter}, ["write_answer"]
-    add_correction(graph, retriever, evaluator, web_search, rewriter, chosen, strips, ends)
+    strips = {"decompose": decompose, "strip_filter": strip_filter}
+    add_correction(
+        graph, retriever, evaluator, web_search, rewriter, chosen, strips, "write_answer"
+    )
     graph.add_step("read_knowledge", read_knowledge())
     candidates = generate_and_critique(model, chosen, "knowledge")
     graph.add_step("generate_and_critique", candidates, model)
@@ -89,20 +91,25 @@ def create_self_crag(
     graph.add_edge(START, "read_question")
     graph.add_edge(settled, "decide_retrieval")
     graph.add_conditional_edges(
-        "decide_retrieval", _first_segment, ["retrieve", "generate_and_critique"]
+        "decide_retrieval",
+        _first_segment,
+        {"retrieval": "retrieve", "no retrieval": "generate_and_critique"},
     )
-    ends = ["read_knowledge", "write_answer", END]
+    ends = {"continue": "read_knowledge", "cut short": "write_answer", "answered": END}
     add_judge_sufficiency(
         graph, model, chosen, "recompose_knowledge", _with_knowledge, ends, "knowledge"
     )
     graph.add_edge("read_knowledge", "generate_and_critique")
-    graph.add_conditional_edges(
-        "generate_and_critique", next_after_writing, ["beam_select", "write_answer"]
-    )
+    graph.add_conditional_edges("generate_and_critique", next_after_writing, AFTER_WRITING)
     graph.add_conditional_edges(
         "beam_select",
         _next_segment,
-        ["retrieve", "read_knowledge", "generate_and_critique", "write_answer"],
+        {
+            "retrieval": "retrieve",
+            "retrieved before": "read_knowledge",
+            "no retrieval": "generate_and_critique",
+            "done": "write_answer",
+        },
     )
     graph.add_edge("write_answer", END)
     return graph.compile(
@@ -115,18 +122,18 @@ def create_self_crag(
 
 
 def _first_segment(state: SelfCRAGState) -> str:
-    return "retrieve" if state["retrieval"]["retrieve"] else "generate_and_critique"
+    return "retrieval" if state["retrieval"]["retrieve"] else "no retrieval"
 
 
 def _with_knowledge(state: SelfCRAGState) -> str:
     if not state["branches"]:
-        return END
+        return "answered"
     # An evaluator that failed late has ended the beams.
-    return "write_answer" if is_ended(state) else "read_knowledge"
+    return "cut short" if is_ended(state) else "continue"
 
 
 def _next_segment(state: SelfCRAGState) -> str:
     wanted = {beam["next"] for beam in state["beams"]}
     if "retrieve" in wanted:
-        return "read_knowledge" if state["branches"] else "retrieve"
-    return "write_answer" if wanted == {None} else "generate_and_critique"
+        return "retrieved before" if state["branches"] else "retrieval"
+    return "done" if wanted == {None} else "no retrieval"

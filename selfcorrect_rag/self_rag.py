@@ -100,15 +100,21 @@ def create_self_rag(
     graph.add_edge(START, "read_question")
     graph.add_edge(settled, "decide_retrieval")
     graph.add_conditional_edges(
-        "decide_retrieval", _next_segment, ["retrieve", "generate_and_critique"]
+        "decide_retrieval",
+        _next_segment,
+        {"retrieval": "retrieve", "no retrieval": "generate_and_critique"},
     )
-    ends = ["generate_and_critique", "write_answer"]
+    ends = {"continue": "generate_and_critique", "cut short": "write_answer"}
     add_judge_sufficiency(graph, model, settings, "retrieve", _next_after_retrieval, ends)
+    graph.add_conditional_edges("generate_and_critique", next_after_writing, AFTER_WRITING)
     graph.add_conditional_edges(
-        "generate_and_critique", next_after_writing, ["beam_select", "write_answer"]
-    )
-    graph.add_conditional_edges(
-        "beam_select", _next_segment, ["retrieve", "generate_and_critique", "write_answer"]
+        "beam_select",
+        _next_segment,
+        {
+            "retrieval": "retrieve",
+            "no retrieval": "generate_and_critique",
+            "done": "write_answer",
+        },
     )
     graph.add_edge("write_answer", END)
     return graph.compile(
@@ -123,15 +129,19 @@ def create_self_rag(
 def _next_segment(state: SelfRAGState) -> str:
     wanted = {beam["next"] for beam in state["beams"]}
     if "retrieve" in wanted:
-        return "retrieve"
-    return "write_answer" if wanted == {None} else "generate_and_critique"
+        return "retrieval"
+    return "done" if wanted == {None} else "no retrieval"
+
+
+AFTER_WRITING = {"continue": "beam_select", "cut short": "write_answer"}
+"""Labels of the edges behind ``generate_and_critique``, and their nodes."""
 
 
 def next_after_writing(state: SelfRAGState) -> str:
     """Where to go from ``generate_and_critique``: a model that failed late has ended the beams."""
-    return "write_answer" if is_ended(state) else "beam_select"
+    return "cut short" if is_ended(state) else "continue"
 
 
 def _next_after_retrieval(state: SelfRAGState) -> str:
     # A retriever that failed late has ended the beams that asked.
-    return "write_answer" if is_ended(state) else "generate_and_critique"
+    return "cut short" if is_ended(state) else "continue"

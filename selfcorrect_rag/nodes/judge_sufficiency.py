@@ -65,7 +65,7 @@ def add_judge_sufficiency(
     settings: Settings,
     after: str,
     route: Callable[[Any], str],
-    ends: Sequence[str],
+    ends: Mapping[str, str],
     source: Source = "passages",
 ) -> None:
     """Add the conditional edges behind ``after``, and ``judge_sufficiency`` on them.
@@ -77,22 +77,22 @@ def add_judge_sufficiency(
         llm: its model.
         settings: the factory's.
         after: the node that has found the documents.
-        route: from the state to the next of ``ends``.
-        ends: the nodes that may follow.
+        route: from the state to one of the labels of ``ends``.
+        ends: the nodes that may follow, by the labels of their edges.
         source: the state key of the documents.
     """
-    going_on = [node for node in ends if node not in (END, "write_answer")]
+    going_on = {label: node for label, node in ends.items() if node not in (END, "write_answer")}
 
     def first(state: Mapping[str, Any]) -> str:
         asked = current(settings).sufficient_context is not None
-        return "judge_sufficiency" if asked and not state.get("depth") else route(state)
+        return "judge" if asked and not state.get("depth") else route(state)
 
     graph.add_step("judge_sufficiency", judge_sufficiency(llm, settings, source), llm)
-    graph.add_conditional_edges(after, first, ["judge_sufficiency", *ends])
+    graph.add_conditional_edges(after, first, {"judge": "judge_sufficiency", **ends})
     graph.add_conditional_edges(
         "judge_sufficiency",
-        lambda state: END if state["answer"] else route(state),
-        [END, *going_on],
+        lambda state: "refuse" if state["answer"] else route(state),
+        {"refuse": END, **going_on},
     )
 
 

@@ -124,8 +124,8 @@ def _searches(web: WebSearch, k: int) -> tuple[Callable[[str], Any], Callable[[s
 
 
 def after_search(state: CRAGState) -> str:
-    """Back to ``web_search`` if approval was set after the turn began and is pending."""
-    return "web_search" if state.get("approval") == "late" else "select_web_strips"
+    """Not approved, so back to ``web_search``, if approval was set late and is pending."""
+    return "not approved" if state.get("approval") == "late" else "searched"
 
 
 def _asks(state: CRAGState) -> bool:
