@@ -120,5 +120,26 @@ def test_controls_by_kind() -> None:
         "description": CRAGSettings.model_fields["approve_search"].description,
     }
     assert [option["value"] for option in controls["contexts"]["options"]] == ["action", "all"]
+    sliders = [c for c in controls.values() if c["type"] == "slider"]
+    assert all(c["max"] - c["min"] <= 100 for c in sliders)
+    for wide in ("max_tokens", "max_model_calls", "document_characters", "scored_strips"):
+        assert controls[wide]["type"] == "number"
     assert controls["hard_constraints"]["type"] == "json"
     assert controls["instruction"]["type"] == "textarea"
+
+
+def test_hard_constraints_are_a_choice_of_tokens() -> None:
+    knob = SelfRAGSettings.model_json_schema()["properties"]["hard_constraints"]
+    choices = knob["items"]["enum"]
+    assert "[No support / Contradictory]" in choices
+    assert "[Retrieval]" not in choices, "it judges nothing"
+    assert knob["uniqueItems"]
+    for token in choices:
+        SelfRAGSettings(hard_constraints=(token,))
+
+
+@pytest.mark.parametrize("kind", BUILDS, ids=lambda kind: kind.__name__)
+def test_every_input_is_described(kind: type[Any]) -> None:
+    fields = BUILDS[kind](kind()).get_input_jsonschema()["properties"]
+    assert set(fields) == {"question", "messages", "documents"}
+    assert all(len(field["description"]) > 20 for field in fields.values())

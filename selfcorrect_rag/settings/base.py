@@ -2,7 +2,7 @@
 controls for assistant editors."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,6 +12,8 @@ from selfcorrect_rag.errors import BadSettings
 
 LONGEST_TEXT = 1_000_000
 """Maximum characters of any one text, whatever the settings allow."""
+WIDEST_SLIDER = 100
+"""The widest range of a knob that is set by a slider; for wider ones a number is typed."""
 
 
 def add_controls(schema: dict[str, Any]) -> None:
@@ -34,16 +36,34 @@ def _control(form: dict[str, Any]) -> dict[str, Any]:
     if form["type"] in ("integer", "number"):
         bounds = {"minimum": "min", "maximum": "max"}
         known = {short: form[name] for name, short in bounds.items() if name in form}
+        is_short = len(known) == 2 and known["max"] - known["min"] <= WIDEST_SLIDER
         step = 1 if form["type"] == "integer" else 0.01
-        return {"type": "slider" if len(known) == 2 else "number", **known, "step": step}
+        return {"type": "slider" if is_short else "number", **known, "step": step}
     kinds = {"boolean": "boolean", "array": "json", "object": "json"}
     return {"type": kinds.get(form["type"], "textarea")}
 
 
-def knob(default: Any, description: str, *nodes: str, ge: Any = None, le: Any = None) -> Any:
-    """A settings field; LangGraph Studio shows it on ``nodes``, if any."""
-    on_nodes: Any = {"langgraph_nodes": list(nodes)} if nodes else None
-    return Field(default, description=description, json_schema_extra=on_nodes, ge=ge, le=le)
+def knob(
+    default: Any,
+    description: str,
+    *nodes: str,
+    ge: Any = None,
+    le: Any = None,
+    choices: Callable[[], list[str]] | None = None,
+) -> Any:
+    """A settings field; LangGraph Studio shows it on ``nodes``, if any.
+
+    ``choices`` gives the texts that a list may hold, when the schema is asked for.
+    """
+
+    def extend(schema: dict[str, Any]) -> None:
+        if nodes:
+            schema["langgraph_nodes"] = list(nodes)
+        if choices:
+            schema["items"]["enum"] = choices()
+            schema["uniqueItems"] = True
+
+    return Field(default, description=description, json_schema_extra=extend, ge=ge, le=le)
 
 
 class Settings(BaseModel):

@@ -7,6 +7,10 @@ from selfcorrect_rag.reflection import GROUPS, Group, Weights, registered_groups
 from selfcorrect_rag.settings.base import Context, Settings, knob
 
 
+def _critique_tokens() -> list[str]:
+    return [t for group in GROUPS.values() if group.values for t in group.tokens]
+
+
 class SelfRAGSettings(Settings):
     """Self-RAG's inference-time knobs; defaults are those of section 4.3 where given there."""
 
@@ -104,6 +108,7 @@ class SelfRAGSettings(Settings):
         (),
         "Critique tokens that drop a candidate, e.g. [No support / Contradictory].",
         "generate_and_critique",
+        choices=_critique_tokens,
     )
     prune_below: float | None = knob(
         None,
@@ -136,7 +141,7 @@ class SelfRAGSettings(Settings):
 
     def model_post_init(self, context: Any, /) -> None:
         """Refuse constraints that are not critique tokens, and weights of unknown groups."""
-        known = [t for group in GROUPS.values() if group.values for t in group.tokens]
+        known = _critique_tokens()
         if unknown := [token for token in self.hard_constraints if token not in known]:
             raise ValueError(f"hard constraints {unknown} are none of {known}")
         own = [group.name for group in registered_groups()]

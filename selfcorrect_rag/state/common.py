@@ -6,6 +6,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AnyMessage
 from langgraph.channels import EphemeralValue
 from langgraph.graph.message import add_messages
+from pydantic import Field
 from typing_extensions import TypedDict  # pydantic, which makes the schemas, asks for it on 3.11
 
 from selfcorrect_rag.state.costs import Cost, StepRun, Stop, costs_together, route_together
@@ -14,10 +15,17 @@ from selfcorrect_rag.state.costs import Cost, StepRun, Stop, costs_together, rou
 class Input(TypedDict, total=False):
     """Give ``question``, or ``messages`` that end with a human message."""
 
-    question: str
-    messages: Annotated[list[AnyMessage], add_messages]
-    documents: Annotated[list[Document], EphemeralValue]
-    """Documents fixed by the caller for this turn, best first: nothing is retrieved."""
+    question: Annotated[str, Field(description="The question. Leave it out in a chat.")]
+    messages: Annotated[
+        list[AnyMessage],
+        Field(description="The chat; its last message, from a human, is the question."),
+        add_messages,
+    ]
+    documents: Annotated[
+        list[Document],
+        Field(description="Documents for this turn, best first: then nothing is retrieved."),
+        EphemeralValue,
+    ]
 
 
 class Turn(TypedDict):
