@@ -21,7 +21,7 @@ from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.off_loop import spare_from_collection
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Graph, Parts
-from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.settings import SelfCRAGSettings
 
 AGENT_PROMPT = (
     "Answer from documents: for every question of fact call the tool, in words that stand alone, "
@@ -87,16 +87,16 @@ def _parts(sketch: bool) -> Parts:
 
 
 def _chat_agent(parts: Parts) -> Graph:
-    """A LangChain agent with CRAG as its tool; its settings are CRAG's."""
+    """A LangChain agent with Self-CRAG as its tool; its settings are Self-CRAG's."""
     agents = require("langchain.agents", "agents")
     from selfcorrect_rag.agents.citing import CitationMiddleware
 
     agent: Graph = agents.create_agent(
         parts.agent_model,
-        [as_tool(parts.graph("crag"), context="agent")],
+        [as_tool(parts.graph("self_crag"), context="agent")],
         system_prompt=AGENT_PROMPT,
         middleware=[CitationMiddleware()],
-        context_schema=CRAGSettings,
+        context_schema=SelfCRAGSettings,
         name="chat_agent",
     )
     return agent

@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
     "crag": CRAGSettings,
     "self_crag": SelfCRAGSettings,
     "instruct_rag": InstructRAGSettings,
-    "chat_agent": CRAGSettings,
+    "chat_agent": SelfCRAGSettings,
 }
 GRAPHS = list(SETTINGS)
 QUESTION = "Who founded Tarnholm?"
@@ -55,7 +55,10 @@ def test_schemas_show_every_knob(server: Server, graph: str) -> None:
     knobs = schemas["context_schema"]["properties"]
     assert knobs == SETTINGS[graph].model_json_schema()["properties"]
     assert all(knob["x_oap_ui_config"]["description"] for knob in knobs.values())
-    assert "messages" in schemas["input_schema"]["properties"]
+    inputs = schemas["input_schema"]["properties"]
+    assert "messages" in inputs
+    if graph != "chat_agent":  # whose input is LangChain's
+        assert all(field["description"] for field in inputs.values())
     if graph != "chat_agent":
         assert {"question", "documents"} <= set(schemas["input_schema"]["properties"])
         assert {"passages", "citations", "notes"} <= set(schemas["output_schema"]["properties"])
@@ -162,11 +165,32 @@ def test_the_agent_calls_its_tool_and_streams_its_own_words(server: Server) -> N
     _, called, answer, reply = server.client.threads.get_state(thread)["values"]["messages"]
     assert called["tool_calls"][0]["args"] == {"question": QUESTION}
     assert answer["artifact"]["action"] in ("correct", "incorrect", "ambiguous")
+    assert any(candidate["chosen"] for candidate in answer["artifact"]["candidates"])
     (block,) = reply["content"]
     assert answer["content"] in block["text"]
     assert "Sources:" in block["text"]
     cited = answer["artifact"]["citations"]
     assert {note["title"] for note in block["annotations"]} == {c["title"] for c in cited} != set()
+
+
+def test_the_agent_asks_self_crag_for_a_follow_up(server: Server) -> None:
+    thread = new_thread(server)
+    server.client.runs.wait(thread, "chat_agent", input=TURN)
+    further = {"messages": [{"role": "user", "content": "And who founded it first?"}]}
+    messages = server.client.runs.wait(thread, "chat_agent", input=further)["messages"]
+    called, answer, _ = messages[-3:]
+    asked = answer["artifact"]["question"]
+    assert "Tarnholm" in asked, (called["tool_calls"], asked)
+    assert any(candidate["chosen"] for candidate in answer["artifact"]["candidates"])
+
+
+def test_deleting_a_thread_deletes_its_checkpoints(server: Server) -> None:
+    thread = new_thread(server)
+    server.client.runs.wait(thread, "crag", input=TURN)
+    assert server.client.threads.get_history(thread)
+    server.client.threads.delete(thread)
+    server.client.threads.create(thread_id=thread)
+    assert server.client.threads.get_history(thread) == []
 
 
 def test_an_assistants_settings_hold(server: Server) -> None:
