@@ -5,7 +5,7 @@ Incorrect rewrites the question and searches the web, Ambiguous does both side b
 recompose_knowledge -> generate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from langgraph.cache.base import BaseCache
@@ -155,12 +155,13 @@ def add_correction(
 
     graph.add_edge("retrieve", "grade_documents")
     # A drawing shows one label for each node, and none that is the node's own name.
-    actions = {"correct": "refine_strips", "ambiguous or incorrect": "rewrite_query"}
-    graph.add_conditional_edges(
-        "grade_documents",
-        _by_action,
-        {**actions, **({"cut short": cut_short} if cut_short else {})},
-    )
+    actions: dict[Hashable, str] = {
+        "correct": "refine_strips",
+        "ambiguous or incorrect": "rewrite_query",
+    }
+    if cut_short:
+        actions["cut short"] = cut_short
+    graph.add_conditional_edges("grade_documents", _by_action, actions)
     graph.add_conditional_edges(
         "rewrite_query", _beside_search, {"ambiguous": "refine_strips", "search": "web_search"}
     )

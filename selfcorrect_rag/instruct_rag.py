@@ -5,7 +5,7 @@ retrieval the question goes to write_rationale at once; modes without demonstrat
 retrieval that found nothing, skip choose_demonstrations.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
@@ -104,7 +104,7 @@ def create_instruct_rag(
     graph.add_conditional_edges(
         settled, _by_mode, {"retrieval": "retrieve", "no retrieval": "write_rationale"}
     )
-    ends = {
+    ends: dict[Hashable, str] = {
         "demonstrations": "choose_demonstrations",
         "no demonstrations": "write_rationale",
     }

@@ -5,7 +5,7 @@ read_knowledge -> generate_and_critique -> beam_select -> ... -> write_answer. W
 evidence skips CRAG; later segments read the same knowledge.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from langgraph.cache.base import BaseCache
@@ -95,7 +95,11 @@ def create_self_crag(
         _first_segment,
         {"retrieval": "retrieve", "no retrieval": "generate_and_critique"},
     )
-    ends = {"continue": "read_knowledge", "cut short": "write_answer", "answered": END}
+    ends: dict[Hashable, str] = {
+        "continue": "read_knowledge",
+        "cut short": "write_answer",
+        "answered": END,
+    }
     add_judge_sufficiency(
         graph, model, chosen, "recompose_knowledge", _with_knowledge, ends, "knowledge"
     )

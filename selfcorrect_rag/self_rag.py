@@ -5,7 +5,7 @@ read_question -> decide_retrieval -> retrieve -> generate_and_critique -> beam_s
 turn, and a segment is a whole answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from langgraph.cache.base import BaseCache
@@ -104,7 +104,7 @@ def create_self_rag(
         _next_segment,
         {"retrieval": "retrieve", "no retrieval": "generate_and_critique"},
     )
-    ends = {"continue": "generate_and_critique", "cut short": "write_answer"}
+    ends: dict[Hashable, str] = {"continue": "generate_and_critique", "cut short": "write_answer"}
     add_judge_sufficiency(graph, model, settings, "retrieve", _next_after_retrieval, ends)
     graph.add_conditional_edges("generate_and_critique", next_after_writing, AFTER_WRITING)
     graph.add_conditional_edges(
@@ -133,7 +133,7 @@ def _next_segment(state: SelfRAGState) -> str:
     return "done" if wanted == {None} else "no retrieval"
 
 
-AFTER_WRITING = {"continue": "beam_select", "cut short": "write_answer"}
+AFTER_WRITING: dict[Hashable, str] = {"continue": "beam_select", "cut short": "write_answer"}
 """Labels of the edges behind ``generate_and_critique``, and their nodes."""
 
 

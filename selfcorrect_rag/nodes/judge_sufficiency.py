@@ -1,6 +1,6 @@
 """judge_sufficiency: refuse where what was found is not enough to answer the question."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
@@ -65,7 +65,7 @@ def add_judge_sufficiency(
     settings: Settings,
     after: str,
     route: Callable[[Any], str],
-    ends: Mapping[str, str],
+    ends: Mapping[Hashable, str],
     source: Source = "passages",
 ) -> None:
     """Add the conditional edges behind ``after``, and ``judge_sufficiency`` on them.
