@@ -19,13 +19,15 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = ROLE.sub(LINK, obj.docstring.value)
 
     def on_attribute(self, *, attr: griffe.Attribute, **options: Any) -> None:
-        """The fields of settings are made by ``knob(default, description, *nodes, ge=, le=)``."""
+        """The fields of settings are calls of ``knob``, whose ``ge`` and ``le`` are bounds."""
         call = attr.value
         if not isinstance(call, griffe.ExprCall) or str(call.function) != "knob":
             return
         default, said, *others = call.arguments
         given = [other for other in others if isinstance(other, griffe.ExprKeyword)]
-        bounds = " and ".join(f"{SIGNS[b.name]} {number(attr, b.value)}" for b in given)
+        bounds = " and ".join(
+            f"{SIGNS[b.name]} {number(attr, b.value)}" for b in given if b.name in SIGNS
+        )
         text = ast.literal_eval(str(said)) + (f" It is {bounds}." if bounds else "")
         attr.docstring, attr.value = griffe.Docstring(text, parent=attr), default
 
