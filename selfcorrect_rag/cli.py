@@ -1,6 +1,7 @@
 """The command ``selfcorrect-rag``."""
 
 import argparse
+import gc
 import io
 import os
 import signal
@@ -78,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("selfcorrect-rag: stopped", file=sys.stderr)
         return 130
+    finally:
+        if arguments is None:
+            gc.freeze()  # at the end all memory goes: the interpreter need not look through it
     return status
 
 

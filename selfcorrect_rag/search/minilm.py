@@ -8,6 +8,7 @@ import hashlib
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,38 +116,47 @@ def _load(folder: Path | None, device: str | None) -> _Model:
 
     bert = Bert()
     weights = minilm_weights(folder)
-    # The checkpoint's pooler, and its position ids in older files, are of no use here.
-    bert.load_state_dict({name: weights[name] for name in bert.state_dict()})
+    # The checkpoint's pooler, and its position ids in older files, are of no use here. The weights
+    # are taken as they are: the reader shares them.
+    bert.load_state_dict({name: weights[name] for name in bert.state_dict()}, assign=True)
+    bert.requires_grad_(False)
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return _Model(bert.eval().to(target), tokenizer, target)
 
 
 def minilm_weights(folder: Path | None = None) -> dict[str, Any]:
-    """The checkpoint's tensors by name, checked.
+    """The checkpoint's tensors by name, checked; they are read once, and not to be changed.
 
     Raises:
         ModelNotFound: no weights. `DigestMismatch`: other weights.
         MissingExtra: torch or safetensors is not installed.
     """
-    tensors: dict[str, Any] = require("safetensors.torch", "local").load(_read(WEIGHTS, folder))
+    path = _locate(WEIGHTS, folder)
+    return dict(_tensors(path, path.stat().st_mtime_ns if path.exists() else 0))
+
+
+@lru_cache(maxsize=1)
+def _tensors(path: Path, changed: int) -> dict[str, Any]:
+    """The tensors in a file that was last changed at this time (ns)."""
+    tensors: dict[str, Any] = require("safetensors.torch", "local").load(_read(path))
     return tensors
 
 
 def minilm_tokenizer(folder: Path | None = None) -> Any:
     """The model's ``tokenizers.Tokenizer``; checks and errors as for the weights."""
-    return require("tokenizers", "local").Tokenizer.from_str(_read(TOKENIZER, folder).decode())
+    path = _locate(TOKENIZER, folder)
+    return require("tokenizers", "local").Tokenizer.from_str(_read(path).decode())
 
 
-def _read(name: str, folder: Path | None) -> bytes:
+def _read(path: Path) -> bytes:
     """The bytes of one of the two files, checked."""
-    path = _locate(name, folder)
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ModelNotFound(f"{path}: {error.strerror}; pip install {_WHEEL_NAME}") from error
-    if hashlib.sha256(data).hexdigest() != SHA256[name]:
+    if hashlib.sha256(data).hexdigest() != SHA256[path.name]:
         raise DigestMismatch(
-            f"{path} is not {name} of {REPOSITORY} (sha256 differs): "
+            f"{path} is not {path.name} of {REPOSITORY} (sha256 differs): "
             f"delete it and download it again, or pip install {_WHEEL_NAME}"
         )
     return data
