@@ -36,8 +36,9 @@ docs: $(VENV)/.dev  ## the documentation site, offline, into build/site; fails o
 	$(BIN)/zensical build --clean --strict
 	$(BIN)/python -m pytest -q tests/test_site.py
 
-pictures: $(VENV)/.dev  ## the README's picture of a run, from the demo; takes Chromium
+pictures: $(VENV)/.dev  ## the README's pictures: a run from the demo, and a terminal; takes Chromium and tmux
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/recording.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

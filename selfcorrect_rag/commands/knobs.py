@@ -1,6 +1,7 @@
 """The settings of a run as command-line options, read off the graphs' settings classes."""
 
 import argparse
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from selfcorrect_rag.settings import Settings
 
 OPTIONS = {"approve_search": "--approve"}
 """The options of settings that are not simply their names."""
+_NULL = re.compile(r"\b([Nn])ull\b")
+"""What Studio's form calls a value that is not set; on the command line it is none."""
 
 
 def add_knobs(parser: argparse.ArgumentParser, settings: Mapping[str, type[Settings]]) -> None:
@@ -30,7 +33,7 @@ def add_knobs(parser: argparse.ArgumentParser, settings: Mapping[str, type[Setti
             _option(name),
             dest=name,
             default=argparse.SUPPRESS,
-            help=_help(fields).replace("%", "%%"),
+            help=_NULL.sub(_none, _help(fields)).replace("%", "%%"),
             **_arguments(fields.values()),
         )
 
@@ -75,6 +78,10 @@ def _fields(settings: Mapping[str, type[Settings]]) -> dict[str, dict[str, Field
 
 def _option(name: str) -> str:
     return OPTIONS.get(name) or option_name(name)
+
+
+def _none(null: re.Match[str]) -> str:
+    return f"{null[1]}one"
 
 
 def _listed(graphs: Iterable[str], word: str) -> str:

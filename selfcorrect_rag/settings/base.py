@@ -81,7 +81,7 @@ class Settings(BaseModel):
     max_model_calls: int | None = knob(
         2_000,
         "Most model calls for a question; the best answer that they allow is given. The default is "
-        "many times what the other defaults can cost; none (null in JSON) is no limit.",
+        "many times what the other defaults can cost; null is no limit.",
         ge=1,
         le=100_000,
     )
