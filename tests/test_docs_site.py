@@ -1,8 +1,10 @@
 """What the tutorial and the how-to pages show works as written."""
 
+import io
 import re
 import shlex
 import subprocess
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +50,23 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+TESTED_ELSEWHERE = {"demo", "studio", "ui"}
+"""Commands that take a minute or do not end; their own tests run them."""
+
+
 def shell(text: str) -> None:
     """Run a page's commands, those of this package in this process."""
     for line in "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines():
         words = shlex.split(line)
-        if words[0] == "selfcorrect-rag":
-            assert main(words[1:]) == 0, line
-        elif words[0] != "pip":
-            subprocess.run(line, shell=True, check=True)
+        if words[0] != "selfcorrect-rag":
+            if words[0] != "pip":
+                subprocess.run(line, shell=True, check=True)
+        elif words[1] not in TESTED_ELSEWHERE:
+            *words, to = words if words[-2] == ">" else [*words, ">", ""]
+            with ExitStack() as stack:
+                if to:
+                    stack.enter_context(redirect_stdout(stack.enter_context(open(to, "w"))))
+                assert main(words[1:-1]) == 0, line
 
 
 def test_home(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,18 +76,26 @@ def test_home(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Fleming" in quote
 
 
-def test_tutorial(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tutorial(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     text = page("tutorial")
+    asked = re.findall(r"Ask `(.*?)`, then `(.*?)`: it is asked as \u201c(.*?)\u201d", text)[0]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(asked[:2])))
     shell(text)
     said = capsys.readouterr().out
     assert "Priya Raman [1]" in said
     assert "The documents do not say." in said
+    assert "2 \u00d7 ISSUP" in said  # the weight that was changed
+    assert "cannot be told apart" in said
+    assert f"asked as: {asked[2]}" in said
+    assert Path("compared/report.html").is_file()
     names = run(text)
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "Priya Raman [1]"
-    assert f"It prints `{shown[-1]}`" in text
-    assert len(shown) == 1 + len(names["result"]["candidates"]) + 1
-    assert "Harper Lee" in Path("run.html").read_text(encoding="utf-8")
+    corrected, agent, *sources = shown[1 + len(names["result"]["candidates"]) :]
+    assert f"It prints `{corrected}`" in text
+    assert "Tom waters the plants" in agent
+    assert "office.md" in sources[-1]
+    assert "Priya Raman" in Path("run.html").read_text(encoding="utf-8")
 
 
 def test_choose_a_graph() -> None:
