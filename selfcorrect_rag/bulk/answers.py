@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from selfcorrect_rag.bulk.rows import arrow_schema
+from selfcorrect_rag.bulk.rows import COLUMNS, arrow_schema
 from selfcorrect_rag.errors import BadRun, require
 from selfcorrect_rag.errors.disk import wrap_disk_full
 from selfcorrect_rag.journal import (
@@ -109,7 +109,7 @@ class Answers:
             for name, row in Journal(path).rows.items():
                 is_dropped = self._drops_failed and row["error_type"] is not None
                 if key(name) not in self.done and not is_dropped:
-                    rows[key(name)] = {"id": name, **row}
+                    rows[key(name)] = {column: {"id": name, **row}[column] for column in COLUMNS}
         if rows:
             name = f"part-{self._next:05d}.{self._form}"
             self._write(self.out / "answers" / name, list(rows.values()))

@@ -82,7 +82,7 @@ def ask_on_ray(
                 .map_batches(
                     JournalingActor,
                     batch_size=cluster.batch_size,
-                    concurrency=cluster.actors,
+                    compute=ray.data.ActorPoolStrategy(size=cluster.actors),
                     num_cpus=1,
                     num_gpus=cluster.gpus_per_actor,
                     fn_constructor_args=[
@@ -101,6 +101,7 @@ def ask_on_ray(
                 answers.add(Path(row["journal"]), finished.rows)
                 on_finished(finished)
         finally:
+            (answers.out / "unfinished" / token).unlink(missing_ok=True)
             context.target_max_block_size = before
 
 

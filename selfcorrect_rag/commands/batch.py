@@ -185,7 +185,6 @@ def _check(args: argparse.Namespace) -> None:
 def _cluster(args: argparse.Namespace) -> "Cluster | None":
     if args.on == "local":
         return None
-    require("ray.data", "ray")
     from selfcorrect_rag.bulk import Cluster
 
     return Cluster(args.address, args.actors or 1, args.gpus_per_actor or 0.0)
