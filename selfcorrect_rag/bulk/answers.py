@@ -10,6 +10,7 @@ places; they are one row, since they have one id.
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -30,6 +31,7 @@ from selfcorrect_rag.journal import (
 Format = Literal["jsonl", "parquet"]
 ROWS_PER_PART = 5_000
 _SETTINGS, _LOCK = "settings.json", "lock"
+_URI = re.compile(r"\w{2,}:/")  # as a path spells it; a drive has one letter
 _COUNTED = ("id", "error", "model_calls", "prompt_tokens", "generated_tokens")
 
 
@@ -176,7 +178,7 @@ def opened_answers(
         BadRun: it holds something else, or a run with other settings, or another run works in it.
         DiskFull: the disk is.
     """
-    if "://" in str(out):
+    if _URI.match(str(out)):
         raise BadRun(f"{out} is no folder: rows are appended, which object stores cannot")
     check_folder(out, settings)
     with wrap_disk_full(out), only_run(out):

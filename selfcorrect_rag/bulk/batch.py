@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.bulk.answers import Answers, Format, Summary, opened_answers
+from selfcorrect_rag.bulk.answers import Answers, Format, Summary, key, opened_answers
 from selfcorrect_rag.bulk.asking import IN_FLIGHT, Asker
 from selfcorrect_rag.bulk.finished import Finished
 from selfcorrect_rag.bulk.graph_maker import GraphMaker
@@ -77,11 +77,22 @@ def batch_questions(
     with opened_answers(folder, form, identity, drop_failed=retry_failed) as answers:
         try:
             if cluster is None:
-                lines = chain.from_iterable(read_questions(f, columns, run) for f in files)
+                lines = (
+                    line
+                    for file in files
+                    for line in read_questions(file, columns, run)
+                    if key(line.id) not in answers.done
+                )
+                if (first := next(lines, None)) is None:
+                    return _end(answers, total, started)  # no model is loaded for nothing
                 with maker.opened() as made:
-                    asker = Asker(made, in_flight, counts=not maker.factory)
                     ask_here(
-                        lines, asker, answers, count, in_flight=in_flight, batch_size=batch_size
+                        chain([first], lines),
+                        Asker(made, in_flight, counts=not maker.factory),
+                        answers,
+                        count,
+                        in_flight=in_flight,
+                        batch_size=batch_size,
                     )
             else:
                 given = cluster._replace(in_flight=in_flight, batch_size=batch_size)

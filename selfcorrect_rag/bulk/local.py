@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
 
-from selfcorrect_rag.bulk.answers import Answers, journal_of, key
+from selfcorrect_rag.bulk.answers import Answers, journal_of
 from selfcorrect_rag.bulk.asking import Asker
 from selfcorrect_rag.bulk.finished import Finished
 from selfcorrect_rag.bulk.questions import Line
@@ -22,7 +22,7 @@ def ask_here(
     in_flight: int,
     batch_size: int,
 ) -> None:
-    """Ask all of ``lines`` that have no row yet, ``in_flight`` at a time, in one event loop.
+    """Ask all of ``lines``, ``in_flight`` at a time, in one event loop.
 
     Args:
         lines: read as they are needed.
@@ -39,8 +39,9 @@ class _Batch:
     """Lines, their journal, and how many of them are not finished."""
 
     def __init__(self, lines: dict[str, Line], answers: Answers) -> None:
+        self.lines, self.left = list(lines.values()), len(lines)
         self.path = journal_of(answers.out, list(lines))
-        self.journal, self.size, self.left = Journal(self.path), len(lines), len(lines)
+        self.journal = Journal(self.path)
 
 
 class _Asking:
@@ -54,20 +55,18 @@ class _Asking:
     ) -> None:
         self._lines, self._asker, self._answers = lines, asker, answers
         self._on_finished, self._batch_size = on_finished, batch_size
-        self._next = self._left()
+        self._next = self._batches()
         self._turn = asyncio.Lock()
 
     async def run(self, in_flight: int) -> None:
         """Run as many workers; an exception of one ends them all."""
         await together(self._work, in_flight)
 
-    async def _left(self) -> AsyncIterator[tuple[_Batch, Line]]:
+    async def _batches(self) -> AsyncIterator[tuple[_Batch, Line]]:
         while chunk := await asyncio.to_thread(lambda: list(islice(self._lines, self._batch_size))):
-            left = {line.id: line for line in chunk if key(line.id) not in self._answers.done}
-            if left:
-                batch = _Batch(left, self._answers)
-                for line in left.values():
-                    yield batch, line
+            batch = _Batch({line.id: line for line in chunk}, self._answers)
+            for line in batch.lines:
+                yield batch, line
 
     async def _take(self) -> tuple[_Batch, Line] | None:
         async with self._turn:
@@ -82,4 +81,4 @@ class _Asking:
                 self._on_finished(Finished.of([row]))
                 batch.left -= 1
                 if not batch.left:
-                    await asyncio.to_thread(self._answers.add, batch.path, batch.size)
+                    await asyncio.to_thread(self._answers.add, batch.path, len(batch.lines))
