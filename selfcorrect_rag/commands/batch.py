@@ -45,7 +45,8 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         "--out",
         required=True,
         metavar="DIR",
-        help="The folder of the answers; with several machines, one that all share.",
+        help="The folder of the answers; with several machines, one that all share. Default: none, "
+        "it must be given.",
     )
     parser.add_argument(
         "--format",
@@ -131,7 +132,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpus-per-actor",
         type=float,
-        metavar="X",
+        metavar="NUMBER",
         help="ray: GPUs of each, or a share of one. Default: 0.",
     )
     group.add_argument(
