@@ -11,6 +11,7 @@ places; they are one row, since they have one id.
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -30,6 +31,7 @@ from selfcorrect_rag.journal import (
 
 Format = Literal["jsonl", "parquet"]
 ROWS_PER_PART = 5_000
+"""Rows that are gathered before a part is written, a batch more or less."""
 _SETTINGS, _LOCK = "settings.json", "lock"
 _URI = re.compile(r"\w{2,}:/")  # as a path spells it; a drive has one letter
 _COUNTED = ("id", "error", "model_calls", "prompt_tokens", "generated_tokens")
@@ -60,14 +62,15 @@ def journal_of(out: Path, ids: Sequence[str]) -> Path:
 class Answers:
     """The folder ``out``, for the one process that gathers; see :func:`opened_answers`."""
 
-    def __init__(self, out: Path, form: Format, rows_per_part: int = ROWS_PER_PART) -> None:
-        self.out, self._form, self._most = out, form, rows_per_part
+    def __init__(self, out: Path, form: Format) -> None:
+        self.out, self._form = out, form
         self.done: set[int] = set()
         """The keys of rows in parts; see :func:`key`."""
         self._counts = dict.fromkeys(("rows", "failed", *_COUNTED[2:]), 0)
         self._next, self._waiting = 0, 0
         self._journals: dict[Path, None] = {}
         self._drops_failed = False
+        self._lock = threading.Lock()
 
     def open(self, *, drop_failed: bool) -> None:
         """Read what is there; gather what a killed run left.
@@ -89,14 +92,19 @@ class Answers:
         self._drops_failed = False
 
     def add(self, journal: Path, rows: int) -> None:
-        """Take the journal of a finished batch; write a part when there are rows enough."""
-        self._journals[journal] = None
-        self._waiting += rows
-        if self._waiting >= self._most:
-            self._gather()
+        """Take the journal of a finished batch; write a part when there are rows enough.
+
+        Threads may call it.
+        """
+        with self._lock:
+            self._journals[journal] = None
+            self._waiting += rows
+            if self._waiting >= ROWS_PER_PART:
+                self._gather()
 
     def gather_all(self) -> None:
         """Write what all journals hold, also those of batches that were cut off."""
+        self._journals, self._waiting = {}, 0  # all of them are found again
         for path in sorted((self.out / "unfinished").glob("*.jsonl")):
             self.add(path, path.read_bytes().count(b"\n"))
         self._gather()

@@ -95,6 +95,27 @@ def test_new_questions_are_added_and_nothing_new_opens_no_graph(
     assert names_of(out) == ["a", "b"]
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_parts_are_written_as_rows_are_finished(
+    form: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selfcorrect_rag.bulk.answers.ROWS_PER_PART", 10)
+    names = [f"q{n}" for n in range(399)]
+    questions, out = write_questions(tmp_path, [*names, "fails1"]), tmp_path / "out"
+    summary = batch_questions(questions, FACTORY, out, form=form, batch_size=4, in_flight=40)
+    assert (summary.rows, summary.failed) == (400, 1)
+    assert names_of(out) == sorted([*names, "fails1"])
+    parts = sorted((out / "answers").iterdir())
+    assert [path.name for path in parts] == [f"part-{n:05d}.{form}" for n in range(len(parts))]
+    assert 30 <= len(parts) <= 40
+    more = tmp_path / "more.jsonl"
+    more.write_text(questions.read_text().replace("|q", "|r"), encoding="utf-8")
+    again = batch_questions([questions, more], FACTORY, out, form=form, retry_failed=True)
+    assert (again.rows, again.failed, again.asked) == (799, 1, 400)
+    assert len(set(names_of(out))) == len(names_of(out)) == 799
+    assert not list((out / "unfinished").iterdir())
+
+
 def test_rows_of_one_content_are_one_row(tmp_path: Path) -> None:
     questions, out = write_questions(tmp_path, ["a", "b", "a"]), tmp_path / "out"
     summary = batch_questions(questions, FACTORY, out, batch_size=1, in_flight=1)
