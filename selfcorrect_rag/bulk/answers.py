@@ -145,7 +145,7 @@ class Answers:
         elif len(kept) < len(rows):
             self._write(path, kept)
 
-    def _read(self, path: Path, columns: Sequence[str] | None) -> Iterator[Mapping[str, Any]]:
+    def _read(self, path: Path, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
         try:
             if self._form == "parquet":
                 parquet = require("pyarrow.parquet", "parquet")

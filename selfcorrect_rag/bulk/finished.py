@@ -45,8 +45,14 @@ class Finished(NamedTuple):
 
     def plus(self, other: "Finished") -> "Finished":
         """The sum; no more than two kinds of errors are kept."""
-        numbers = (one + more for one, more in zip(self[:-1], other[:-1], strict=True))
-        return Finished(*numbers, tuple(dict.fromkeys(self.errors + other.errors))[:2])
+        return Finished(
+            self.rows + other.rows,
+            self.failed + other.failed,
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.answered + other.answered,
+            tuple(dict.fromkeys(self.errors + other.errors))[:2],
+        )
 
     def check(self) -> None:
         """Do nothing if it makes sense to go on.

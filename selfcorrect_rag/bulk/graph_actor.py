@@ -96,7 +96,7 @@ class JournalingActor:
                     finished = await self._finish(lines, path)
             except Exception as error:
                 self._fatal = describe_error(error)
-        told = json.dumps(finished)
+        told = json.dumps(finished._asdict())
         return {"journal": [str(path)], "finished": [told], "fatal": [self._fatal]}
 
     async def _finish(self, lines: dict[str, Line], path: Path) -> Finished:

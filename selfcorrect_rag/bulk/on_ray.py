@@ -96,8 +96,8 @@ def ask_on_ray(
             for row in told.iter_rows():
                 if row["fatal"]:
                     raise WorkerFailed(f"on a worker: {row['fatal']}")
-                *numbers, errors = json.loads(row["finished"])
-                finished = Finished(*numbers, tuple(errors))
+                told_of = json.loads(row["finished"])
+                finished = Finished(**{**told_of, "errors": tuple(told_of["errors"])})
                 answers.add(Path(row["journal"]), finished.rows)
                 on_finished(finished)
         finally:

@@ -1,17 +1,16 @@
 """Bulk runs on a real Ray of this machine: equal to local ones, and killed."""
 
-import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from selfcorrect_rag.bulk import Cluster, GraphActor, GraphMaker, batch_questions
+from selfcorrect_rag.bulk import Cluster, Columns, GraphActor, GraphMaker, batch_questions
 from selfcorrect_rag.bulk.finished import AllFailed
 from selfcorrect_rag.bulk.on_ray import WorkerFailed
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster
-from selfcorrect_rag.cli import main
 from tests.bulk.runs import (
     FACTORY,
     calls_of,
@@ -66,8 +65,6 @@ def test_a_killed_actor_is_replaced_and_what_it_finished_is_not_asked_again(
     finished: set[str] = set()
     killed: list[int] = []
 
-    import threading
-
     def kill_one() -> None:
         wait_for(lambda: len(finished_of(out)) >= 10)
         killed.append(calls_of(tmp_path)[0][0])
@@ -100,14 +97,14 @@ def test_a_killed_driver_is_gone_on_from(ray: Any, tmp_path: Path) -> None:
     before = finished_of(out)
     assert 15 <= len(before) < 80
     done = calls_of(tmp_path)
-    resumed = start(command(questions, out, *options))
-    said, errors = resumed.communicate(timeout=120)
-    assert resumed.returncode == 0, errors
-    assert "80 rows" in said
+    columns = Columns(keep=("n",))
+    cluster = Cluster(actors=1)
+    summary = batch_questions(questions, FACTORY, out, columns=columns, cluster=cluster)
+    assert (summary.rows, summary.failed) == (80, 0)
     assert names_of(out) == sorted(names)
     later = [name for _, name in calls_of(tmp_path)[len(done) :]]
     assert not before & set(later)
-    assert len(calls_of(tmp_path)) <= 80 + 2 * 2
+    assert len(calls_of(tmp_path)) <= 80 + 4
 
 
 def test_a_factory_that_fails_on_the_worker_is_one_error(ray: Any, tmp_path: Path) -> None:
@@ -136,14 +133,3 @@ def test_the_actor_in_a_dataset_of_ones_own(ray: Any) -> None:
     found = sorted(dataset.take_all(), key=lambda row: row["id"])
     assert [row["answer"] for row in found] == ["A", None, "B"]
     assert [row["error_type"] for row in found] == [None, "BadRow", None]
-
-
-def test_an_address_that_does_not_answer_is_one_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    questions = write_questions(tmp_path, ["q"])
-    options = ["--out", str(tmp_path / "out"), "--factory", FACTORY, "--on", "ray"]
-    assert main(["batch", str(questions), *options, "--address", f"127.0.0.1:{port}"]) == 2
-    assert f"no Ray answers at 127.0.0.1:{port}" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """`selfcorrect-rag batch`: its options, its output, and what it refuses."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -105,3 +106,14 @@ def test_the_local_engine_needs_neither_ray_nor_pandas_nor_pyarrow(tmp_path: Pat
         if "ray" in options:
             assert 'ray is not installed: pip install "selfcorrect-rag[ray]"' in done.stderr
     assert 'pip install "selfcorrect-rag[parquet]"' in done.stderr
+
+
+def test_an_address_that_does_not_answer_is_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    questions = write_questions(tmp_path, ["q"])
+    options = ["--out", str(tmp_path / "out"), "--factory", FACTORY, "--on", "ray"]
+    assert main(["batch", str(questions), *options, "--address", f"127.0.0.1:{port}"]) == 2
+    assert f"no Ray answers at 127.0.0.1:{port}" in capsys.readouterr().err
