@@ -6,7 +6,7 @@ only what was under way, and the next run writes that again.
 """
 
 import sqlite3
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from selfcorrect_rag.search.files import FoundFile, find_files
 from selfcorrect_rag.search.index import BATCH_SIZE, index_errors
 from selfcorrect_rag.search.indexing import FileRecords, vanished_files
 from selfcorrect_rag.search.loading import MAX_BYTES
+from selfcorrect_rag.search.open_index import refuse_other_index
 from selfcorrect_rag.search.store import StoreList
 
 BATCHES_AN_ACTOR = 2
@@ -69,6 +70,7 @@ def index_on_ray(
 
     Raises:
         NoCluster, MissingExtra: see `ray_cluster`.
+        NoIndex: ``folder`` holds an index of another kind.
         BadName, NotShared: ``store`` is no vector store on the workers, or one for one process.
         StoreFailed: the store or its embeddings raised, or an actor died again and again.
         EmbedderMismatch, UnreadableIndex, IndexBusy, DiskFull, ReadOnlyIndex: see `StoreList`.
@@ -76,38 +78,43 @@ def index_on_ray(
     """
     next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything starts
     paths, folder = list(paths), Path(folder)
-    with ray_cluster(address) as ray, _ray_errors(ray, folder):
-        with _writers(ray, store, actors, gpus_per_actor) as writers:
-            listed = StoreList(folder, writers.first("store_name"))
-            listed.refuse_emptied(lambda: bool(writers.first("holds_passages")))
-            with index_errors(folder, sqlite3.Error), closing(FileRecords(folder)) as records:
-                found = list(find_files(paths, follow_links=follow_links))
-                files = [file for file in found if isinstance(file, FoundFile)]
-                run = _BulkRun(files, records, listed, writers, on_progress)
-                run.problems += [problem for problem in found if isinstance(problem, Problem)]
-                for rows in cut_files(
-                    files,
-                    [records.finished(file.name) for file in files],
-                    words=chunk_words,
-                    overlap=chunk_overlap,
-                    max_bytes=max_bytes,
-                    batch_size=batch_size,
-                ):
-                    run.take(rows)
-                run.end()
-                vanished = vanished_files(records, paths, {file.name for file in files})
-                if prune:
-                    for source in vanished:
-                        run.remove(source)
-                return IndexReport(
-                    files=run.files,
-                    unchanged=run.unchanged,
-                    added=run.added,
-                    removed=run.removed,
-                    passages=len(listed),
-                    problems=tuple(run.problems),
-                    vanished=tuple(vanished),
-                )
+    refuse_other_index(folder)
+    with (
+        ray_cluster(address) as ray,
+        _ray_errors(ray, folder),
+        _writers(ray, store, actors, gpus_per_actor) as writers,
+    ):
+        listed = StoreList(folder, writers.first("store_name"))
+        listed.refuse_emptied(lambda: bool(writers.first("holds_passages")))
+        with index_errors(folder, sqlite3.Error), closing(FileRecords(folder)) as records:
+            records.reopen(listed.begun())
+            found = list(find_files(paths, follow_links=follow_links))
+            files = [file for file in found if isinstance(file, FoundFile)]
+            run = _BulkRun(files, records, listed, writers, on_progress)
+            run.problems += [problem for problem in found if isinstance(problem, Problem)]
+            for rows in cut_files(
+                files,
+                [records.finished(file.name) for file in files],
+                words=chunk_words,
+                overlap=chunk_overlap,
+                max_bytes=max_bytes,
+                batch_size=batch_size,
+            ):
+                run.take(rows)
+            run.end()
+            vanished = vanished_files(records, paths, {file.name for file in files})
+            if prune:
+                for source in vanished:
+                    run.remove(source)
+            return IndexReport(
+                files=run.files,
+                unchanged=run.unchanged,
+                added=run.added,
+                removed=run.removed,
+                passages=len(listed),
+                problems=tuple(run.problems),
+                vanished=tuple(vanished),
+            )
 
 
 @contextmanager
@@ -212,8 +219,6 @@ class _File:
     size: int
     fingerprint: str = ""
     fault: str | None = None
-    read: bool = False
-    """Whether all of its passages have come."""
     writing: int = 0
     """Batches under way with passages of it."""
 
@@ -235,6 +240,7 @@ class _BulkRun:
         self.on_progress = on_progress
         self.problems: list[Problem] = []
         self.files = self.unchanged = self.passages = self.added = self.removed = 0
+        self._read: deque[_File] = deque()  # all their passages have come
         self._files = [_File(file.name, file.size()) for file in files]
         self._size = sum(file.size for file in self._files)
         self._done = 0.0  # bytes
@@ -258,7 +264,9 @@ class _BulkRun:
             shares[row["file"]] += row["share"]
         for number in shares:
             self._files[number].writing += 1
-        self._finish([number for row in rows if (number := self._ended(row)) is not None])
+        for row in rows:
+            if row["ended"]:
+                self._ended(row)
 
         def written() -> None:
             self._ids.difference_update(batch)
@@ -269,7 +277,7 @@ class _BulkRun:
                 file = self._files[number]
                 file.writing -= 1
                 self._advance(file, share)
-            self._finish(shares)
+            self._finish()
 
         if lacking.ids:
             self._ids.update(batch)
@@ -277,6 +285,7 @@ class _BulkRun:
             self.writers.write(texts, lacking.earlier, written)
         else:
             written()
+        self._finish()
 
     def end(self) -> None:
         """Wait until all is written."""
@@ -290,39 +299,35 @@ class _BulkRun:
             self.records.forget(source)
             self._delete(stale)
 
-    def _ended(self, row: CutRow) -> int | None:
-        """Note how a file ended; its number if that is to be recorded once all is written."""
-        if not row["ended"]:
-            return None
+    def _ended(self, row: CutRow) -> None:
         file = self._files[row["file"]]
         if row["ended"] == READ:
-            file.read, file.fingerprint, file.fault = (
-                True,
-                row["fingerprint"],
-                row["reason"] or None,
-            )
+            file.fingerprint, file.fault = row["fingerprint"], row["reason"] or None
             self.files += 1
+            self._read.append(file)
             self._report(file.name, file.fault)
-            return row["file"]
+            return
         if row["ended"] == UNCHANGED:
             self.unchanged += 1
             self._report(file.name, self.records.fault(file.name))
         else:
             self.problems.append(Problem(file.name, row["reason"]))
         self._advance(file, 1.0)
-        return None
 
-    def _finish(self, numbers: Iterable[int]) -> None:
-        """Record those files of which all passages are written."""
-        done = [file for n in numbers if (file := self._files[n]).read and not file.writing]
-        if done:
-            # One transaction for many files: each costs a wait for the disk.
-            with self.records.transaction():
-                stale: list[str] = []
-                for file in done:
-                    stale += self.records.stale(file.name, file.fingerprint)
-                    self.records.finish(file.name, file.fingerprint, file.fault)
-                self._delete(stale)
+    def _finish(self) -> None:
+        """Record files of which all passages are written.
+
+        In their order: were a later one finished at a kill, the next run would let an earlier one
+        decide on a passage of both.
+        """
+        stale: list[str] = []
+        # One transaction for many files: each costs a wait for the disk.
+        with self.records.transaction():
+            while self._read and not self._read[0].writing:
+                file = self._read.popleft()
+                stale += self.records.stale(file.name, file.fingerprint)
+                self.records.finish(file.name, file.fingerprint, file.fault)
+            self._delete(stale)
 
     def _delete(self, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), BATCH_SIZE):

@@ -89,11 +89,13 @@ def kept_in_one_process(store: VectorStore) -> str | None:
         return f"{type(store).__name__}, kept in memory"
     package = type(store).__module__.partition(".")[0]
     if package == "langchain_qdrant":
-        options = getattr(store, "client").init_options
-        if options["path"] is not None or options["location"] == ":memory:":
-            return "Qdrant on local disk" if options["path"] else "Qdrant in memory"
+        options = store.client.init_options  # type: ignore[attr-defined]
+        if options["path"] is not None:
+            return "Qdrant on local disk"
+        if options["location"] == ":memory:":
+            return "Qdrant in memory"
     if package == "langchain_chroma":
-        settings = getattr(store, "_client").get_settings()
+        settings = store._client.get_settings()  # type: ignore[attr-defined]
         if not settings.chroma_server_host:
             return "Chroma on local disk" if settings.is_persistent else "Chroma in memory"
     if package == "langchain_milvus":

@@ -101,6 +101,12 @@ class FileRecords:
         """
         return [id_ for (id_,) in self._database.execute(query, (source, fingerprint, source))]
 
+    def reopen(self, ids: Iterable[str]) -> None:
+        """Record that the sources which hold these passages are not finished."""
+        query = "DELETE FROM files WHERE source IN (SELECT source FROM holds WHERE id = ?)"
+        with self._database:
+            self._database.executemany(query, ((id_,) for id_ in ids))
+
     def transaction(self) -> sqlite3.Connection:
         """A transaction for `finish` and `forget`."""
         return self._database
@@ -205,6 +211,8 @@ def index_paths(
     next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything is read
     paths = list(paths)
     with index_errors(index.path, sqlite3.Error), closing(FileRecords(index.path)) as records:
+        # A passage of two files, lost as one of them was written, is the other's to write too.
+        records.reopen(index.begun())
         found = list(find_files(paths, follow_links=follow_links))
         files = [file for file in found if isinstance(file, FoundFile)]
         run = _IndexingRun(

@@ -85,6 +85,12 @@ class StoreList:
         with transaction(self.path, STORE_FILE) as listed:
             return {id_ for (id_,) in listed.execute(f"SELECT id {_WRITTEN}")}
 
+    def begun(self) -> list[str]:
+        """The ids of passages that a killed run was writing."""
+        with transaction(self.path, STORE_FILE) as listed:
+            query = "SELECT id FROM passages WHERE metadata IS NULL"
+            return [id_ for (id_,) in listed.execute(query)]
+
     def __len__(self) -> int:
         with transaction(self.path, STORE_FILE) as listed:
             return int(listed.execute(f"SELECT count(*) {_WRITTEN}").fetchone()[0])
@@ -154,6 +160,9 @@ class StoreIndex(Index):
 
     def __len__(self) -> int:
         return len(self._listed)
+
+    def begun(self) -> list[str]:
+        return self._listed.begun()
 
     def _write(self, passages: dict[str, Document]) -> int:
         metadata = {id_: listed_metadata(passage) for id_, passage in passages.items()}
