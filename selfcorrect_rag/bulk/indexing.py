@@ -6,7 +6,7 @@ only what was under way, and the next run writes that again.
 """
 
 import sqlite3
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import Any
 from selfcorrect_rag.bulk.cut_files import READ, UNCHANGED, CutRow, cut_files
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster
 from selfcorrect_rag.bulk.store_writer import StoreWriter
-from selfcorrect_rag.errors import SelfCorrectError, StoreFailed
+from selfcorrect_rag.errors import NoCluster, SelfCorrectError, StoreFailed
 from selfcorrect_rag.errors.disk import disk_full
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.search import IndexProgress, IndexReport, Problem
@@ -195,8 +195,13 @@ class _Writers:
 
 @contextmanager
 def _writers(ray: Any, store: str, actors: int, gpus: float) -> Iterator[_Writers]:
-    # One core is left to the reading, without which the actors would wait for ever.
-    spare = ray.cluster_resources().get("CPU", 0) - 1
+    has = ray.cluster_resources()
+    if gpus * actors > has.get("GPU", 0):  # they would wait for ever
+        raise NoCluster(
+            f"Ray has {has.get('GPU', 0):g} GPUs, and {actors} actors want {gpus:g} each"
+        )
+    # One core is left to the reading, for which the actors would wait for ever.
+    spare = has.get("CPU", 0) - 1
     made = ray.remote(StoreWriter).options(
         num_cpus=max(0.0, min(1.0, spare / actors)),
         num_gpus=gpus,
@@ -259,7 +264,7 @@ class _BulkRun:
         )
         metadata = {id_: row["metadata"] for id_, row in batch.items()}
         lacking = self.listed.begin(metadata)
-        shares = Counter[int]()  # by file
+        shares = defaultdict[int, float](float)  # by file
         for row in passages:
             shares[row["file"]] += row["share"]
         for number in shares:
