@@ -47,9 +47,8 @@ class Appending(VectorStore):
     ) -> None:
         self.address, self.table, self._embeddings = address, table, embeddings
         self.killed_by = killed_by
-        self._do(
-            f"CREATE TABLE IF NOT EXISTS {table} (id text, content text, metadata text, vector vector)"
-        )
+        columns = "id text, content text, metadata text, vector vector"
+        self._do(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
     @property
     def embeddings(self) -> Embeddings:

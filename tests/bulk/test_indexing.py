@@ -140,6 +140,16 @@ class Place(NamedTuple):
             for id_, text, metadata, vector in found
         )
 
+    def connect(self, allowed: bool) -> None:
+        """Let the server take connections to the database, or end and refuse them."""
+        with psycopg.connect(self.server.get_uri("template1"), autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE postgres ALLOW_CONNECTIONS {allowed}")
+            if not allowed:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = 'postgres'"
+                )
+
     def embedded(self, log: str = "log") -> list[tuple[str, int]]:
         """The calls of logged embeddings, in any process: its id and the number of texts."""
         file = self.docs.with_name(log)
@@ -286,12 +296,12 @@ def test_a_store_that_goes_away_is_named_and_the_same_command_goes_on(
     def stop(progress: Any) -> None:
         if progress.added and not stopped:
             stopped.append(progress.added)
-            place.server.stop()
+            place.connect(False)
 
     options: dict[str, Any] = {"actors": 2, "batch_size": BATCH}
     with pytest.raises(StoreFailed, match=r"the vector store failed .*; mend that and run again"):
         index_on_ray([place.docs], f"{place.module}:bulk", "list", on_progress=stop, **options)
-    place.server.start()
+    place.connect(True)
     written = len(place.rows("bulk"))
     assert written >= stopped[0]
     report = index_on_ray([place.docs], f"{place.module}:bulk", "list", **options)
