@@ -4,9 +4,9 @@
 
 Files of made-up text, passages of some 100 words, go into tables of a PostgreSQL of this machine,
 each with 384 numbers from a cheap stand-in for embeddings: what is measured is reading, cutting,
-writing and Ray itself. langchain-postgres commits each passage alone, so the tables are written
-with synchronous_commit off: else it is the disk that is measured. MiniLM is measured on fewer passages, alone. Every run is a new process and
-starts from an empty table. Ends in one line of JSON:
+writing and Ray itself. langchain-postgres commits each passage alone, so PostgreSQL runs with
+synchronous_commit off: else it is the disk that is measured. MiniLM is measured on fewer passages,
+alone. Every run is a new process and starts from an empty table. Ends in one line of JSON:
 
 passages           in each table at the end
 one_process, ray_1, ray_2

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.bulk.indexing import index_on_ray
 from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.search import (
@@ -101,7 +100,7 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_ray_options(parser: argparse.ArgumentParser) -> None:
     """Where the work is done, and by how many."""
-    group = parser.add_argument_group("on many machines")
+    group = parser.add_argument_group("where it runs")
     group.add_argument(
         "--on",
         choices=("local", "ray"),
@@ -195,6 +194,8 @@ def _indexed(args: argparse.Namespace) -> IndexReport:
     }
     with _progress() as show:
         if args.on == "ray":
+            from selfcorrect_rag.bulk.indexing import index_on_ray
+
             return index_on_ray(
                 args.paths,
                 args.store,
