@@ -86,7 +86,11 @@ def index_on_ray(
     ):
         listed = StoreList(folder, writers.first("store_name"))
         listed.refuse_emptied(lambda: bool(writers.first("holds_passages")))
-        with index_errors(folder, sqlite3.Error), closing(FileRecords(folder)) as records:
+        with (
+            index_errors(folder, sqlite3.Error),
+            closing(FileRecords(folder)) as records,
+            writers.ended(),
+        ):
             records.reopen(listed.begun())
             found = list(find_files(paths, follow_links=follow_links))
             files = [file for file in found if isinstance(file, FoundFile)]
@@ -184,13 +188,14 @@ class _Writers:
         self._ray.get(call)
         when_written()
 
-    def stop(self) -> None:
-        """Let what is being written end, so that no later run writes at the same time."""
-        if self._writing:
-            calls = list(self._writing)
-            self._ray.wait(calls, num_returns=len(calls), timeout=_LAST_WORDS)
-        for actor in self._actors:
-            self._ray.kill(actor)
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """Let what is being written end, also at an error: the next run may write the same."""
+        try:
+            yield
+        finally:
+            if calls := list(self._writing):
+                self._ray.wait(calls, num_returns=len(calls), timeout=_LAST_WORDS)
 
 
 @contextmanager
@@ -209,11 +214,12 @@ def _writers(ray: Any, store: str, actors: int, gpus: float) -> Iterator[_Writer
         max_task_retries=TRIES - 1,
         scheduling_strategy="SPREAD",
     )
-    writers = _Writers(ray, [made.remote(store, str(Path.cwd())) for _ in range(actors)])
+    running = [made.remote(store, str(Path.cwd())) for _ in range(actors)]
     try:
-        yield writers
+        yield _Writers(ray, running)
     finally:
-        writers.stop()
+        for actor in running:
+            ray.kill(actor)
 
 
 @dataclass

@@ -85,4 +85,4 @@ class Appending(VectorStore):
 
     def _do(self, command: str, values: Sequence[Any] = ()) -> None:
         with psycopg.connect(self.address, autocommit=True) as connection:
-            connection.execute(command, values)  # type: ignore[call-overload]
+            connection.execute(command, values)
