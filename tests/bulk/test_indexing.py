@@ -342,6 +342,7 @@ def test_what_does_not_fit_is_one_line(
     said = capsys.readouterr()
     assert message in said.err
     assert said.err.count("\n") == 1
+    assert "worker of Ray" not in said.err  # what it raised is said as it was
     assert said.out == ""
 
 
