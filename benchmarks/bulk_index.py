@@ -16,6 +16,8 @@ one_process, ray_1, ray_2
     rerun_s        seconds of the same call again, with nothing to do
     peak_mib       most memory of all processes of the run together, Ray's own included and
                    PostgreSQL's not, without what they share
+    cpu_s          seconds of a core that these processes took, to tell a slow run from a busy
+                   machine; driver_cpu_s: those of the process that keeps the list
 ratio_1, ratio_2   steady_per_s of one and two actors over that of one process
 equal              whether ids, texts, metadata and vectors of the three tables are the same
 minilm_per_s       passages that MiniLM embeds in a second, in this process
@@ -154,6 +156,7 @@ def measured(actors: int) -> dict[str, Any]:
         started = time.perf_counter()
         report = index(note)
         seconds = time.perf_counter() - started
+        driver = time.process_time() - peak.begun_at
     index(lambda progress: None)
     (first, few), (last, all_) = seen[0], seen[-1]
     return {
@@ -162,14 +165,18 @@ def measured(actors: int) -> dict[str, Any]:
         "steady_per_s": round((all_ - few) / (last - first), 1),
         "rerun_s": round(time.perf_counter() - started - seconds, 1),
         "peak_mib": round(peak.bytes / 2**20),
+        "cpu_s": round(sum(peak.cpu_seconds.values()), 1),
+        "driver_cpu_s": round(driver, 1),
     }
 
 
 class Peak:
-    """The most memory of this process and its children, sampled twice a second."""
+    """The most memory of this process and its children, and their work, sampled twice a second."""
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.cpu_seconds: dict[int, float] = {}
+        self.begun_at = time.process_time()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
@@ -187,10 +194,11 @@ class Peak:
             taken = 0
             for process in (here, *here.children(recursive=True)):
                 try:
-                    memory = process.memory_info()
+                    memory, cpu = process.memory_info(), process.cpu_times()
                 except psutil.NoSuchProcess:
                     continue
                 taken += memory.rss - memory.shared
+                self.cpu_seconds[process.pid] = cpu.user + cpu.system
             self.bytes = max(self.bytes, taken)
 
 
