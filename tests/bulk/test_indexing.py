@@ -135,10 +135,11 @@ class Place(NamedTuple):
         """Ids as 32 hexadecimal digits, texts, metadata and vectors, by id."""
         with psycopg.connect(self.server.get_uri()) as connection:
             found = connection.execute(f"SELECT {COLUMNS[table]} FROM {table}").fetchall()
-        return sorted(
+        rows = [
             (id_.replace("-", ""), text, json.loads(metadata), vector)
             for id_, text, metadata, vector in found
-        )
+        ]
+        return sorted(rows, key=lambda row: row[:2])
 
     def connect(self, allowed: bool) -> None:
         """Let the server take connections to the database, or end and refuse them."""
