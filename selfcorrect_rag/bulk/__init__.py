@@ -1,4 +1,4 @@
-"""Many questions at once: in this process, or on Ray Data."""
+"""Questions, files and training rows in bulk: in this process, or on Ray Data."""
 
 from selfcorrect_rag.bulk.answers import Summary
 from selfcorrect_rag.bulk.batch import batch_questions

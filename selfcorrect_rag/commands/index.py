@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +22,14 @@ from selfcorrect_rag.search import (
 )
 from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS
 from selfcorrect_rag.search.files import KINDS, find_files
-from selfcorrect_rag.search.index import is_index
+from selfcorrect_rag.search.index import BATCH_SIZE, is_index
 from selfcorrect_rag.search.loading import MAX_BYTES
 from selfcorrect_rag.search.open_index import open_or_make_list
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption
 
 SECONDS_BETWEEN_LINES = 10
+MAX_BATCH_SIZE = 10_000
+"""SQLite takes no more values in one statement than some three times that."""
 _COUNT: dict[str, Any] = {"type": int, "metavar": "N"}
 
 
@@ -44,6 +47,7 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
             "selfcorrect-rag index notes/ papers/report.pdf",
             "selfcorrect-rag index notes/ --index work --chunk-words 200 --prune",
             "selfcorrect-rag index notes/ --embeddings bm25",
+            "selfcorrect-rag index notes/ --store my_stores:pages --on ray --actors 4",
         ),
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or a folder")
@@ -64,6 +68,7 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
             "Largest file in MiB, uncompressed; a quarter of it for all but .txt, .md and .jsonl, "
             "which alone are not read whole.",
         ),
+        ("batch-size", BATCH_SIZE, _COUNT, "Passages embedded and written at once."),
     ):
         parser.add_argument(
             f"--{name}",
@@ -83,6 +88,7 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         help="A LangChain vector store of your own to put passages into, or a function that makes "
         "it. Default: none.",
     )
+    _add_ray_options(parser)
     for name, text in (
         ("prune", "Drop the passages of files under PATH that no longer exist."),
         ("follow-links", "Read links that lead outside PATH too; else they are named at the end."),
@@ -90,6 +96,31 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     ):
         parser.add_argument(f"--{name}", action="store_true", help=f"{text} Default: off.")
     parser.set_defaults(run=run)
+
+
+def _add_ray_options(parser: argparse.ArgumentParser) -> None:
+    """Where the work is done, and by how many."""
+    group = parser.add_argument_group("where it runs")
+    group.add_argument(
+        "--on",
+        choices=("local", "ray"),
+        default="local",
+        help="Index in this process, or on Ray into a --store that machines share. Default: "
+        "%(default)s.",
+    )
+    group.add_argument(
+        "--address",
+        metavar="HOST:PORT|auto",
+        help="Ray's head, or auto for the Ray that this machine is part of. Default: the "
+        "environment's RAY_ADDRESS, else Ray is started on this machine.",
+    )
+    group.add_argument("--actors", help="Actors that embed and write. Default: 1.", **_COUNT)
+    group.add_argument(
+        "--gpus-per-actor",
+        type=float,
+        metavar="N",
+        help="GPUs that each actor has to itself; a fraction shares one. Default: 0.",
+    )
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -104,6 +135,28 @@ def _check(args: argparse.Namespace) -> None:
         raise BadOption("--store has its own embeddings: not with --embeddings")
     if args.max_mib < 1:
         raise BadOption(f"--max-mib {args.max_mib}: give 1 or more")
+    if not 1 <= args.batch_size <= MAX_BATCH_SIZE:
+        raise BadOption(f"--batch-size {args.batch_size}: give 1 to {MAX_BATCH_SIZE:,}")
+    if args.on == "ray":
+        _check_ray(args)
+        return
+    for option in ("address", "actors", "gpus_per_actor"):
+        if getattr(args, option) is not None:
+            raise BadOption(f"--{option.replace('_', '-')} is for --on ray")
+
+
+def _check_ray(args: argparse.Namespace) -> None:
+    if not args.store:
+        raise BadOption(
+            "--on ray writes to a vector store that machines share, and an index of ours takes one "
+            "process: name the store with --store"
+        )
+    args.actors = 1 if args.actors is None else args.actors
+    args.gpus_per_actor = args.gpus_per_actor or 0
+    if args.actors < 1:
+        raise BadOption(f"--actors {args.actors}: give 1 or more")
+    if not 0 <= args.gpus_per_actor < math.inf:
+        raise BadOption(f"--gpus-per-actor {args.gpus_per_actor}: give 0 or more")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -131,22 +184,35 @@ def _indexed(args: argparse.Namespace) -> IndexReport:
         problems = tuple(problem for problem in found if isinstance(problem, Problem))
         if len(problems) == len(found):  # what would be made is an index of nothing
             return IndexReport(0, 0, 0, 0, 0, problems, ())
-    index = (
-        open_or_make_list(args.index, args.store)
-        if args.store
-        else open_or_make_index(args.index, args.embeddings)
-    )
-    with index, _progress() as show:
-        return index_paths(
-            args.paths,
-            index,
-            chunk_words=args.chunk_words,
-            chunk_overlap=args.chunk_overlap,
-            max_bytes=args.max_mib * 2**20,
-            prune=args.prune,
-            follow_links=args.follow_links,
-            on_progress=show,
+    options: dict[str, Any] = {
+        "chunk_words": args.chunk_words,
+        "chunk_overlap": args.chunk_overlap,
+        "batch_size": args.batch_size,
+        "max_bytes": args.max_mib * 2**20,
+        "prune": args.prune,
+        "follow_links": args.follow_links,
+    }
+    with _progress() as show:
+        if args.on == "ray":
+            from selfcorrect_rag.bulk.indexing import index_on_ray
+
+            return index_on_ray(
+                args.paths,
+                args.store,
+                args.index,
+                address=args.address,
+                actors=args.actors,
+                gpus_per_actor=args.gpus_per_actor,
+                on_progress=show,
+                **options,
+            )
+        index = (
+            open_or_make_list(args.index, args.store)
+            if args.store
+            else open_or_make_index(args.index, args.embeddings)
         )
+        with index:
+            return index_paths(args.paths, index, on_progress=show, **options)
 
 
 def _in_words(report: IndexReport, folder: Path, place: object, pruned: bool) -> str:

@@ -199,6 +199,10 @@ class Index(ABC):
     def ids(self) -> set[str]:
         """The ids of all passages."""
 
+    def begun(self) -> list[str]:
+        """The ids of passages that a killed run was writing: they may be in the index or not."""
+        return []
+
     @abstractmethod
     def __len__(self) -> int:
         """The number of passages."""

@@ -8,7 +8,7 @@ keeps its passages until a run prunes.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from selfcorrect_rag.search.files import (
     source_name,
 )
 from selfcorrect_rag.search.index import BATCH_SIZE, Index, index_errors, passage_id, storable
-from selfcorrect_rag.search.loading import MAX_BYTES, open_file
+from selfcorrect_rag.search.loading import MAX_BYTES, OpenFile, open_file
 
 FILE = "files.sqlite3"
 
@@ -65,10 +65,11 @@ class FileRecords:
         """Release the lock."""
         self._database.close()
 
-    def finished(self, source: str, fingerprint: str) -> bool:
-        """Whether all passages of this version of ``source`` are in the index."""
-        query = "SELECT 1 FROM files WHERE source = ? AND fingerprint = ?"
-        return self._database.execute(query, (source, fingerprint)).fetchone() is not None
+    def finished(self, source: str) -> str | None:
+        """The fingerprint of which all passages of ``source`` are in the index, if any."""
+        query = "SELECT fingerprint FROM files WHERE source = ?"
+        row = self._database.execute(query, (source,)).fetchone()
+        return row[0] if row else None
 
     def fault(self, source: str) -> str | None:
         """Why parts of a finished source could not be read."""
@@ -99,6 +100,12 @@ class FileRecords:
             (SELECT 1 FROM holds AS others WHERE others.id = mine.id AND others.source <> ?)
         """
         return [id_ for (id_,) in self._database.execute(query, (source, fingerprint, source))]
+
+    def reopen(self, ids: Iterable[str]) -> None:
+        """Record that the sources which hold these passages are not finished."""
+        query = "DELETE FROM files WHERE source IN (SELECT source FROM holds WHERE id = ?)"
+        with self._database:
+            self._database.executemany(query, ((id_,) for id_ in ids))
 
     def transaction(self) -> sqlite3.Connection:
         """A transaction for `finish` and `forget`."""
@@ -204,6 +211,8 @@ def index_paths(
     next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything is read
     paths = list(paths)
     with index_errors(index.path, sqlite3.Error), closing(FileRecords(index.path)) as records:
+        # A passage of two files, lost as one of them was written, is the other's to write too.
+        records.reopen(index.begun())
         found = list(find_files(paths, follow_links=follow_links))
         files = [file for file in found if isinstance(file, FoundFile)]
         run = _IndexingRun(
@@ -213,7 +222,7 @@ def index_paths(
         for file in files:
             run.index_file(file, chunk_words, chunk_overlap, max_bytes)
         run.flush()
-        vanished = _vanished(records, paths, {file.name for file in files})
+        vanished = vanished_files(records, paths, {file.name for file in files})
         if prune:
             for source in vanished:
                 run.remove(source)
@@ -253,26 +262,20 @@ class _IndexingRun:
 
     def index_file(self, found: FoundFile, words: int, overlap: int, max_bytes: int) -> None:
         """Add one file; passages that do not fill a batch wait for the next file or `flush`."""
-        size, taken, number = found.size(), 0.0, 0
+        size, taken = found.size(), 0.0
         try:
             with open_file(found, max_bytes) as file:
-                source = _Source(found.name, f"{file.digest}:{words}:{overlap}")
-                if self.records.finished(*source):
+                source = _Source(found.name, fingerprint(file, words, overlap))
+                if self.records.finished(source.name) == source.fingerprint:
                     self.unchanged += 1
                     self._report(source.name, self.records.fault(source.name))
                     self._advance(size, source.name)
                     return
-                for document in file.documents():
-                    texts = list(chunk(document.page_content, words, overlap))
-                    share = (size * file.done - taken) / max(1, len(texts))
-                    taken = size * file.done
-                    for text in texts:
-                        metadata = {**document.metadata, "source": source.name, "chunk": number}
-                        passage = storable(Document(text, metadata=metadata))
-                        self._pending.append(_PendingPassage(source, passage, share))
-                        number += 1
-                        if len(self._pending) == self.batch_size:
-                            self.flush()
+                for passage, share in cut(file, source.name, words, overlap):
+                    taken += size * share
+                    self._pending.append(_PendingPassage(source, passage, size * share))
+                    if len(self._pending) == self.batch_size:
+                        self.flush()
         except UnreadableFile as error:
             self.problems.append(Problem(found.name, str(error)))
             self._advance(size - taken, found.name)
@@ -324,7 +327,32 @@ class _IndexingRun:
             self.problems.append(Problem(source, fault, partly=True))
 
 
-def _vanished(records: FileRecords, paths: Iterable[str | Path], present: set[str]) -> list[str]:
+def fingerprint(file: OpenFile, words: int, overlap: int) -> str:
+    """What the passages of a file follow from: its content and how it is cut."""
+    return f"{file.digest}:{words}:{overlap}"
+
+
+def cut(file: OpenFile, source: str, words: int, overlap: int) -> Iterator[tuple[Document, float]]:
+    """The passages of a file, storable, each with its share of the file in [0, 1].
+
+    Raises:
+        UnreadableFile: see `OpenFile.documents`.
+    """
+    taken, number = 0.0, 0
+    for document in file.documents():
+        texts = list(chunk(document.page_content, words, overlap))
+        share = (file.done - taken) / max(1, len(texts))
+        taken = file.done
+        for text in texts:
+            metadata = {**document.metadata, "source": source, "chunk": number}
+            yield storable(Document(text, metadata=metadata)), share
+            number += 1
+
+
+def vanished_files(
+    records: FileRecords, paths: Iterable[str | Path], present: set[str]
+) -> list[str]:
+    """Recorded files under ``paths`` that are not ``present`` and no longer exist."""
     roots = [source_name(Path(path)) for path in paths]
     return [
         source

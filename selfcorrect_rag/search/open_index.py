@@ -92,12 +92,21 @@ def open_or_make_list(path: str | Path, store: str) -> StoreIndex:
         EmbedderMismatch, UnreadableIndex, StoreFailed: see `StoreIndex`.
     """
     path = Path(path)
-    if is_index(path) and not holds(path, STORE_FILE):
-        raise NoIndex(f"{path} holds an index: give --index a new folder for the store's list")
+    refuse_other_index(path)
     found = find_store(store)
     if isinstance(found, BaseRetriever):
         raise BadName(f"{store} is {type(found).__name__}, which only reads: give the vector store")
     return StoreIndex(path, found)
+
+
+def refuse_other_index(path: Path) -> None:
+    """Do nothing if the folder ``path`` may hold, or holds, the list of a vector store.
+
+    Raises:
+        NoIndex: it holds an index of another kind.
+    """
+    if is_index(path) and not holds(path, STORE_FILE):
+        raise NoIndex(f"{path} holds an index: give --index a new folder for the store's list")
 
 
 def find_embeddings(name: str) -> Embeddings:

@@ -140,6 +140,28 @@ def test_what_a_killed_run_wrote_is_not_there_twice(
     assert texts(index.store) == ["passage one", "passage two"]
 
 
+def test_a_passage_lost_in_a_stopped_run_is_written_for_the_other_file_that_has_it(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (docs / "a.jsonl").write_text('{"text": "passage one", "year": 1990}')
+    store = InMemoryVectorStore(WordHash())
+    index = StoreIndex(tmp_path / "list", store)
+    index_paths([docs], index)
+    (docs / "b.jsonl").write_text('{"text": "passage one", "year": 1991}')
+
+    def refuse(*given: Any, **options: Any) -> Any:
+        raise ConnectionError("gone")
+
+    monkeypatch.setattr(store, "add_documents", refuse)
+    with pytest.raises(StoreFailed):
+        index_paths([docs], index)
+    monkeypatch.undo()
+    assert texts(store) == []
+    (docs / "b.jsonl").unlink()
+    assert index_paths([docs], index, prune=True).passages == 1
+    assert [d.metadata["year"] for d in index.search("passage", 5)] == [1990]
+
+
 def test_another_store_does_not_do_for_the_list(tmp_path: Path) -> None:
     with StoreIndex(tmp_path, InMemoryVectorStore(WordHash())) as index:
         index.add([Document("passage")])

@@ -1,0 +1,357 @@
+"""Files into a vector store on many machines: tasks read and cut, actors embed and write.
+
+This process lists the files, and alone keeps the records of `index_paths`: what is being written
+is recorded before, what is written after. So a kill, of an actor, a machine or this process, loses
+only what was under way, and the next run writes that again.
+"""
+
+import sqlite3
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selfcorrect_rag.bulk.cut_files import READ, UNCHANGED, CutRow, cut_files
+from selfcorrect_rag.bulk.ray_cluster import ray_cluster
+from selfcorrect_rag.bulk.store_writer import StoreWriter
+from selfcorrect_rag.errors import NoCluster, SelfCorrectError, StoreFailed
+from selfcorrect_rag.errors.disk import disk_full
+from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.search import IndexProgress, IndexReport, Problem
+from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS, chunk
+from selfcorrect_rag.search.files import FoundFile, find_files
+from selfcorrect_rag.search.index import BATCH_SIZE, index_errors
+from selfcorrect_rag.search.indexing import FileRecords, vanished_files
+from selfcorrect_rag.search.loading import MAX_BYTES
+from selfcorrect_rag.search.open_index import refuse_other_index
+from selfcorrect_rag.search.store import StoreList
+
+BATCHES_AN_ACTOR = 2
+"""Batches with an actor at a time: one that it writes, and the next."""
+TRIES = 4
+"""How often a batch is given to an actor that dies of it."""
+_LAST_WORDS = 60.0
+"""Seconds that actors have, after a failure, to end what they write."""
+
+
+def index_on_ray(
+    paths: Iterable[str | Path],
+    store: str,
+    folder: str | Path,
+    *,
+    address: str | None = None,
+    actors: int = 1,
+    gpus_per_actor: float = 0,
+    chunk_words: int = CHUNK_WORDS,
+    chunk_overlap: int = CHUNK_OVERLAP,
+    batch_size: int = BATCH_SIZE,
+    max_bytes: int = MAX_BYTES,
+    prune: bool = False,
+    follow_links: bool = False,
+    on_progress: Callable[[IndexProgress], None] = lambda progress: None,
+) -> IndexReport:
+    """Put files into a vector store as `index_paths` does, with Ray, and end in the same store.
+
+    Every machine of the cluster needs the files under the same paths, this package and the store's
+    module.
+
+    Args:
+        store: ``module:attribute`` of a LangChain vector store on a server; each actor makes its
+            own.
+        folder: Where the list of what is in the store is or will be; `StoreIndex` reads it too.
+        address: see `ray_cluster`.
+        actors: How many embed and write.
+        gpus_per_actor: GPUs that each has to itself; a fraction shares one.
+        batch_size: Passages embedded and written at once.
+
+    The others are those of `index_paths`.
+
+    Raises:
+        NoCluster, MissingExtra: see `ray_cluster`.
+        NoIndex: ``folder`` holds an index of another kind.
+        BadName, NotShared: ``store`` is no vector store on the workers, or one for one process.
+        StoreFailed: the store or its embeddings raised, or an actor died again and again.
+        EmbedderMismatch, UnreadableIndex, IndexBusy, DiskFull, ReadOnlyIndex: see `StoreList`.
+        ValueError: not 0 <= chunk_overlap < chunk_words.
+    """
+    next(chunk("", chunk_words, chunk_overlap), None)  # bad sizes fail before anything starts
+    paths, folder = list(paths), Path(folder)
+    refuse_other_index(folder)
+    with (
+        ray_cluster(address) as ray,
+        _ray_errors(ray, folder),
+        _writers(ray, store, actors, gpus_per_actor) as writers,
+    ):
+        listed = StoreList(folder, writers.first("store_name"))
+        listed.refuse_emptied(lambda: bool(writers.first("holds_passages")))
+        with (
+            index_errors(folder, sqlite3.Error),
+            closing(FileRecords(folder)) as records,
+            writers.ended(),
+        ):
+            records.reopen(listed.begun())
+            found = list(find_files(paths, follow_links=follow_links))
+            files = [file for file in found if isinstance(file, FoundFile)]
+            run = _BulkRun(files, records, listed, writers, on_progress)
+            run.problems += [problem for problem in found if isinstance(problem, Problem)]
+            for rows in cut_files(
+                files,
+                [records.finished(file.name) for file in files],
+                words=chunk_words,
+                overlap=chunk_overlap,
+                max_bytes=max_bytes,
+                batch_size=batch_size,
+            ):
+                run.take(rows)
+            run.end()
+            vanished = vanished_files(records, paths, {file.name for file in files})
+            if prune:
+                for source in vanished:
+                    run.remove(source)
+            return IndexReport(
+                files=run.files,
+                unchanged=run.unchanged,
+                added=run.added,
+                removed=run.removed,
+                passages=len(listed),
+                problems=tuple(run.problems),
+                vanished=tuple(vanished),
+            )
+
+
+@contextmanager
+def _ray_errors(ray: Any, folder: Path) -> Iterator[None]:
+    """Raise what a task or an actor raised as it was there, and Ray's own errors as ours."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, SelfCorrectError):
+            raise error.cause from None
+        raise StoreFailed(
+            f"a worker of Ray failed ({describe_error(error.cause or error)})", _AGAIN
+        ) from error
+    except ray.exceptions.RayActorError as error:
+        raise StoreFailed(
+            f"an actor died {TRIES} times over one batch ({describe_error(error)})",
+            "look at the memory of its machine, and at the store; then run again",
+        ) from error
+    except ray.exceptions.RayError as error:
+        reason = f"Ray failed ({describe_error(error)})"
+        raise disk_full(folder, error) or StoreFailed(reason, _AGAIN) from error
+
+
+_AGAIN = "mend that and run again"
+
+
+class _Writers:
+    """Actors that share the writing."""
+
+    def __init__(self, ray: Any, actors: Sequence[Any]) -> None:
+        self._ray = ray
+        self._busy = Counter(dict.fromkeys(range(len(actors)), 0))
+        self._actors = actors
+        self._writing: dict[Any, tuple[int, Callable[[], None]]] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether every actor has its `BATCHES_AN_ACTOR`."""
+        return len(self._writing) >= BATCHES_AN_ACTOR * len(self._actors)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being written."""
+        return not self._writing
+
+    def first(self, method: str, *given: Any) -> Any:
+        """What the first actor answers."""
+        return self._ray.get(getattr(self._actors[0], method).remote(*given))
+
+    def write(
+        self,
+        passages: dict[str, tuple[str, str]],
+        earlier: Sequence[str],
+        when_written: Callable[[], None],
+    ) -> None:
+        """Give a batch to the actor with the least to do."""
+        number, _ = self._busy.most_common()[-1]
+        call = self._actors[number].write.remote(passages, earlier)
+        self._busy[number] += 1
+        self._writing[call] = number, when_written
+
+    def wait(self) -> None:
+        """Wait until a batch is written, and say so."""
+        (call,), _ = self._ray.wait(list(self._writing))
+        number, when_written = self._writing.pop(call)
+        self._busy[number] -= 1
+        self._ray.get(call)
+        when_written()
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """Let what is being written end, also at an error: the next run may write the same."""
+        try:
+            yield
+        finally:
+            if calls := list(self._writing):
+                self._ray.wait(calls, num_returns=len(calls), timeout=_LAST_WORDS)
+
+
+@contextmanager
+def _writers(ray: Any, store: str, actors: int, gpus: float) -> Iterator[_Writers]:
+    has = ray.cluster_resources()
+    if gpus * actors > has.get("GPU", 0):  # they would wait for ever
+        raise NoCluster(
+            f"Ray has {has.get('GPU', 0):g} GPUs, and {actors} actors want {gpus:g} each"
+        )
+    # One core is left to the reading, for which the actors would wait for ever.
+    spare = has.get("CPU", 0) - 1
+    made = ray.remote(StoreWriter).options(
+        num_cpus=max(0.0, min(1.0, spare / actors)),
+        num_gpus=gpus,
+        max_restarts=-1,
+        max_task_retries=TRIES - 1,
+        scheduling_strategy="SPREAD",
+    )
+    running = [made.remote(store, str(Path.cwd())) for _ in range(actors)]
+    try:
+        yield _Writers(ray, running)
+    finally:
+        for actor in running:
+            ray.kill(actor)
+
+
+@dataclass
+class _File:
+    """A file that is being indexed."""
+
+    name: str
+    size: int
+    fingerprint: str = ""
+    fault: str | None = None
+    writing: int = 0
+    """Batches under way with passages of it."""
+
+
+class _BulkRun:
+    """One run: files under way, and counts."""
+
+    def __init__(
+        self,
+        files: Sequence[FoundFile],
+        records: FileRecords,
+        listed: StoreList,
+        writers: _Writers,
+        on_progress: Callable[[IndexProgress], None],
+    ) -> None:
+        self.records = records
+        self.listed = listed
+        self.writers = writers
+        self.on_progress = on_progress
+        self.problems: list[Problem] = []
+        self.files = self.unchanged = self.passages = self.added = self.removed = 0
+        self._read: deque[_File] = deque()  # all their passages have come
+        self._files = [_File(file.name, file.size()) for file in files]
+        self._size = sum(file.size for file in self._files)
+        self._done = 0.0  # bytes
+        self._ids: set[str] = set()  # of the batches under way
+
+    def take(self, rows: Sequence[CutRow]) -> None:
+        """Give a batch to an actor; wait while all have enough."""
+        passages = [row for row in rows if not row["ended"]]
+        batch = {row["id"]: row for row in passages}
+        # The later of two batches with the same passage decides: it must not overtake.
+        while self.writers.full or not self._ids.isdisjoint(batch):
+            self.writers.wait()
+        # Recorded first: a run killed in between leaves nothing in the store that no file owns.
+        self.records.record(
+            (self._files[row["file"]].name, row["id"], row["fingerprint"]) for row in passages
+        )
+        metadata = {id_: row["metadata"] for id_, row in batch.items()}
+        lacking = self.listed.begin(metadata)
+        shares = defaultdict[int, float](float)  # by file
+        for row in passages:
+            shares[row["file"]] += row["share"]
+        for number in shares:
+            self._files[number].writing += 1
+        for row in rows:
+            if row["ended"]:
+                self._ended(row)
+
+        def written() -> None:
+            self._ids.difference_update(batch)
+            self.listed.end({id_: metadata[id_] for id_ in lacking.ids})
+            self.added += lacking.new
+            self.passages += len(passages)
+            for number, share in shares.items():
+                file = self._files[number]
+                file.writing -= 1
+                self._advance(file, share)
+            self._finish()
+
+        if lacking.ids:
+            self._ids.update(batch)
+            texts = {id_: (batch[id_]["text"], metadata[id_]) for id_ in lacking.ids}
+            self.writers.write(texts, lacking.earlier, written)
+        else:
+            written()
+        self._finish()
+
+    def end(self) -> None:
+        """Wait until all is written."""
+        while not self.writers.idle:
+            self.writers.wait()
+
+    def remove(self, source: str) -> None:
+        """Remove the passages that only ``source`` holds."""
+        with self.records.transaction():
+            stale = self.records.stale(source)
+            self.records.forget(source)
+            self._delete(stale)
+
+    def _ended(self, row: CutRow) -> None:
+        file = self._files[row["file"]]
+        if row["ended"] == READ:
+            file.fingerprint, file.fault = row["fingerprint"], row["reason"] or None
+            self.files += 1
+            self._read.append(file)
+            self._report(file.name, file.fault)
+            return
+        if row["ended"] == UNCHANGED:
+            self.unchanged += 1
+            self._report(file.name, self.records.fault(file.name))
+        else:
+            self.problems.append(Problem(file.name, row["reason"]))
+        self._advance(file, 1.0)
+
+    def _finish(self) -> None:
+        """Record files of which all passages are written.
+
+        In their order: were a later one finished at a kill, the next run would let an earlier one
+        decide on a passage of both.
+        """
+        stale: list[str] = []
+        # One transaction for many files: each costs a wait for the disk.
+        with self.records.transaction():
+            while self._read and not self._read[0].writing:
+                file = self._read.popleft()
+                stale += self.records.stale(file.name, file.fingerprint)
+                self.records.finish(file.name, file.fingerprint, file.fault)
+            self._delete(stale)
+
+    def _delete(self, ids: Sequence[str]) -> None:
+        for start in range(0, len(ids), BATCH_SIZE):
+            part = ids[start : start + BATCH_SIZE]
+            self.writers.first("delete", part)
+            self.listed.remove(part)
+        self.removed += len(ids)
+
+    def _advance(self, file: _File, share: float) -> None:
+        self._done += share * file.size
+        done = min(1.0, self._done / max(1, self._size))
+        self.on_progress(IndexProgress(done, file.name, self.passages, self.added))
+
+    def _report(self, source: str, fault: str | None) -> None:
+        if fault:
+            self.problems.append(Problem(source, fault, partly=True))
