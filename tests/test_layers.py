@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "selfcorrect_rag"
 FLOORS = (
     ("cli", "__init__"),
     ("commands",),
-    ("serving", "studio", "ui", "mcp"),
-    ("agents", "bulk", "evaluation", "render", "training"),
+    ("bulk", "serving", "studio", "ui", "mcp"),
+    ("agents", "evaluation", "render", "training"),
     ("self_rag", "crag", "self_crag", "instruct_rag"),
     ("nano",),
     ("nodes", "follow_up"),

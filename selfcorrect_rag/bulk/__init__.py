@@ -1,0 +1,1 @@
+"""Many questions: on this machine or on Ray Data."""
