@@ -1,4 +1,4 @@
-"""`train critic-data`, `rationales` and `generator-data` on Ray's actors: as without, and killed."""
+"""`train critic-data`, `rationales`, `generator-data` on actors of Ray: as without, and killed."""
 
 import json
 import os
