@@ -23,8 +23,6 @@ Made = TypeVar("Made")
 
 RETRIES = 3
 """How often a call is made again whose actor was lost, with its process or its machine."""
-CALLS = 8
-"""Calls that an actor makes at a time, by default."""
 AHEAD = 2
 """Batches that are on their way to each actor, so that none waits for its next one."""
 
@@ -36,7 +34,7 @@ def on_actors(
     address: str | None = None,
     actors: int = 1,
     gpus_per_actor: float = 0.0,
-    calls: int = CALLS,
+    calls: int = 8,
 ) -> Iterator["Actors"]:
     """Actors that each hold all ``parts``; the block begins when the first of them is ready.
 

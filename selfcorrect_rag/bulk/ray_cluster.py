@@ -80,9 +80,9 @@ def ray_cluster(
 
 
 _ENVIRONMENT = {
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # else a lost worker is told on standard output
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning about what a later Ray will do
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # else a lost worker is told on standard output
     "RAY_DATA_LOG_LEVEL": "CRITICAL",  # what goes wrong is raised too, once and shorter
 }
 """Read by Ray when it is imported; a user's own values stand."""

@@ -3,14 +3,18 @@
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.bulk.actors import CALLS, ActorRunnable, Actors, on_actors
 from selfcorrect_rag.commands.training_options import count
 from selfcorrect_rag.serving.config import BadOption
 
+if TYPE_CHECKING:
+    from selfcorrect_rag.bulk.actors import Actors
+
+CALLS = 8
+"""Of an actor at a time, by default."""
 _FOR_RAY = ("address", "actors", "gpus_per_actor")
 
 
@@ -66,8 +70,10 @@ def check_actor_options(args: argparse.Namespace, *more: str) -> None:
 @contextmanager
 def opened_actors(
     args: argparse.Namespace, parts: Mapping[str, Callable[[], Any]], calls: int
-) -> Iterator[Actors]:
-    """Actors with these parts and as many calls at a time; see :func:`~.actors.on_actors`."""
+) -> Iterator["Actors"]:
+    """Actors with these parts and as many calls at a time; see ``bulk.actors.on_actors``."""
+    from selfcorrect_rag.bulk.actors import on_actors
+
     with on_actors(
         parts,
         address=args.address,
@@ -86,6 +92,8 @@ def opened_model(
     if args.on == "local":
         yield make()
         return
+    from selfcorrect_rag.bulk.actors import ActorRunnable
+
     with opened_actors(args, {"model": make}, args.batch_size or CALLS) as actors:
         yield ActorRunnable(actors, "model")
 

@@ -12,8 +12,8 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.bulk.actors import CALLS, ActorCritic, ActorRunnable
 from selfcorrect_rag.commands.actor_options import (
+    CALLS,
     add_actor_options,
     check_actor_options,
     opened_actors,
@@ -184,6 +184,8 @@ def _opened(
     """The critic, and the retriever of ``index``: here or on actors."""
     make, is_model = _make_critic(args), _is_language_model(args.critic)
     if args.on == "ray":
+        from selfcorrect_rag.bulk.actors import ActorCritic, ActorRunnable
+
         parts = {
             "critic": make,
             "index": partial(_retriever, args.index, args.embeddings, top_k),
