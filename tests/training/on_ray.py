@@ -15,6 +15,8 @@ ASKED = Path("asked")
 """A line for each call: the actor's process, and the prompt."""
 DEADLY = Path("deadly")
 """Whoever is asked about its text takes it away, and is killed in the middle."""
+FAULTY = Path("faulty")
+"""What is asked about its text raises."""
 SECONDS = Path("seconds")
 """How long each call takes; 0 without it."""
 
@@ -26,6 +28,8 @@ def _answer(prompt: str) -> str:
         if DEADLY.read_text() in prompt:
             DEADLY.rename("buried")
             os.kill(os.getpid(), signal.SIGKILL)
+    if FAULTY.exists() and FAULTY.read_text() in prompt:
+        raise ConnectionError("no route")
     if SECONDS.exists():
         time.sleep(float(SECONDS.read_text()))
     if "Document [1]" in prompt:

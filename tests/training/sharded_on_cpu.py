@@ -28,25 +28,26 @@ def see_gpus() -> None:
     PartialState._prepare_backend = lambda self, *_, **__: backend  # type: ignore[method-assign]
 
 
-def interrupt() -> None:
-    step, taken = Trainer.training_step, []
+def count_steps(taken: list[int]) -> None:
+    """Add to ``taken`` at each step, and interrupt the first training."""
+    step = Trainer.training_step
 
-    def stopped(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        taken.append(1)
+    def counted(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        taken.append(self.state.global_step)
         if len(taken) == STOPS_AT:
-            Trainer.training_step = step  # type: ignore[method-assign]
             raise KeyboardInterrupt
         return step(self, *args, **kwargs)
 
-    Trainer.training_step = stopped  # type: ignore[method-assign]
+    Trainer.training_step = counted  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
     see_gpus()
-    interrupt()
+    steps: list[int] = []
+    count_steps(steps)
     if dist.get_rank():
         os.chdir("rank1")
     for command in map(json.loads, sys.argv[1:]):
-        status = main(command)
-        print(f"status {status} of rank {dist.get_rank()}", file=sys.stderr)
+        before, status = len(steps), main(command)
+        print(f"rank {dist.get_rank()}: {status} after {steps[before:]}", file=sys.stderr)
     dist.destroy_process_group()
