@@ -15,6 +15,8 @@ ASKED = Path("asked")
 """A line for each call: the actor's process, and the prompt."""
 DEADLY = Path("deadly")
 """Whoever is asked about its text takes it away, and is killed in the middle."""
+FATAL = Path("fatal")
+"""Whoever is asked about its text is killed, each time."""
 FAULTY = Path("faulty")
 """What is asked about its text raises."""
 SECONDS = Path("seconds")
@@ -28,6 +30,8 @@ def _answer(prompt: str) -> str:
         if DEADLY.read_text() in prompt:
             DEADLY.rename("buried")
             os.kill(os.getpid(), signal.SIGKILL)
+    if FATAL.exists() and FATAL.read_text() in prompt:
+        os.kill(os.getpid(), signal.SIGKILL)
     if FAULTY.exists() and FAULTY.read_text() in prompt:
         raise ConnectionError("no route")
     if SECONDS.exists():

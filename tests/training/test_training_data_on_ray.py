@@ -125,19 +125,20 @@ def test_rationales_go_on_after_the_command_was_killed(
 def test_what_an_actor_raises_or_dies_of_is_a_failed_row(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_actors, "RETRIES", 0)
+    monkeypatch.setattr(on_actors, "RETRIES", 1)
     rationale_rows(12)
-    on_ray.DEADLY.write_text("Where was P5 born?")
+    on_ray.FATAL.write_text("Where was P5 born?")
     on_ray.FAULTY.write_text("Where was P3 born?")
-    assert main(rationales("out.jsonl", "--on", "ray", "--batch-size", "1")) == 1
+    assert main(rationales("out.jsonl", "--on", "ray", "--max-concurrency", "1")) == 1
     reasons = {
         row["question"]: row["reason"]
         for row in map(json.loads, Path("out.jsonl.run/failures.jsonl").read_text().splitlines())
     }
-    assert "EngineFailed: actors were lost 1 times in one call" in reasons["Where was P5 born?"]
+    assert "EngineFailed: actors were lost 2 times in one call" in reasons["Where was P5 born?"]
     assert reasons["Where was P3 born?"] == "ConnectionError: no route", "as without Ray"
     assert len(reasons) == 2
     on_ray.FAULTY.unlink()
+    on_ray.FATAL.unlink()
     assert main(rationales("out.jsonl")) == 0, "which goes on without Ray too"
     assert main(rationales("local.jsonl")) == 0
     assert Path("out.jsonl").read_bytes() == Path("local.jsonl").read_bytes()
