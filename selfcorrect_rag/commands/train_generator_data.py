@@ -193,7 +193,9 @@ def _opened(
         # A fine-tuned critic is not thread-safe; it makes its batches of one call.
         calls = (args.batch_size or CALLS) if is_model else 1
         with opened_actors(args, parts, calls) as actors:
-            critic = ActorRunnable(actors, "critic") if is_model else ActorCritic(actors, "critic")
+            critic: Critic | Runnable[Any, Any] = (
+                ActorRunnable(actors, "critic") if is_model else ActorCritic(actors, "critic")
+            )
             yield critic, ActorRunnable(actors, "index")
         return
     made = make()
