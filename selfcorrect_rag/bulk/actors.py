@@ -123,13 +123,15 @@ class Actors:
             EngineFailed: actors were lost too often on it.
         """
         with self._one() as actor:
-            return _outcome(self._ray.get(actor.call.remote(part, function, given)))
+            made: Made = _outcome(self._ray.get(actor.call.remote(part, function, given)))
+        return made
 
     async def aask(self, part: str, function: Callable[[Part, Given], Made], given: Given) -> Made:
         """The async twin of :meth:`ask`."""
         with self._one() as actor:
             future = actor.call.remote(part, function, given).future()
-            return _outcome(await asyncio.wrap_future(future))
+            made: Made = _outcome(await asyncio.wrap_future(future))
+        return made
 
     @contextmanager
     def _one(self) -> Iterator[Any]:

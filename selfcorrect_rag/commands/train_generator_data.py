@@ -186,7 +186,7 @@ def _opened(
     if args.on == "ray":
         from selfcorrect_rag.bulk.actors import ActorCritic, ActorRunnable
 
-        parts = {
+        parts: dict[str, Callable[[], Any]] = {
             "critic": make,
             "index": partial(_retriever, args.index, args.embeddings, top_k),
         }
