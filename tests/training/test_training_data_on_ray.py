@@ -18,6 +18,7 @@ from selfcorrect_rag.bulk import actors as on_actors
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster
 from selfcorrect_rag.cli import main, parser
 from selfcorrect_rag.commands.actor_options import check_actor_options
+from selfcorrect_rag.errors import FailedOnActor
 from selfcorrect_rag.nano import demo_passages
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.training import labelling
@@ -166,6 +167,15 @@ def test_a_critic_and_an_index_on_actors_make_the_same_rows(
     assert capsys.readouterr().out.replace("ray.jsonl", "OUT") == report
     for name in ("{}.jsonl", "{}.jsonl.run/decisions.jsonl"):
         assert Path(name.format("ray")).read_bytes() == Path(name.format("local")).read_bytes()
+
+
+async def test_actors_are_asked_in_python_and_asynchronously(address: str) -> None:
+    prompts = ["Document [1] (Title: P1)\nP1 was born in C1.", "Document [1] (Title: P2)"]
+    with on_actors.on_actors({"model": on_ray.model}) as actors:
+        model = on_actors.ActorRunnable(actors, "model")
+        assert await model.abatch(prompts) == model.batch(prompts)
+        with pytest.raises(FailedOnActor, match="TypeError"):
+            await model.ainvoke(5)
 
 
 def test_a_model_that_cannot_be_made_on_an_actor(
