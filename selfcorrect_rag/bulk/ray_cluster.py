@@ -80,6 +80,7 @@ def ray_cluster(
 
 
 _ENVIRONMENT = {
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # else a lost worker is told on standard output
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning about what a later Ray will do
     # What goes wrong is raised too, once and shorter.

@@ -3,8 +3,15 @@
 import argparse
 import dataclasses
 import sys
+from functools import partial
 from typing import Any
 
+from selfcorrect_rag.commands.actor_options import (
+    add_actor_options,
+    add_calls_of_actor,
+    check_actor_options,
+    opened_model,
+)
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
@@ -67,6 +74,8 @@ def add_parsers(kinds: Any) -> None:
     )
     add_settings(data, CriticDataSettings)
     add_calls(data)
+    add_actor_options(data)
+    add_calls_of_actor(data)
     data.set_defaults(run=run_critic_data)
     critic = kinds.add_parser(
         "critic",
@@ -82,6 +91,7 @@ def add_parsers(kinds: Any) -> None:
 
 def run_critic_data(args: argparse.Namespace) -> int:
     """Show what labelling costs, label, and print how it came out."""
+    check_actor_options(args, "batch_size")
     settings = settings_from(args, CriticDataSettings)
     tell(as_json(dataclasses.asdict(settings)))
     instances = read_instances(args.data)
@@ -95,11 +105,16 @@ def run_critic_data(args: argparse.Namespace) -> int:
     )
     if args.estimate:
         return 0
-    model = find_language_model(
-        args.model, temperature=settings.temperature, max_tokens=settings.max_tokens
+    make = partial(
+        find_language_model,
+        args.model,
+        temperature=settings.temperature,
+        max_tokens=settings.max_tokens,
     )
-    bar = require("tqdm", "train").tqdm(total=calls, desc="labels", unit="", file=sys.stderr)
-    with bar:
+    with (
+        opened_model(args, make) as model,
+        require("tqdm", "train").tqdm(total=calls, desc="labels", unit="", file=sys.stderr) as bar,
+    ):
         report = labelling.run(model, max_concurrency=args.max_concurrency, on_done=bar.update)
     counts = token_counts(read_critic_rows(args.out))
     tell(as_json({**dataclasses.asdict(report), "tokens": counts}, indent=2))

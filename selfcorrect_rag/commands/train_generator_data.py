@@ -3,13 +3,21 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.commands.actor_options import (
+    CALLS,
+    add_actor_options,
+    check_actor_options,
+    opened_actors,
+)
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
@@ -80,7 +88,8 @@ def add_parser(kinds: Any) -> None:
         "--batch-size",
         type=count,
         metavar="PROMPTS",
-        help="prompts of a critic's forward pass; default: 8, with vllm 256",
+        help="prompts of a critic's forward pass; default: 8, with vllm 256. On Ray and with a "
+        f"language model: most calls of an actor at a time; default: {CALLS}",
     )
     parser.add_argument(
         "--engine",
@@ -90,6 +99,7 @@ def add_parser(kinds: Any) -> None:
     )
     add_options(parser, HARDWARE_OPTIONS, grouped=False)
     add_calls(parser, "calls of a language model or searches")
+    add_actor_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -98,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     refuse_own_data(args)
     rows = read_generator_rows(args.data)
-    index = open_index(args.index, find_embeddings(args.embeddings) if args.embeddings else None)
+    index = _index(args.index, args.embeddings)
     settings = _settings(args, index)
     tell(as_json(dataclasses.asdict(settings)))
     cost = generator_data_cost(rows, args.out, settings)
@@ -109,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     if args.estimate:
         return 0
     with (
-        _opened_critic(args) as critic,
+        _opened(args, index, settings.top_k) as (critic, retriever),
         require("tqdm", "train").tqdm(
             total=cost.rows, desc="rows", unit="", file=sys.stderr
         ) as bar,
@@ -124,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
 
         report = make_generator_data(
             critic,
-            index.as_retriever(settings.top_k),
+            retriever,
             rows,
             args.out,
             settings,
@@ -142,6 +152,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
+    check_actor_options(args)
     config = config_from(args)
     if _is_language_model(args.critic) and config.engine == "vllm":
         raise BadOption(f"--engine vllm is for a critic, and {args.critic} is any model")
@@ -158,22 +169,65 @@ def _settings(args: argparse.Namespace, index: Index) -> GeneratorDataSettings:
     )
 
 
+def _index(path: str, embeddings: str | None) -> Index:
+    return open_index(path, find_embeddings(embeddings) if embeddings else None)
+
+
+def _retriever(path: str, embeddings: str | None, top_k: int) -> Runnable[str, list[Document]]:
+    return _index(path, embeddings).as_retriever(top_k)
+
+
 @contextmanager
-def _opened_critic(args: argparse.Namespace) -> Iterator[Critic | Runnable[Any, Any]]:
+def _opened(
+    args: argparse.Namespace, index: Index, top_k: int
+) -> Iterator[tuple[Critic | Runnable[Any, Any], Runnable[str, list[Document]]]]:
+    """The critic, and the retriever of ``index``: here or on actors."""
+    make, is_model = _make_critic(args), _is_language_model(args.critic)
+    if args.on == "ray":
+        from selfcorrect_rag.bulk.actors import ActorCritic, ActorRunnable
+
+        parts: dict[str, Callable[[], Any]] = {
+            "critic": make,
+            "index": partial(_retriever, args.index, args.embeddings, top_k),
+        }
+        # A fine-tuned critic is not thread-safe; it makes its batches of one call.
+        calls = (args.batch_size or CALLS) if is_model else 1
+        with opened_actors(args, parts, calls) as actors:
+            critic: Critic | Runnable[Any, Any] = (
+                ActorRunnable(actors, "critic") if is_model else ActorCritic(actors, "critic")
+            )
+            yield critic, ActorRunnable(actors, "index")
+        return
+    made = make()
+    with made if isinstance(made, VLLMCritic) else nullcontext():
+        yield made, index.as_retriever(top_k)
+
+
+def _make_critic(args: argparse.Namespace) -> Callable[[], Critic | Runnable[Any, Any]]:
+    """What makes the critic, from names alone."""
     config = config_from(args)
     batch = {"batch": args.batch_size} if args.batch_size else {}
     if _is_language_model(args.critic):
-        yield find_language_model(
-            args.critic, temperature=args.temperature, max_tokens=args.max_tokens
+        return partial(
+            find_language_model,
+            args.critic,
+            temperature=args.temperature,
+            max_tokens=args.max_tokens,
         )
-    elif config.engine == "vllm":
-        quiet_vllm()
-        with VLLMCritic(args.critic, **batch, **config.engine_arguments) as critic:
-            yield critic
-    else:
-        yield TransformersCritic.from_pretrained(
-            args.critic, device=config.device, dtype=config.dtype, **batch
-        )
+    if config.engine == "vllm":
+        return partial(_vllm_critic, args.critic, **batch, **config.engine_arguments)
+    return partial(
+        TransformersCritic.from_pretrained,
+        args.critic,
+        device=config.device,
+        dtype=config.dtype,
+        **batch,
+    )
+
+
+def _vllm_critic(name: str, **options: Any) -> VLLMCritic:
+    quiet_vllm()
+    return VLLMCritic(name, **options)
 
 
 def _is_language_model(name: str) -> bool:

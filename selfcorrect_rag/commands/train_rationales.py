@@ -3,9 +3,16 @@
 import argparse
 import dataclasses
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from selfcorrect_rag.commands.actor_options import (
+    add_actor_options,
+    add_calls_of_actor,
+    check_actor_options,
+    opened_model,
+)
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
@@ -70,11 +77,14 @@ def add_parser(kinds: Any) -> None:
         help="leave out rows whose rationale does not contain the answer",
     )
     add_calls(parser)
+    add_actor_options(parser)
+    add_calls_of_actor(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Synthesise, or only estimate, and print a report."""
+    check_actor_options(args, "batch_size")
     refuse_own_data(args)
     rows = read_samples(args.data, answered=args.with_answers or not args.model)
     settings = settings_from(args, RationaleSettings)
@@ -91,11 +101,13 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.estimate:
         return 0
-    llm = find_language_model(args.model, temperature=settings.temperature)
-    bar = require("tqdm", "train").tqdm(
-        total=usage.calls, desc="rationales", unit="", file=sys.stderr
-    )
-    with bar:
+    make = partial(find_language_model, args.model, temperature=settings.temperature)
+    with (
+        opened_model(args, make) as llm,
+        require("tqdm", "train").tqdm(
+            total=usage.calls, desc="rationales", unit="", file=sys.stderr
+        ) as bar,
+    ):
         report = synthesize_rationales(
             llm,
             rows,

@@ -136,6 +136,10 @@ class NoCluster(SelfCorrectError, ConnectionError):
     """No Ray answers at an address, or none could be started here; the message says why."""
 
 
+class FailedOnActor(SelfCorrectError):
+    """What a part raised on an actor of Ray; the message is its class and message there."""
+
+
 class BadTask(SelfCorrectError, ValueError):
     """Questions of an evaluation cannot be read; the message says where and what to do."""
 

@@ -3,6 +3,8 @@
 import os
 import re
 
+from selfcorrect_rag.errors import FailedOnActor
+
 GO_ON = ", or go on from the thread with invoke(None, config)"
 """What Python can do after a fault, and the command line cannot."""
 MAX_LENGTH = 300
@@ -41,6 +43,8 @@ _SECRET_PATTERNS = (
 
 def describe_error(error: BaseException) -> str:
     """The class and the message of an error, on one line and redacted."""
+    if isinstance(error, FailedOnActor):
+        return str(error)  # already so, from where it was raised
     message = safe_message(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 

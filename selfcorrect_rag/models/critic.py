@@ -161,6 +161,10 @@ class Critic(ABC):
     def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
         """The answers of one batch after another, by index in ``inputs``."""
 
+    def batches(self, inputs: Sequence[CriticInput]) -> list[list[int]]:
+        """Which of ``inputs`` are answered together, by index: by default all of them."""
+        return [list(range(len(inputs)))]
+
     def _choices(self, given: CriticInput) -> dict[str, list[int]]:
         labels = self._labels[given.group]
         return {token: labels[token] for token in given.tokens or labels}
@@ -232,13 +236,23 @@ class TransformersCritic(Critic):
         rotary positions and plain attention in every layer: others do not ignore the padding after
         it.
         """
-        prompts = [self.fitted(self.prompt_ids(one)) for one in inputs]
-        order = sorted(range(len(inputs)), key=lambda i: (inputs[i].instruction, len(prompts[i])))
-        for start in range(0, len(order), self._batch):
-            batch = order[start : start + self._batch]
+        prompts = self._prompts(inputs)
+        for batch in self._batches(inputs, prompts):
             choices = [self._choices(inputs[i]) for i in batch]
             decoded = self._decode([prompts[i] for i in batch], choices)
             yield dict(zip(batch, decoded, strict=True))
+
+    def batches(self, inputs: Sequence[CriticInput]) -> list[list[int]]:
+        return self._batches(inputs, self._prompts(inputs))
+
+    def _prompts(self, inputs: Sequence[CriticInput]) -> list[list[int]]:
+        return [self.fitted(self.prompt_ids(one)) for one in inputs]
+
+    def _batches(
+        self, inputs: Sequence[CriticInput], prompts: Sequence[Sequence[int]]
+    ) -> list[list[int]]:
+        order = sorted(range(len(inputs)), key=lambda i: (inputs[i].instruction, len(prompts[i])))
+        return [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
 
     def _decode(
         self, prompts: list[list[int]], choices: list[dict[str, list[int]]]

@@ -68,10 +68,13 @@ class VLLMCritic(Critic):
         Raises:
             EngineFailed: the engine has died, or is closed.
         """
-        for start in range(0, len(inputs), self._batch):
-            batch = inputs[start : start + self._batch]
-            answers = self._runner.run(partial(self._answers, batch))
-            yield dict(enumerate(answers, start))
+        for batch in self.batches(inputs):
+            answers = self._runner.run(partial(self._answers, [inputs[i] for i in batch]))
+            yield dict(zip(batch, answers, strict=True))
+
+    def batches(self, inputs: Sequence[CriticInput]) -> list[list[int]]:
+        every = list(range(len(inputs)))
+        return [every[start : start + self._batch] for start in range(0, len(every), self._batch)]
 
     async def _answers(self, batch: Sequence[CriticInput]) -> list[Answer]:
         return await gather(map(self._answer, batch))
