@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS runs (
     output json,
     error text
 );
+CREATE TABLE IF NOT EXISTS graphs (name text PRIMARY KEY);
 CREATE INDEX IF NOT EXISTS runs_open ON runs (number) WHERE ended_at IS NULL;
 CREATE INDEX IF NOT EXISTS runs_open_of_thread ON runs (thread, number) WHERE ended_at IS NULL;
 """
@@ -123,6 +124,19 @@ async def set_up(connection: Connection) -> None:
         await AsyncPostgresSaver(connection).setup()
     finally:
         await _unlock(connection, 0)
+
+
+async def offer(connection: Connection, graphs: Iterable[str]) -> None:
+    """Make known which graphs there are workers for."""
+    await connection.execute(
+        "INSERT INTO graphs SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING", (list(graphs),)
+    )
+
+
+async def offered(connection: Connection) -> list[str]:
+    """The graphs that any worker ever ran, by name."""
+    cursor = await connection.execute("SELECT name FROM graphs ORDER BY name")
+    return [row["name"] for row in await cursor.fetchall()]
 
 
 async def submit(

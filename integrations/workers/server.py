@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .runs import Connection, connect, retry, set_up, show, submit
+from .runs import Connection, connect, offered, retry, set_up, show, submit
 from .worker import Worker
 
 BODY_BYTES = 2_000_000
@@ -114,6 +114,11 @@ class _Front:
     async def ask(self, request: Request) -> Response:
         asked = await _asked(request)
         thread = asked.thread or asked.id
+        graphs = await self._with_session(offered)
+        if not graphs:
+            raise Refused(503, "no worker has opened its models yet")
+        if asked.graph not in graphs:
+            raise Refused(422, f"graph: there is no {asked.graph}, but {', '.join(graphs)}")
         is_new = await self._with_session(
             lambda session: submit(session, asked.id, asked.graph, thread, asked.request)
         )

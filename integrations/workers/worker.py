@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from selfcorrect_rag.errors import SelfCorrectError
 
-from .runs import Connection, Run, connect, end, put_back, release, set_up, take
+from .runs import Connection, Run, connect, end, offer, put_back, release, set_up, take
 
 Graphs = Mapping[str, Any]
 log = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class Worker:
     async def _set_up(self) -> None:
         async with await connect(self.address) as connection:
             await set_up(connection)
+            await offer(connection, self._graphs)
 
     async def _slot(self) -> None:
         while not self._stopping.is_set():
