@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 1.0
 """How long a free slot waits for a notification before it looks for runs itself."""
-LONGEST_WAIT = 60.0
+LONGEST_WAIT = 30.0
 """Seconds between attempts at most: of a run, at Postgres, and at opening models."""
 
 
