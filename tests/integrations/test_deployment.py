@@ -218,7 +218,7 @@ def test_ray_reads_its_configuration(manifests: dict[str, list[dict[str, Any]]])
     with pytest.raises(ValueError, match="model_loadin"):
         LLMConfig(model_loadin=1)
     broken = copy.deepcopy(config)
-    broken["applications"][0]["import_path"] = "ray.serve.llm"
+    broken["applications"][0]["import_path"] = "llm"
     with pytest.raises(ValueError, match="import_path"):
         ServeDeploySchema.model_validate(broken)
 
