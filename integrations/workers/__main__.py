@@ -11,22 +11,11 @@ import argparse
 import logging
 import os
 from importlib import import_module
-from types import FrameType
 
 import uvicorn
 
 from .server import application
 from .worker import Worker
-
-
-class _Server(uvicorn.Server):
-    """Takes no more runs from the moment of the signal."""
-
-    worker: Worker
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.worker.stop()
-        super().handle_exit(sig, frame)
 
 
 def main() -> None:
@@ -72,9 +61,7 @@ def main() -> None:
         log_config=None,
         timeout_graceful_shutdown=5,
     )
-    server = _Server(config)
-    server.worker = worker
-    server.run()
+    uvicorn.Server(config).run()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from typing import Any
 
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.types import Command
-from psycopg import OperationalError
 from pydantic_core import to_jsonable_python
 
 from selfcorrect_rag.errors import SelfCorrectError
@@ -94,7 +93,7 @@ class Worker:
         """One attempt at a run.
 
         Raises:
-            OperationalError: the session is lost, and with it the run.
+            psycopg.OperationalError: the session is lost, and with it the run.
         """
         if run.attempts > self.tries:
             # Perhaps it is the run that kills its workers.
@@ -106,8 +105,6 @@ class Worker:
             plain = to_jsonable_python(output, fallback=str, inf_nan_mode="null")
             await end(connection, run, status, plain)
         except Exception as error:
-            if connection.broken:
-                raise OperationalError("the session of a run is lost") from error
             reason = f"{type(error).__name__}: {error}"[:2000]
             log.warning("run %s, attempt %d: %s", run.id, run.attempts, reason)
             if run.attempts == self.tries or _is_the_clients(error):
