@@ -9,10 +9,11 @@ under one id, kills one worker (SIGKILL) after a fifth of the runs and tells the
 
 lost        runs that did not end in the answer to their question; 0 is what must be
 doubled     runs that began more than once, or ended more often than once; 0 is what must be
-taken_over  runs that a second worker went on with: those that the killed one held
+taken_over  runs that a second worker went on with: those that the killed one held; no more than
+            these can make calls again, one each
 left        runs that the stopped worker had not ended when it was gone; 0 is what must be
 calls       model calls that ended
-repeated    of these, calls that had ended before, in another process; 0 is what must be
+repeated    of these, calls that the killed worker had made in a node whose result was not yet saved
 cut         calls that the killed worker had begun and not ended; they are made again
 """
 

@@ -22,11 +22,11 @@ from benchmarks.serving_load import Process, measured
 def test_a_load_with_a_worker_killed_and_another_stopped(database: str) -> None:
     figures = measured(database, runs=200, slots=4)
     assert figures["lost"] == figures["doubled"] == figures["left"] == 0
-    assert figures["calls"] == 600
-    assert figures["repeated"] == 0
+    assert figures["calls"] == 600 + figures["repeated"]
     # The kill was in the middle: it cut what the worker held, and nothing else was taken twice.
     assert 1 <= figures["taken_over"] <= 4
-    assert figures["cut"] <= figures["taken_over"]
+    # Of each run that it held, the node that was running begins again, with its one call.
+    assert figures["repeated"] + figures["cut"] <= figures["taken_over"]
 
 
 class Proxy:
