@@ -104,7 +104,7 @@ class Process:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "integrations.workers", "--port", str(port)]
-        command += ["--slots", str(slots), "--graphs", f"{__spec__.name}:counted"]
+        command += ["--slots", str(slots), "--graphs", "benchmarks.serving_load:counted"]
         environment = os.environ | {
             "POSTGRES_URI": address,
             "PYTHONPATH": str(ROOT),

@@ -157,7 +157,7 @@ class _Front:
             await self._with_session(lambda session: session.execute("SELECT 1"))
         except (OperationalError, OSError) as error:
             waits_for = f"Postgres: {error}".strip()
-        said = {"ready": not waits_for, "runs": len(self._worker.working_on)}
+        said: dict[str, object] = {"ready": not waits_for, "runs": len(self._worker.working_on)}
         if waits_for:
             said["waits_for"] = waits_for
         return JSONResponse(said, 503 if waits_for else 200)
