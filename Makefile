@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo docs pictures test test-nano mutants lint format nano nano-report nano-evaluator nano-rationales nano-critic nano-by-rule reader evidence bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo docs pictures test test-nano mutants lint format nano nano-report nano-evaluator nano-rationales nano-critic nano-by-rule reader evidence bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-serving_load bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -129,6 +129,9 @@ bench-heartbeat: $(VENV)/.demo  ## the longest turn of the event loop, with 64 r
 
 bench-load: $(VENV)/.dev  ## a thousand runs, 64 at a time, and as many of which every other one is cancelled
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.load
+
+bench-serving_load: $(VENV)/.dev  ## a thousand runs on two workers, one of which is killed and the other stopped
+	$(BIN)/python -m benchmarks.serving_load
 
 bench-load-vllm: $(VENV)-vllm/.dev  ## the same on vLLM
 	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m benchmarks.load --engine vllm

@@ -358,6 +358,20 @@ def test_a_server_that_is_not_vllm(loopback: Loopback) -> None:
         connect(loopback)
 
 
+def test_the_list_of_models_of_ray_serve_llm(loopback: Loopback) -> None:
+    """It names neither files nor, at its top, a context length; without one in its config, none."""
+    card = {"id": "nano", "object": "model", "owned_by": "organization-owner", "permission": []}
+    metadata = {"model_id": "nano", "input_modality": "text", "max_request_context_length": 1024}
+    card["metadata"] = metadata  # type: ignore[assignment]
+    loopback.answers["/v1/models"] = lambda body: (200, {"data": [card]})
+    with connect(loopback, tokenizer=str(generator_path())) as llm:
+        assert llm.context_tokens == 1024
+        assert decide(llm) > 0.95
+    metadata["max_request_context_length"] = None  # type: ignore[assignment]
+    with pytest.raises(EngineFailed, match="on Ray Serve LLM, set it in engine_kwargs"):
+        connect(loopback)
+
+
 def test_a_server_too_old_to_know_chosen_ids(loopback: Loopback) -> None:
     """It ignores the field, as unknown fields are, and gives the top token only."""
 

@@ -168,12 +168,14 @@ class VLLMServerEngine(Engine):
                 if names
                 else f"{self.base_url} serves no model: start it with one"
             )
-        if not isinstance(card.get("max_model_len"), int):
+        length = _context_tokens(card)
+        if length is None:
             raise EngineFailed(
-                f"{self.base_url} is no vLLM server: its models name no max_model_len"
+                f"{self.base_url} is no vLLM server: its models name no max_model_len (on Ray "
+                "Serve LLM, set it in engine_kwargs)"
             )
         self.model, self.root = card["id"], card.get("root") or card["id"]
-        self.context_tokens = card["max_model_len"]
+        self.context_tokens = length
 
     async def close(self) -> None:
         """Close the connections."""
@@ -305,6 +307,14 @@ def _cards(answer: Any) -> list[dict[str, Any]] | None:
         return None
     named = [c for c in cards if isinstance(c, dict) and isinstance(c.get("id"), str)]
     return named if len(named) == len(cards) else None
+
+
+def _context_tokens(card: Mapping[str, Any]) -> int | None:
+    """The context length that a server's list of models names: vLLM's, or Ray Serve LLM's."""
+    metadata = card.get("metadata")
+    in_ray = metadata.get("max_request_context_length") if isinstance(metadata, dict) else None
+    length = card.get("max_model_len", in_ray)
+    return length if isinstance(length, int) else None
 
 
 def _delta(data: str) -> list[int]:

@@ -1,0 +1,1 @@
+"""Several workers on one Postgres: runs that outlive the process that took them."""

@@ -1,0 +1,183 @@
+"""Workers as processes on loopback: a load with a kill and a stop, HTTP, a Postgres that goes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from benchmarks.serving_load import Process, measured
+
+
+def test_a_load_with_a_worker_killed_and_another_stopped(database: str) -> None:
+    figures = measured(database, runs=200, slots=4)
+    assert figures["lost"] == figures["doubled"] == figures["left"] == 0
+    assert figures["calls"] == 600 + figures["repeated"]
+    # The kill was in the middle: it cut what the worker held, and nothing else was taken twice.
+    assert 1 <= figures["taken_over"] <= 4
+    # Of each run that it held, the node that was running begins again, with its one call.
+    assert figures["repeated"] + figures["cut"] <= figures["taken_over"]
+
+
+class Proxy:
+    """What lies between a worker and Postgres: it can be away, and break off what is under way."""
+
+    def __init__(self, address: str) -> None:
+        there = urlsplit(address)
+        self._there = (there.hostname, there.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.is_away = True
+        port = self._listener.getsockname()[1]
+        self.address = address.replace(f":{there.port}/", f":{port}/")
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def go_away(self) -> None:
+        self.is_away = True
+        for end in self._open:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.go_away()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self._listener.accept()
+                if self.is_away:
+                    here.close()
+                    continue
+                there = socket.create_connection(self._there)
+                self._open += [here, there]
+                for one, other in ((here, there), (there, here)):
+                    threading.Thread(target=self._copy, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _copy(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def proxy(database: str) -> Iterator[Proxy]:
+    between = Proxy(database)
+    yield between
+    between.close()
+
+
+@pytest.fixture
+def worker(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+    monkeypatch.setenv("WORKERS_TOKEN", "secret")
+    started = Process(proxy.address, tmp_path, slots=2)
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+def wait_until_it_listens(worker: Process) -> None:
+    for _ in range(600):
+        with suppress(httpx.TransportError):
+            httpx.get(f"{worker.url}/health/live")
+            return
+        time.sleep(0.1)
+    raise AssertionError(worker.log.read_text())
+
+
+def test_a_worker_and_its_clients(proxy: Proxy, worker: Process) -> None:
+    with httpx.Client(
+        base_url=worker.url,
+        headers={"Authorization": "Bearer secret"},
+        timeout=70,
+    ) as client:
+
+        def post(**asked: Any) -> httpx.Response:
+            return client.post("/runs", json=asked)
+
+        def question(number: int) -> dict[str, Any]:
+            return {"graph": "self_rag", "input": {"question": f"Question {number}?"}}
+
+        # Postgres is away at the start: the process lives and says what it waits for.
+        wait_until_it_listens(worker)
+        assert client.get("/health/live").json() == {"status": "live"}
+        not_ready = client.get("/health/ready")
+        assert not_ready.status_code == 503
+        assert "Postgres" in not_ready.json()["waits_for"]
+        away = post(**question(1))
+        assert (away.status_code, away.headers["retry-after"]) == (503, "2")
+        assert away.json()["error"].startswith("Postgres does not answer: ")
+
+        # It comes, and runs are taken.
+        proxy.is_away = False
+        worker.wait_until_ready()
+        assert client.get("/health/ready").json() == {"ready": True, "runs": 0}
+        asked = post(**question(1), id="one")
+        assert (asked.status_code, asked.json()["thread"]) == (202, "one")
+        ended = client.get("/runs/one", params={"wait": 30}).json()
+        assert (ended["status"], ended["error"]) == ("done", None)
+        assert ended["output"]["answer"] == "Answer 1. Answer 1."
+        assert ended["worker"] == worker.name
+
+        # The same request again is the same run; another under its id is refused.
+        again = post(**question(1), id="one")
+        assert (again.status_code, again.json()) == (200, ended)
+        other = post(**question(2), id="one")
+        assert (other.status_code, other.json()["error"]) == (
+            409,
+            "one is another run: choose another id",
+        )
+
+        # What is wrong is one sentence.
+        for asked_, status, error in [
+            ({**question(1), "graph": "crag"}, 422, "graph: there is no crag, but self_rag"),
+            ({"graph": "self_rag"}, 422, "give either input or"),
+            ({"graph": "self_rag", "resume": "yes"}, 422, "resume needs the thread"),
+            ({**question(1), "id": "a b"}, 422, "id: String should match pattern"),
+            ({**question(1), "tread": "1"}, 422, "tread: Extra inputs are not permitted"),
+            ({**question(1), "context": {"x": "y" * 2_000_000}}, 413, "more than 2000000 bytes"),
+        ]:
+            refused = post(**asked_)
+            assert refused.status_code == status
+            assert error in refused.json()["error"]
+        assert client.post("/runs", content="{").json()["error"].startswith("not JSON")
+        assert client.get("/runs/none").status_code == 404
+        assert client.get("/runs/one", params={"wait": "long"}).status_code == 422
+        assert client.post("/runs/one/retry").status_code == 409
+        assert client.get("/runs/one", headers={"Authorization": "secret"}).status_code == 401
+
+        # Postgres goes in the middle of runs, and comes back: they end once each.
+        names = [post(**question(number)).json()["id"] for number in range(20)]
+        assert client.get(f"/runs/{names[3]}", params={"wait": 30}).json()["status"] == "done"
+        proxy.go_away()
+        assert client.get(f"/runs/{names[0]}").status_code == 503
+        assert client.get("/health/ready").status_code == 503
+        proxy.is_away = False
+        for number, name in enumerate(names):
+            run = client.get(f"/runs/{name}", params={"wait": 30}).json()
+            assert run["output"]["answer"] == f"Answer {number}. Answer {number}."
+            assert run["attempts"] <= 2
+        worker.end(signal.SIGTERM)
+        assert worker.process.returncode in (0, -signal.SIGTERM)
+
+
+def test_what_the_command_refuses() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "POSTGRES_URI"}
+    command = [sys.executable, "-m", "integrations.workers"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 1
+    assert run.stderr.startswith("POSTGRES_URI is not set: postgresql://")
