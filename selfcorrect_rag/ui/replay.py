@@ -93,11 +93,13 @@ def is_faithful(result: Result, settings: Settings) -> bool:
 
 
 def _choices(result: Result) -> list[Any]:
-    rows = ("candidates", ("path_score", "dropped", "chosen")), *(
-        (key, ("kept",)) for key in ("strips", "web_strips")
+    rows = (
+        ("candidates", ("path_score", "dropped", "chosen")),
+        *((key, ("kept",)) for key in ("strips", "web_strips")),
     )
-    found = [[[row.get(key) for key in keys] for row in result.get(name) or []]
-             for name, keys in rows]
+    found = [
+        [[row.get(key) for key in keys] for row in result.get(name) or []] for name, keys in rows
+    ]
     cited = [citation.get("passage") for citation in result.get("citations") or []]
     return [*found, cited, *(result.get(key) for key in ("answer", "action", "score"))]
 
