@@ -135,11 +135,16 @@ def _serve(
     made: list[Any] = []
 
     def open_page() -> None:
-        from selfcorrect_rag.ui.app import make_app
-        from selfcorrect_rag.ui.places import Places
+        try:
+            from selfcorrect_rag.ui.app import make_app
+            from selfcorrect_rag.ui.places import Places
 
-        places = Places(config, indexes)
-        app = make_app(places, store)
+            places = Places(config, indexes)
+            app = make_app(places, store)
+        except Exception as error:
+            made.append(error)
+            server.should_exit = True
+            return
         made.append((places, app))
         opening.become(app)
         places.open()
@@ -147,7 +152,10 @@ def _serve(
     async def serve() -> None:
         threading.Thread(target=open_page, name="opening", daemon=True).start()
         await server.serve([listening])
-        for places, app in made:
+        for found in made:
+            if isinstance(found, Exception):
+                raise found
+            places, app = found
             await app.state.runs.close()
             places.close()
 

@@ -25,11 +25,16 @@ from selfcorrect_rag.render import render_run
 from selfcorrect_rag.serving.saved import json_object
 from selfcorrect_rag.settings import GRAPHS
 from selfcorrect_rag.state.intake import valid
-from selfcorrect_rag.ui import forms, pages, playing
+from selfcorrect_rag.ui import forms, playing
+from selfcorrect_rag.ui.ask_page import RECENT, ask_page
 from selfcorrect_rag.ui.compare import compare_page, differences
 from selfcorrect_rag.ui.going import Going, Runs
+from selfcorrect_rag.ui.going_page import going_page, waiting
 from selfcorrect_rag.ui.guard import TooLong
+from selfcorrect_rag.ui.layout import fault_page
 from selfcorrect_rag.ui.places import Places
+from selfcorrect_rag.ui.run_page import fragment, run_page
+from selfcorrect_rag.ui.runs_page import runs_page
 from selfcorrect_rag.ui.store import Run, RunStore
 
 STATIC = {"ui.css": "text/css", "ui.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -104,10 +109,10 @@ class _App:
         bad: str,
         status: int = 200,
     ) -> Response:
-        page = pages.ask_page(
+        page = ask_page(
             self.places.names,
             self.places.answers,
-            await _aside(self.store.find, limit=pages.RECENT + 1),
+            await _aside(self.store.find, limit=RECENT + 1),
             [*self.live.going.values()],
             question=_first(given, "question", ""),
             graph=graph,
@@ -162,7 +167,7 @@ class _App:
     async def runs(self, request: Request) -> Response:
         """All runs."""
         filters = _filters(request)
-        page = pages.runs_page(
+        page = runs_page(
             await _aside(
                 self.store.find,
                 filters.get("q", ""),
@@ -204,11 +209,11 @@ class _App:
     async def run(self, request: Request) -> Response:
         """A run: while it goes on, or what became of it, with the knobs of the query string."""
         if run := self.live.going.get(request.path_params["id"]):
-            return HTMLResponse(pages.going_page(run))
+            return HTMLResponse(going_page(run))
         found = await self._run(request)
         shown, error = await _aside(_played, found, _values(request.query_params))
         others = await _aside(self.store.find)
-        page = await _aside(pages.run_page, found, shown, others, error)
+        page = await _aside(run_page, found, shown, others, error)
         return HTMLResponse(page, 422 if error else 200)
 
     async def run_json(self, request: Request) -> Response:
@@ -229,7 +234,7 @@ class _App:
         shown, error = await _aside(_played, found, _values(request.query_params))
         if error:
             return Json({"error": error}, 422)
-        part = await _aside(pages.fragment, found, shown)
+        part = await _aside(fragment, found, shown)
         return HTMLResponse(part, headers={"x-edit": _edit(found, shown), "x-told": _told(shown)})
 
     async def weigh_json(self, request: Request) -> Response:
@@ -269,45 +274,45 @@ class _App:
             async for number, entry in run.follow(since):
                 data = entry.data
                 if entry.kind == "waiting":
-                    data = {"html": pages.waiting(run) or ""}
+                    data = {"html": waiting(run) or ""}
                 yield _event(number, entry.kind, data)
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
     async def stop(self, request: Request) -> Response:
         """Stop a run; what was done is kept."""
-        id = request.path_params["id"]
-        run = self.live.going.get(id)
-        self.live.stop(id)
+        name = request.path_params["id"]
+        run = self.live.going.get(name)
+        self.live.stop(name)
         if run:
             async for _ in run.follow():
                 pass
-        return await self._done(request, f"/runs/{id}")
+        return await self._done(request, f"/runs/{name}")
 
     async def reply(self, request: Request) -> Response:
         """Approve a search, change it, or refuse it."""
-        given, id = await _form(request), request.path_params["id"]
+        given, name = await _form(request), request.path_params["id"]
         query = valid(_first(given, "query", ""))[:400].strip()
         yes = _first(given, "approve", "no") == "yes" and bool(query)
-        run = self.live.going.get(id)
-        self.live.reply(id, {"approve": True, "query": query} if yes else False)
+        run = self.live.going.get(name)
+        self.live.reply(name, {"approve": True, "query": query} if yes else False)
         if run and "application/json" not in request.headers.get("accept", ""):
             await asyncio.sleep(0)
             await _paused_or_over(run)
-        return await self._done(request, f"/runs/{id}")
+        return await self._done(request, f"/runs/{name}")
 
     async def mark(self, request: Request) -> Response:
         """Keep a person's judgement."""
-        given, id = await _form(request), request.path_params["id"]
+        given, name = await _form(request), request.path_params["id"]
         mark = _first(given, "mark", "")
         if mark not in ("", "right", "wrong"):
             raise HTTPException(422, "a mark is right, wrong or nothing")
         answers = [line.strip() for line in _first(given, "answers", "").splitlines()]
         kept = [valid(answer) for answer in answers if answer][:50]
         note = valid(_first(given, "note", "")).strip()
-        if not await _aside(self.store.mark, id, mark, note, kept):
+        if not await _aside(self.store.mark, name, mark, note, kept):
             raise HTTPException(404, "no such run")
-        return await self._done(request, f"/runs/{id}")
+        return await self._done(request, f"/runs/{name}")
 
     async def delete(self, request: Request) -> Response:
         """Delete a run."""
@@ -391,7 +396,7 @@ def _event(number: int, kind: str, data: dict[str, Any]) -> str:
 
 
 async def _aside(work: Callable[..., Any], *given: Any, **more: Any) -> Any:
-    """The result of ``work``, from a thread: files, and long pages."""
+    """The result of ``work``, from a thread: files, and long"""
     return await asyncio.to_thread(work, *given, **more)
 
 
@@ -413,7 +418,7 @@ async def _refused(request: Request, fault: Exception) -> Response:
         "accept", ""
     ):
         return Json({"error": fault.detail}, fault.status_code)
-    return HTMLResponse(pages.fault_page(fault.status_code, fault.detail), fault.status_code)
+    return HTMLResponse(fault_page(fault.status_code, fault.detail), fault.status_code)
 
 
 async def _too_long(request: Request, fault: Exception) -> Response:

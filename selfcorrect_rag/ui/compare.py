@@ -1,7 +1,6 @@
 """Two runs side by side: what they answered, and in what they differ."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from selfcorrect_rag.render.answer import answer
 from selfcorrect_rag.render.markup import Html, element, excerpt, joined
@@ -11,7 +10,7 @@ from selfcorrect_rag.render.route import in_words, route_of
 from selfcorrect_rag.state.sources import title_line
 from selfcorrect_rag.ui import forms
 from selfcorrect_rag.ui.layout import graph_name, head, page, when
-from selfcorrect_rag.ui.pages import compare_form
+from selfcorrect_rag.ui.runs_page import compare_form
 from selfcorrect_rag.ui.store import Run
 
 ROWS: Mapping[str, Callable[[Run], str]] = {
@@ -79,20 +78,10 @@ def _settings(a: Run, b: Run) -> dict[str, list[str]]:
     """The settings that differ, of those that both graphs have."""
     one, other = (dict((run.result.get("made") or {}).get("settings") or {}) for run in (a, b))
     return {
-        name: [_told(one[name]), _told(other[name])]
+        name: [forms.told(one[name]), forms.told(other[name])]
         for name in one
         if name in other and one[name] != other[name]
     }
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return (
-        {None: "none", True: "on", False: "off"}.get(value, str(value))
-        if not isinstance(value, float | int) or isinstance(value, bool)
-        else f"{value:g}"
-    )
 
 
 def _route(result: Result) -> str:

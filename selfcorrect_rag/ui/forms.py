@@ -119,7 +119,13 @@ def fields(graph: str, settings: Settings, prefix: str, bad: str = "") -> Html:
     changed = texts(settings)
     return joined(
         folded(
-            joined([title, _count(sum(name in changed for name in groups[title]))]),
+            joined(
+                [
+                    title,
+                    _count(sum(name in changed for name in groups[title])),
+                    element("span", ", ".join(map(in_words, groups[title])), class_="help names"),
+                ]
+            ),
             element(
                 "div",
                 *(
@@ -142,22 +148,22 @@ def field(
     name: str, about: Mapping[str, Any], settings: Settings, prefix: str = "", is_bad: bool = False
 ) -> Html:
     """A knob: label, control and help."""
-    control, id = about["x_oap_ui_config"], f"knob-{prefix}{name}"
+    control, key = about["x_oap_ui_config"], f"knob-{prefix}{name}"
     shown = _texts(getattr(settings, name))
     given = {
-        "id": id,
+        "id": key,
         "name": prefix + name,
-        "aria_describedby": f"{id}-help",
+        "aria_describedby": f"{key}-help",
         "aria_invalid": "true" if is_bad else None,
     }
     options = about.get("items", {}).get("enum")
-    help = element("p", about["description"], id=f"{id}-help", class_="help")
-    label = element("label", in_words(name), for_=id)
+    told = element("p", about["description"], id=f"{key}-help", class_="help")
+    label = element("label", in_words(name), for_=key)
     match control["type"]:
         case "boolean":
             box = element("input", type="checkbox", value="on", checked=shown == ["on"], **given)
             off = element("input", type="hidden", name=prefix + name, value="off")
-            return element("div", off, box, label, help, class_="knob switch")
+            return element("div", off, box, label, told, class_="knob switch")
         case "select":
             choices = [
                 element(
@@ -168,7 +174,7 @@ def field(
                 )
                 for option in control["options"]
             ]
-            return element("div", label, element("select", *choices, **given), help, class_="knob")
+            return element("div", label, element("select", *choices, **given), told, class_="knob")
         case "slider" | "number":
             step = "1" if control["step"] == 1 else "any"
             bounds = {key: control.get(key) for key in ("min", "max")}
@@ -183,15 +189,15 @@ def field(
                 **bounds,
                 **given,
             )
-            return element("div", label, number, help, class_="knob")
+            return element("div", label, number, told, class_="knob")
         case "json" if options:
-            return tokens(name, options, shown, prefix, help)
+            return tokens(name, options, shown, prefix, told)
     area = element("textarea", "\n".join(shown), rows=2, **given)
-    return element("div", label, area, help, class_="knob wide")
+    return element("div", label, area, told, class_="knob wide")
 
 
 def tokens(
-    name: str, options: Sequence[str], chosen: Sequence[str], prefix: str = "", help: object = None
+    name: str, options: Sequence[str], chosen: Sequence[str], prefix: str = "", told: object = None
 ) -> Html:
     """A choice of tokens."""
     boxes = (
@@ -210,7 +216,7 @@ def tokens(
         for option in options
     )
     return element(
-        "fieldset", element("legend", in_words(name)), *boxes, help, class_="knob wide tokens"
+        "fieldset", element("legend", in_words(name)), *boxes, told, class_="knob wide tokens"
     )
 
 
@@ -229,3 +235,12 @@ LABELS = {
 def in_words(name: str) -> str:
     """The name of a knob, for people."""
     return LABELS.get(name) or name.replace("_", " ").capitalize()
+
+
+def told(value: Any) -> str:
+    """The value of a knob, for people."""
+    if isinstance(value, bool) or value is None:
+        return {None: "none", True: "on", False: "off"}[value]
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -163,3 +163,14 @@ def notice(words: object, kind: str = "notice") -> Html | None:
 def hidden(**fields: str) -> Html:
     """Hidden fields of a form."""
     return joined(element("input", type="hidden", name=k, value=v) for k, v in fields.items())
+
+
+def fault_page(status: int, words: str) -> str:
+    """What went wrong, on one line, and the way back."""
+    heading = {404: "Not here", 403: "Not allowed", 405: "Not that way", 413: "Too much"}.get(
+        status, "That did not work"
+    )
+    body = joined([head(str(status), heading), element("p", excerpt(words, 500))])
+    return page(
+        heading, body, element("p", element("a", "Ask a question", href="/"), class_="more")
+    )

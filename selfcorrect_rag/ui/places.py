@@ -1,4 +1,4 @@
-"""What can be asked: the indexes that the command line named, opened once, over one set of models."""
+"""What can be asked: the indexes of the command line, opened once, over one set of models."""
 
 import threading
 from collections.abc import Sequence

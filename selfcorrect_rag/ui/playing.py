@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.render.markup import Html, element, joined
+from selfcorrect_rag.render.markup import Html, element, folded, joined
 from selfcorrect_rag.render.reading import Result, action, decision, graph_of, index, records
 from selfcorrect_rag.render.reasons import written
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings, SelfRAGSettings, Settings
@@ -63,9 +63,7 @@ def play(run: Run, given: forms.Values) -> Play | None:
     tried = type(own)(**{**own.model_dump(), **named})
     again = None
     if any(getattr(tried, name) != getattr(own, name) for name in knobs):
-        found = replay(run.result, tried)
-        made = {**run.result["made"], "settings": tried.model_dump(mode="json")}
-        again = Replay({**found.result, "made": made}, found.unknown)
+        again = replay(run.result, tried)
     return Play(run, own, tried, knobs, again)
 
 
@@ -111,7 +109,7 @@ def _field(name: str, about: Mapping[str, Any], shown: Play) -> Html:
     control = about["x_oap_ui_config"]
     value = forms.texts(shown.tried, [name])[name]
     if options := about.get("items", {}).get("enum"):
-        return forms.tokens(name, options, value)
+        return folded(forms.in_words(name), forms.tokens(name, options, value), is_open=bool(value))
     if control["type"] not in ("slider", "number"):
         return forms.field(name, about, shown.tried)
     own = _standing(name, shown)
@@ -170,8 +168,8 @@ def verdict(shown: Play) -> Html | None:
     changes = differences(run, now)
     names = [n for n in shown.knobs if getattr(shown.tried, n) != getattr(shown.settings, n)]
     knobs = ", ".join(
-        f"{forms.in_words(n)} {_told(getattr(shown.settings, n))} \u2192 "
-        f"{_told(getattr(shown.tried, n))}"
+        f"{forms.in_words(n)} {forms.told(getattr(shown.settings, n))} \u2192 "
+        f"{forms.told(getattr(shown.tried, n))}"
         for n in names
     )
     lead = "With other settings" if changes else "With other settings, the same outcome"
@@ -194,12 +192,6 @@ def verdict(shown: Play) -> Html | None:
         class_="verdict",
         aria_label="What this changes",
     )
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(value) or "none"
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def differences(run: Result, now: Result) -> list[Html]:

@@ -53,6 +53,8 @@ class Replay(NamedTuple):
     """Its result; documents are objects."""
     unknown: list[str]
     """What only a model, a search or an evaluator could say, a sentence each."""
+    stale: bool = False
+    """Whether the answer is still the run's although other settings would have written another."""
 
 
 def knobs_of(settings: Settings) -> tuple[str, ...]:
@@ -75,14 +77,16 @@ def replay(result: Result, settings: Settings) -> Replay:
         if key in result:
             replayed[key] = _documents(result[key])
     unknown: list[str] = []
+    stale = False
     if isinstance(settings, CRAGSettings) and result.get("thresholds"):
-        _correct(replayed, settings, unknown)
+        is_other = _correct(replayed, settings, unknown)
+        stale = is_other and not replayed.get("candidates")
     if isinstance(settings, SelfRAGSettings):
-        _decide(replayed, settings, unknown)
+        stale |= _decide(replayed, settings, unknown)
         if replayed.get("candidates"):
             source: Source = "knowledge" if isinstance(settings, CRAGSettings) else "passages"
             _choose(replayed, settings, source, unknown)
-    return Replay(replayed, unknown)
+    return Replay(replayed, unknown, stale)
 
 
 def is_faithful(result: Result, settings: Settings) -> bool:
@@ -114,14 +118,15 @@ def _documents(given: Any) -> list[Document]:
     ]
 
 
-def _decide(replayed: dict[str, Any], settings: SelfRAGSettings, unknown: list[str]) -> None:
-    """Whether the first segment would have had evidence."""
+def _decide(replayed: dict[str, Any], settings: SelfRAGSettings, unknown: list[str]) -> bool:
+    """Whether the first segment would have had evidence; True where that is another decision."""
     decided = replayed.get("retrieval") or {}
     probability = decided.get("probability")
     if probability is None or decided.get("mode") != "adaptive":
-        return
+        return False
     retrieve = wants_evidence(probability, settings)
-    if retrieve != decided["retrieve"]:
+    is_other = retrieve != decided["retrieve"]
+    if is_other:
         unknown.append(
             "It would have retrieved before it wrote: what it would have written is not known."
             if retrieve
@@ -132,10 +137,12 @@ def _decide(replayed: dict[str, Any], settings: SelfRAGSettings, unknown: list[s
         unknown.append("Whether later segments would have retrieved too is not known.")
     threshold = settings.threshold
     replayed["retrieval"] = {**decided, "retrieve": retrieve, "threshold": threshold}
+    return is_other
 
 
-def _correct(replayed: dict[str, Any], settings: CRAGSettings, unknown: list[str]) -> None:
-    """The action, the strips that are kept, the knowledge, and what of it is cited."""
+def _correct(replayed: dict[str, Any], settings: CRAGSettings, unknown: list[str]) -> bool:
+    """The action, the strips that are kept, the knowledge, and what of it is cited; True where the
+    knowledge is another."""
     before = {key: replayed.get(key) or [] for key in ("knowledge", "judged")}
     thresholds = settings.thresholds(Thresholds(**replayed["thresholds"]))
     action = triggered(settings, thresholds, [grade["score"] for grade in replayed["grades"]])
@@ -157,7 +164,7 @@ def _correct(replayed: dict[str, Any], settings: CRAGSettings, unknown: list[str
     state = {**replayed, "branches": branches, "notes": [], "web_notes": [], "beams": []}
     made = recompose_knowledge(settings).invoke(state)
     replayed |= {"knowledge": made["knowledge"], "judged": made["judged"]}
-    _follow(replayed, before, unknown)
+    return _follow(replayed, before, unknown)
 
 
 def _kept(strips: Sequence[Any], settings: CRAGSettings) -> list[Any]:
@@ -167,9 +174,9 @@ def _kept(strips: Sequence[Any], settings: CRAGSettings) -> list[Any]:
     return [*keep(strips, settings.strip_threshold, settings.strips)]
 
 
-def _follow(replayed: dict[str, Any], before: Mapping[str, Any], unknown: list[str]) -> None:
+def _follow(replayed: dict[str, Any], before: Mapping[str, Any], unknown: list[str]) -> bool:
     """Point citations and candidates to the knowledge there is now; leave out those whose text is
-    not in it."""
+    not in it. True where the knowledge is another."""
     knowledge, judged = replayed["knowledge"], replayed["judged"]
     now: dict[int, int] = {}
     for old, document in enumerate(before["knowledge"]):
@@ -178,11 +185,14 @@ def _follow(replayed: dict[str, Any], before: Mapping[str, Any], unknown: list[s
             now[old] = found
     is_other = len(now) < len(before["knowledge"]) or len(now) < len(knowledge)
     cited = [c for c in replayed["citations"] if c["passage"] in now]
-    replayed["citations"] = [
+    left = [
         {**c, "passage": now[c["passage"]]}
         for c in cited
         if judged[now[c["passage"]]] != "irrelevant"
     ]
+    if len(left) < len(replayed["citations"]):
+        replayed["cited_answer"] = replayed["answer"]  # without marks that lead nowhere
+    replayed["citations"] = left
     if is_other and replayed.get("sufficiency") is not None:
         unknown.append("Whether this knowledge is enough to answer is not known.")
     if not replayed.get("candidates"):
@@ -190,7 +200,7 @@ def _follow(replayed: dict[str, Any], before: Mapping[str, Any], unknown: list[s
             unknown.append(
                 "The answer would be written from other knowledge: it is still the run\u2019s."
             )
-        return
+        return is_other
     gone = {
         i
         for i, c in enumerate(replayed["candidates"])
@@ -206,6 +216,7 @@ def _follow(replayed: dict[str, Any], before: Mapping[str, Any], unknown: list[s
     if new := len(set(range(len(knowledge))) - set(now.values()) - read):
         pieces = "a piece" if new == 1 else f"{new} pieces"
         unknown.append(f"What would be written from {pieces} of new knowledge is not known.")
+    return is_other
 
 
 def _without(
@@ -325,10 +336,10 @@ def _ended(
         > best
     ]
     if rivals:
-        beginnings = "a beginning" if len(rivals) == 1 else f"{len(rivals)} beginnings"
+        beginnings = "One beginning" if len(rivals) == 1 else f"{len(rivals)} beginnings"
         unknown.append(
             f"{beginnings} would be continued that the run dropped: how good the end would be is "
-            "not known.".capitalize()
+            "not known."
         )
     if ended:
         return ended
