@@ -105,8 +105,8 @@ def runs_page(
     told = f"{len(runs)} of " if len(runs) < total else ""
     about = element(
         "p",
-        f"{told}{counted(total, 'run')}. The {SHOWN} newest are listed; {MOST_RUNS:,} are kept, and "
-        "all that are marked. ",
+        f"{told}{counted(total, 'run')}. The {SHOWN} newest are listed; {MOST_RUNS:,} are kept, "
+        "and all that are marked. ",
         element("a", "Marked ones for eval", href="/export.jsonl"),
         " \u00b7 ",
         element("a", "JSON", href=f"/runs.json?{urlencode({**filters})}".rstrip("?")),
