@@ -36,7 +36,7 @@ docs: $(VENV)/.dev  ## the documentation site, offline, into build/site; fails o
 	$(BIN)/zensical build --clean --strict
 	$(BIN)/python -m pytest -q tests/test_site.py
 
-pictures: $(VENV)/.dev  ## the README's picture of a run, from the demo; takes Chromium
+pictures: $(VENV)/.dev  ## the pictures of a run and of the local page, from the demo; takes Chromium
 	$(BIN)/python docs/pictures.py
 
 format: $(VENV)/.dev

@@ -97,7 +97,7 @@ class _App:
         try:
             settings = forms.read(graph, given)
         except BadSettings as fault:
-            error, bad = _said(fault), fault.knob
+            error, bad = forms.refused(fault), fault.knob
         return await self._form(given, graph, settings, error, bad)
 
     async def _form(
@@ -152,7 +152,8 @@ class _App:
             if isinstance(fault, HTTPException):
                 words = fault.detail
             else:
-                words, bad = _said(fault), getattr(fault, "knob", "")
+                bad = getattr(fault, "knob", "")
+                words = forms.refused(fault) if isinstance(fault, BadSettings) else _said(fault)
             if wants_json:
                 return Json({"error": words, "knob": bad}, 422)
             return await self._form(given, graph, settings, words, bad, 422)
@@ -340,7 +341,7 @@ def _played(run: Run, given: forms.Values) -> tuple[playing.Play | None, str]:
     try:
         return playing.play(run, given), ""
     except BadSettings as fault:
-        return playing.play(run, {}), f"{forms.in_words(fault.knob)}: {_said(fault)}".lstrip(": ")
+        return playing.play(run, {}), forms.refused(fault)
 
 
 def _edit(run: Run, shown: playing.Play | None) -> str:
@@ -360,7 +361,7 @@ def _told(shown: playing.Play | None) -> str:
 
 
 def _said(fault: Exception) -> str:
-    return one_line(getattr(fault, "reason", None) or fault, 500)
+    return one_line(fault, 500)
 
 
 def _values(given: Any) -> dict[str, list[str]]:

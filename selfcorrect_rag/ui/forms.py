@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from selfcorrect_rag.errors import BadSettings
+from selfcorrect_rag.errors.messages import one_line
 from selfcorrect_rag.reflection import registered_groups
 from selfcorrect_rag.render.markup import Html, element, folded, joined
 from selfcorrect_rag.settings import GRAPHS, Settings
@@ -21,6 +22,7 @@ TITLES = {
     "retrieve": "Retrieval",
     "grade_documents": "Correction",
     "refine_strips": "Strips",
+    "select_web_strips": "Strips",
     "rewrite_query": "Web search",
     "web_search": "Web search",
     "generate": "Answer",
@@ -244,3 +246,9 @@ def told(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def refused(fault: BadSettings) -> str:
+    """Why a form is refused, with the knob as people see it."""
+    reason = one_line(fault.reason, 300)
+    return f"{in_words(fault.knob)}: {reason}" if fault.knob else reason

@@ -121,7 +121,7 @@ def paused(client: httpx.Client) -> str:
     key = answer.headers["location"].rpartition("/")[2]
     page = client.get(f"/runs/{key}").text  # as often as one reloads
     assert client.get(f"/runs/{key}").text == page
-    assert "Search the demo" in page
+    assert f"/runs/{key}/reply" in page
     assert "Do not search" in page
     assert client.get("/runs.json").json()["going"][0]["state"] == "waiting"
     return key
