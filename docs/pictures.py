@@ -1,4 +1,4 @@
-"""The pictures of a run and of the local page: ``python docs/pictures.py [FOLDER]``, with Chromium."""
+"""The pictures of a run and the local page: ``python docs/pictures.py [FOLDER]``, with Chromium."""
 
 import shutil
 import subprocess

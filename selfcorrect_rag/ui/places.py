@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selfcorrect_rag.models.off_loop import spare_from_collection
+from selfcorrect_rag.nano.loaders import DEMO_INDEX, DEMO_WEB
 from selfcorrect_rag.search import NoWebSearch
 from selfcorrect_rag.search.index import STORE_FILE, holds, is_index
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption, ServingConfig
@@ -93,4 +94,5 @@ def _beside(index: Path) -> list[Path]:
         found = sorted(path for path in index.parent.iterdir() if path.is_dir())
     except OSError:
         return []
-    return [path for path in found if is_index(path) and not holds(path, STORE_FILE)]
+    ours = (DEMO_INDEX, DEMO_WEB)  # as the demo keeps them
+    return [p for p in found if is_index(p) and not holds(p, STORE_FILE) and p not in ours]
