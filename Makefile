@@ -36,7 +36,7 @@ docs: $(VENV)/.dev  ## the documentation site, offline, into build/site; fails o
 	$(BIN)/zensical build --clean --strict
 	$(BIN)/python -m pytest -q tests/test_site.py
 
-pictures: $(VENV)/.dev  ## the README's pictures: a run from the demo, and a terminal; takes Chromium and tmux
+pictures: $(VENV)/.dev  ## the pictures of a run, of the local page and of a terminal, from the demo; takes Chromium and tmux
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/recording.py
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "chat": ("chat", "keep a conversation about an index"),
     "index": ("index", "put your documents into an index"),
     "demo": ("demo", "see the graphs work, offline"),
+    "ui": ("ui", "open a local page to ask, watch and weigh"),
     "studio": ("studio", "serve the graphs to LangGraph Studio and to clients"),
     "mcp": ("mcp", "serve the graphs as MCP tools"),
     "train": ("train", "fine-tune what the papers train"),

@@ -1,43 +1,14 @@
-"""What made a result of ``ask``, and the options that make it again."""
+"""The options that make a saved result of ``ask`` again."""
 
 import argparse
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.render.made import versions
 from selfcorrect_rag.serving.config import BadOption, ServingConfig, option_name
-from selfcorrect_rag.serving.parts import Parts
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state.intake import valid
-
-SECRET = ("key", "password", "secret", "token")
-"""An engine's option with one of these in its name is not saved."""
-
-
-def made_by(graph: str, settings: Settings, parts: Parts) -> dict[str, Any]:
-    """The graph, every setting, the configuration, the names of model and index, versions and the
-    date in UTC, as JSON values; without passwords."""
-    config = parts.config.model_dump(mode="json")
-    scheme, mark, place = parts.config.base_url.partition("://")
-    config["base_url"] = scheme + mark + place.rpartition("@")[2]
-    config["engine_option"] = [
-        given
-        for given in parts.config.engine_option
-        if not any(word in given.partition("=")[0].lower() for word in SECRET)
-    ]
-    return {
-        "graph": graph,
-        "model": parts.answers,
-        "index": parts.source,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "settings": settings.model_dump(mode="json"),
-        "config": config,
-        "versions": versions(),
-    }
 
 
 def take_again(args: argparse.Namespace, graphs: Mapping[str, type[Settings]]) -> None:

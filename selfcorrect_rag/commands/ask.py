@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     with opened(args) as (graph, settings, parts):
         import asyncio
 
-        from selfcorrect_rag.commands.again import made_by
+        from selfcorrect_rag.serving.saved import made_by
         from selfcorrect_rag.state.intake import valid
 
         source, answers = parts.source, parts.answers
@@ -184,8 +184,9 @@ def _uncollected() -> Iterator[None]:
 def result_as_json(result: dict[str, Any], seconds: float) -> str:
     """A result as JSON; documents become objects of id, text and metadata, and what a paused run
     waits for one of value and id."""
-    rest = {key: value for key, value in result.items() if key != "messages"}
-    return as_json({**rest, "seconds": round(seconds, 3)}, default=_object, indent=2)
+    from selfcorrect_rag.serving.saved import json_object, saved
+
+    return as_json(saved(result, seconds), default=json_object, indent=2)
 
 
 def _write_page(path: Path, result: dict[str, Any]) -> None:
@@ -195,14 +196,6 @@ def _write_page(path: Path, result: dict[str, Any]) -> None:
         path.write_text(render_run(result), encoding="utf-8")
     except OSError as error:
         raise BadOption(f"--html {path}: {error.strerror}") from error
-
-
-def _object(given: Any) -> dict[str, Any]:
-    from langgraph.types import Interrupt
-
-    if isinstance(given, Interrupt):
-        return {"value": given.value, "id": given.id}
-    return {"id": given.id, "text": given.page_content, "metadata": given.metadata}
 
 
 async def answered(graph: Any, given: Any, doing: Doing) -> tuple[dict[str, Any], float]:

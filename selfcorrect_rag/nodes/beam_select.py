@@ -37,7 +37,9 @@ def beam_select(
     def run(state: SelfRAGState) -> Update:
         chosen = current(settings)
         new = [c for c in state["candidates"] if c["depth"] == state["depth"]]
-        update = _closed(state, chosen, new) if chosen.closed else _open(model, state, chosen, new)
+        update = selected(state, chosen, new)
+        if any(beam["next"] for beam in update["beams"]):
+            update |= _limited(model, {**state, **update}, chosen)
         best = update["beams"][0]
         if best["segments"]:
             emit(
@@ -65,9 +67,15 @@ def _say(state: SelfRAGState, beams: Sequence[Beam], source: Source) -> None:
     say(state, cited_text(now, citations), len(said))
 
 
-def _open(
-    llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candidate]
-) -> Update:
+def selected(state: SelfRAGState, settings: SelfRAGSettings, new: Sequence[Candidate]) -> Update:
+    """The beams after the segment whose candidates are ``new``, best first, and what else that
+    changes: ``notes``, ``options``, ``constraints_met``.
+
+    Reads ``beams``, ``depth`` and ``notes`` of the state; a candidate's ``beam`` is an index into
+    these beams.
+    """
+    if settings.closed:
+        return _closed(state, settings, new)
     racing = [beam for beam in state["beams"] if beam["next"] is None]
     racing += [_extended(state["beams"][c["beam"]], c) for c in new if c["dropped"] is None]
     racing += _ended(state, new)
@@ -75,14 +83,19 @@ def _open(
     if not racing:
         racing, update = _best_dropped(state, new)
     beams = surviving(racing, settings, further=settings.depth - state["depth"] - 1)
-    if not any(beam["next"] for beam in beams):
-        return {**update, "beams": beams}
-    if limit := limit_met(state, settings, llm.most_calls(1), settings.segment_tokens):
-        ends = f"the answer ends after segment {state['depth'] + 1}"
-        what = ends if beams[0]["next"] else "no further segment was tried"
-        update |= stopped({**state, **update}, settings, limit, what)
-        beams = _best_first({**beam, "next": None} for beam in beams)
     return {**update, "beams": beams}
+
+
+def _limited(llm: ReflectionLLM, state: SelfRAGState, settings: SelfRAGSettings) -> Update:
+    """The update that ends the beams, if a limit leaves no call for another segment."""
+    limit = limit_met(state, settings, llm.most_calls(1), settings.segment_tokens)
+    if not limit:
+        return {}
+    beams = state["beams"]
+    ends = f"the answer ends after segment {state['depth'] + 1}"
+    what = ends if beams[0]["next"] else "no further segment was tried"
+    ended = _best_first({**beam, "next": None} for beam in beams)
+    return {"beams": ended, **stopped(state, settings, limit, what)}
 
 
 def surviving(racing: Sequence[Beam], settings: SelfRAGSettings, further: int) -> list[Beam]:

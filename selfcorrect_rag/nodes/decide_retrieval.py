@@ -37,8 +37,12 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: b
         return "continue"
     if settings.mode == "always":
         return "retrieve"
-    threshold = 0.5 if settings.threshold is None else settings.threshold
-    return "retrieve" if retrieval_probability(reflection) > threshold else "none"
+    return "retrieve" if wants_evidence(retrieval_probability(reflection), settings) else "none"
+
+
+def wants_evidence(probability: float, settings: SelfRAGSettings) -> bool:
+    """Whether the ratio of probabilities asks for evidence, by the setting ``threshold``."""
+    return probability > (0.5 if settings.threshold is None else settings.threshold)
 
 
 def decide_retrieval(llm: ReflectionLLM | Model, settings: SelfRAGSettings | None = None) -> Node:

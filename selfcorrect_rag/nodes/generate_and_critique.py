@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from langchain_core.documents import Document
+from typing_extensions import TypedDict
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import CandidateScored
@@ -20,6 +21,7 @@ from selfcorrect_rag.reflection import (
     Group,
     Reflection,
     ScoredSegment,
+    Term,
     critique,
     is_readable,
     path_score,
@@ -34,6 +36,7 @@ from selfcorrect_rag.state.costs import Limit
 from selfcorrect_rag.state.self_rag import Candidate, Segment, SelfRAGState, Source, Step
 
 NO_TEXT, UNREADABLE = "no text", "log-probabilities that are not numbers"
+PRUNED = "pruned by ISREL"
 """Why a candidate is dropped, besides hard constraints and pruning."""
 
 
@@ -207,15 +210,33 @@ def _candidate(
         critique=scores,
         sequence_probability=sequence,
         hard=[r["group"] for r in segment["reflections"] if r.get("prompted") == "hard"],
-        score=segment_score(scores, sequence, settings.weights),
-        terms=segment_terms(scores, sequence, settings.weights),
-        path_score=path_score(path, settings.weights, settings.path_rule),
-        path_rule=settings.path_rule,
-        path_terms=path_terms(path, settings.weights, settings.path_rule),
+        **weighed(path, settings),
         next=going_on,
         finish_reason=segment["finish_reason"],
         dropped=_dropped(segment, reflections, settings),
         chosen=False,
+    )
+
+
+class Weighed(TypedDict):
+    """The fields of a candidate that weights and the path rule decide."""
+
+    score: float
+    terms: list[Term]
+    path_score: float
+    path_rule: str
+    path_terms: list[float]
+
+
+def weighed(path: Sequence[ScoredSegment], settings: SelfRAGSettings) -> Weighed:
+    """The scores of the last segment of ``path``, alone and as the end of the path."""
+    last, weights, rule = path[-1], settings.weights, settings.path_rule
+    return Weighed(
+        score=segment_score(last.critique, last.sequence, weights),
+        terms=segment_terms(last.critique, last.sequence, weights),
+        path_score=path_score(path, weights, rule),
+        path_rule=rule,
+        path_terms=path_terms(path, weights, rule),
     )
 
 
@@ -261,11 +282,16 @@ def _dropped(
     """Why a candidate is dropped: hard constraints (section 3.3) test the chosen tokens, not
     scores."""
     if segment["finish_reason"] == "pruned":
-        return "pruned by ISREL"
+        return PRUNED
     given = [*reflections, *([segment["next"]] if segment["next"] else [])]
     if not (segment["logprob"] or 0.0) < math.inf or not all(map(is_readable, given)):  # or NaN
         return UNREADABLE
-    broken = [r["token"] for r in reflections if r["token"] in settings.hard_constraints]
-    if broken:
+    return barred([r["token"] for r in reflections], segment["text"], settings)
+
+
+def barred(tokens: Sequence[str], text: str, settings: SelfRAGSettings) -> str | None:
+    """Why a readable candidate may not be chosen: a reflection token of it that a hard constraint
+    forbids, or no text; None if it may."""
+    if broken := [token for token in tokens if token in settings.hard_constraints]:
         return f"hard constraint {broken[0]}"
-    return None if segment["text"] else NO_TEXT
+    return None if text else NO_TEXT

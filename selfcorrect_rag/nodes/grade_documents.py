@@ -62,22 +62,27 @@ def _update(
         for i, (passage, score) in enumerate(zip(state["passages"], scores, strict=True))
     ]
     thresholds = settings.thresholds(evaluator.thresholds)
-    action = _without(settings, thresholds, scores)
+    action = triggered(settings, thresholds, scores)
     upper, lower = thresholds.upper, thresholds.lower
     emit(Graded(event="graded", grades=grades, action=action, upper=upper, lower=lower))
-    everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
-    branches = ["refine", "search"] if everything else BRANCHES[action]
     return {
         "grades": grades,
         "action": action,
         "thresholds": asdict(thresholds),
-        "branches": branches,
+        "branches": branches_of(settings, action),
         "notes": [*state["notes"], *evaluator.notes],
     }
 
 
-def _without(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
-    """The action, without the one that the settings ablate (section 5.4, Table 2)."""
+def branches_of(settings: CRAGSettings, action: Action) -> list[str]:
+    """The branches that a run takes: those of its action, or both where its settings say so."""
+    everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
+    return ["refine", "search"] if everything else BRANCHES[action]
+
+
+def triggered(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
+    """The action that scores trigger, without the one that the settings ablate (section 5.4,
+    Table 2)."""
     if settings.without_action == "ambiguous":
         thresholds = Thresholds(upper=thresholds.upper, lower=thresholds.upper)
     action = thresholds.action(scores)

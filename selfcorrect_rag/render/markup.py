@@ -16,7 +16,7 @@ class Html(str):
     """Markup made here. Adding to it gives a plain string, which is escaped again."""
 
 
-_VOID = frozenset({"base", "meta"})
+_VOID = frozenset({"base", "input", "link", "meta"})
 _UNSEEN = re.compile(
     "([\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f])\\1*"

@@ -79,7 +79,7 @@ def _page(result: Result, title: str | None, base: str | None) -> str:
     question = str(result.get("question") or "No question")
     heading = excerpt(question, 300)
     lead = prose(question) if len(question) > len(heading) + 10 else None
-    return whole_page(kicker, heading, _sections(result), answer.footer(result), lead, base)
+    return whole_page(kicker, heading, sections_of(result), answer.footer(result), lead, base)
 
 
 Sections = dict[str, tuple[str, Html]]
@@ -124,8 +124,8 @@ def whole_page(
             element("h1", heading, dir="auto"),
             lead,
         ),
-        _contents(sections),
-        element("main", *(_section(name, *shown) for name, shown in sections.items())),
+        contents(sections),
+        element("main", *(section(name, *shown) for name, shown in sections.items())),
         element("footer", footer),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
@@ -145,8 +145,8 @@ def _policy(style: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'none'"
 
 
-def _sections(result: Result) -> Sections:
-    """The sections that have something to show: id to heading and content."""
+def sections_of(result: Result) -> Sections:
+    """The sections of a run's page that have something to show: id to heading and content."""
     pages = "Documents" if graph_of(result) == "instruct_rag" else "Passages"
     every = {
         "answer": ("Answer", answer.answer(result)),
@@ -165,7 +165,8 @@ def _sections(result: Result) -> Sections:
     return {name: (heading, shown) for name, (heading, shown) in every.items() if shown}
 
 
-def _section(name: str, heading: str, shown: Html) -> Html:
+def section(name: str, heading: str, shown: Html) -> Html:
+    """A section with its heading."""
     return element(
         "section",
         element("h2", heading, id=f"{name}-heading"),
@@ -175,7 +176,8 @@ def _section(name: str, heading: str, shown: Html) -> Html:
     )
 
 
-def _contents(sections: Sections) -> Html:
+def contents(sections: Sections) -> Html:
+    """Links to the sections."""
     links = [
         element("li", element("a", heading, href=f"#{name}"))
         for name, (heading, _) in sections.items()

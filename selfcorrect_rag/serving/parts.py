@@ -96,6 +96,14 @@ class Parts:
     ) -> None:
         self._opened.close()
 
+    def over(self, index: Path) -> "Parts":
+        """Parts with these models, and another index; models that are not open are opened."""
+        config = self.config.model_copy(update={"index": index})
+        others = Parts(config, passages=self.passages, pages=self.pages, each=self._each)
+        for name in ("llm", "rationale_llm", "chat_model", "evaluator"):
+            others.__dict__[name] = getattr(self, name)  # as cached_property keeps them
+        return others
+
     @cached_property
     def reader(self) -> "Reader":
         """The shipped reader, which answers and grades unless other models are named."""

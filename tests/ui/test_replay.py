@@ -1,0 +1,235 @@
+"""A replay with a run's own settings is the run; with others it is the run that they would make."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from selfcorrect_rag.serving.config import ServingConfig
+from selfcorrect_rag.serving.parts import Parts
+from selfcorrect_rag.serving.saved import json_object
+from selfcorrect_rag.settings import GRAPHS
+from selfcorrect_rag.ui.replay import CRAG_KNOBS, _choices, is_faithful, knobs_of, replay
+
+QUESTIONS = (
+    "Where was Harper Lee born?",
+    "Who wrote Don Quixote, and when?",
+    "Who designed the Williamsburg Bridge?",
+    "Thank you very much!",
+)
+RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("self_rag", {}),
+    ("self_rag", {"depth": 4, "mode": "always", "beam_width": 3, "passages": 4}),
+    ("self_rag", {"form": "short", "hard_constraints": ("[Irrelevant]",)}),
+    ("self_rag", {"options": ("yes", "no")}),
+    ("self_rag", {"max_model_calls": 4, "mode": "always", "depth": 4}),
+    ("crag", {}),
+    ("crag", {"upper": 0.99, "lower": -0.999}),
+    ("self_crag", {"upper": 0.99, "lower": -0.999}),
+    ("self_crag", {"contexts": "all"}),
+    ("instruct_rag", {}),
+)
+
+
+@pytest.fixture(scope="module", params=["reader", "transformers"])
+def parts(request: pytest.FixtureRequest) -> Parts:
+    return Parts(ServingConfig(engine=request.param))
+
+
+def run_of(parts: Parts, graph: str, question: str, chosen: Any) -> dict[str, Any]:
+    made: dict[str, Any] = parts.graph(graph, chosen).invoke({"question": question})
+    return made
+
+
+def as_json(result: Any) -> Any:
+    return json.loads(json.dumps(result, default=json_object))
+
+
+@pytest.mark.parametrize(("graph", "knobs"), RUNS)
+def test_with_its_own_settings_it_is_the_run(
+    parts: Parts, graph: str, knobs: dict[str, Any]
+) -> None:
+    chosen = parts.settings(graph, GRAPHS[graph](**knobs))
+    for question in QUESTIONS:
+        result = run_of(parts, graph, question, chosen)
+        for given_as in (result, as_json({k: v for k, v in result.items() if k != "messages"})):
+            again = replay(given_as, chosen)
+            assert again.unknown == []
+            assert _choices(again.result) == _choices(given_as)
+            assert is_faithful(given_as, chosen)
+            for key in ("cited_answer", "knowledge", "judged", "constraints_met", "options"):
+                assert as_json(again.result.get(key)) == as_json(given_as.get(key)), key
+
+
+def test_several_beams_are_replayed(parts: Parts) -> None:
+    """Else the test above would show nothing about them."""
+    chosen = parts.settings("self_rag", GRAPHS["self_rag"](**RUNS[1][1]))
+    result = run_of(parts, "self_rag", QUESTIONS[1], chosen)
+    beams = {(c["depth"], c["beam"]) for c in result["candidates"]}
+    if parts.config.engine == "transformers":
+        assert max(beam for _, beam in beams) >= 1
+        assert max(depth for depth, _ in beams) >= 1
+
+
+WEIGHTS = st.sampled_from([0.0, 0.3, 1.0, 2.5])
+SELF_RAG = st.fixed_dictionaries(
+    {},
+    optional={
+        "weight_isrel": WEIGHTS,
+        "weight_issup": WEIGHTS,
+        "weight_isuse": WEIGHTS,
+        "weight_sequence": WEIGHTS,
+        "path_rule": st.sampled_from(["mean", "sum", "product"]),
+        "beam_width": st.integers(1, 4),
+        "threshold": st.sampled_from([0.0, 0.2, 0.9, 1.0]),
+        "hard_constraints": st.sampled_from(
+            [(), ("[Irrelevant]",), ("[Utility:5]",), ("[Fully supported]", "[Relevant]")]
+        ),
+    },
+)
+CRAG = st.fixed_dictionaries(
+    {},
+    optional={
+        "upper": st.sampled_from([-0.5, 0.5, 0.99, 1.0]),
+        "lower": st.sampled_from([-1.0, -0.9, -0.6]),
+        "strip_threshold": st.sampled_from([-1.0, -0.5, 0.5, 0.9]),
+        "strips": st.integers(1, 8),
+    },
+)
+TRIED = settings(max_examples=14, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def check(parts: Parts, graph: str, question: str, own: dict[str, Any], other: Any) -> bool:
+    """Whether the replay of a run claims to know all; then it is what the graph gives."""
+    first = parts.settings(graph, GRAPHS[graph](**own))
+    second = parts.settings(graph, GRAPHS[graph](**{**own, **other}))
+    replayed = replay(run_of(parts, graph, question, first), second)
+    if replayed.unknown:
+        return False
+    real = run_of(parts, graph, question, second)
+    for key in ("answer", "cited_answer", "action", "score", "judged", "constraints_met"):
+        assert replayed.result.get(key) == real.get(key), key
+    assert as_json(replayed.result.get("knowledge")) == as_json(real.get("knowledge"))
+    cited = [[c["passage"] for c in r["citations"]] for r in (replayed.result, real)]
+    assert cited[0] == cited[1]
+    return True
+
+
+@TRIED
+@given(other=SELF_RAG, question=st.sampled_from(QUESTIONS))
+def test_what_it_knows_of_self_rag_a_real_run_gives(
+    parts: Parts, other: dict[str, Any], question: str
+) -> None:
+    check(parts, "self_rag", question, {"depth": 2, "passages": 3}, other)
+
+
+@TRIED
+@given(other=CRAG, question=st.sampled_from(QUESTIONS))
+def test_what_it_knows_of_crag_a_real_run_gives(
+    parts: Parts, other: dict[str, Any], question: str
+) -> None:
+    own = {"upper": 0.99, "lower": -0.999, "passages": 4}
+    check(parts, "crag", question, own, other)
+
+
+@TRIED
+@given(crag=CRAG, self_rag=SELF_RAG, question=st.sampled_from(QUESTIONS))
+def test_what_it_knows_of_self_crag_a_real_run_gives(
+    parts: Parts, crag: dict[str, Any], self_rag: dict[str, Any], question: str
+) -> None:
+    own = {"upper": 0.99, "lower": -0.999, "passages": 3, "depth": 2}
+    check(parts, "self_crag", question, own, {**crag, **self_rag})
+
+
+def test_it_knows_something() -> None:
+    """A replay that gave up at once would pass all of the above."""
+    parts = Parts(ServingConfig())
+    knows = [
+        check(parts, graph, QUESTIONS[0], own, other)
+        for graph, own, other in (
+            ("self_rag", {}, {"weight_isrel": 0.0, "weight_isuse": 0.0}),
+            ("self_rag", {}, {"hard_constraints": ("[Utility:5]",)}),
+            ("crag", {"upper": 0.99, "lower": -0.999}, {"lower": -0.5}),
+            ("self_crag", {"upper": 0.99, "lower": -0.999}, {"strips": 3, "lower": -0.5}),
+        )
+    ]
+    assert knows[:2] == [True, True]
+
+
+def self_rag_run(**knobs: Any) -> tuple[dict[str, Any], Any]:
+    parts = Parts(ServingConfig())
+    chosen = parts.settings("self_rag", GRAPHS["self_rag"](**knobs))
+    return run_of(parts, "self_rag", "Who discovered penicillin?", chosen), chosen
+
+
+def tried(chosen: Any, **knobs: Any) -> Any:
+    return type(chosen)(**{**chosen.model_dump(), **knobs})
+
+
+def test_another_decision_is_told() -> None:
+    result, chosen = self_rag_run(mode="adaptive")
+    again = replay(result, tried(chosen, threshold=1.0))
+    assert not again.result["retrieval"]["retrieve"]
+    assert again.unknown == [
+        "It would not have retrieved: what it would have written without is not known."
+    ]
+    assert again.stale
+
+
+def test_a_constraint_takes_the_winner_away() -> None:
+    result, chosen = self_rag_run()
+    winner = next(c for c in result["candidates"] if c["chosen"])
+    token = next(p["text"] for p in winner["pieces"] if "Utility" in p["text"])
+    again = replay(result, tried(chosen, hard_constraints=(token,))).result
+    assert again["answer"] != result["answer"]
+    dropped = [c for c in again["candidates"] if c["text"] == winner["text"]]
+    assert {c["dropped"] for c in dropped} == {f"hard constraint {token}"}
+
+
+def test_beginnings_that_the_run_dropped_are_told() -> None:
+    parts = Parts(ServingConfig(engine="transformers"))
+    knobs = {"depth": 3, "mode": "always", "beam_width": 1}
+    chosen = parts.settings("self_rag", GRAPHS["self_rag"](**knobs))
+    told = []
+    for question in QUESTIONS:
+        result = run_of(parts, "self_rag", question, chosen)
+        if any(c["depth"] for c in result["candidates"]):
+            told += replay(result, tried(chosen, beam_width=8)).unknown
+    assert any("would be continued that the run dropped" in each for each in told)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "told"),
+    [
+        ({"upper": 0.2, "lower": 0.1}, {"upper": 1.0, "lower": -1.0}, "searched the web"),
+        ({"upper": 1.0, "lower": 1.0}, {"upper": 1.0, "lower": -1.0}, "cut the passages"),
+        ({"upper": 0.2, "lower": 0.1}, {"strip_threshold": 0.99}, "other knowledge"),
+    ],
+)
+def test_what_only_a_run_of_crag_can_tell(
+    own: dict[str, Any], other: dict[str, Any], told: str
+) -> None:
+    parts = Parts(ServingConfig())
+    chosen = parts.settings("crag", GRAPHS["crag"](**own))
+    result = run_of(parts, "crag", "Who discovered penicillin?", chosen)
+    again = replay(result, tried(chosen, **other))
+    assert any(told in each for each in again.unknown), again.unknown
+
+
+def test_knobs_are_settings() -> None:
+    for kind in GRAPHS.values():
+        assert set(knobs_of(kind())) <= set(kind.model_fields)
+    assert knobs_of(GRAPHS["instruct_rag"]()) == ()
+    assert set(CRAG_KNOBS) < set(knobs_of(GRAPHS["self_crag"]()))
+
+
+def test_a_result_that_was_changed_is_not_faithful() -> None:
+    result, chosen = self_rag_run()
+    for at, other in itertools.product(range(len(result["candidates"])), [True, False]):
+        candidates = [dict(c) for c in result["candidates"]]
+        if candidates[at]["chosen"] != other:
+            candidates[at]["chosen"] = other
+            assert not is_faithful({**result, "candidates": candidates}, chosen)

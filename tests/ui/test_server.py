@@ -1,0 +1,393 @@
+"""The server over HTTP, as scripts and browsers without scripts use it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from selfcorrect_rag import cli
+from selfcorrect_rag.search import BM25Index
+from selfcorrect_rag.serving.config import ServingConfig
+from selfcorrect_rag.ui.places import Places
+from tests.ui.conftest import ROOT, ask, served, until
+
+LEE = "Where was Harper Lee born?"
+HOSTILE = '<script>alert(1)</script> & "quotes" \u202e <img src=x onerror=alert(1)>'
+
+
+def events(client: httpx.Client, key: str, since: int = 0) -> list[tuple[int, str, Any]]:
+    """All that happens in a run from one entry on, up to its end."""
+    found: list[tuple[int, str, Any]] = []
+    with client.stream(
+        "GET", f"/runs/{key}/events", headers={"last-event-id": str(since)}
+    ) as stream:
+        number, kind = 0, ""
+        for line in stream.iter_lines():
+            name, _, value = line.partition(": ")
+            if name == "id":
+                number = int(value)
+            elif name == "event":
+                kind = value
+            elif name == "data":
+                found.append((number, kind, json.loads(value)))
+    return found
+
+
+def start(client: httpx.Client, **form: str) -> str:
+    answer = client.post("/ask", data=form, headers={"accept": "application/json"})
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
+def test_a_plain_form_waits_for_its_run(client: httpx.Client) -> None:
+    key = ask(client, LEE, "self_crag")
+    page = client.get(f"/runs/{key}")
+    assert page.status_code == 200
+    assert "Monroeville, Alabama" in page.text
+    assert "Why this answer" in page.text
+    saved = client.get(f"/runs/{key}.json").json()
+    assert saved["answer"] == "Monroeville, Alabama"
+    assert saved["made"]["graph"] == "self-crag"
+    listed = client.get("/runs.json").json()["runs"]
+    assert listed[0]["id"] == key
+    assert LEE in client.get("/runs").text
+
+
+def test_its_json_is_what_ask_again_takes(client: httpx.Client, tmp_path: Path) -> None:
+    key = ask(client, LEE, "self_crag", passages="7", weight_isuse="0.25")
+    (tmp_path / "saved.json").write_text(client.get(f"/runs/{key}.json").text, encoding="utf-8")
+    command = [sys.executable, "-m", "selfcorrect_rag.cli", "ask", "--again", "saved.json"]
+    ran = subprocess.run(
+        [*command, "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    again, first = json.loads(ran.stdout), client.get(f"/runs/{key}.json").json()
+    assert again["answer"] == first["answer"]
+    assert again["made"]["settings"] == first["made"]["settings"]
+    assert first["made"]["settings"]["passages"] == 7
+
+
+def test_steps_and_tokens_come_as_they_happen(client: httpx.Client) -> None:
+    key = start(client, question="Who discovered penicillin?", graph="self_rag")
+    told = events(client, key)
+    kinds = [kind for _, kind, _ in told]
+    assert kinds[-1] == "over"
+    begun = {data["id"]: data["words"] for _, kind, data in told if kind == "begin"}
+    assert "Retrieving" in begun.values()
+    ended = {data["id"] for _, kind, data in told if kind == "end"}
+    assert ended == begun.keys() | ended
+    said = " ".join(data["html"] for _, kind, data in told if kind == "said")
+    assert "It wants evidence: P(retrieve)" in said
+    text = "".join(data["text"] for _, kind, data in told if kind == "text")
+    assert text.startswith("Alexander Fleming")
+    assert events(client, key)[-1][1] == "over"  # also for who comes late
+
+
+def test_runs_at_once_never_mix(client: httpx.Client) -> None:
+    asked = {"Who discovered penicillin?": "Alexander Fleming", "Who painted Guernica?": "Picasso"}
+    ids = [(start(client, question=q, graph="self_rag"), a) for q, a in [*asked.items()] * 3]
+    told: dict[str, list[Any]] = {}
+    threads = [
+        threading.Thread(target=lambda key=key: told.setdefault(key, events(client, key)))
+        for key, _ in ids
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for key, answer in ids:
+        text = "".join(data["text"] for _, kind, data in told[key] if kind == "text")
+        assert answer in text
+        assert client.get(f"/runs/{key}.json").json()["answer"] in text
+        others = set(asked.values()) - {answer}
+        assert not any(other in text for other in others)
+
+
+def paused(client: httpx.Client) -> str:
+    form = {"question": LEE, "graph": "crag", "crag.approve_search": "on"}
+    answer = client.post("/ask", data=form)
+    assert answer.status_code == 303
+    key = answer.headers["location"].rpartition("/")[2]
+    page = client.get(f"/runs/{key}").text  # as often as one reloads
+    assert client.get(f"/runs/{key}").text == page
+    assert f"/runs/{key}/reply" in page
+    assert "Do not search" in page
+    assert client.get("/runs.json").json()["going"][0]["state"] == "waiting"
+    return key
+
+
+@pytest.mark.parametrize(
+    ("reply", "query", "failure"),
+    [
+        ({"approve": "yes", "query": "Harper Lee birthplace"}, "Harper Lee birthplace", ""),
+        ({"approve": "no", "query": "Harper Lee"}, "", "the search was not approved"),
+        ({}, "", "the search was not approved"),
+    ],
+)
+def test_a_search_waits_for_a_person(
+    client: httpx.Client, reply: dict[str, str], query: str, failure: str
+) -> None:
+    key = paused(client)
+    assert client.post(f"/runs/{key}/reply", data=reply).status_code == 303
+    result = client.get(f"/runs/{key}.json").json()
+    assert result["web_failure"] == failure
+    if query:
+        assert result["web_query"] == query
+
+
+def test_a_run_is_stopped_and_what_was_done_is_kept(client: httpx.Client) -> None:
+    key = paused(client)
+    assert client.post(f"/runs/{key}/stop").status_code == 303
+    run = next(r for r in client.get("/runs.json").json()["runs"] if r["id"] == key)
+    assert run["state"] == "stopped"
+    result = client.get(f"/runs/{key}.json").json()
+    assert result["passages"]
+    assert "stopped by hand" in result["notes"][-1]
+    assert client.get(f"/runs/{key}").status_code == 200
+
+
+def test_weighing_differently_asks_no_model(client: httpx.Client) -> None:
+    key = ask(client, "Who discovered penicillin?")
+    before = len(client.get("/runs.json").json()["runs"])
+    plain = client.get(f"/runs/{key}/weigh.json", params={"played": "1"}).json()
+    assert plain == {"result": client.get(f"/runs/{key}.json").json(), "unknown": []}
+    knobs = {"played": "1", "hard_constraints": "[Utility:5]"}
+    other = client.get(f"/runs/{key}/weigh.json", params=knobs).json()
+    assert other["result"]["answer"] == "The documents do not say."
+    part = client.get(f"/runs/{key}/weigh", params=knobs)
+    assert "<del>Alexander Fleming</del>" in part.text
+    page = client.get(f"/runs/{key}", params=knobs)  # a link for every state
+    assert "<del>Alexander Fleming</del>" in page.text
+    assert "hard_constraints=%5BUtility%3A5%5D" in page.text  # the form with these
+    assert len(client.get("/runs.json").json()["runs"]) == before
+
+
+@pytest.mark.parametrize("knobs", [{"weight_isrel": "many"}, {"weight_isrel": "-1"}])
+def test_a_bad_weight_is_one_line(client: httpx.Client, knobs: dict[str, str]) -> None:
+    key = ask(client, "Who discovered penicillin?")
+    refused = client.get(f"/runs/{key}/weigh", params=knobs)
+    assert refused.status_code == 422
+    assert "Weight of ISREL" in refused.json()["error"]
+    page = client.get(f"/runs/{key}", params=knobs)
+    assert page.status_code == 422
+    assert "Weight of ISREL" in page.text
+    assert "Alexander Fleming" in page.text
+
+
+def test_runs_are_marked_and_exported(client: httpx.Client) -> None:
+    key = ask(client, "Who painted Guernica?")
+    mark = {"mark": "wrong", "answers": "Pablo Picasso\nPicasso\n", "note": "a painter"}
+    assert client.post(f"/runs/{key}/mark", data=mark).status_code == 303
+    rows = [json.loads(line) for line in client.get("/export.jsonl").text.splitlines()]
+    row = next(row for row in rows if row["question"] == "Who painted Guernica?")
+    assert row["answers"] == ["Pablo Picasso", "Picasso"]
+    found = client.get("/runs.json", params={"q": "painter", "mark": "wrong"}).json()["runs"]
+    assert [run["id"] for run in found] == [key]
+    assert client.post(f"/runs/{key}/mark", data={"mark": "odd"}).status_code == 422
+    assert client.post(f"/runs/{key}/delete").status_code == 303
+    assert client.get(f"/runs/{key}").status_code == 404
+
+
+def test_two_runs_are_compared(client: httpx.Client) -> None:
+    a, b = ask(client, LEE, "self_rag"), ask(client, LEE, "crag", passages="3")
+    page = client.get("/compare", params={"a": a, "b": b}).text
+    assert "What differs" in page
+    differs = client.get("/compare.json", params={"a": a, "b": b}).json()["differs"]
+    assert differs["Passages"] == ["5", "3"]
+    assert differs["Graph"] == ["Self-RAG", "CRAG"]
+    assert differs["Search"][1]
+    assert client.get("/compare", params={"a": a}).status_code == 404
+
+
+def test_a_link_fills_the_form_in(client: httpx.Client) -> None:
+    link = {"graph": "self_crag", "question": HOSTILE, "passages": "8", "refine": "off"}
+    page = client.get("/", params=link).text
+    assert 'name="self_crag.passages" aria-describedby="knob-self_crag.passages-help"' in page
+    assert 'value="8"' in page
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+    bad = client.get("/", params={"graph": "crag", "upper": "9"})
+    assert "less than or equal to 1" in bad.text
+    assert client.get("/", params={"graph": "none"}).status_code == 404
+
+
+def test_hostile_text_stays_text(client: httpx.Client) -> None:
+    key = ask(client, HOSTILE)
+    for path in ("/", "/runs", f"/runs/{key}", f"/compare?a={key}&b={key}", f"/runs/{key}.html"):
+        page = client.get(path).text
+        assert "<script>alert" not in page
+        assert "<img src=x" not in page
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"question": "  "},
+        {"question": "x" * 8_001},
+        {"question": "Who?", "graph": "odd"},
+        {"question": "Who?", "index": "/etc"},
+        {"question": "Who?", "self_rag.passages": "0"},
+        {"question": "Who?", "self_rag.passages": "many"},
+        {"question": "Who?", "self_rag.hard_constraints": "[Odd]"},
+    ],
+)
+def test_what_cannot_be_asked_is_refused_on_one_line(
+    client: httpx.Client, form: dict[str, str]
+) -> None:
+    given = {"graph": "self_rag", **form}
+    refused = client.post("/ask", data=given, headers={"accept": "application/json"})
+    assert refused.status_code == 422
+    error = refused.json()["error"]
+    assert error
+    assert "\n" not in error
+    assert client.post("/ask", data=given).status_code == 422
+
+
+def test_only_the_command_line_names_models_and_code(client: httpx.Client) -> None:
+    form = {"question": "Who painted Guernica?", "graph": "self_rag"}
+    form |= {"store": "os:getcwd", "engine": "chat", "model": "a:b", "self_rag.store": "os:getcwd"}
+    key = start(client, **form)
+    events(client, key)
+    made = client.get(f"/runs/{key}.json").json()["made"]["config"]
+    assert made["store"] is None
+    assert made["engine"] is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "http://localhost:1"}, 403),  # another server of this machine
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "same-origin"}, 422),
+        ({}, 422),
+    ],
+)
+def test_other_sites_may_not_post(
+    client: httpx.Client, headers: dict[str, str], status: int
+) -> None:
+    assert client.post("/ask", data={"question": ""}, headers=headers).status_code == status
+
+
+def test_its_own_pages_may_post(client: httpx.Client) -> None:
+    origin = str(client.base_url).rstrip("/")
+    refused = client.post("/ask", data={"question": ""}, headers={"origin": origin})
+    assert refused.status_code == 422
+
+
+def test_a_body_is_bounded(client: httpx.Client) -> None:
+    def endless() -> Any:
+        for _ in range(40):
+            yield b"question=" + b"x" * 50_000
+
+    assert client.post("/ask", content=b"x" * 1_100_000).status_code == 413
+    assert client.post("/ask", content=endless()).status_code == 413
+
+
+def test_every_answer_is_guarded(client: httpx.Client) -> None:
+    key = ask(client, "Who painted Guernica?")
+    for path in ("/", "/runs", f"/runs/{key}", "/static/ui.js", "/nowhere", f"/runs/{key}.json"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+    file = client.get(f"/runs/{key}.html").headers["content-security-policy"]
+    assert "script-src" not in file
+    assert client.get("/static/../app.py").status_code == 404
+    assert client.get("/static/app.py").status_code == 404
+    assert client.delete("/runs").status_code == 405
+
+
+def test_every_view_has_a_json_twin(client: httpx.Client) -> None:
+    found = client.get("/graphs.json").json()
+    assert set(found["graphs"]) == {"self_rag", "crag", "self_crag", "instruct_rag"}
+    assert found["indexes"] == ["the demo corpus"]
+    assert client.get("/runs/nobody.json").json() == {
+        "error": "no such run: it was deleted, or it was never there"
+    }
+
+
+def test_it_listens_before_it_can_answer(tmp_path: Path) -> None:
+    with served(tmp_path, ready=False) as client:
+        first = client.get("/")
+        assert first.status_code == 503
+        assert "Opening" in first.text
+        until(lambda: client.get("/").status_code == 200)
+
+
+def test_other_indexes_are_asked_and_a_stopped_server_keeps_its_runs(tmp_path: Path) -> None:
+    with BM25Index(tmp_path / "notes") as index:
+        index.add_texts(["Priya Raman approves the deployments."], [{"title": "Notes"}])
+    with BM25Index(tmp_path / "beside") as index:
+        index.add_texts(["The office is on the third floor."], [{"title": "Office"}])
+    with served(tmp_path, "--index", "notes", "--runs", "own.sqlite") as client:
+        assert client.get("/graphs.json").json()["indexes"] == ["notes", "beside"]
+        key = ask(client, "Who approves the deployments?")
+        assert client.get(f"/runs/{key}.json").json()["answer"] == "Priya Raman"
+        form = {"question": "Which floor is the office on?", "index": "beside"}
+        answer = client.post("/ask", data={**form, "graph": "self_rag"})
+        run = client.get(answer.headers["location"] + ".json").json()
+        assert run["made"]["index"] == "beside"
+        assert "third" in run["answer"]
+        refused = client.post(
+            "/ask",
+            data={"question": "Who?", "graph": "crag", "crag.approve_search": "on"},
+        )
+        failed = client.get(refused.headers["location"])
+        assert "there is no search to ask about" in failed.text
+        assert "Traceback" not in failed.text
+    with served(tmp_path, "--index", "notes", "--runs", "own.sqlite") as client:
+        assert client.get(f"/runs/{key}").status_code == 200
+
+
+def test_ctrl_c_keeps_a_run_that_goes_on_and_a_kill_corrupts_nothing(tmp_path: Path) -> None:
+    with served(tmp_path) as client:
+        key = paused(client)
+    with served(tmp_path) as client:
+        run = next(r for r in client.get("/runs.json").json()["runs"] if r["id"] == key)
+        assert run["state"] == "stopped"
+        start(client, question=LEE, graph="self_crag")
+        os.kill(int(client.headers["x-process"]), signal.SIGKILL)
+    with served(tmp_path) as client:
+        assert client.get(f"/runs/{key}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--index", "nowhere"], "--index: no folder nowhere"),
+        (["--host", "0.0.0.0"], "--allow-host NAME"),
+        (["--port", "99999"], "--port 99999"),
+        (["--runs", "."], "--runs ."),
+    ],
+)
+def test_wrong_options_are_one_line(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["ui", *options]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_indexes_in_the_same_folder_are_offered(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        BM25Index(tmp_path / name).close()
+    (tmp_path / "none").mkdir()
+    places = Places(ServingConfig(index=tmp_path / "one"), [tmp_path / "two"])
+    assert places.names == [str(tmp_path / "one"), str(tmp_path / "two")]
