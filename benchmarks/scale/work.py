@@ -66,13 +66,13 @@ class Graphs(NamedTuple):
         parts: Any = index.as_retriever(10), evaluator, web
         return cls(
             {
-                "self_rag": create_self_rag(llm, index.as_retriever()),
+                "self_rag": create_self_rag(llm, index.as_retriever(10)),
                 "self_rag_cached": create_self_rag(
-                    llm, index.as_retriever(), cache=InMemoryCache()
+                    llm, index.as_retriever(10), cache=InMemoryCache()
                 ),
                 "crag": create_crag(llm, *parts),
                 "self_crag": create_self_crag(llm, *parts),
-                "instruct_rag": create_instruct_rag(load_rationale_model(), index.as_retriever()),
+                "instruct_rag": create_instruct_rag(load_rationale_model(), index.as_retriever(10)),
             },
             evaluator,
         )
