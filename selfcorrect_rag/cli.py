@@ -18,6 +18,7 @@ from selfcorrect_rag.errors import SelfCorrectError
 STARTED = time.perf_counter()
 COMMANDS = {
     "ask": ("ask", "answer a question from an index"),
+    "batch": ("batch", "answer many questions, here or on Ray"),
     "chat": ("chat", "keep a conversation about an index"),
     "index": ("index", "put your documents into an index"),
     "demo": ("demo", "see the graphs work, offline"),

@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "selfcorrect_rag"
 FLOORS = (
     ("cli", "__init__"),
     ("commands",),
-    ("serving", "studio", "ui", "mcp"),
-    ("agents", "bulk", "evaluation", "render", "training"),
+    ("bulk", "serving", "studio", "ui", "mcp"),
+    ("agents", "evaluation", "render", "training"),
     ("self_rag", "crag", "self_crag", "instruct_rag"),
     ("nano",),
     ("nodes", "follow_up"),
@@ -98,7 +98,10 @@ def test_rooms_import_each_other_in_no_circle() -> None:
     assert not circle({room: to for room, to in ROOMS.items() if room != "__init__"})
 
 
-@pytest.mark.parametrize(("imported", "importers"), [("commands", {"cli"}), ("nano", NANO_USERS)])
+@pytest.mark.parametrize(
+    ("imported", "importers"),
+    [("commands", {"cli"}), ("bulk", {"commands"}), ("nano", NANO_USERS)],
+)
 def test_what_few_may_import(imported: str, importers: set[str]) -> None:
     others = [ROOMS[room].get(imported, []) for room in set(ROOMS) - importers]
     assert not [why for reasons in others for why in reasons]

@@ -132,6 +132,10 @@ class BadRun(SelfCorrectError, ValueError):
     """The folder or file of a run is in use, holds another run, or none where one is wanted."""
 
 
+class NoCluster(SelfCorrectError, ConnectionError):
+    """No Ray answers at an address, or none could be started here; the message says why."""
+
+
 class BadTask(SelfCorrectError, ValueError):
     """Questions of an evaluation cannot be read; the message says where and what to do."""
 

@@ -42,7 +42,7 @@ def test_every_command_has_help_of_its_own(
     assert f"usage: selfcorrect-rag {command} " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["ask", "index", "demo", "studio", "eval"])
+@pytest.mark.parametrize("command", ["ask", "batch", "index", "demo", "studio", "eval"])
 def test_options_say_their_meaning_and_their_default(command: str) -> None:
     commands = parser([command])._subparsers._group_actions[0].choices  # type: ignore[union-attr]
     made: argparse.ArgumentParser = commands[command]  # type: ignore[index]
@@ -54,7 +54,9 @@ def test_options_say_their_meaning_and_their_default(command: str) -> None:
             assert action.metavar != "X"
 
 
-@pytest.mark.parametrize("command", ["ask", "chat", "index", "demo", "studio", "mcp", "eval"])
+@pytest.mark.parametrize(
+    "command", ["ask", "batch", "chat", "index", "demo", "studio", "mcp", "eval"]
+)
 def test_the_examples_of_help_are_commands(command: str) -> None:
     commands = parser([command])._subparsers._group_actions[0].choices  # type: ignore[union-attr]
     made = commands[command]  # type: ignore[index]
