@@ -6,7 +6,9 @@ second too, beside the cores that other programs used meanwhile.
 
 import asyncio
 import gc
+import json
 import os
+import shutil
 import statistics
 import threading
 import time
@@ -17,12 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
+from langchain_core.runnables import Runnable, RunnableLambda
 
 from benchmarks.scale.simulate import Call, Cpu, Model, Question, System, linear, simulate
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.bulk.graph_actor import GraphActor
+from selfcorrect_rag.bulk.ray_cluster import ray_cluster
 from selfcorrect_rag.nano import demo_index, demo_questions, load_generator
 
-FOLDER = Path("build/scale").resolve()
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "scale"
+NOTES = FOLDER / "notes"
 IN_FLIGHT, BLOCK = 8, 58
 """Questions that an actor asks at a time, and of a block of Ray Data's, which an actor ends before
 it begins another: half of the demo's questions of fact."""
@@ -34,7 +40,6 @@ CORES = os.cpu_count() or 1
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # a core each: threads of several processes only wait for each other
     "TOKENIZERS_PARALLELISM": "false",
-    "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # by default other programs come first
 }
 
@@ -151,28 +156,19 @@ def alone(count: int = 2 * BLOCK) -> dict[str, Any]:
     }
 
 
-class Asker:
-    """An actor that asks a graph, and says when it was done and what it has spent so far."""
+def noted_graph() -> Runnable[Any, Any]:
+    """The graph for a ``GraphActor``: it notes when a question was done, and the CPU so far."""
+    graph, log = make_graph(), NOTES / f"{os.getpid()}.jsonl"
 
-    def __init__(self) -> None:
-        self._graph, self._places = make_graph(), asyncio.Semaphore(IN_FLIGHT)
+    async def ask(given: dict[str, Any]) -> Any:
+        started = time.time()
+        result = await graph.ainvoke(given)
+        row = {"started": started, "ended": time.time(), **Spent.here()._asdict()}
+        with log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        return result
 
-    async def __call__(self, batch: Any) -> dict[str, list[Any]]:
-        rows = await asyncio.gather(*map(self._ask, batch["question"]))
-        return {name: [row[name] for row in rows] for name in rows[0]}
-
-    async def _ask(self, question: Any) -> dict[str, Any]:
-        async with self._places:
-            started = time.time()
-            await self._graph.ainvoke({"question": str(question)})
-            spent = Spent.here()
-            return {
-                "actor": os.getpid(),
-                "started": started,
-                "ended": time.time(),
-                "all_s": spent.all,
-                "model_s": spent.model,
-            }
+    return RunnableLambda(ask)
 
 
 def cpu_of(process: psutil.Process) -> float:
@@ -208,31 +204,37 @@ class Look(NamedTuple):
 
 def actors(count: int) -> dict[str, Any]:
     """So many actors of Ray Data, in the time in which all of them work."""
-    import ray
-
+    shutil.rmtree(NOTES, ignore_errors=True)
+    NOTES.mkdir(parents=True)
     blocks = BLOCKS * count
     asked = [{"question": question} for question in questions(blocks * BLOCK)]
-    # One slot more than actors: Ray reads the questions by tasks.
-    ray.init(num_cpus=count + 1, include_dashboard=False, log_to_driver=False, logging_level="error")
-    ray.data.DataContext.get_current().enable_progress_bars = False
     looks: list[Look] = []
     ended = threading.Event()
     watcher = threading.Thread(target=_watch, args=(looks, ended))
-    try:
+    # One slot more than actors: Ray reads the questions by tasks.
+    with ray_cluster("local", cpus=count + 1) as ray:
         time.sleep(SETTLE)
         idle = Look.now()
         time.sleep(SETTLE)
         idle = Look.now().since(idle)
         answered = ray.data.from_items(asked, override_num_blocks=blocks).map_batches(
-            Asker, batch_size=BLOCK, compute=ray.data.ActorPoolStrategy(size=count), num_cpus=1
+            GraphActor,
+            fn_constructor_args=[f"{__name__}:{noted_graph.__name__}"],
+            fn_constructor_kwargs={"in_flight": IN_FLIGHT},
+            batch_size=BLOCK,
+            compute=ray.data.ActorPoolStrategy(size=count),
+            num_cpus=1,
         )
         watcher.start()
-        rows = list(answered.iter_rows())
-    finally:
-        ended.set()
-        watcher.join()
-        ray.shutdown()
-    return {**_figures(rows, looks, count), "idle_cores": idle.ours / idle.at}
+        try:
+            rows = list(answered.iter_rows())
+        finally:
+            ended.set()
+            watcher.join()
+    failed = [row["error"] for row in rows if row["error"]]
+    assert len(rows) == len(asked), f"{len(rows)} answers to {len(asked)} questions"
+    assert not failed, f"{len(failed)} questions failed: {failed[0]}"
+    return {**_figures(looks, count), "idle_cores": idle.ours / idle.at}
 
 
 def _watch(looks: list[Look], ended: threading.Event) -> None:
@@ -240,19 +242,20 @@ def _watch(looks: list[Look], ended: threading.Event) -> None:
         looks.append(Look.now())
 
 
-def _figures(rows: Sequence[dict[str, Any]], looks: Sequence[Look], count: int) -> dict[str, Any]:
+def _figures(looks: Sequence[Look], count: int) -> dict[str, Any]:
     """Of the time from when all actors have begun until the first has nothing left."""
-    by_actor: dict[int, list[dict[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: float(row["ended"])):
-        by_actor.setdefault(row["actor"], []).append(row)
+    by_actor = [
+        [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        for log in NOTES.iterdir()
+    ]
     assert len(by_actor) == count, f"{len(by_actor)} of {count} actors had work"
-    begin = max(found[IN_FLIGHT]["ended"] for found in by_actor.values())
-    end = min(found[-1]["ended"] for found in by_actor.values())
-    within = [[r for r in found if begin <= r["ended"] <= end] for found in by_actor.values()]
+    begin = max(found[IN_FLIGHT]["ended"] for found in by_actor)
+    end = min(found[-1]["ended"] for found in by_actor)
+    within = [[r for r in found if begin <= r["ended"] <= end] for found in by_actor]
     number = sum(len(found) - 1 for found in within)
     spent = {
         name: sum(found[-1][name] - found[0][name] for found in within) / number
-        for name in ("all_s", "model_s")
+        for name in Spent._fields
     }
     seen = [look for look in looks if begin <= look.at <= end]
     passed = seen[-1].since(seen[0])
@@ -262,9 +265,9 @@ def _figures(rows: Sequence[dict[str, Any]], looks: Sequence[Look], count: int) 
         "questions": number,
         "rate": rate,
         "latency_s": [statistics.median(latencies), latencies[int(0.95 * len(latencies))]],
-        "actor_s": spent["all_s"],
-        "model_s": spent["model_s"],
-        "rest_cores": passed.ours / passed.at - spent["all_s"] * rate,
+        "actor_s": spent["all"],
+        "model_s": spent["model"],
+        "rest_cores": passed.ours / passed.at - spent["all"] * rate,
         "others_cores": (passed.whole - passed.ours) / passed.at,
         "load": os.getloadavg()[0],
     }
@@ -289,7 +292,9 @@ def steps(constants: dict[str, Any], count: int) -> list[Question]:
     """Questions as the simulator takes them."""
     alone = constants["alone"]
     traces = alone["calls"]
-    return [_steps(traces[i % len(traces)], alone["loop_s"], alone["tools_s"]) for i in range(count)]
+    return [
+        _steps(traces[i % len(traces)], alone["loop_s"], alone["tools_s"]) for i in range(count)
+    ]
 
 
 def _steps(calls: Sequence[tuple[int, list[int]]], loop: float, tools: float) -> Question:

@@ -260,7 +260,7 @@ class _Run:
         width = {"cores": system.cores, "model": servers, "driver": 1}
         width |= {name: station.servers for name, station in system.stations.items()}
         use = {
-            name: busy / seconds / (width[name] if name in width else system.actors)
+            name: busy / seconds / width.get(name, system.actors)
             for name, busy in self._busy.items()
         }
         number = len(self._latencies)
