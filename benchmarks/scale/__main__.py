@@ -11,7 +11,6 @@ and then two actors, three times). The figures are kept in docs/scale/scale.json
 import argparse
 import json
 import os
-import platform
 import shutil
 import time
 from collections.abc import Callable
@@ -20,7 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale import here
+from benchmarks.scale.capacity import simulated
+from benchmarks.scale.page import render
 
+PAGE = Path("docs/scale.md")
 FIGURES = Path("docs/scale/scale.json")
 ATTEMPTS = 3
 Made = dict[str, Any]
@@ -46,6 +48,7 @@ def rates(made: Made) -> None:
     """What the parts do in a CPU second."""
     from benchmarks.scale import rates
 
+    made["passages"] = rates.PASSAGES
     made["stores"] = rates.stores(_fresh("stores"))
     made["models"] = rates.models()
     made["carriers"] = rates.carriers()
@@ -99,7 +102,7 @@ def main() -> None:
         parser.error(f"{', '.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
     os.environ.update(here.ENVIRONMENT)  # read by libraries when they are imported
     made: Made = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
-    made["machine"] = {"cores": here.CORES, "processor": platform.machine()}
+    made["machine"] = {"cores": here.CORES, "in_flight": here.IN_FLIGHT}
     for name in PARTS:
         if name in parts:
             started = time.time()
@@ -110,6 +113,11 @@ def main() -> None:
                 "load": round(os.getloadavg()[0], 1),
             }
             write(made)
+    if missing := set(PARTS) - set(made["measured"]):
+        parser.exit(message=f"no page yet: {', '.join(sorted(missing))} are not measured\n")
+    made["simulated"] = simulated(made["front_end_s"])
+    write(made)
+    PAGE.write_text(render(made), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -39,9 +39,10 @@ class Call(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """One request to a station."""
+    """Requests to a station, one behind the other."""
 
     station: str
+    requests: int = 1
 
 
 Step = Cpu | Call | Ask
@@ -313,8 +314,8 @@ class _Run:
                             yield from self.busy(thread, seconds, True)
                     case Call():
                         yield min(servers, key=lambda server: server.load).submit(step)
-                    case Ask(station):
-                        yield from self._ask(station)
+                    case Ask(station, requests):
+                        yield from self._ask(station, requests)
         if self._system.driver:
             with self._driver.request() as turn:
                 yield turn
@@ -322,12 +323,14 @@ class _Run:
         self._latencies.append(self.env.now - started)
         self._count(-1)
 
-    def _ask(self, name: str) -> Wait:
+    def _ask(self, name: str, requests: int) -> Wait:
         station = self._system.stations[name]
+        seconds = requests * station.seconds
+        if station.exponential:
+            seconds = self._drawn.expovariate(1 / seconds)
         with self._stations[name].request() as place:
             yield place
-            drawn = self._drawn.expovariate(1 / station.seconds) if station.exponential else None
-            yield from self.busy(name, station.seconds if drawn is None else drawn, False)
+            yield from self.busy(name, seconds, False)
         yield self.env.timeout(station.latency)
 
     def busy(self, name: str, seconds: float, on_cores: bool) -> Wait:
