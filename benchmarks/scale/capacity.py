@@ -11,6 +11,7 @@ from benchmarks.scale.simulate import (
     Call,
     Cpu,
     Model,
+    Outcome,
     Question,
     Station,
     Step,
@@ -31,6 +32,8 @@ EVALUATOR_PARAMETERS = 0.385e9
 """Of the encoder, half of T5-large; the decoder reads one token."""
 ARITHMETIC, LOW, HIGH = 0.4, 0.3, 0.5
 """Share of a GPU's arithmetic that a prefill reaches: assumed, and its range."""
+FILLED = 0.9
+"""Share of a GPU's memory that is used, vLLM's default."""
 MEMORY = 0.77
 """Share of its bandwidth that decoding reaches, as published for an A100."""
 QUESTION, PASSAGE, ANSWER, RATIONALE, STRIP = 60, 150, 60, 200, 50
@@ -41,9 +44,22 @@ REWRITE, QUERY, DEMONSTRATION = 300, 15, 350
 """Tokens, assumed: of the prompt that rewrites, of the query that it gives, of a demonstration."""
 STRIPS = 25
 """Strips graded of ten passages, assumed; web pages take as many again."""
-IN_FLIGHT, QUESTIONS = 256, 768
+IN_FLIGHT, QUESTIONS = 256, 512
+"""Of a GPU at a time, and simulated for each."""
+GRAPHS = (
+    "plain RAG",
+    "Self-RAG, short",
+    "Self-RAG, long",
+    "CRAG",
+    "Self-CRAG",
+    "InstructRAG, fine-tuned",
+)
+"""Rows of the table of what saturates first."""
 DAY, PEAK, USE = 86_400, 3.0, 0.7
 """Seconds of a day; the busiest hour over the mean, and how busy a GPU may be: assumed."""
+
+
+CARDS = ("h100", "a100", "l4")
 
 
 class Options(NamedTuple):
@@ -245,12 +261,14 @@ class GPU(NamedTuple):
 
     flops: float
     bandwidth: float
+    memory: float
     arithmetic: float = ARITHMETIC
 
     @classmethod
     def of(cls, name: str, arithmetic: float = ARITHMETIC) -> "GPU":
         """A published one."""
-        return cls(PUBLISHED[name]["flops"], PUBLISHED[name]["bandwidth"], arithmetic)
+        found = PUBLISHED[name]
+        return cls(found["flops"], found["bandwidth"], found["memory"], arithmetic)
 
     @property
     def token(self) -> float:
@@ -266,11 +284,21 @@ class GPU(NamedTuple):
         """Seconds to read the keys and values of so many tokens."""
         return CACHE_BYTES * context / (self.bandwidth * MEMORY)
 
+    def rows(self, context: float) -> int:
+        """Rows of so many tokens whose keys and values its memory holds beside the weights."""
+        room = self.memory * FILLED - PARAMETERS * WEIGHT_BYTES
+        return int(room / (CACHE_BYTES * context))
+
     @property
     def graded(self) -> float:
         """Seconds for T5-large to grade a passage or a strip with its question."""
         tokens = QUESTION + (GRADED * PASSAGE + STRIPS * STRIP) / (GRADED + STRIPS)
         return 2 * EVALUATOR_PARAMETERS * tokens / (self.flops * self.arithmetic)
+
+
+RESOURCES, MORE, BUSY = ("model", "front end", "store", "web", "evaluator"), 1.25, 0.7
+"""What can saturate; how much more one is made to do, to see whether it does; and how busy it is
+before it may."""
 
 
 class Setup(NamedTuple):
@@ -284,35 +312,45 @@ class Setup(NamedTuple):
     """Queries a second."""
     web: float = PUBLISHED["tavily_limit"]["a_minute"] / 60
     """Searches a second."""
+    faster: str = ""
+    """A resource that does more than said."""
 
     def system(self, context: float) -> System:
         """For the simulator."""
         gpu = self.gpu
-        cost = roofline(gpu.weights, gpu.row(context), gpu.token)
+        more = {name: MORE if name == self.faster else 1.0 for name in RESOURCES}
+        costs = gpu.weights, gpu.row(context), gpu.token
+        cost = roofline(*(seconds / more["model"] for seconds in costs))
+        model = Model(cost, most_rows=gpu.rows(context), replicas=self.gpus)
         return System(
             actors=self.processes,
             in_flight=max(IN_FLIGHT * self.gpus // self.processes, 1),
             cores=self.processes,
-            model=Model(cost, replicas=self.gpus),
+            model=model,
             stations={
-                "store": limited(self.store, 0.01),
-                "web": limited(self.web, 1.0),
-                "evaluator": Station(gpu.graded),
+                "store": limited(self.store * more["store"], 0.01),
+                "web": limited(self.web * more["web"], 1.0),
+                "evaluator": Station(gpu.graded / more["evaluator"]),
             },
         )
 
 
-def run(scenario: Scenario, setup: Setup, front: Mapping[str, float]) -> dict[str, Any]:
-    """Questions a second, what saturates, and the median and 95th percentile of the latency."""
+def run(scenario: Scenario, setup: Setup, front: Mapping[str, float]) -> Outcome:
+    """Answer many questions, all there at once."""
     context = scenario._replace(cached=0.0).mean(lambda work: work.context)
-    count = QUESTIONS * setup.gpus
-    outcome = simulate(setup.system(context), scenario.questions(count, front[scenario.graph]))
-    return {
-        "rate": outcome.rate,
-        "saturated": outcome.saturated,
-        "latency_s": [outcome.percentile(0.5), outcome.percentile(0.95)],
-        "use": {name: use for name, use in sorted(outcome.use.items()) if name != "cores"},
-    }
+    seconds = front[scenario.graph] / (MORE if setup.faster == "front end" else 1.0)
+    return simulate(setup.system(context), scenario.questions(QUESTIONS * setup.gpus, seconds))
+
+
+def first(scenario: Scenario, setup: Setup, front: Mapping[str, float]) -> dict[str, Any]:
+    """Questions a second, and what saturates first: what raises them most if it does more.
+
+    How busy a resource is does not say it: a model works on whatever it has, however little.
+    """
+    plain = run(scenario, setup, front)
+    busy = [name for name in RESOURCES if plain.use.get(name, 0.0) > BUSY]
+    rates = {name: run(scenario, setup._replace(faster=name), front).rate for name in busy}
+    return {"rate": plain.rate, "saturated": max(rates, key=lambda name: rates[name])}
 
 
 def setups() -> dict[str, Setup]:
@@ -330,30 +368,23 @@ def setups() -> dict[str, Setup]:
 def simulated(front: Mapping[str, float]) -> dict[str, Any]:
     """All figures of the page that come from the simulator."""
     rows = scenarios(Options())
-    gpus = {"h100": ARITHMETIC, "a100": ARITHMETIC, "l4": ARITHMETIC}
-    many = {"gpus": 1, "processes": 8, "web": 1e6, "store": 1e6}
-    alone: dict[str, Any] = {
-        card: {
-            row: run(found, Setup(GPU.of(card, share), **many), front)
-            for row, found in rows.items()
-        }
-        for card, share in gpus.items()
+    gpus = {card: GPU.of(card) for card in CARDS}
+    gpus |= {"low": GPU.of("h100", LOW), "high": GPU.of("h100", HIGH)}
+    return {
+        "cards": {
+            name: {row: run(found, in_plenty(gpu), front).rate for row, found in rows.items()}
+            for name, gpu in gpus.items()
+        },
+        "first": {
+            row: {name: first(rows[row], setup, front) for name, setup in setups().items()}
+            for row in GRAPHS
+        },
     }
-    for name, share in (("low", LOW), ("high", HIGH)):
-        setup = Setup(GPU.of("h100", share), **many)
-        alone[name] = {row: run(found, setup, front) for row, found in rows.items()}
-    first = {
-        row: {name: run(rows[row], setup, front) for name, setup in setups().items()}
-        for row in (
-            "plain RAG",
-            "Self-RAG, short",
-            "Self-RAG, long",
-            "CRAG",
-            "Self-CRAG",
-            "InstructRAG, fine-tuned",
-        )
-    }
-    return {"cards": alone, "first": first}
+
+
+def in_plenty(gpu: GPU) -> Setup:
+    """One GPU, and more of all else than it can use."""
+    return Setup(gpu, processes=8, store=1e6, web=1e6)
 
 
 def gpus_for(rate: float, questions_a_day: float = 1e6) -> int:

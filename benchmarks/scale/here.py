@@ -29,9 +29,9 @@ from selfcorrect_rag.nano import demo_index, demo_questions, load_generator
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "scale"
 NOTES = FOLDER / "notes"
-IN_FLIGHT, BLOCK = 8, 58
+IN_FLIGHT, BLOCK = 8, 29
 """Questions that an actor asks at a time, and of a block of Ray Data's, which an actor ends before
-it begins another: half of the demo's questions of fact."""
+it begins another: a quarter of the demo's questions of fact."""
 BLOCKS = 3
 """For each actor."""
 SETTLE = 5

@@ -12,7 +12,6 @@ Made = Mapping[str, Any]
 TEXT = Path(__file__).with_name("page.md")
 BOUND = 0.15
 """What the prediction for two actors may be off."""
-CARDS = ("h100", "a100", "l4")
 INDEXES = (
     ("HNSW in memory, 32 bits", 4.0),
     ("HNSW in memory, 8 bits", 1.0),
@@ -63,27 +62,25 @@ def _rates(made: Made) -> dict[str, object]:
     cards, front = made["simulated"]["cards"], made["front_end_s"].values()
 
     def rates(row: str) -> str:
-        return f"{figure(cards['low'][row]['rate'])} to {figure(cards['high'][row]['rate'])}"
+        return f"{figure(cards['low'][row])} to {figure(cards['high'][row])}"
 
     def times(row: str, other: str) -> str:
-        return f"{cards['h100'][row]['rate'] / cards['h100'][other]['rate']:.2f}"
+        return f"{cards['h100'][row] / cards['h100'][other]:.2f}"
 
     short, long, crag = "Self-RAG, short", "Self-RAG, long", "CRAG"
     web = PUBLISHED["tavily_limit"]["a_minute"] / 60
-    busy = made["simulated"]["first"][crag]["4 GPUs, 8 processes"]["use"]
     return {
         "short_range": rates(short),
         "long_range": rates(long),
         "crag_range": rates(crag),
-        "short_gpus": capacity.gpus_for(cards["h100"][short]["rate"]),
-        "long_gpus": capacity.gpus_for(cards["h100"][long]["rate"]),
+        "short_gpus": capacity.gpus_for(cards["h100"][short]),
+        "long_gpus": capacity.gpus_for(cards["h100"][long]),
         "pruned": times("… pruning to 2 of 5 passages", short),
         "prefixed": times(short, "… without a prefix cache"),
         "front_low": figure(1 / max(front)),
         "front_high": figure(1 / min(front)),
         "web": figure(web),
         "web_questions": figure(web / Options().searches),
-        "crag_use": ", ".join(f"{name} {share:.0%}" for name, share in busy.items()),
         "peak": f"{capacity.PEAK:g}",
         "use": f"{capacity.USE:.0%}",
         "mean_rate": f"{MEAN:.1f}",
@@ -182,7 +179,7 @@ def _work(made: Made) -> str:
 def _bounds() -> str:
     head = ["", "prefill at most, tokens/s", "assumed", "one text at most, tokens/s", "assumed"]
     rows = []
-    for name in CARDS:
+    for name in capacity.CARDS:
         found, gpu = PUBLISHED[name], GPU.of(name)
         most = found["flops"], 1 / gpu.token, found["bandwidth"], 1 / gpu.weights
         operations = 2 * capacity.PARAMETERS  # and as many bytes of weights
@@ -196,8 +193,8 @@ def _cards(made: Made) -> str:
     rows = [
         [
             name,
-            *(figure(cards[card][name]["rate"]) for card in CARDS),
-            f"{figure(cards['low'][name]['rate'])} to {figure(cards['high'][name]['rate'])}",
+            *(figure(cards[card][name]) for card in capacity.CARDS),
+            f"{figure(cards['low'][name])} to {figure(cards['high'][name])}",
         ]
         for name in cards["h100"]
     ]
@@ -217,9 +214,7 @@ def _million(made: Made) -> str:
     cards, found = made["simulated"]["cards"], scenarios(Options())
     rows = []
     for name in cards["h100"]:
-        few, gpus, many = (
-            capacity.gpus_for(cards[card][name]["rate"]) for card in ("high", "h100", "low")
-        )
+        few, gpus, many = (capacity.gpus_for(cards[card][name]) for card in ("high", "h100", "low"))
         front = MEAN * capacity.PEAK * made["front_end_s"][found[name].graph] / capacity.USE
         searches = 1e6 * found[name].mean(lambda work: work.requests("web"))
         rows.append(

@@ -18,7 +18,7 @@ from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.search import BM25Index, ChromaIndex
 from selfcorrect_rag.search.minilm import MiniLM
 
-PASSAGES, QUERIES, FOUND = 20_000, 300, 5
+PASSAGES, QUERIES, FOUND = 5_000, 250, 5
 ROWS = 20_000
 
 

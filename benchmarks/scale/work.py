@@ -21,7 +21,7 @@ from selfcorrect_rag.nano import (
 from selfcorrect_rag.reader import Reader, ReaderEvaluator
 
 IN_FLIGHT = 16
-EVERY = 4
+EVERY = 8
 """Every so many of the demo's questions: facts, misleading ones, and some that need no passage."""
 PRUNE_BELOW = 0.5
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
