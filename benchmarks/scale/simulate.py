@@ -268,11 +268,15 @@ class _Run:
         return Outcome(number, seconds, sorted(self._latencies), self._area / seconds, use)
 
     def _other(self, share: float) -> Wait:
-        """Another program, which takes its share of a core whatever we do."""
+        """Another program, which has its share of a core whatever we do; it makes up for waits."""
+        used = 0.0
         while True:
             with self._cores.request(priority=OTHERS) as core:
                 yield core
-                yield self.env.timeout(QUANTUM)
+                owed = max(share * self.env.now - used, 0.0)
+                turn = QUANTUM + owed / (1 - share) if share < 1 else math.inf
+                yield self.env.timeout(turn)
+            used += turn
             yield self.env.timeout(QUANTUM * (1 / share - 1))
 
     def _actor(self, number: int, waiting: Iterator[Question]) -> Wait:
