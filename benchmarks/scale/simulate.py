@@ -237,7 +237,7 @@ class _Run:
             name: simpy.Resource(self.env, station.servers)
             for name, station in system.stations.items()
         }
-        self._busy: Counter[str] = Counter()
+        self._busy: dict[str, float] = defaultdict(float)
         self._latencies: list[float] = []
         self._in_flight, self._area, self._changed = 0, 0.0, 0.0
         self._shared = self._servers(system.model) if system.model and system.model.shared else []
