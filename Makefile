@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := $(if $(DATA),--data '$(DATA)')
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo docs pictures test test-nano mutants lint format nano nano-report nano-evaluator nano-rationales nano-critic nano-by-rule reader evidence bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-serving_load bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
+.PHONY: demo docs pictures test test-nano mutants lint format nano nano-report nano-evaluator nano-rationales nano-critic nano-by-rule reader evidence scale bench bench-graph bench-beam bench-index bench-index_memory bench-demo bench-durability bench-heartbeat bench-injection bench-load bench-real_text bench-grading bench-crag bench-prompted bench-rationales bench-transformers bench-transformers_7b bench-load-vllm bench-serving_load bench-vllm bench-vllm_7b notebook check-chat-ui test-vllm wheel check-wheel check-studio clean
 
 demo: $(VENV)/.demo  ## a few questions through Self-RAG, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -112,6 +112,9 @@ reader: $(VENV)/.dev  ## train the reader from MiniLM's weights, calibrate it, w
 
 evidence: $(VENV)/.dev  ## run every method on real questions and write docs/evidence.md: about an hour; takes ../shared/data, and goes on after a stop
 	$(BIN)/python -m benchmarks.evidence
+
+scale: $(VENV)/.dev  ## measure this machine, predict two actors, run them, and write docs/scale.md: some ten minutes on two free cores
+	$(BIN)/python -m benchmarks.scale
 
 bench: bench-graph bench-beam bench-index bench-demo bench-real_text bench-grading bench-crag bench-injection bench-prompted bench-rationales bench-transformers  ## one line of JSON each
 
