@@ -115,6 +115,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(2048)  # who calls as soon as the address is printed waits, and is answered
     except (OSError, OverflowError) as error:
         listening.close()
         raise BadOption(f"--host {host} --port {port}: {error}") from error

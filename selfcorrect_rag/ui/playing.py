@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.render.markup import Html, element, folded, joined
 from selfcorrect_rag.render.reading import Result, action, decision, graph_of, index, records
 from selfcorrect_rag.render.reasons import written
@@ -36,11 +37,15 @@ class Play(NamedTuple):
 
 
 def settings_of(run: Run) -> Settings | None:
-    """The settings that a run was made with; None where it does not say."""
+    """The settings that a run was made with; None where it does not say, or where this version
+    has no such settings."""
     made = run.result.get("made")
     if not isinstance(made, Mapping) or run.graph not in GRAPHS:
         return None
-    return GRAPHS[run.graph](**made["settings"])
+    try:
+        return GRAPHS[run.graph](**made["settings"])
+    except BadSettings:
+        return None
 
 
 def play(run: Run, given: forms.Values) -> Play | None:

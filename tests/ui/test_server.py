@@ -324,7 +324,7 @@ def test_every_view_has_a_json_twin(client: httpx.Client) -> None:
 
 def test_it_listens_before_it_can_answer(tmp_path: Path) -> None:
     with served(tmp_path, ready=False) as client:
-        first = client.get("/")
+        first = client.get("/")  # at once: the address was printed
         assert first.status_code == 503
         assert "Opening" in first.text
         until(lambda: client.get("/").status_code == 200)
