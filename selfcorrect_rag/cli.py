@@ -66,9 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         asks = bool({*given[:1]} & ASKING)
         with Doing(asks and not {"--json", "--help", "-h"} & {*given}) as doing:
-            args = parser(given[:1]).parse_args(
-                given, argparse.Namespace(started=started, doing=doing)
+            known = argparse.Namespace(
+                started=started, doing=doing, whole_parser=partial(parser, COMMANDS)
             )
+            args = parser(given[:1]).parse_args(given, known)
             if not asks and signal.getsignal(signal.SIGINT) is _stop:
                 signal.signal(signal.SIGINT, signal.default_int_handler)  # there is work to keep
             status: int = args.run(args)

@@ -24,10 +24,8 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the script; every command is imported for it, once."""
-    from selfcorrect_rag.cli import COMMANDS, parser
-
     shtab = require("shtab", "demo")
-    root = parser(COMMANDS)
+    root = args.whole_parser()
     _complete_files(root, shtab.FILE)
     print(shtab.complete(root, shell=args.shell))
     return 0
