@@ -246,9 +246,10 @@ def test_its_simulated_figures_come_from_the_simulator(made: Any) -> None:
         assert rounded(again) == kept["cards"]["h100"][row]
     setup = capacity.setups()["1 GPU, 1 process"]
     for row in ("Self-RAG, short", "CRAG"):
-        assert rounded(capacity.first(rows[row], setup, front)) == kept["first"][row][
-            "1 GPU, 1 process"
-        ]
+        assert (
+            rounded(capacity.first(rows[row], setup, front))
+            == kept["first"][row]["1 GPU, 1 process"]
+        )
 
 
 def test_its_predictions_come_from_one_actor_alone(made: Any) -> None:
