@@ -116,7 +116,7 @@ def test_what_others_use_is_lost_to_us() -> None:
     idle = simulate(System(actors=1, cores=2, others=1.0), [question] * 20)
     assert idle.seconds == pytest.approx(4.0, rel=0.02)  # the other core is free
     half = simulate(System(actors=2, cores=2, others=0.5), [question] * 20)
-    assert half.seconds == pytest.approx(4.0 / 1.5, rel=0.05)
+    assert half.seconds == pytest.approx(4.0 / 1.5, rel=0.01)
 
 
 def test_a_model_reads_prompts_and_decodes_in_common_passes() -> None:
@@ -151,11 +151,11 @@ def test_rows_are_bounded_and_replicas_share_them() -> None:
     calls: list[Question] = [[Call(1, (5,))]] * 4
     cost = linear(1.0, 0.0, 0.0)
     two_at_a_time = simulate(System(in_flight=4, model=Model(cost, most_rows=2)), calls)
-    assert two_at_a_time.seconds == pytest.approx(10.0)
+    assert 10.0 <= two_at_a_time.seconds <= 11.0  # a call may just miss the first pass
     replicas = simulate(System(in_flight=4, model=Model(cost, most_rows=2, replicas=2)), calls)
-    assert replicas.seconds == pytest.approx(5.0)
+    assert 5.0 <= replicas.seconds <= 6.0
     own = simulate(System(actors=2, in_flight=2, model=Model(cost, shared=False)), calls)
-    assert own.seconds == pytest.approx(5.0)
+    assert 5.0 <= own.seconds <= 6.0
 
 
 def test_an_actor_ends_a_block_before_the_next() -> None:

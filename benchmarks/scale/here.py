@@ -116,7 +116,7 @@ def watched() -> Iterator[list[Batch]]:
         prefill = tokens[0] - sum(lengths) + len(lengths)
         batches.append(Batch(prefill, tuple(lengths), seconds))
 
-    Decoder.__call__ = call  # type: ignore[method-assign]
+    Decoder.__call__ = call  # type: ignore[method-assign, assignment]
     try:
         yield batches
     finally:

@@ -109,7 +109,8 @@ def _means(results: Sequence[Mapping[str, Any]], scored: int, spent: float) -> d
 
     def tokens(kind: str) -> float:
         """Of the model that writes; the evaluator reports none."""
-        return sum(cost[kind] or 0 for r in results for cost in r["costs"].values()) / count
+        spent = sum(cost[kind] or 0 for r in results for cost in r["costs"].values())
+        return float(spent / count)
 
     return {
         "questions": count,
