@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from selfcorrect_rag.bulk import indexing
 from selfcorrect_rag.bulk.indexing import index_on_ray
@@ -95,7 +96,8 @@ def qdrant():
     from qdrant_client.models import Distance, VectorParams
 
     client = QdrantClient(path=HERE / "qdrant")
-    client.create_collection("notes", VectorParams(size=64, distance=Distance.COSINE))
+    if not client.collection_exists("notes"):
+        client.create_collection("notes", VectorParams(size=64, distance=Distance.COSINE))
     return QdrantVectorStore(client, "notes", WordHash())
 
 
@@ -371,7 +373,10 @@ def test_servers_may_be_shared(place: Place) -> None:
     client = import_module("qdrant_client").QdrantClient(
         url="http://127.0.0.1:1", check_compatibility=False
     )
-    store = qdrant.QdrantVectorStore(client, "notes", validate_collection_config=False)
+    embeddings = DeterministicFakeEmbedding(size=8)
+    store = qdrant.QdrantVectorStore(
+        client, "notes", embeddings, validate_embeddings=False, validate_collection_config=False
+    )
     assert kept_in_one_process(store) is None
     remote = chroma.Chroma.__new__(chroma.Chroma)  # one that connects needs a server
     remote._client = SimpleNamespace(get_settings=lambda: SimpleNamespace(chroma_server_host="db"))
