@@ -152,8 +152,8 @@ def measured(address: str, runs: int, slots: int) -> dict[str, Any]:
         folder, began = Path(name), time.perf_counter()
         with httpx.Client() as client:
             for number in range(runs):
-                asked = {"graph": "self_rag", "id": f"run-{number}"}
-                asked |= {"input": {"question": f"Question {number}?"}}
+                given = {"question": f"Question {number}?"}
+                asked = {"graph": "self_rag", "id": f"run-{number}", "input": given}
                 for worker in workers:  # as a client does that heard no answer from the first
                     client.post(f"{worker.url}/runs", json=asked).raise_for_status()
         with psycopg.connect(address, autocommit=True) as database:

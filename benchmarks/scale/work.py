@@ -105,7 +105,8 @@ def _means(results: Sequence[Mapping[str, Any]], scored: int, spent: float) -> d
     count = len(results)
 
     def steps(name: str) -> float:
-        return sum(step["step"] == name for r in results for step in r["route"]) / count
+        taken = [step["step"] for r in results for step in r["route"]]
+        return taken.count(name) / count
 
     def tokens(kind: str) -> float:
         """Of the model that writes; the evaluator reports none."""

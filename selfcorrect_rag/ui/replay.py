@@ -125,7 +125,7 @@ def _decide(replayed: dict[str, Any], settings: SelfRAGSettings, unknown: list[s
     if probability is None or decided.get("mode") != "adaptive":
         return False
     retrieve = wants_evidence(probability, settings)
-    is_other = retrieve != decided["retrieve"]
+    is_other = retrieve != bool(decided["retrieve"])
     if is_other:
         unknown.append(
             "It would have retrieved before it wrote: what it would have written is not known."
@@ -307,7 +307,7 @@ def _survivors(
             if beam["next"] and not written and not replayed.get("stopped"):
                 aside.append(beam)
                 continue
-            new += [{**c, "beam": len(going)} for c in written]
+            new += [cast(Candidate, {**c, "beam": len(going)}) for c in written]
             going.append(beam)
         if not going:
             break

@@ -64,12 +64,17 @@ def fragment(run: Run, shown: Play | None) -> Html:
         heading, answer = sections["answer"]
         stale = element("p", "still the run\u2019s answer", class_="badge")
         sections["answer"] = heading, joined([answer, stale])
-    first = {name: sections.pop(name) for name in ("answer", "notes") if name in sections}
+    first: dict[str, tuple[str, Html]] = {
+        name: sections.pop(name) for name in ("answer", "notes") if name in sections
+    }
     why = ranking(result, before)
     parts = [section(name, *of) for name, of in first.items()]
     parts += [section("why", "Why this answer", why)] if why else []
     parts += [section(name, *of) for name, of in sections.items()]
-    every = {**first, **({"why": ("Why", why)} if why else {}), **sections}
+    every = dict(first)
+    if why:
+        every["why"] = "Why", why
+    every |= sections
     if shown and shown.knobs:
         every["weigh"] = ("Weigh differently", Html())
     verdict = playing.verdict(shown) if shown else None
