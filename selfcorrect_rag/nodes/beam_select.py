@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
@@ -39,7 +40,7 @@ def beam_select(
         new = [c for c in state["candidates"] if c["depth"] == state["depth"]]
         update = selected(state, chosen, new)
         if any(beam["next"] for beam in update["beams"]):
-            update |= _limited(model, {**state, **update}, chosen)
+            update |= _limited(model, cast(Any, {**state, **update}), chosen)
         best = update["beams"][0]
         if best["segments"]:
             emit(

@@ -330,7 +330,7 @@ class _App:
         return await self._found(request.path_params["id"])
 
     async def _found(self, id: str) -> Run:
-        found = await _aside(self.store.get, id)
+        found: Run | None = await _aside(self.store.get, id)
         if found is None:
             raise HTTPException(404, "no such run: it was deleted, or it was never there")
         return found

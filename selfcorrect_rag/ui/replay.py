@@ -125,7 +125,7 @@ def _decide(replayed: dict[str, Any], settings: SelfRAGSettings, unknown: list[s
     if probability is None or decided.get("mode") != "adaptive":
         return False
     retrieve = wants_evidence(probability, settings)
-    is_other = retrieve != decided["retrieve"]
+    is_other = bool(retrieve != decided["retrieve"])
     if is_other:
         unknown.append(
             "It would have retrieved before it wrote: what it would have written is not known."
@@ -299,7 +299,7 @@ def _survivors(
     said: dict[str, Any] = {}
     depth = 0
     while any(beam["next"] for beam in beams):
-        new: list[Candidate] = []
+        new: list[Any] = []
         going: list[Beam] = []
         for beam in beams:
             last = cast(Any, beam["segments"][-1])["at"] if beam["segments"] else None

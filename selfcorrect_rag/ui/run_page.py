@@ -69,7 +69,9 @@ def fragment(run: Run, shown: Play | None) -> Html:
     parts = [section(name, *of) for name, of in first.items()]
     parts += [section("why", "Why this answer", why)] if why else []
     parts += [section(name, *of) for name, of in sections.items()]
-    every = {**first, **({"why": ("Why", why)} if why else {}), **sections}
+    every = {**first, **sections}
+    if why:
+        every = {**first, "why": ("Why", why), **sections}
     if shown and shown.knobs:
         every["weigh"] = ("Weigh differently", Html())
     verdict = playing.verdict(shown) if shown else None
