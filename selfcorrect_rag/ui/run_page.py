@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from selfcorrect_rag.render.answer import footer
 from selfcorrect_rag.render.markup import Html, element, excerpt, folded, joined, prose
-from selfcorrect_rag.render.page import contents, section, sections_of
+from selfcorrect_rag.render.page import Sections, contents, section, sections_of
 from selfcorrect_rag.ui import forms, playing
 from selfcorrect_rag.ui.layout import GRAPHS as NAMED
 from selfcorrect_rag.ui.layout import graph_name, head, hidden, notice, page, when
@@ -69,7 +69,7 @@ def fragment(run: Run, shown: Play | None) -> Html:
     parts = [section(name, *of) for name, of in first.items()]
     parts += [section("why", "Why this answer", why)] if why else []
     parts += [section(name, *of) for name, of in sections.items()]
-    every = {**first, **sections}
+    every: Sections = {**first, **sections}
     if why:
         every = {**first, "why": ("Why", why), **sections}
     if shown and shown.knobs:
