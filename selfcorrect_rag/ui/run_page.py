@@ -64,12 +64,12 @@ def fragment(run: Run, shown: Play | None) -> Html:
         heading, answer = sections["answer"]
         stale = element("p", "still the run\u2019s answer", class_="badge")
         sections["answer"] = heading, joined([answer, stale])
-    first = {name: sections.pop(name) for name in ("answer", "notes") if name in sections}
+    first: Sections = {name: sections.pop(name) for name in ("answer", "notes") if name in sections}
     why = ranking(result, before)
     parts = [section(name, *of) for name, of in first.items()]
     parts += [section("why", "Why this answer", why)] if why else []
     parts += [section(name, *of) for name, of in sections.items()]
-    every: Sections = {**first, **sections}
+    every = {**first, **sections}
     if why:
         every = {**first, "why": ("Why", why), **sections}
     if shown and shown.knobs:
