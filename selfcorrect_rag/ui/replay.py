@@ -299,7 +299,7 @@ def _survivors(
     said: dict[str, Any] = {}
     depth = 0
     while any(beam["next"] for beam in beams):
-        new: list[Candidate] = []
+        new: list[Any] = []
         going: list[Beam] = []
         for beam in beams:
             last = cast(Any, beam["segments"][-1])["at"] if beam["segments"] else None

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from selfcorrect_rag.render.answer import footer
 from selfcorrect_rag.render.markup import Html, element, excerpt, folded, joined, prose
-from selfcorrect_rag.render.page import contents, section, sections_of
+from selfcorrect_rag.render.page import Sections, contents, section, sections_of
 from selfcorrect_rag.ui import forms, playing
 from selfcorrect_rag.ui.layout import GRAPHS as NAMED
 from selfcorrect_rag.ui.layout import graph_name, head, hidden, notice, page, when
@@ -64,17 +64,14 @@ def fragment(run: Run, shown: Play | None) -> Html:
         heading, answer = sections["answer"]
         stale = element("p", "still the run\u2019s answer", class_="badge")
         sections["answer"] = heading, joined([answer, stale])
-    first: dict[str, tuple[str, Html]] = {
-        name: sections.pop(name) for name in ("answer", "notes") if name in sections
-    }
+    first: Sections = {name: sections.pop(name) for name in ("answer", "notes") if name in sections}
     why = ranking(result, before)
     parts = [section(name, *of) for name, of in first.items()]
     parts += [section("why", "Why this answer", why)] if why else []
     parts += [section(name, *of) for name, of in sections.items()]
-    every = dict(first)
+    every = {**first, **sections}
     if why:
-        every["why"] = "Why", why
-    every |= sections
+        every = {**first, "why": ("Why", why), **sections}
     if shown and shown.knobs:
         every["weigh"] = ("Weigh differently", Html())
     verdict = playing.verdict(shown) if shown else None

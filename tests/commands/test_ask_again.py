@@ -8,10 +8,10 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.commands.again import made_by
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
+from selfcorrect_rag.serving.saved import made_by
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.render.pages import Page
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from langchain_core.documents import Document
 
 from selfcorrect_rag import cli
 from selfcorrect_rag.search import BM25Index
@@ -332,9 +333,9 @@ def test_it_listens_before_it_can_answer(tmp_path: Path) -> None:
 
 def test_other_indexes_are_asked_and_a_stopped_server_keeps_its_runs(tmp_path: Path) -> None:
     with BM25Index(tmp_path / "notes") as index:
-        index.add_texts(["Priya Raman approves the deployments."], [{"title": "Notes"}])
+        index.add([Document("Priya Raman approves the deployments.", metadata={"title": "Notes"})])
     with BM25Index(tmp_path / "beside") as index:
-        index.add_texts(["The office is on the third floor."], [{"title": "Office"}])
+        index.add([Document("The office is on the third floor.", metadata={"title": "Office"})])
     with served(tmp_path, "--index", "notes", "--runs", "own.sqlite") as client:
         assert client.get("/graphs.json").json()["indexes"] == ["notes", "beside"]
         key = ask(client, "Who approves the deployments?")
