@@ -231,7 +231,7 @@ def test_the_nano_generator_has_reflection_tokens_of_its_own(
 @pytest.mark.parametrize("options", [[], ["--engine", "transformers"]])
 def test_the_demo_answers_offline_in_one_command(folder: Path, options: list[str]) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "selfcorrect_rag.cli", "demo", *options],
+        [sys.executable, "-m", "selfcorrect_rag.cli", "demo", "--every", "70", *options],
         cwd=folder,
         capture_output=True,
         text=True,
