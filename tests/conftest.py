@@ -7,6 +7,8 @@ from contextlib import suppress
 # Read when transformers is imported: a name that is no folder is not looked for on a hub, which
 # takes the better part of a minute to fail where there is no network.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Read when Ray is imported, as a test may before the command does that sets it.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 
 import pytest
 import torch

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_crag_in_an_own_graph_and_a_node_alone(capsys: pytest.CaptureFixture[str
     example("crag_in_own_graph").main(PENICILLIN)
     replied, graded = capsys.readouterr().out.splitlines()
     assert replied == "Alexander Fleming ['Alexander Fleming']"
-    assert graded.startswith("correct [0.8")
+    assert re.match(r"correct \[0\.[89]", graded)  # by the type that the processor multiplies in
 
 
 def test_a_hundred_questions(

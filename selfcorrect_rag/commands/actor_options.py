@@ -32,7 +32,10 @@ def add_actor_options(parser: argparse.ArgumentParser) -> None:
         help="the head of Ray's cluster, or auto; default: RAY_ADDRESS, else this machine alone",
     )
     parser.add_argument(
-        "--actors", type=count, metavar="N", help="processes that hold the models; default: 1"
+        "--actors",
+        type=count,
+        metavar="PROCESSES",
+        help="processes that hold the models; default: 1",
     )
     parser.add_argument(
         "--gpus-per-actor",

@@ -66,7 +66,7 @@ def ask(client: httpx.Client, question: str, graph: str = "self_rag", **knobs: s
     return answer.headers["location"].rpartition("/")[2]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop would be in the way of other modules' own
 def chromium() -> Iterator[Any]:
     """A real browser; CHROMIUM names one, else it is the one on the path."""
     playwright = pytest.importorskip("playwright.sync_api")

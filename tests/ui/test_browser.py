@@ -103,6 +103,7 @@ def test_every_page_fits_and_is_accessible(
 
 def test_a_question_is_asked_watched_and_answered(open_page: Open) -> None:
     page = open_page("/")
+    page.locator("#question:focus").wait_for()
     page.keyboard.type("Who discovered penicillin?")
     page.check("#graph-self_crag")
     assert page.is_visible("text=Strips") or page.is_visible("text=Correction")
