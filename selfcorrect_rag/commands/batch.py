@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from selfcorrect_rag.commands.ask import NEEDS, SETTINGS, add_graph_options
 from selfcorrect_rag.commands.knobs import refuse_unless, settings_from
 from selfcorrect_rag.commands.names import check_names
+from selfcorrect_rag.commands.ray_options import add_ray_options, check_ray_options
 from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.serving.config import NO_INDEX, BadOption, ServingConfig
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from selfcorrect_rag.bulk.finished import Finished
 
 SECONDS_BETWEEN_LINES = 10
-CLUSTER = {"address": "--address", "actors": "--actors", "gpus_per_actor": "--gpus-per-actor"}
-"""The options that are for Ray alone."""
 
 
 def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -110,32 +109,8 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("where it runs")
-    group.add_argument(
-        "--on",
-        choices=["local", "ray"],
-        default="local",
-        help="In this process, or on Ray Data. Default: %(default)s.",
-    )
-    group.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="ray: the head of a cluster, or auto. Default: RAY_ADDRESS of the environment, else a "
-        "Ray of this machine, which ends with the command.",
-    )
-    group.add_argument(
-        "--actors",
-        type=int,
-        metavar="N",
-        help="ray: processes that answer, each with models of its own. Default: 1.",
-    )
-    group.add_argument(
-        "--gpus-per-actor",
-        type=float,
-        metavar="NUMBER",
-        help="ray: GPUs of each, or a share of one. Default: 0.",
-    )
-    group.add_argument(
+    add_ray_options(parser, "processes that answer, each with models of its own")
+    parser.add_argument(
         "--batch-size",
         type=int,
         default=64,
@@ -172,15 +147,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    for name in ("in_flight", "batch_size", "actors"):
-        if (getattr(args, name) or 1) < 1 or getattr(args, name) == 0:
+    for name in ("in_flight", "batch_size"):
+        if getattr(args, name) < 1:
             raise BadOption(f"--{name.replace('_', '-')} {getattr(args, name)}: give 1 or more")
-    if (args.gpus_per_actor or 0) < 0:
-        raise BadOption(f"--gpus-per-actor {args.gpus_per_actor}: give 0 or more")
-    if args.on == "local":
-        for name, option in CLUSTER.items():
-            if getattr(args, name) is not None:
-                raise BadOption(f"{option} is for --on ray")
+    check_ray_options(args)
 
 
 def _cluster(args: argparse.Namespace) -> "Cluster | None":

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from selfcorrect_rag.commands.ray_options import add_ray_options, check_ray_options
 from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.search import (
@@ -88,7 +88,7 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         help="A LangChain vector store of your own to put passages into, or a function that makes "
         "it. Default: none.",
     )
-    _add_ray_options(parser)
+    add_ray_options(parser, "processes that embed and write into a --store that machines share")
     for name, text in (
         ("prune", "Drop the passages of files under PATH that no longer exist."),
         ("follow-links", "Read links that lead outside PATH too; else they are named at the end."),
@@ -96,31 +96,6 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     ):
         parser.add_argument(f"--{name}", action="store_true", help=f"{text} Default: off.")
     parser.set_defaults(run=run)
-
-
-def _add_ray_options(parser: argparse.ArgumentParser) -> None:
-    """Where the work is done, and by how many."""
-    group = parser.add_argument_group("where it runs")
-    group.add_argument(
-        "--on",
-        choices=("local", "ray"),
-        default="local",
-        help="Index in this process, or on Ray into a --store that machines share. Default: "
-        "%(default)s.",
-    )
-    group.add_argument(
-        "--address",
-        metavar="HOST:PORT|auto",
-        help="Ray's head, or auto for the Ray that this machine is part of. Default: the "
-        "environment's RAY_ADDRESS, else Ray is started on this machine.",
-    )
-    group.add_argument("--actors", help="Actors that embed and write. Default: 1.", **_COUNT)
-    group.add_argument(
-        "--gpus-per-actor",
-        type=float,
-        metavar="N",
-        help="GPUs that each actor has to itself; a fraction shares one. Default: 0.",
-    )
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -137,26 +112,12 @@ def _check(args: argparse.Namespace) -> None:
         raise BadOption(f"--max-mib {args.max_mib}: give 1 or more")
     if not 1 <= args.batch_size <= MAX_BATCH_SIZE:
         raise BadOption(f"--batch-size {args.batch_size}: give 1 to {MAX_BATCH_SIZE:,}")
-    if args.on == "ray":
-        _check_ray(args)
-        return
-    for option in ("address", "actors", "gpus_per_actor"):
-        if getattr(args, option) is not None:
-            raise BadOption(f"--{option.replace('_', '-')} is for --on ray")
-
-
-def _check_ray(args: argparse.Namespace) -> None:
-    if not args.store:
+    check_ray_options(args)
+    if args.on == "ray" and not args.store:
         raise BadOption(
             "--on ray writes to a vector store that machines share, and an index of ours takes one "
             "process: name the store with --store"
         )
-    args.actors = 1 if args.actors is None else args.actors
-    args.gpus_per_actor = args.gpus_per_actor or 0
-    if args.actors < 1:
-        raise BadOption(f"--actors {args.actors}: give 1 or more")
-    if not 0 <= args.gpus_per_actor < math.inf:
-        raise BadOption(f"--gpus-per-actor {args.gpus_per_actor}: give 0 or more")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -201,8 +162,8 @@ def _indexed(args: argparse.Namespace) -> IndexReport:
                 args.store,
                 args.index,
                 address=args.address,
-                actors=args.actors,
-                gpus_per_actor=args.gpus_per_actor,
+                actors=args.actors or 1,
+                gpus_per_actor=args.gpus_per_actor or 0,
                 on_progress=show,
                 **options,
             )

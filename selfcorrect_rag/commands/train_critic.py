@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 from selfcorrect_rag.commands.actor_options import (
-    add_actor_options,
     add_calls_of_actor,
-    check_actor_options,
     opened_model,
 )
+from selfcorrect_rag.commands.ray_options import add_ray_options, check_ray_options
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
@@ -74,7 +73,7 @@ def add_parsers(kinds: Any) -> None:
     )
     add_settings(data, CriticDataSettings)
     add_calls(data)
-    add_actor_options(data)
+    add_ray_options(data, "processes that hold the models")
     add_calls_of_actor(data)
     data.set_defaults(run=run_critic_data)
     critic = kinds.add_parser(
@@ -91,7 +90,7 @@ def add_parsers(kinds: Any) -> None:
 
 def run_critic_data(args: argparse.Namespace) -> int:
     """Show what labelling costs, label, and print how it came out."""
-    check_actor_options(args, "batch_size")
+    check_ray_options(args, "batch_size")
     settings = settings_from(args, CriticDataSettings)
     tell(as_json(dataclasses.asdict(settings)))
     instances = read_instances(args.data)

@@ -14,10 +14,9 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.commands.actor_options import (
     CALLS,
-    add_actor_options,
-    check_actor_options,
     opened_actors,
 )
+from selfcorrect_rag.commands.ray_options import add_ray_options, check_ray_options
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
@@ -99,7 +98,7 @@ def add_parser(kinds: Any) -> None:
     )
     add_options(parser, HARDWARE_OPTIONS, grouped=False)
     add_calls(parser, "calls of a language model or searches")
-    add_actor_options(parser)
+    add_ray_options(parser, "processes that hold the models")
     parser.set_defaults(run=run)
 
 
@@ -152,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    check_actor_options(args)
+    check_ray_options(args)
     config = config_from(args)
     if _is_language_model(args.critic) and config.engine == "vllm":
         raise BadOption(f"--engine vllm is for a critic, and {args.critic} is any model")

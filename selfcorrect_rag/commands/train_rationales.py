@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.commands.actor_options import (
-    add_actor_options,
     add_calls_of_actor,
-    check_actor_options,
     opened_model,
 )
+from selfcorrect_rag.commands.ray_options import add_ray_options, check_ray_options
 from selfcorrect_rag.commands.terminal import as_json, tell
 from selfcorrect_rag.commands.training_options import (
     add_calls,
@@ -77,14 +76,14 @@ def add_parser(kinds: Any) -> None:
         help="leave out rows whose rationale does not contain the answer",
     )
     add_calls(parser)
-    add_actor_options(parser)
+    add_ray_options(parser, "processes that hold the models")
     add_calls_of_actor(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Synthesise, or only estimate, and print a report."""
-    check_actor_options(args, "batch_size")
+    check_ray_options(args, "batch_size")
     refuse_own_data(args)
     rows = read_samples(args.data, answered=args.with_answers or not args.model)
     settings = settings_from(args, RationaleSettings)

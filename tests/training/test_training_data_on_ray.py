@@ -17,7 +17,7 @@ import torch
 from selfcorrect_rag.bulk import actors as on_actors
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster
 from selfcorrect_rag.cli import main, parser
-from selfcorrect_rag.commands.actor_options import check_actor_options
+from selfcorrect_rag.commands.ray_options import check_ray_options
 from selfcorrect_rag.errors import FailedOnActor
 from selfcorrect_rag.nano import demo_passages
 from selfcorrect_rag.search import BM25Index
@@ -221,7 +221,7 @@ def test_the_command_of_the_page(page: str) -> None:
     args = parser(["train"]).parse_args(shlex.split(command.replace("\\\n", " ")))
     assert (args.on, args.address) == ("ray", "10.0.0.1:6379")
     assert args.actors > 1 == args.gpus_per_actor
-    check_actor_options(args)
+    check_ray_options(args)
 
 
 def test_an_address_that_does_not_answer(
