@@ -23,7 +23,7 @@ from selfcorrect_rag.search import IndexProgress, IndexReport, Problem
 from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS, chunk
 from selfcorrect_rag.search.files import FoundFile, find_files
 from selfcorrect_rag.search.index import BATCH_SIZE, index_errors
-from selfcorrect_rag.search.indexing import FileRecords, vanished_files
+from selfcorrect_rag.search.indexing import FileRecords, IndexingRun
 from selfcorrect_rag.search.loading import MAX_BYTES
 from selfcorrect_rag.search.open_index import refuse_other_index
 from selfcorrect_rag.search.store import StoreList
@@ -94,8 +94,7 @@ def index_on_ray(
             records.reopen(listed.begun())
             found = list(find_files(paths, follow_links=follow_links))
             files = [file for file in found if isinstance(file, FoundFile)]
-            run = _BulkRun(files, records, listed, writers, on_progress)
-            run.problems += [problem for problem in found if isinstance(problem, Problem)]
+            run = _BulkRun(listed, writers, records, found, on_progress)
             for rows in cut_files(
                 files,
                 [records.finished(file.name) for file in files],
@@ -106,19 +105,7 @@ def index_on_ray(
             ):
                 run.take(rows)
             run.end()
-            vanished = vanished_files(records, paths, {file.name for file in files})
-            if prune:
-                for source in vanished:
-                    run.remove(source)
-            return IndexReport(
-                files=run.files,
-                unchanged=run.unchanged,
-                added=run.added,
-                removed=run.removed,
-                passages=len(listed),
-                problems=tuple(run.problems),
-                vanished=tuple(vanished),
-            )
+            return run.report(paths, {file.name for file in files}, listed, prune=prune)
 
 
 @contextmanager
@@ -234,27 +221,22 @@ class _File:
     """Batches under way with passages of it."""
 
 
-class _BulkRun:
-    """One run: files under way, and counts."""
+class _BulkRun(IndexingRun):
+    """One run on Ray, with the files under way."""
 
     def __init__(
         self,
-        files: Sequence[FoundFile],
-        records: FileRecords,
         listed: StoreList,
         writers: _Writers,
+        records: FileRecords,
+        found: Sequence[FoundFile | Problem],
         on_progress: Callable[[IndexProgress], None],
     ) -> None:
-        self.records = records
+        super().__init__(records, found, on_progress)
         self.listed = listed
         self.writers = writers
-        self.on_progress = on_progress
-        self.problems: list[Problem] = []
-        self.files = self.unchanged = self.passages = self.added = self.removed = 0
         self._read: deque[_File] = deque()  # all their passages have come
-        self._files = [_File(file.name, file.size()) for file in files]
-        self._size = sum(file.size for file in self._files)
-        self._done = 0.0  # bytes
+        self._files = [_File(f.name, f.size()) for f in found if isinstance(f, FoundFile)]
         self._ids: set[str] = set()  # of the batches under way
 
     def take(self, rows: Sequence[CutRow]) -> None:
@@ -287,7 +269,7 @@ class _BulkRun:
             for number, share in shares.items():
                 file = self._files[number]
                 file.writing -= 1
-                self._advance(file, share)
+                self._advance(share * file.size, file.name)
             self._finish()
 
         if lacking.ids:
@@ -303,27 +285,20 @@ class _BulkRun:
         while not self.writers.idle:
             self.writers.wait()
 
-    def remove(self, source: str) -> None:
-        """Remove the passages that only ``source`` holds."""
-        with self.records.transaction():
-            stale = self.records.stale(source)
-            self.records.forget(source)
-            self._delete(stale)
-
     def _ended(self, row: CutRow) -> None:
         file = self._files[row["file"]]
         if row["ended"] == READ:
             file.fingerprint, file.fault = row["fingerprint"], row["reason"] or None
             self.files += 1
             self._read.append(file)
-            self._report(file.name, file.fault)
+            self._fault(file.name, file.fault)
             return
         if row["ended"] == UNCHANGED:
             self.unchanged += 1
-            self._report(file.name, self.records.fault(file.name))
+            self._fault(file.name, self.records.fault(file.name))
         else:
             self.problems.append(Problem(file.name, row["reason"]))
-        self._advance(file, 1.0)
+        self._advance(file.size, file.name)
 
     def _finish(self) -> None:
         """Record files of which all passages are written.
@@ -346,12 +321,3 @@ class _BulkRun:
             self.writers.first("delete", part)
             self.listed.remove(part)
         self.removed += len(ids)
-
-    def _advance(self, file: _File, share: float) -> None:
-        self._done += share * file.size
-        done = min(1.0, self._done / max(1, self._size))
-        self.on_progress(IndexProgress(done, file.name, self.passages, self.added))
-
-    def _report(self, source: str, fault: str | None) -> None:
-        if fault:
-            self.problems.append(Problem(source, fault, partly=True))

@@ -8,7 +8,8 @@ keeps its passages until a run prunes.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,47 +216,84 @@ def index_paths(
         records.reopen(index.begun())
         found = list(find_files(paths, follow_links=follow_links))
         files = [file for file in found if isinstance(file, FoundFile)]
-        run = _IndexingRun(
-            index, records, batch_size, sum(file.size() for file in files), on_progress
-        )
-        run.problems += [problem for problem in found if isinstance(problem, Problem)]
+        run = _IndexingRun(index, batch_size, records, found, on_progress)
         for file in files:
             run.index_file(file, chunk_words, chunk_overlap, max_bytes)
         run.flush()
-        vanished = vanished_files(records, paths, {file.name for file in files})
+        return run.report(paths, {file.name for file in files}, index, prune=prune)
+
+
+class IndexingRun(ABC):
+    """What a run counts and reports, whoever writes the passages."""
+
+    def __init__(
+        self,
+        records: FileRecords,
+        found: Iterable[FoundFile | Problem],
+        on_progress: Callable[[IndexProgress], None],
+    ) -> None:
+        self.records = records
+        self.on_progress = on_progress
+        found = list(found)
+        self.problems = [problem for problem in found if isinstance(problem, Problem)]
+        self.files = self.unchanged = self.passages = self.added = self.removed = 0
+        self._size = sum(file.size() for file in found if isinstance(file, FoundFile))
+        self._done = 0.0  # bytes
+
+    def report(
+        self, paths: Iterable[str | Path], found: set[str], index: Sized, *, prune: bool
+    ) -> IndexReport:
+        """The report of a run that found these files and wrote into ``index``; with ``prune``, the
+        passages of files that have vanished are removed first."""
+        vanished = vanished_files(self.records, paths, found)
         if prune:
             for source in vanished:
-                run.remove(source)
+                self._remove(source)
         return IndexReport(
-            files=run.files,
-            unchanged=run.unchanged,
-            added=run.added,
-            removed=run.removed,
+            files=self.files,
+            unchanged=self.unchanged,
+            added=self.added,
+            removed=self.removed,
             passages=len(index),
-            problems=tuple(run.problems),
+            problems=tuple(self.problems),
             vanished=tuple(vanished),
         )
 
+    def _remove(self, source: str) -> None:
+        """Remove the passages that only ``source`` holds."""
+        with self.records.transaction():
+            stale = self.records.stale(source)
+            self.records.forget(source)
+            self._delete(stale)
 
-class _IndexingRun:
-    """One run: passages that wait to be written, and counts."""
+    @abstractmethod
+    def _delete(self, ids: Sequence[str]) -> None:
+        """Take passages out of the index."""
+
+    def _advance(self, size: float, source: str) -> None:
+        self._done += size
+        done = min(1.0, self._done / max(1, self._size))
+        self.on_progress(IndexProgress(done, source, self.passages, self.added))
+
+    def _fault(self, source: str, fault: str | None) -> None:
+        if fault:
+            self.problems.append(Problem(source, fault, partly=True))
+
+
+class _IndexingRun(IndexingRun):
+    """One run in this process, with the passages that wait to be written."""
 
     def __init__(
         self,
         index: Index,
-        records: FileRecords,
         batch_size: int,
-        size: int,
+        records: FileRecords,
+        found: Iterable[FoundFile | Problem],
         on_progress: Callable[[IndexProgress], None],
     ) -> None:
+        super().__init__(records, found, on_progress)
         self.index = index
-        self.records = records
         self.batch_size = batch_size
-        self.size = size
-        self.on_progress = on_progress
-        self.problems: list[Problem] = []
-        self.files = self.unchanged = self.passages = self.added = self.removed = 0
-        self._done = 0.0  # bytes
         # Small files share a batch: a file is finished only once the batch is written.
         self._pending: list[_PendingPassage] = []
         self._read_files: list[tuple[_Source, str | None]] = []
@@ -268,7 +306,7 @@ class _IndexingRun:
                 source = _Source(found.name, fingerprint(file, words, overlap))
                 if self.records.finished(source.name) == source.fingerprint:
                     self.unchanged += 1
-                    self._report(source.name, self.records.fault(source.name))
+                    self._fault(source.name, self.records.fault(source.name))
                     self._advance(size, source.name)
                     return
                 for passage, share in cut(file, source.name, words, overlap):
@@ -283,7 +321,7 @@ class _IndexingRun:
         fault = "; ".join(file.faults) or None
         self._read_files.append((source, fault))
         self.files += 1
-        self._report(source.name, fault)
+        self._fault(source.name, fault)
 
     def flush(self) -> None:
         """Write the waiting passages, then finish the files that end with them."""
@@ -301,30 +339,16 @@ class _IndexingRun:
             for source, fault in self._read_files:
                 stale += self.records.stale(*source)
                 self.records.finish(*source, fault)
-            self.index.delete(stale)
-        self.removed += len(stale)
+            self._delete(stale)
         if self._pending:
             done = sum(waiting.bytes for waiting in self._pending)
             self._advance(done, self._pending[-1].source.name)
         self._pending.clear()
         self._read_files.clear()
 
-    def remove(self, source: str) -> None:
-        """Remove the passages that only ``source`` holds."""
-        with self.records.transaction():
-            stale = self.records.stale(source)
-            self.records.forget(source)
-            self.index.delete(stale)
-        self.removed += len(stale)
-
-    def _advance(self, size: float, source: str) -> None:
-        self._done += size
-        done = min(1.0, self._done / max(1, self.size))
-        self.on_progress(IndexProgress(done, source, self.passages, self.added))
-
-    def _report(self, source: str, fault: str | None) -> None:
-        if fault:
-            self.problems.append(Problem(source, fault, partly=True))
+    def _delete(self, ids: Sequence[str]) -> None:
+        self.index.delete(ids)
+        self.removed += len(ids)
 
 
 def fingerprint(file: OpenFile, words: int, overlap: int) -> str:
