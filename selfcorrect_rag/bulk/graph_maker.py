@@ -1,6 +1,5 @@
 """What a graph is made of, small enough to be sent to any machine, and made there."""
 
-import importlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.errors import SelfCorrectError, importing_here
+from selfcorrect_rag.errors import SelfCorrectError, find_named
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption, ServingConfig
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings, Settings
@@ -112,11 +111,8 @@ class GraphMaker(NamedTuple):
 
 
 def _found(name: str) -> Runnable[Any, Any]:
-    module, _, attribute = name.partition(":")
     try:
-        with importing_here():
-            found = getattr(importlib.import_module(module), attribute)
-        graph = found if isinstance(found, Runnable) or not callable(found) else found()
+        graph = find_named(name, Runnable)
     except Exception as error:  # any code runs where a module is imported
         raise NoGraph(f"{name} makes no graph ({describe_error(error)})") from error
     if not isinstance(graph, Runnable):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 
 class SelfCorrectError(Exception):
@@ -172,6 +173,15 @@ def importing_here() -> Iterator[None]:
         yield
     finally:
         sys.path.remove(here)
+
+
+def find_named(name: str, *kinds: type) -> Any:
+    """What ``name``, a ``module:attribute``, leads to: the attribute if it is one of ``kinds``, or
+    cannot be called; else what it returns. Any error that its module raises is the caller's."""
+    module, _, attribute = name.partition(":")
+    with importing_here():
+        found = getattr(importlib.import_module(module), attribute)
+    return found() if callable(found) and not isinstance(found, kinds) else found
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -1,14 +1,13 @@
 """Entailment models for citations: opened by name, asked in batches, each pair of texts once."""
 
 import hashlib
-import importlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from selfcorrect_rag.errors import BadArgument, importing_here, require
+from selfcorrect_rag.errors import BadArgument, find_named, require
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.evaluation.citations import (
     Entails,
@@ -113,12 +112,10 @@ def open_entailment(name: str) -> EntailmentModel:
         ModelNotFound: the classifier cannot be read.
         MissingExtra: torch or transformers is not installed.
     """
-    module, _, attribute = name.partition(":")
-    if not attribute or Path(name).exists():
+    if not name.partition(":")[2] or Path(name).exists():
         return NLIClassifier.load(name)
     try:
-        with importing_here():
-            function = getattr(importlib.import_module(module), attribute)
+        function = find_named(name, object)
     except Exception as error:  # any code runs where a module is imported
         raise BadArgument(f"{name} cannot be opened ({describe_error(error)})") from error
     if not callable(function):

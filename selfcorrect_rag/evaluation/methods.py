@@ -1,6 +1,5 @@
 """Methods to compare: each answers a Question with an Outcome, over one retriever and one model."""
 
-import importlib
 import json
 import re
 import time
@@ -11,7 +10,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 
-from selfcorrect_rag.errors import BadSettings, SelfCorrectError, importing_here
+from selfcorrect_rag.errors import BadSettings, SelfCorrectError, find_named
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.evaluation.outcomes import outcome_of
 from selfcorrect_rag.evaluation.plain_rag import KNOBS, create_plain_rag
@@ -285,11 +284,8 @@ def find_graph(name: str) -> Runnable[Any, Any]:
     Raises:
         BadMethod: it cannot be imported, or is no graph.
     """
-    module, _, attribute = name.partition(":")
     try:
-        with importing_here():
-            found = getattr(importlib.import_module(module), attribute)
-        made = found if isinstance(found, Runnable) or not callable(found) else found()
+        made = find_named(name, Runnable)
     except Exception as error:  # any code runs where a module is imported
         raise BadMethod(f"{name} cannot be opened ({describe_error(error)}); {_NAMES}") from error
     if not isinstance(made, Runnable):

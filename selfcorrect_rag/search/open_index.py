@@ -1,6 +1,5 @@
 """Opens an index of either kind from its folder."""
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 
-from selfcorrect_rag.errors import SelfCorrectError, importing_here
+from selfcorrect_rag.errors import SelfCorrectError, find_named
 from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.search.bm25 import BM25Index
 from selfcorrect_rag.search.chroma import ChromaIndex
@@ -136,11 +135,8 @@ def find_store(name: str) -> VectorStore | BaseRetriever:
 
 
 def _named(name: str, kinds: tuple[type, ...], others: str = "") -> Any:
-    module, _, attribute = name.partition(":")
     try:
-        with importing_here():
-            found = getattr(importlib.import_module(module), attribute)
-        made = found() if not isinstance(found, kinds) and callable(found) else found
+        made = find_named(name, *kinds)
     except Exception as error:  # any code runs where a module is imported
         wanted = f"neither {others} nor an" if others else "no"
         reason = describe_error(error)
