@@ -109,3 +109,12 @@ def test_what_an_extra_is_named_for_is_in_it() -> None:
                     wrong.add(f"{path.relative_to(ROOT)}: {extra} lacks {module}")
     assert seen > 40
     assert not wrong
+
+
+DEVELOPMENT = {"dev", "docs", "mutants", "test"}
+
+
+def test_the_readme_names_every_extra_for_users() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Extras")[2]
+    named = set(re.findall(r"`([\w-]+)`", readme.partition("\n## ")[0]))
+    assert EXTRAS.keys() - DEVELOPMENT == named

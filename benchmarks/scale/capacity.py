@@ -34,7 +34,7 @@ ARITHMETIC, LOW, HIGH = 0.4, 0.3, 0.5
 """Share of a GPU's arithmetic that a prefill reaches: assumed, and its range."""
 FILLED = 0.9
 """Share of a GPU's memory that is used, vLLM's default."""
-MEMORY = 0.77
+MEMORY: float = PUBLISHED["a100_decode"]["share"]
 """Share of its bandwidth that decoding reaches, as published for an A100."""
 QUESTION, PASSAGE, ANSWER, RATIONALE, STRIP = 60, 150, 60, 200, 50
 """Tokens, assumed: the question with its instruction, a passage of 100 words with its title, an

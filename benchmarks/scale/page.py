@@ -217,6 +217,9 @@ def _million(made: Made) -> str:
         few, gpus, many = (capacity.gpus_for(cards[card][name]) for card in ("high", "h100", "low"))
         front = MEAN * capacity.PEAK * made["front_end_s"][found[name].graph] / capacity.USE
         searches = 1e6 * found[name].mean(lambda work: work.requests("web"))
+        at_peak = searches / capacity.DAY * capacity.PEAK
+        limit = PUBLISHED["tavily_limit"]["a_minute"] / 60
+        too_many = ", above the limit" if at_peak > limit else ""
         rows.append(
             [
                 name,
@@ -224,9 +227,11 @@ def _million(made: Made) -> str:
                 ceil(front),
                 f"{gpus * 24 * PUBLISHED['gpu_price']['dollars']:,.0f}",
                 f"{searches * PUBLISHED['tavily_price']['dollars']:,.0f}",
+                f"{figure(at_peak)}{too_many}",
             ]
         )
-    return table(["", "H100", "front-end cores", "dollars for GPUs", "for searches"], rows)
+    head = ["", "H100", "front-end cores", "dollars for GPUs", "for searches"]
+    return table([*head, "searches a second at the peak"], rows)
 
 
 def _checks(made: Made) -> dict[str, object]:
