@@ -1,5 +1,6 @@
 """`selfcorrect-rag ask` and `demo`, on the reader and a real Chroma index."""
 
+import gc
 import json
 import re
 import shlex
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.cli import main
+from selfcorrect_rag.commands.ask import _uncollected
 from selfcorrect_rag.render.reasons import score_sum
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.prompted_runs import hard, opinion
@@ -51,6 +53,13 @@ def test_a_question_without_an_index_says_whose_documents_are_read(
     assert main(["index", str(tmp_path), *index]) == 0
     assert main(["ask", "When was the mill built?", *index]) == 0
     assert "no index" not in capsys.readouterr().err
+
+
+def test_memory_is_collected_again_once_all_is_loaded() -> None:
+    with pytest.raises(OSError, match="disk"), _uncollected():
+        assert not gc.isenabled()
+        raise OSError("disk")
+    assert gc.isenabled()
 
 
 def test_an_answer_comes_with_all_that_led_to_it(capsys: pytest.CaptureFixture[str]) -> None:

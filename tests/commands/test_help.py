@@ -52,6 +52,7 @@ def test_options_say_their_meaning_and_their_default(command: str) -> None:
             assert " Default: " in text, action.option_strings
             assert text.endswith("."), text
             assert action.metavar != "X"
+            assert "null" not in text.lower(), text
 
 
 @pytest.mark.parametrize(
