@@ -56,10 +56,16 @@ def test_a_question_without_an_index_says_whose_documents_are_read(
 
 
 def test_memory_is_collected_again_once_all_is_loaded() -> None:
-    with pytest.raises(OSError, match="disk"), _uncollected():
-        assert not gc.isenabled()
-        raise OSError("disk")
-    assert gc.isenabled()
+    seen = []
+
+    def load() -> None:
+        with _uncollected():
+            seen.append(gc.isenabled())
+            raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        load()
+    assert (seen, gc.isenabled()) == ([False], True)
 
 
 def test_an_answer_comes_with_all_that_led_to_it(capsys: pytest.CaptureFixture[str]) -> None:
