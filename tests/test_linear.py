@@ -316,8 +316,8 @@ PATTERNS |= {
     ]
 }  # fmt: skip
 
-FAST = 0.05
-"""Seconds of processor time: what reads 40 kB in less needs no ratio."""
+FAST = 0.0125
+"""Seconds of processor time: what reads 20 kB in less needs no ratio."""
 STEEP = 7
 """How much longer four times the text may take: 4 times is linear, 16 times quadratic."""
 PATIENCE = 4.0
@@ -357,15 +357,12 @@ def seconds(read: Reader, text: str, times: int = 1) -> float:
 
 
 def is_linear(read: Reader, of: Callable[[int], str]) -> bool:
-    """Whether 40 kB take about four times as long as 10 kB; measured anew before it is denied."""
+    """Whether 20 kB take about four times as long as 5 kB; measured anew before it is denied."""
     for times in (1, 3, 7, 15):
-        short = seconds(read, of(10_000), times)
-        if short == float("inf"):
-            return False
-        long = seconds(read, of(40_000), times)
+        long = seconds(read, of(20_000), times)
         if long == float("inf"):
             return False
-        if long < FAST or long < STEEP * short:
+        if long < FAST or long < STEEP * seconds(read, of(5_000), times):
             return True
     return False
 

@@ -65,9 +65,10 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--every",
         type=count,
-        default=1,
+        default=4,
         metavar="N",
-        help="Compare plain RAG and the graphs on every Nth question only. Default: %(default)s.",
+        help="Compare plain RAG and the graphs on every Nth of 140 questions; 1: on all, a minute or "
+        "two. Default: %(default)s.",
     )
     add_options(parser, GENERATOR_OPTIONS)
     parser.set_defaults(run=run)
