@@ -67,8 +67,8 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         type=count,
         default=4,
         metavar="N",
-        help="Compare plain RAG and the graphs on every Nth of 140 questions; 1: on all, a minute or "
-        "two. Default: %(default)s.",
+        help="Compare plain RAG and the graphs on every Nth of 140 questions; 1: on all, which "
+        "takes a minute or two. Default: %(default)s.",
     )
     add_options(parser, GENERATOR_OPTIONS)
     parser.set_defaults(run=run)

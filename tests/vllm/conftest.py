@@ -13,6 +13,7 @@ import httpx
 import pytest
 from langchain_core.documents import Document
 
+from integrations.langgraph_server.services import free_port
 from nano_training.questions import WorldQuestion, new_question
 from nano_training.world import World
 from selfcorrect_rag.models import (
@@ -56,8 +57,9 @@ def engine() -> Iterator[VLLMReflectionLLM]:
 class Server:
     """A vLLM server in processes of its own, on a port that stays the same."""
 
-    def __init__(self, port: int = 8765, model: Path | None = None) -> None:
-        self.port, self.url = port, f"http://localhost:{port}"
+    def __init__(self, model: Path | None = None) -> None:
+        self.port = free_port()
+        self.url = f"http://localhost:{self.port}"
         self.model = model or generator_path()
         self.ready = ""
         self._process: subprocess.Popen[str] | None = None

@@ -35,7 +35,7 @@ def llm(request: pytest.FixtureRequest, official: Path) -> Iterator[EngineReflec
         with VLLMReflectionLLM(model=str(official)) as llm:
             yield llm
         return
-    server = Server(8766, official)
+    server = Server(official)
     server.start()
     try:
         with VLLMServerReflectionLLM(base_url=server.url) as llm:

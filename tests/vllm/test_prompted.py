@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from integrations.vllm_server.serve import command, wait
 from nano_training.models import critic_path
+from integrations.langgraph_server.services import free_port
 from nano_training.questions import WorldQuestion
 from nano_training.teacher import judgements
 from nano_training.world import World
@@ -23,7 +24,6 @@ from selfcorrect_rag.models.local.checkpoints import load_language_model
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from tests.vllm.conftest import SERVER_START, documents
 
-PORT = 8766
 SINGLE_TOKENS = ("relevance", "groundness", "multi_retrieval")
 """Aspects each of whose labels is one token of this model."""
 
@@ -31,15 +31,16 @@ SINGLE_TOKENS = ("relevance", "groundness", "multi_retrieval")
 @pytest.fixture(scope="module")
 def chat() -> Iterator[ChatOpenAI]:
     set_environment()
+    port = free_port()
     server = subprocess.Popen(
-        command(str(critic_path()), PORT, ["--max-logprobs", "20"]),  # it is asked for the top ones
+        command(str(critic_path()), port, ["--max-logprobs", "20"]),  # it is asked for the top ones
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait(server, f"http://localhost:{PORT}", SERVER_START)
+        wait(server, f"http://localhost:{port}", SERVER_START)
         yield ChatOpenAI(
-            base_url=f"http://localhost:{PORT}/v1",
+            base_url=f"http://localhost:{port}/v1",
             api_key=SecretStr("none"),
             model=str(critic_path()),
             max_retries=0,
