@@ -6,14 +6,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
+from httpx import ASGITransport
 from langchain_core.runnables import RunnableLambda
 from pydantic import Field
 
 from integrations.workers import runs, worker
+from integrations.workers.server import application
 from integrations.workers.worker import Worker
 from selfcorrect_rag import create_crag, create_self_rag
-from selfcorrect_rag.models.engines.engine import EngineFailed
+from selfcorrect_rag.models.engines.engine import EngineFailed, EngineUnavailable
 from tests.crag_runs import INCORRECT, PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 
@@ -95,6 +98,27 @@ async def test_a_model_that_is_away_in_the_middle(database: str) -> None:
     assert [bool(options.get("choose")) for options in llm._options] == [True, *3 * [False]]
 
 
+async def test_a_run_waits_for_an_engine_that_cannot_be_reached(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As vLLM's server is while it restarts: that counts as no attempt, for a while."""
+    llm = failing(**{f"_{n}": EngineUnavailable("no vLLM server answers") for n in range(2, 7)})
+    async with working(database, lambda: {"self_rag": self_rag(llm)}, tries=2) as front:
+        run = await front.end(await front.ask())
+        assert (run["status"], run["attempts"], len(llm.calls)) == ("done", 1, 7)
+
+        monkeypatch.setattr(worker, "PATIENCE", 0.3)
+        llm.faults = {n: EngineUnavailable("no vLLM server answers") for n in range(9, 99)}
+        name = await front.ask()
+        run = await front.end(name)
+        assert (run["status"], run["attempts"]) == ("failed", 1)
+        assert run["error"].startswith("EngineUnavailable: no vLLM server answers")
+        assert len(llm.calls) > 10
+        llm.faults = {len(llm.calls) + 1: EngineUnavailable("no vLLM server answers")}
+        assert await runs.retry(front.session, name, name)
+        assert (await front.end(name))["status"] == "done"
+
+
 async def test_a_model_that_is_away_at_the_start(database: str) -> None:
     tried: list[int] = []
 
@@ -117,9 +141,9 @@ async def test_a_run_that_never_succeeds_fails_and_can_be_retried(database: str)
         run = await front.end(name)
         assert (run["status"], run["attempts"], run["output"]) == ("failed", 2, None)
         assert "away for good" in run["error"]
-        assert await runs.retry(front.session, name)
+        assert await runs.retry(front.session, name, name)
         assert (await front.end(name))["output"]["answer"] == "Eliot."
-        assert not await runs.retry(front.session, name)
+        assert not await runs.retry(front.session, name, name)
     assert len(llm.calls) == 4  # the decision of the first attempt still counts
 
 
@@ -147,10 +171,10 @@ async def test_a_run_that_kills_its_workers_ends(database: str) -> None:
     assert (run["status"], run["error"]) == ("failed", "not ended after 3 attempts")
 
 
-async def test_an_output_that_json_has_no_word_for(database: str) -> None:
-    odd = RunnableLambda(lambda given: {"score": float("nan"), "of": {1, 2}, "text": "a\0b\ud800"})
-
+async def test_texts_that_json_and_postgres_have_no_word_for(database: str) -> None:
     class Odd:
+        """A graph whose output and whose errors hold them."""
+
         def copy(self, update: Any) -> Any:
             return self
 
@@ -158,12 +182,22 @@ async def test_an_output_that_json_has_no_word_for(database: str) -> None:
             return type("State", (), {"metadata": None})()
 
         async def ainvoke(self, given: Any, config: Any, **options: Any) -> Any:
-            return odd.invoke(given)
+            if "fail" in given:
+                raise RuntimeError("a\0b\ud800")
+            return {"score": float("nan"), "of": {1, 2}, "text": "a\0b\ud800"}
 
-    async with working(database, lambda: {"self_rag": Odd()}, tries=1) as front:
-        run = await front.end(await front.ask())
-    assert run["status"] == "done"
-    assert run["output"]["score"] is None
+    front_alone = application(database, Worker("", dict, slots=0), hosts=["front"])
+    async with (
+        working(database, lambda: {"odd": Odd()}, tries=1) as front,
+        httpx.AsyncClient(transport=ASGITransport(front_alone), base_url="http://front") as client,
+    ):
+        done, failed = await front.ask("odd"), await front.ask("odd", input={"fail": True})
+        for name in (done, failed):
+            await front.end(name)
+        output = (await client.get(f"/runs/{done}")).json()["output"]
+        assert output == {"score": None, "of": [1, 2], "text": "a\0b\ud800"}
+        error = (await client.get(f"/runs/{failed}")).json()["error"]
+        assert error == r"RuntimeError: a\0b\ud800"
 
 
 async def test_a_pause_is_resumed_by_a_run_of_the_same_thread(database: str) -> None:
@@ -182,6 +216,31 @@ async def test_a_pause_is_resumed_by_a_run_of_the_same_thread(database: str) -> 
         done = await front.end(await front.ask("crag", "talk", resume="no", context=context))
     assert done["status"] == "done"
     assert done["output"]["web_failure"] == "the search was not approved"
+
+
+async def test_notifications_do_not_pile_up(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is always a next run, nobody waits for one; psycopg keeps what is not read."""
+    sessions: list[Any] = []
+    kept: list[int] = []
+
+    async def connect(address: str) -> runs.Connection:
+        sessions.append(await runs.connect(address))
+        return sessions[-1]
+
+    class Counting(FailingLLM):
+        async def _asegments(self, prompts: Any, **options: Any) -> Any:
+            kept.append(len(sessions[-1]._notifies_backlog))
+            return self._segments(prompts, **options)
+
+    monkeypatch.setattr(worker, "connect", connect)
+    llm = Counting(write=lambda prompt: segment("Eliot.", RELEVANT, FULL, USEFUL))
+    async with await runs.connect(database) as session:
+        await runs.set_up(session)
+        names = [await Front(session).ask() for _ in range(5)]
+    async with working(database, lambda: {"self_rag": self_rag(llm)}, slots=1) as front:
+        for name in names:
+            await front.end(name)
+    assert kept == [0] * 10
 
 
 async def test_runs_of_a_thread_take_turns(database: str) -> None:
@@ -243,9 +302,11 @@ async def test_a_lost_session_leaves_its_run_to_another_and_writes_nothing_more(
 async def test_two_sessions_never_hold_one_run(database: str) -> None:
     async with await runs.connect(database) as one, await runs.connect(database) as other:
         await asyncio.gather(runs.set_up(one), runs.set_up(other))
-        for name, value in runs.KEEPALIVE.items():  # of a machine that vanishes Postgres learns so
-            shown = await (await one.execute(f"SHOW tcp_{name}")).fetchone()
-            assert shown == {f"tcp_{name}": str(value)}
+        for name, value in runs.VANISHED.items():
+            shown = await (await one.execute(f"SHOW {name}")).fetchone()
+            assert shown == {name: str(value)}
+            own = name.replace("tcp_keepalives", "keepalives")
+            assert one.info.get_parameters()[own] == str(value)
         assert await runs.submit(one, "a", "g", "t", {"input": {}})
         assert not await runs.submit(other, "a", "g", "t", {"input": {}})
         taken = await asyncio.gather(runs.take(one, ["g"], "1"), runs.take(other, ["g"], "2"))
@@ -258,6 +319,57 @@ async def test_two_sessions_never_hold_one_run(database: str) -> None:
         await runs.release(holder, run)
         assert await runs.take(other, ["g"], "4") is None
         assert (await runs.show(one, "a") or {})["status"] == "done"
+
+
+async def test_two_runs_of_a_thread_are_never_held(database: str) -> None:
+    async with (
+        await runs.connect(database) as one,
+        await runs.connect(database) as other,
+        await runs.connect(database) as front,
+    ):
+        await runs.set_up(one)
+
+        async def taken(session: runs.Connection) -> runs.Run | None:
+            return await runs.take(session, ["g"], "worker")
+
+        async def fail(session: runs.Connection, run: runs.Run) -> None:
+            await runs.end(session, run, "failed", error="away")
+            await runs.release(session, run)
+
+        # Of two requests at once the second waits for the first, whose commit takes long.
+        async with front.transaction():
+            assert await runs.submit(front, "a", "g", "t", {"input": {}})
+            second = asyncio.create_task(runs.submit(other, "b", "g", "t", {"input": {}}))
+            await asyncio.sleep(0.1)
+            assert await taken(one) is None
+        assert await second
+        run = await taken(one)
+        assert run is not None
+        assert run.id == "a"
+        assert await taken(other) is None
+
+        # A failed run stays failed once its thread has a later one, at work or at an end.
+        await fail(one, run)
+        assert not await runs.retry(front, "a", "t")
+        run = await taken(other)
+        assert run is not None
+        assert run.id == "b"
+        assert not await runs.retry(front, "a", "t")
+        assert await taken(one) is None
+        await fail(other, run)
+        assert not await runs.retry(front, "a", "t")
+
+        # The last one is opened again, and what is asked for meanwhile comes after it.
+        async with front.transaction():
+            assert await runs.retry(front, "b", "t")
+            second = asyncio.create_task(runs.submit(other, "c", "g", "t", {"input": {}}))
+            await asyncio.sleep(0.1)
+            assert await taken(one) is None
+        assert await second
+        run = await taken(one)
+        assert run is not None
+        assert run.id == "b"
+        assert await taken(other) is None
 
 
 async def test_postgres_away_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
