@@ -270,14 +270,14 @@ async def test_a_lost_session_leaves_its_run_to_another_and_writes_nothing_more(
     database: str,
 ) -> None:
     """As when Postgres restarts, or the network between ends: the run is taken again at once."""
-    held = asyncio.Event()
+    held, goes_on = asyncio.Event(), asyncio.Event()
 
     class Holding(FailingLLM):
         async def _asegments(self, prompts: Any, **options: Any) -> Any:
             written = self._segments(prompts, **options)
             if len(self._calls) == 2:
                 held.set()
-                await asyncio.sleep(0.5)
+                await goes_on.wait()
             return written
 
     llm = Holding(write=lambda prompt: segment("Eliot.", RELEVANT, FULL, USEFUL))
@@ -290,8 +290,9 @@ async def test_a_lost_session_leaves_its_run_to_another_and_writes_nothing_more(
         )
         assert await cursor.fetchone() == {"ended": 1}
         run = await front.end(name)
-        await asyncio.sleep(0.2)
-        cursor = await front.session.execute(
+        goes_on.set()
+    async with await runs.connect(database) as session:
+        cursor = await session.execute(
             "SELECT count(*) AS n FROM checkpoints GROUP BY metadata->>'step'"
         )
         assert {row["n"] for row in await cursor.fetchall()} == {1}

@@ -242,5 +242,6 @@ def test_what_the_command_refuses(
 ) -> None:
     monkeypatch.setenv("POSTGRES_URI", address)
     monkeypatch.setattr("sys.argv", ["workers", *options])
+    monkeypatch.setattr("uvicorn.Server.run", lambda server: None)
     with pytest.raises(SystemExit, match=error):
         main()
