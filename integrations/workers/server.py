@@ -24,7 +24,7 @@ from .worker import Worker
 
 BODY_BYTES = 2_000_000
 DEEPEST = 100
-"""Lists and objects of a request within each other; Python reads some hundreds."""
+"""Lists and objects of a request within each other; Python writes and reads some hundreds."""
 LONGEST_POLL = 60.0
 """Seconds that a client may wait for the end of a run in one request."""
 POLL_SECONDS = 0.2
