@@ -89,6 +89,12 @@ async def working(
         await asyncio.wait_for(task, SOON)
 
 
+def front_alone(address: str) -> httpx.AsyncClient:
+    """A client of a front that takes no runs."""
+    app = application(address, Worker("", dict, slots=0), hosts=["front"])
+    return httpx.AsyncClient(transport=ASGITransport(app), base_url="http://front")
+
+
 async def test_a_model_that_is_away_in_the_middle(database: str) -> None:
     """The run waits and goes on: what the model was asked before, it is not asked again."""
     llm = failing(_2=EngineFailed("no vLLM server answers"), _3=EngineFailed("still none"))
@@ -186,10 +192,9 @@ async def test_texts_that_json_and_postgres_have_no_word_for(database: str) -> N
                 raise RuntimeError("a\0b\ud800")
             return {"score": float("nan"), "of": {1, 2}, "text": "a\0b\ud800"}
 
-    front_alone = application(database, Worker("", dict, slots=0), hosts=["front"])
     async with (
         working(database, lambda: {"odd": Odd()}, tries=1) as front,
-        httpx.AsyncClient(transport=ASGITransport(front_alone), base_url="http://front") as client,
+        front_alone(database) as client,
     ):
         done, failed = await front.ask("odd"), await front.ask("odd", input={"fail": True})
         for name in (done, failed):
@@ -365,7 +370,10 @@ async def test_two_runs_of_a_thread_are_never_held(database: str) -> None:
         assert not await runs.retry(front, "a", "t")
         assert await taken(one) is None
         await fail(other, run)
-        assert not await runs.retry(front, "a", "t")
+        async with front_alone(database) as client:
+            refused = await client.post("/runs/a/retry")
+        assert refused.status_code == 409
+        assert refused.json() == {"error": "a: its thread t has a later run"}
 
         # The last one is opened again, and what is asked for meanwhile comes after it.
         async with front.transaction():
