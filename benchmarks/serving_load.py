@@ -38,7 +38,7 @@ import httpx
 import psycopg
 
 from benchmarks.graph import PASSAGES, FreeReflectionLLM
-from integrations.langgraph_server.services import postgres
+from integrations.langgraph_server.services import free_port, postgres
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.prompts import Prompt
 from selfcorrect_rag.reflection import RETRIEVAL, TOKENS, Group, Reflection
@@ -99,9 +99,7 @@ class Process:
     """A worker of its own on a free port of loopback."""
 
     def __init__(self, address: str, folder: Path, slots: int) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "integrations.workers", "--port", str(port)]
         command += ["--slots", str(slots), "--graphs", "benchmarks.serving_load:counted"]

@@ -367,6 +367,9 @@ def test_the_list_of_models_of_ray_serve_llm(loopback: Loopback) -> None:
     with connect(loopback, tokenizer=str(generator_path())) as llm:
         assert llm.context_tokens == 1024
         assert decide(llm) > 0.95
+    card["max_model_len"] = None  # type: ignore[assignment]
+    with connect(loopback, tokenizer=str(generator_path())) as llm:
+        assert llm.context_tokens == 1024
     metadata["max_request_context_length"] = None  # type: ignore[assignment]
     with pytest.raises(EngineFailed, match="on Ray Serve LLM, set it in engine_kwargs"):
         connect(loopback)

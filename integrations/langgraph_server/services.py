@@ -33,7 +33,7 @@ def postgres(*options: str) -> Iterator[str]:
     programs = _postgres_programs()
     user = _user()
     with _folder(user) as folder:
-        data, port = folder / "data", _free_port()
+        data, port = folder / "data", free_port()
         subprocess.run(
             [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"],
             check=True,
@@ -59,7 +59,7 @@ def redis() -> Iterator[str]:
     if program is None:
         raise NotInstalled("redis-server is not installed")
     with _folder(None) as folder:
-        port = _free_port()
+        port = free_port()
         command = [program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", folder]
         with _running(command, port, folder, None):
             yield f"redis://127.0.0.1:{port}"
@@ -131,7 +131,8 @@ def _wait_for_postgres(program: Path, port: int) -> None:
         time.sleep(0.05)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback where nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

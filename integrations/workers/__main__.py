@@ -8,22 +8,39 @@ ends the process once the runs that it holds have ended.
 """
 
 import argparse
+import asyncio
 import logging
 import os
 from importlib import import_module
+from types import FrameType
 
 import uvicorn
 
+from selfcorrect_rag.serving.config import BadOption
+from selfcorrect_rag.serving.hosts import known_names
+from selfcorrect_rag.serving.options import add_host_options
+
 from .server import application
 from .worker import Worker
+
+
+class Server(uvicorn.Server):
+    """Its worker takes no more runs from the moment of the signal."""
+
+    def __init__(self, config: uvicorn.Config, worker: Worker) -> None:
+        super().__init__(config)
+        self._worker = worker
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        asyncio.get_running_loop().call_soon_threadsafe(self._worker.stop)
+        super().handle_exit(sig, frame)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--host", default="127.0.0.1", help="Default: %(default)s.")
-    parser.add_argument("--port", type=int, default=8000, help="Default: %(default)s.")
+    add_host_options(parser, port=8000)
     parser.add_argument(
         "--slots",
         type=int,
@@ -48,11 +65,16 @@ def main() -> None:
     address = os.environ.get("POSTGRES_URI")
     if not address:
         raise SystemExit("POSTGRES_URI is not set: postgresql://USER:PASSWORD@HOST:5432/DATABASE")
+    try:
+        hosts = known_names(args.host, args.allow_host)
+    except BadOption as error:
+        raise SystemExit(str(error)) from error
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     module, _, function = args.graphs.partition(":")
     open_graphs = getattr(import_module(module), function)
     worker = Worker(address, open_graphs, args.slots, args.tries)
-    app = application(address, worker, token=os.environ.get("WORKERS_TOKEN", ""))
+    token = os.environ.get("WORKERS_TOKEN", "")
+    app = application(address, worker, hosts=hosts, token=token)
     config = uvicorn.Config(
         app,
         args.host,
@@ -61,7 +83,7 @@ def main() -> None:
         log_config=None,
         timeout_graceful_shutdown=5,
     )
-    uvicorn.Server(config).run()
+    Server(config, worker).run()
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 A worker holds a run by an advisory lock of its database session, and writes the run's checkpoints
 through that same session. When a worker dies, Postgres ends its session and frees the lock, and
-the run is for the next worker to take. A worker that lost its session can write nothing more, so
-that no two workers ever write to one thread.
+the run is for the next worker to take. A worker that lost its session can write nothing more, and
+of a thread only the oldest open run is taken, so that no two workers ever write to one thread.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -20,9 +21,16 @@ Connection = AsyncConnection[dict[str, Any]]
 
 LOCKS = 0x5E1F
 """The first key of this package's advisory locks; the second is a run's number, 0 for the setup."""
-KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-"""Seconds, seconds and probes after which either side gives up a session whose machine is gone."""
-SERVER_KEEPALIVE = " ".join(f"-c tcp_{name}={value}" for name, value in KEEPALIVE.items())
+REQUESTS = LOCKS + 1
+"""The first key of the locks that put the requests of a thread in order; the second is its hash."""
+VANISHED = {
+    "tcp_keepalives_idle": 10,
+    "tcp_keepalives_interval": 5,
+    "tcp_keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""When Postgres gives up a session whose machine is gone: by probes (seconds, seconds and how
+many) where nothing is under way, and milliseconds after data that nobody acknowledged."""
 CONNECT_SECONDS = 5
 
 TABLES: LiteralString = """
@@ -35,6 +43,7 @@ CREATE TABLE IF NOT EXISTS runs (
     created_at timestamptz NOT NULL DEFAULT now(),
     not_before timestamptz NOT NULL DEFAULT now(),
     attempts integer NOT NULL DEFAULT 0,
+    waiting_since timestamptz,
     worker text,
     ended_at timestamptz,
     status text,
@@ -66,13 +75,23 @@ AND NOT """
 TAKE: LiteralString = """
 UPDATE runs SET attempts = attempts + 1, worker = %s
 WHERE number = %s AND ended_at IS NULL AND not_before <= now()
-RETURNING number, id, graph, thread, request, attempts
+RETURNING number, id, graph, thread, request, attempts,
+    coalesce(extract(epoch FROM now() - waiting_since), 0)::float AS waited
 """
 SUBMIT: LiteralString = """
 WITH added AS (
     INSERT INTO runs (id, graph, thread, request) VALUES (%s, %s, %s, %s)
     ON CONFLICT (id) DO NOTHING RETURNING id)
 SELECT pg_notify('runs', '') FROM added
+"""
+RETRY: LiteralString = """
+WITH opened AS (
+    UPDATE runs SET status = NULL, ended_at = NULL, error = NULL, attempts = 0,
+        waiting_since = NULL, not_before = now()
+    WHERE id = %s AND status = 'failed' AND NOT EXISTS (
+        SELECT FROM runs AS later WHERE later.thread = runs.thread AND later.number > runs.number)
+    RETURNING id)
+SELECT pg_notify('runs', '') FROM opened
 """
 SHOW: LiteralString = (
     """
@@ -95,11 +114,13 @@ class Run:
     thread: str
     request: dict[str, Any]
     attempts: int
-    """How often it was taken, this time included."""
+    """How often it was taken, this time included; not those after which it waited."""
+    waited: float
+    """Seconds since the first of the latest attempts after which it waited; 0 if none."""
 
 
 async def connect(address: str) -> Connection:
-    """A session whose end Postgres notices, also if this machine vanishes.
+    """A session whose end either side notices, also if the other's machine vanishes.
 
     Raises:
         psycopg.OperationalError: Postgres does not answer, or refuses.
@@ -109,8 +130,8 @@ async def connect(address: str) -> Connection:
         autocommit=True,
         row_factory=dict_row,
         connect_timeout=CONNECT_SECONDS,
-        options=SERVER_KEEPALIVE,
-        **KEEPALIVE,
+        options=" ".join(f"-c {name}={value}" for name, value in VANISHED.items()),
+        **{name.replace("tcp_keepalives", "keepalives"): n for name, n in VANISHED.items()},
     )
 
 
@@ -143,8 +164,9 @@ async def submit(
     connection: Connection, run: str, graph: str, thread: str, request: dict[str, Any]
 ) -> bool:
     """Queue a run; False if there was one with this id, which stays as it is."""
-    cursor = await connection.execute(SUBMIT, (run, graph, thread, Json(request)))
-    return cursor.rowcount == 1
+    async with _in_order(connection, thread):
+        cursor = await connection.execute(SUBMIT, (run, graph, thread, Json(request)))
+        return cursor.rowcount == 1
 
 
 async def show(connection: Connection, run: str) -> dict[str, Any] | None:
@@ -153,16 +175,28 @@ async def show(connection: Connection, run: str) -> dict[str, Any] | None:
     return await cursor.fetchone()
 
 
-async def retry(connection: Connection, run: str) -> bool:
-    """Queue a failed run again, to go on where it failed; False if it did not fail."""
-    cursor = await connection.execute(
-        """UPDATE runs SET status = NULL, ended_at = NULL, error = NULL, attempts = 0,
-        not_before = now() WHERE id = %s AND status = 'failed'""",
-        (run,),
-    )
-    if cursor.rowcount:
-        await connection.execute("NOTIFY runs")
-    return cursor.rowcount == 1
+async def retry(connection: Connection, run: str, thread: str) -> bool:
+    """Queue a failed run of a thread again, to go on from its checkpoint.
+
+    False if it did not fail, or if the thread has a later run: the checkpoint is then that one's.
+    """
+    async with _in_order(connection, thread):
+        cursor = await connection.execute(RETRY, (run,))
+        return cursor.rowcount == 1
+
+
+@asynccontextmanager
+async def _in_order(connection: Connection, thread: str) -> AsyncIterator[None]:
+    """A transaction that opens a run of a thread, while no other does.
+
+    Otherwise a run could appear before one that was taken already: numbers are given out before
+    transactions end.
+    """
+    async with connection.transaction():
+        await connection.execute(
+            "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (REQUESTS, thread)
+        )
+        yield
 
 
 async def take(connection: Connection, graphs: Iterable[str], worker: str) -> Run | None:
@@ -194,12 +228,20 @@ async def end(
     )
 
 
-async def put_back(connection: Connection, run: Run, error: str, seconds: float) -> None:
-    """Leave a run for another attempt, ``seconds`` from now at the earliest."""
+async def put_back(
+    connection: Connection, run: Run, error: str, seconds: float, *, counts: bool = True
+) -> None:
+    """Leave a run for another attempt, ``seconds`` from now at the earliest.
+
+    Where this attempt does not count, the run waits for something.
+    """
     await connection.execute(
-        "UPDATE runs SET error = %s, not_before = now() + make_interval(secs => %s)"
-        " WHERE number = %s",
-        (error, seconds, run.number),
+        """UPDATE runs SET error = %(error)s,
+        not_before = now() + make_interval(secs => %(seconds)s),
+        attempts = attempts - CASE WHEN %(counts)s THEN 0 ELSE 1 END,
+        waiting_since = CASE WHEN %(counts)s THEN NULL ELSE coalesce(waiting_since, now()) END
+        WHERE number = %(number)s""",
+        {"error": error, "seconds": seconds, "counts": counts, "number": run.number},
     )
 
 

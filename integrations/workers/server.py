@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 from uuid import uuid4
@@ -12,14 +12,19 @@ from uuid import uuid4
 from psycopg import OperationalError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from selfcorrect_rag.serving.known_hosts import KnownHosts
 
 from .runs import Connection, connect, offered, retry, set_up, show, submit
 from .worker import Worker
 
 BODY_BYTES = 2_000_000
+DEEPEST = 100
+"""Lists and objects of a request within each other; Python writes and reads some hundreds."""
 LONGEST_POLL = 60.0
 """Seconds that a client may wait for the end of a run in one request."""
 POLL_SECONDS = 0.2
@@ -59,19 +64,30 @@ class Refused(Exception):
         self.status = status
 
 
-def application(address: str, worker: Worker, *, token: str = "") -> Starlette:
+class ASCIIResponse(JSONResponse):
+    """JSON in ASCII, which has a word for each string, also one with half a surrogate pair."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content).encode()
+
+
+def application(
+    address: str, worker: Worker, *, hosts: Collection[str], token: str = ""
+) -> Starlette:
     """The application; its lifespan is the worker's, and ends when the last run has ended.
 
     Args:
         address: of Postgres.
         worker: with no slots it takes no runs, and this is a front alone.
+        hosts: names by which, and by whose pages, runs may be asked for; health is for all.
         token: if given, requests on runs need it as ``Authorization: Bearer TOKEN``.
     """
     front = _Front(address, worker, token)
+    known = [Middleware(KnownHosts, hosts)]
     routes = [
-        Route("/runs", front.guarded(front.ask), methods=["POST"]),
-        Route("/runs/{id}", front.guarded(front.look)),
-        Route("/runs/{id}/retry", front.guarded(front.again), methods=["POST"]),
+        Route("/runs", front.guarded(front.ask), methods=["POST"], middleware=known),
+        Route("/runs/{id}", front.guarded(front.look), middleware=known),
+        Route("/runs/{id}/retry", front.guarded(front.again), methods=["POST"], middleware=known),
         Route("/health/live", front.live),
         Route("/health/ready", front.ready),
     ]
@@ -104,10 +120,10 @@ class _Front:
                 self._check_token(request)
                 return await handle(request)
             except Refused as error:
-                return JSONResponse({"error": str(error)}, error.status)
+                return ASCIIResponse({"error": str(error)}, error.status)
             except (OperationalError, OSError) as error:
                 reason = f"Postgres does not answer: {error}".strip()
-                return JSONResponse({"error": reason}, 503, {"Retry-After": "2"})
+                return ASCIIResponse({"error": reason}, 503, {"Retry-After": "2"})
 
         return answer
 
@@ -140,15 +156,17 @@ class _Front:
         return _shown(run, 200)
 
     async def again(self, request: Request) -> Response:
-        name = request.path_params["id"]
-        await self._run(name)
-        if not await self._with_session(lambda session: retry(session, name)):
+        run = await self._run(request.path_params["id"])
+        name, thread = run["id"], run["thread"]
+        if run["status"] != "failed":
             raise Refused(409, f"{name} did not fail")
+        if not await self._with_session(lambda session: retry(session, name, thread)):
+            raise Refused(409, f"{name}: its thread {thread} has a later run")
         return _shown(await self._run(name), 202)
 
     async def live(self, request: Request) -> Response:
         """The event loop turns."""
-        return JSONResponse({"status": "live"})
+        return ASCIIResponse({"status": "live"})
 
     async def ready(self, request: Request) -> Response:
         """Postgres answers, and this worker takes runs or is to take none."""
@@ -160,7 +178,7 @@ class _Front:
         said: dict[str, object] = {"ready": not waits_for, "runs": len(self._worker.working_on)}
         if waits_for:
             said["waits_for"] = waits_for
-        return JSONResponse(said, 503 if waits_for else 200)
+        return ASCIIResponse(said, 503 if waits_for else 200)
 
     def _check_token(self, request: Request) -> None:
         given = request.headers.get("authorization", "")
@@ -170,7 +188,9 @@ class _Front:
             raise Refused(401, "Authorization: Bearer TOKEN is missing or wrong")
 
     async def _run(self, name: str) -> dict[str, Any]:
-        run: dict[str, Any] | None = await self._with_session(lambda session: show(session, name))
+        run: dict[str, Any] | None = None
+        if "\0" not in name:  # of which Postgres has no texts
+            run = await self._with_session(lambda session: show(session, name))
         if run is None:
             raise Refused(404, f"there is no run {name}")
         return run
@@ -191,15 +211,27 @@ async def _asked(request: Request) -> Asked:
         if len(body) > BODY_BYTES:
             raise Refused(413, f"more than {BODY_BYTES} bytes")
     try:
-        return Asked.model_validate(json.loads(body))
+        asked = Asked.model_validate(json.loads(body))
+        json.dumps(asked.request, allow_nan=False)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise Refused(422, f"{place}: {first['msg']}" if place else first["msg"]) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(422, f"not JSON: {error}") from error
+    if _is_deep(asked.request):
+        raise Refused(422, f"more than {DEEPEST} lists and objects within each other")
+    return asked
+
+
+def _is_deep(request: dict[str, Any]) -> bool:
+    level: list[Any] = [request]
+    for _ in range(DEEPEST):
+        inside = (v for one in level for v in (one.values() if isinstance(one, dict) else one))
+        level = [value for value in inside if isinstance(value, dict | list)]
+    return bool(level)
 
 
 def _shown(run: dict[str, Any], status: int) -> Response:
     shown = ("id", "graph", "thread", "status", "attempts", "worker", "output", "error")
-    return JSONResponse({key: run[key] for key in shown}, status)
+    return ASCIIResponse({key: run[key] for key in shown}, status)

@@ -12,6 +12,7 @@ from langgraph.types import Command
 from pydantic_core import to_jsonable_python
 
 from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.models.engines.engine import EngineUnavailable
 
 from .runs import Connection, Run, connect, end, offer, put_back, release, set_up, take
 
@@ -22,6 +23,8 @@ IDLE_SECONDS = 1.0
 """How long a free slot waits for a notification before it looks for runs itself."""
 LONGEST_WAIT = 30.0
 """Seconds between attempts at most: of a run, at Postgres, and at opening models."""
+PATIENCE = 3600.0
+"""Seconds that a run waits for an engine that cannot be reached; a restart loads a model anew."""
 
 
 class Worker:
@@ -32,7 +35,8 @@ class Worker:
         open_graphs: opens the models and returns the graphs by name; called in a thread, and again
             with backoff while it raises.
         slots: how many runs at a time; each has a session with Postgres.
-        tries: how often a run is taken before it fails, taking over from a dead worker included.
+        tries: how often a run is taken before it fails, taking over from a dead worker included;
+            attempts at an engine that cannot be reached do not count.
     """
 
     def __init__(
@@ -79,8 +83,7 @@ class Worker:
             while not self._stopping.is_set():
                 run = await take(connection, self._graphs, self.name)
                 if run is None:
-                    async for _ in connection.notifies(timeout=IDLE_SECONDS, stop_after=1):
-                        pass
+                    await _notified(connection, IDLE_SECONDS)
                     continue
                 self.working_on.add(run.id)
                 try:
@@ -88,6 +91,7 @@ class Worker:
                     await release(connection, run)
                 finally:
                     self.working_on.discard(run.id)
+                await _notified(connection, 0)  # what came meanwhile would pile up
 
     async def _drive(self, connection: Connection, run: Run) -> None:
         """One attempt at a run.
@@ -105,10 +109,14 @@ class Worker:
             plain = to_jsonable_python(output, fallback=str, inf_nan_mode="null")
             await end(connection, run, status, plain)
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"[:2000]
+            reason = _as_text(f"{type(error).__name__}: {error}")[:2000]
             log.warning("run %s, attempt %d: %s", run.id, run.attempts, reason)
-            if run.attempts == self.tries or _is_the_clients(error):
+            is_away = isinstance(error, EngineUnavailable)
+            is_over = run.waited >= PATIENCE if is_away else run.attempts == self.tries
+            if is_over or _is_the_clients(error):
                 await end(connection, run, "failed", error=reason)
+            elif is_away:
+                await put_back(connection, run, reason, LONGEST_WAIT, counts=False)
             else:
                 await put_back(connection, run, reason, min(2.0**run.attempts, LONGEST_WAIT))
 
@@ -140,6 +148,17 @@ class Worker:
             except TimeoutError:
                 wait = min(2 * wait, LONGEST_WAIT)
         return None
+
+
+async def _notified(connection: Connection, seconds: float) -> None:
+    """Wait for a notification, and take all that there are."""
+    async for _ in connection.notifies(timeout=seconds, stop_after=1):
+        pass
+
+
+def _as_text(message: str) -> str:
+    """A message that Postgres takes: UTF-8 without NUL."""
+    return message.encode(errors="backslashreplace").decode().replace("\0", r"\0")
 
 
 def _given(request: dict[str, Any]) -> Any:

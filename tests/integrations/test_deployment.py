@@ -1,5 +1,6 @@
 """The compose files and manifests: accepted by validators, and true of the programs they start."""
 
+import argparse
 import copy
 import importlib.metadata
 import re
@@ -12,11 +13,14 @@ import kubernetes_validate
 import pytest
 import yaml
 from compose_spec import PyCompose
+from psycopg.conninfo import conninfo_to_dict
 
 from integrations.vllm_server.serve import command
 from integrations.workers.server import application
 from integrations.workers.worker import Worker
 from selfcorrect_rag.serving.config import PREFIX, ServingConfig
+from selfcorrect_rag.serving.hosts import LOOPBACK, known_names
+from selfcorrect_rag.serving.options import add_host_options
 from tests.test_docs import ROOT
 
 WORKERS = ROOT / "integrations" / "workers"
@@ -63,9 +67,17 @@ def containers(resources: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
             yield pod, pod["containers"][0]
 
 
+def called(arguments: list[str]) -> list[str]:
+    """The names by which a worker of the image, with these arguments, may be called."""
+    parser = argparse.ArgumentParser()
+    add_host_options(parser, port=8000)
+    given, _ = parser.parse_known_args(["--host", "0.0.0.0", *arguments])
+    return known_names(given.host, given.allow_host)
+
+
 def paths() -> set[str]:
     """What a worker answers by HTTP."""
-    app = application("postgresql://", Worker("", dict, slots=0))
+    app = application("postgresql://", Worker("", dict, slots=0), hosts=[])
     return {route.path for route in app.routes}  # type: ignore[attr-defined]
 
 
@@ -105,8 +117,17 @@ def test_the_compose_file_starts_what_there_is() -> None:
         assert (WORKERS / service["build"]["context"]).resolve() == ROOT
         assert (ROOT / service["build"]["dockerfile"]).exists()
         assert re.search(r"127\.0\.0\.1:8000(/[\w/]+)", str(service["healthcheck"]))[1] in paths()  # type: ignore[index]
+        assert called(service["command"]) == [*LOOPBACK, name]
+        environment = service["environment"]
+        assert conninfo_to_dict(environment["POSTGRES_URI"]) == {
+            "user": "runs",
+            "host": "postgres",
+            "port": "5432",
+            "dbname": "runs",
+        }
+        assert environment["PGPASSWORD"] == services["postgres"]["environment"]["POSTGRES_PASSWORD"]
     assert services["worker"]["deploy"]["replicas"] == 2
-    assert services["front"]["command"] == ["--slots", "0"]
+    assert services["front"]["command"][:2] == ["--slots", "0"]
 
 
 def test_the_image_installs_the_workers() -> None:
@@ -158,6 +179,7 @@ def test_manifests_fit_each_other(overlay: str, manifests: dict[str, list[dict[s
             else:
                 assert source["secretRef"]["name"] == "workers"  # the user's own
         if container["image"].startswith("selfcorrect-rag-worker:"):
+            assert container["name"] in called(container["args"])
             assert {probe["httpGet"]["path"] for probe in probes} <= paths()
             assert pod["terminationGracePeriodSeconds"] >= 30
     for resource in resources:

@@ -1,7 +1,9 @@
 """docs/serving.md works as written, on a real worker and a real PostgreSQL."""
 
+import asyncio
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -100,27 +102,38 @@ def restored(database: str, folder: Path) -> dict[str, int]:
             session.execute(f"DROP DATABASE {other.rsplit('/', 1)[1]} WITH (FORCE)")
 
 
-def test_the_graphs_of_studio_go_on_without_redis(
+async def test_the_graphs_of_studio_go_on_without_redis(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from integrations.workers.graphs import served
+    """It takes connections and answers nothing, and then it is gone; the event loop turns."""
+    from integrations.workers import graphs as ours
 
+    monkeypatch.setattr(ours, "REDIS_SECONDS", 0.2)
     with BM25Index(tmp_path / "index") as index:
         index.add([Document("Tarnholm was founded by Oskar Lind.", metadata={"source": "notes"})])
     monkeypatch.setenv("SELFCORRECT_INDEX", str(tmp_path / "index"))
-    monkeypatch.setenv("REDIS_URI", "redis://127.0.0.1:1")
-    graphs = served()
-    assert set(graphs) == {"self_rag", "crag", "self_crag", "instruct_rag"}
-    result = graphs["self_rag"].invoke({"question": "Who founded Tarnholm?"})
-    assert "Oskar Lind" in result["answer"]
-    assert graphs["self_rag"].cache is not None
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("REDIS_URI", f"redis://127.0.0.1:{silent.getsockname()[1]}")
+        graphs = ours.served()
+        assert set(graphs) == {"self_rag", "crag", "self_crag", "instruct_rag"}
+        for asking in (
+            graphs["self_rag"].cache.aget([(("a",), "b")]),
+            graphs["self_rag"].cache.aset({(("a",), "b"): (1, None)}),
+        ):
+            asked = asyncio.create_task(asking)
+            await asyncio.sleep(0.01)
+            assert not asked.done()
+            await asked
+        answers = [await graphs["self_rag"].ainvoke({"question": "Who founded Tarnholm?"})]
+    answers += [graphs["self_rag"].invoke({"question": "Who founded Tarnholm?"})]
+    assert all("Oskar Lind" in result["answer"] for result in answers)
 
 
 def test_every_request_and_option_is_on_the_page() -> None:
     from integrations.workers.server import application
     from integrations.workers.worker import Worker
 
-    for route in application("postgresql://", Worker("", dict, slots=0)).routes:
+    for route in application("postgresql://", Worker("", dict, slots=0), hosts=[]).routes:
         path = route.path.replace("{id}", "ID")  # type: ignore[attr-defined]
         assert path in PAGE
     usage = (ROOT / "integrations" / "workers" / "__main__.py").read_text(encoding="utf-8")

@@ -6,14 +6,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
+from httpx import ASGITransport
 from langchain_core.runnables import RunnableLambda
 from pydantic import Field
 
 from integrations.workers import runs, worker
+from integrations.workers.server import application
 from integrations.workers.worker import Worker
 from selfcorrect_rag import create_crag, create_self_rag
-from selfcorrect_rag.models.engines.engine import EngineFailed
+from selfcorrect_rag.models.engines.engine import EngineFailed, EngineUnavailable
 from tests.crag_runs import INCORRECT, PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 
@@ -86,6 +89,12 @@ async def working(
         await asyncio.wait_for(task, SOON)
 
 
+def front_alone(address: str) -> httpx.AsyncClient:
+    """A client of a front that takes no runs."""
+    app = application(address, Worker("", dict, slots=0), hosts=["front"])
+    return httpx.AsyncClient(transport=ASGITransport(app), base_url="http://front")
+
+
 async def test_a_model_that_is_away_in_the_middle(database: str) -> None:
     """The run waits and goes on: what the model was asked before, it is not asked again."""
     llm = failing(_2=EngineFailed("no vLLM server answers"), _3=EngineFailed("still none"))
@@ -93,6 +102,27 @@ async def test_a_model_that_is_away_in_the_middle(database: str) -> None:
         run = await front.end(await front.ask())
     assert (run["status"], run["output"]["answer"], run["attempts"]) == ("done", "Eliot.", 3)
     assert [bool(options.get("choose")) for options in llm._options] == [True, *3 * [False]]
+
+
+async def test_a_run_waits_for_an_engine_that_cannot_be_reached(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As vLLM's server is while it restarts: that counts as no attempt, for a while."""
+    llm = failing(**{f"_{n}": EngineUnavailable("no vLLM server answers") for n in range(2, 7)})
+    async with working(database, lambda: {"self_rag": self_rag(llm)}, tries=2) as front:
+        run = await front.end(await front.ask())
+        assert (run["status"], run["attempts"], len(llm.calls)) == ("done", 1, 7)
+
+        monkeypatch.setattr(worker, "PATIENCE", 0.3)
+        llm.faults = {n: EngineUnavailable("no vLLM server answers") for n in range(9, 99)}
+        name = await front.ask()
+        run = await front.end(name)
+        assert (run["status"], run["attempts"]) == ("failed", 1)
+        assert run["error"].startswith("EngineUnavailable: no vLLM server answers")
+        assert len(llm.calls) > 10
+        llm.faults = {len(llm.calls) + 1: EngineUnavailable("no vLLM server answers")}
+        assert await runs.retry(front.session, name, name)
+        assert (await front.end(name))["status"] == "done"
 
 
 async def test_a_model_that_is_away_at_the_start(database: str) -> None:
@@ -117,9 +147,9 @@ async def test_a_run_that_never_succeeds_fails_and_can_be_retried(database: str)
         run = await front.end(name)
         assert (run["status"], run["attempts"], run["output"]) == ("failed", 2, None)
         assert "away for good" in run["error"]
-        assert await runs.retry(front.session, name)
+        assert await runs.retry(front.session, name, name)
         assert (await front.end(name))["output"]["answer"] == "Eliot."
-        assert not await runs.retry(front.session, name)
+        assert not await runs.retry(front.session, name, name)
     assert len(llm.calls) == 4  # the decision of the first attempt still counts
 
 
@@ -147,10 +177,10 @@ async def test_a_run_that_kills_its_workers_ends(database: str) -> None:
     assert (run["status"], run["error"]) == ("failed", "not ended after 3 attempts")
 
 
-async def test_an_output_that_json_has_no_word_for(database: str) -> None:
-    odd = RunnableLambda(lambda given: {"score": float("nan"), "of": {1, 2}, "text": "a\0b\ud800"})
-
+async def test_texts_that_json_and_postgres_have_no_word_for(database: str) -> None:
     class Odd:
+        """A graph whose output and whose errors hold them."""
+
         def copy(self, update: Any) -> Any:
             return self
 
@@ -158,12 +188,21 @@ async def test_an_output_that_json_has_no_word_for(database: str) -> None:
             return type("State", (), {"metadata": None})()
 
         async def ainvoke(self, given: Any, config: Any, **options: Any) -> Any:
-            return odd.invoke(given)
+            if "fail" in given:
+                raise RuntimeError("a\0b\ud800")
+            return {"score": float("nan"), "of": {1, 2}, "text": "a\0b\ud800"}
 
-    async with working(database, lambda: {"self_rag": Odd()}, tries=1) as front:
-        run = await front.end(await front.ask())
-    assert run["status"] == "done"
-    assert run["output"]["score"] is None
+    async with (
+        working(database, lambda: {"odd": Odd()}, tries=1) as front,
+        front_alone(database) as client,
+    ):
+        done, failed = await front.ask("odd"), await front.ask("odd", input={"fail": True})
+        for name in (done, failed):
+            await front.end(name)
+        output = (await client.get(f"/runs/{done}")).json()["output"]
+        assert output == {"score": None, "of": [1, 2], "text": "a\0b\ud800"}
+        error = (await client.get(f"/runs/{failed}")).json()["error"]
+        assert error == r"RuntimeError: a\0b\ud800"
 
 
 async def test_a_pause_is_resumed_by_a_run_of_the_same_thread(database: str) -> None:
@@ -182,6 +221,31 @@ async def test_a_pause_is_resumed_by_a_run_of_the_same_thread(database: str) -> 
         done = await front.end(await front.ask("crag", "talk", resume="no", context=context))
     assert done["status"] == "done"
     assert done["output"]["web_failure"] == "the search was not approved"
+
+
+async def test_notifications_do_not_pile_up(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is always a next run, nobody waits for one; psycopg keeps what is not read."""
+    sessions: list[Any] = []
+    kept: list[int] = []
+
+    async def connect(address: str) -> runs.Connection:
+        sessions.append(await runs.connect(address))
+        return sessions[-1]
+
+    class Counting(FailingLLM):
+        async def _asegments(self, prompts: Any, **options: Any) -> Any:
+            kept.append(len(sessions[-1]._notifies_backlog))
+            return self._segments(prompts, **options)
+
+    monkeypatch.setattr(worker, "connect", connect)
+    llm = Counting(write=lambda prompt: segment("Eliot.", RELEVANT, FULL, USEFUL))
+    async with await runs.connect(database) as session:
+        await runs.set_up(session)
+        names = [await Front(session).ask() for _ in range(5)]
+    async with working(database, lambda: {"self_rag": self_rag(llm)}, slots=1) as front:
+        for name in names:
+            await front.end(name)
+    assert kept == [0] * 10
 
 
 async def test_runs_of_a_thread_take_turns(database: str) -> None:
@@ -211,30 +275,32 @@ async def test_a_lost_session_leaves_its_run_to_another_and_writes_nothing_more(
     database: str,
 ) -> None:
     """As when Postgres restarts, or the network between ends: the run is taken again at once."""
-    held = asyncio.Event()
+    held, goes_on = asyncio.Event(), asyncio.Event()
 
     class Holding(FailingLLM):
         async def _asegments(self, prompts: Any, **options: Any) -> Any:
             written = self._segments(prompts, **options)
             if len(self._calls) == 2:
                 held.set()
-                await asyncio.sleep(0.5)
+                await goes_on.wait()
             return written
 
     llm = Holding(write=lambda prompt: segment("Eliot.", RELEVANT, FULL, USEFUL))
     async with working(database, lambda: {"self_rag": self_rag(llm)}, slots=2) as front:
         name = await front.ask()
         await asyncio.wait_for(held.wait(), SOON)
-        cursor = await front.session.execute(
-            "SELECT count(pg_terminate_backend(pid)) AS ended FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        cursor = await front.session.execute(  # the one that holds the run
+            "SELECT count(pg_terminate_backend(pid)) AS ended FROM pg_locks"
+            " WHERE locktype = 'advisory'"
         )
-        assert (await cursor.fetchone() or {})["ended"] >= 2
+        assert await cursor.fetchone() == {"ended": 1}
         run = await front.end(name)
-        cursor = await front.session.execute(
-            "SELECT count(*) AS n FROM checkpoints WHERE metadata->>'source' = 'input'"
+        goes_on.set()
+    async with await runs.connect(database) as session:
+        cursor = await session.execute(
+            "SELECT count(*) AS n FROM checkpoints GROUP BY metadata->>'step'"
         )
-        assert (await cursor.fetchone() or {})["n"] == 1
+        assert {row["n"] for row in await cursor.fetchall()} == {1}
     assert (run["status"], run["attempts"]) == ("done", 2)
     # The call that was under way is made again, the decision before it is not.
     assert [bool(options.get("choose")) for options in llm._options] == [True, False, False]
@@ -243,9 +309,17 @@ async def test_a_lost_session_leaves_its_run_to_another_and_writes_nothing_more(
 async def test_two_sessions_never_hold_one_run(database: str) -> None:
     async with await runs.connect(database) as one, await runs.connect(database) as other:
         await asyncio.gather(runs.set_up(one), runs.set_up(other))
-        for name, value in runs.KEEPALIVE.items():  # of a machine that vanishes Postgres learns so
-            shown = await (await one.execute(f"SHOW tcp_{name}")).fetchone()
-            assert shown == {f"tcp_{name}": str(value)}
+        here = one.info.get_parameters()
+        for name, value in [
+            ("keepalives_idle", "10"),
+            ("keepalives_interval", "5"),
+            ("keepalives_count", "3"),
+            ("tcp_user_timeout", "25000"),
+        ]:
+            assert here[name] == value
+            there = name if name.startswith("tcp") else f"tcp_{name}"
+            shown = await (await one.execute(f"SHOW {there}")).fetchone()
+            assert shown == {there: value}
         assert await runs.submit(one, "a", "g", "t", {"input": {}})
         assert not await runs.submit(other, "a", "g", "t", {"input": {}})
         taken = await asyncio.gather(runs.take(one, ["g"], "1"), runs.take(other, ["g"], "2"))
@@ -258,6 +332,60 @@ async def test_two_sessions_never_hold_one_run(database: str) -> None:
         await runs.release(holder, run)
         assert await runs.take(other, ["g"], "4") is None
         assert (await runs.show(one, "a") or {})["status"] == "done"
+
+
+async def test_two_runs_of_a_thread_are_never_held(database: str) -> None:
+    async with (
+        await runs.connect(database) as one,
+        await runs.connect(database) as other,
+        await runs.connect(database) as front,
+    ):
+        await runs.set_up(one)
+
+        async def taken(session: runs.Connection) -> runs.Run | None:
+            return await runs.take(session, ["g"], "worker")
+
+        async def fail(session: runs.Connection, run: runs.Run) -> None:
+            await runs.end(session, run, "failed", error="away")
+            await runs.release(session, run)
+
+        # Of two requests at once the second waits for the first, whose commit takes long.
+        async with front.transaction():
+            assert await runs.submit(front, "a", "g", "t", {"input": {}})
+            second = asyncio.create_task(runs.submit(other, "b", "g", "t", {"input": {}}))
+            await asyncio.sleep(0.1)
+            assert await taken(one) is None
+        assert await second
+        run = await taken(one)
+        assert run is not None
+        assert run.id == "a"
+        assert await taken(other) is None
+
+        # A failed run stays failed once its thread has a later one, at work or at an end.
+        await fail(one, run)
+        assert not await runs.retry(front, "a", "t")
+        run = await taken(other)
+        assert run is not None
+        assert run.id == "b"
+        assert not await runs.retry(front, "a", "t")
+        assert await taken(one) is None
+        await fail(other, run)
+        async with front_alone(database) as client:
+            refused = await client.post("/runs/a/retry")
+        assert refused.status_code == 409
+        assert refused.json() == {"error": "a: its thread t has a later run"}
+
+        # The last one is opened again, and what is asked for meanwhile comes after it.
+        async with front.transaction():
+            assert await runs.retry(front, "b", "t")
+            second = asyncio.create_task(runs.submit(other, "c", "g", "t", {"input": {}}))
+            await asyncio.sleep(0.1)
+            assert await taken(one) is None
+        assert await second
+        run = await taken(one)
+        assert run is not None
+        assert run.id == "b"
+        assert await taken(other) is None
 
 
 async def test_postgres_away_at_the_start(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,10 +1,7 @@
 """Workers as processes on loopback: a load with a kill and a stop, HTTP, a Postgres that goes."""
 
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,15 +11,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import psycopg
 import pytest
 
 from benchmarks.serving_load import Process, measured
+from integrations.workers.__main__ import main
 
 
 def test_a_load_with_a_worker_killed_and_another_stopped(database: str) -> None:
-    figures = measured(database, runs=200, slots=4)
+    figures = measured(database, runs=100, slots=4)
     assert figures["lost"] == figures["doubled"] == figures["left"] == 0
-    assert figures["calls"] == 600 + figures["repeated"]
+    assert figures["calls"] == 300 + figures["repeated"]
     # The kill was in the middle: it cut what the worker held, and nothing else was taken twice.
     assert 1 <= figures["taken_over"] <= 4
     # Of each run that it held, the node that was running begins again, with its one call.
@@ -99,7 +98,18 @@ def wait_until_it_listens(worker: Process) -> None:
     raise AssertionError(worker.log.read_text())
 
 
-def test_a_worker_and_its_clients(proxy: Proxy, worker: Process) -> None:
+def wait_until_it_listens_no_more(worker: Process) -> None:
+    with suppress(httpx.ConnectError):
+        for _ in range(100):
+            httpx.get(f"{worker.url}/health/live")
+            time.sleep(0.05)
+        raise AssertionError(worker.log.read_text())
+
+
+OPEN = "INSERT INTO runs (id, graph, thread, request) VALUES (%s, %s, %s, '{\"input\": {}}')"
+
+
+def test_a_worker_and_its_clients(database: str, proxy: Proxy, worker: Process) -> None:
     with httpx.Client(
         base_url=worker.url,
         headers={"Authorization": "Bearer secret"},
@@ -159,6 +169,33 @@ def test_a_worker_and_its_clients(proxy: Proxy, worker: Process) -> None:
         assert client.get("/runs/one", params={"wait": "long"}).status_code == 422
         assert client.post("/runs/one/retry").status_code == 409
         assert client.get("/runs/one", headers={"Authorization": "secret"}).status_code == 401
+        for body, error in [
+            ('{"score": NaN}', "not JSON: Out of range float"),
+            ('{"score": [1e999]}', "not JSON: Out of range float"),
+            (f'{{"question": {"[" * 99}{"]" * 99}}}', "more than 100 lists and objects"),
+            (f'{{"question": {"[" * 99_999}{"]" * 99_999}}}', "not JSON: maximum recursion"),
+        ]:
+            refused = client.post("/runs", content=f'{{"graph": "self_rag", "input": {body}}}')
+            assert refused.status_code == 422
+            assert error in refused.json()["error"]
+        assert client.get("/runs/%00").status_code == 404
+        assert client.post("/runs/%00/retry").status_code == 404
+        # Half a surrogate pair, as JavaScript cuts an emoji, is no reason to refuse a question.
+        cut = r'{"graph": "self_rag", "id": "cut", "input": {"question": "Question 3?\ud83d"}}'
+        assert client.post("/runs", content=cut).status_code == 202
+        run = client.get("/runs/cut", params={"wait": 30}).json()
+        assert run["output"]["answer"] == "Answer 3. Answer 3."
+
+        # Web pages may not call it, by whatever name; only health is for all.
+        for header in ({"Host": "rag.example"}, {"Origin": "https://rag.example"}):
+            for method, path in [
+                ("POST", "/runs"),
+                ("GET", "/runs/one"),
+                ("POST", "/runs/one/retry"),
+            ]:
+                refused = client.request(method, path, json=question(1), headers=header)
+                assert (refused.status_code, "--allow-host" in refused.text) == (403, True)
+            assert client.get("/health/ready", headers=header).status_code == 200
 
         # Postgres goes in the middle of runs, and comes back: they end once each.
         names = [post(**question(number)).json()["id"] for number in range(20)]
@@ -171,13 +208,40 @@ def test_a_worker_and_its_clients(proxy: Proxy, worker: Process) -> None:
             run = client.get(f"/runs/{name}", params={"wait": 30}).json()
             assert run["output"]["answer"] == f"Answer {number}. Answer {number}."
             assert run["attempts"] <= 2
-        worker.end(signal.SIGTERM)
+
+        # A worker that is told to stop takes nothing more, also while a client still waits.
+        with psycopg.connect(database, autocommit=True) as session:
+            session.execute(OPEN, ("waited-for", "no_such_graph", "t"))
+            poll = {"url": "/runs/waited-for", "params": {"wait": 60}}
+            waiting = threading.Thread(target=client.get, kwargs=poll)
+            waiting.start()
+            time.sleep(0.3)
+            worker.process.send_signal(signal.SIGTERM)
+            wait_until_it_listens_no_more(worker)
+            session.execute(OPEN, ("late", "self_rag", "u"))
+            session.execute("NOTIFY runs")
+            time.sleep(0.7)
+            late = session.execute("SELECT attempts FROM runs WHERE id = 'late'").fetchone()
+            assert waiting.is_alive()
+            assert late == (0,)
+            session.execute("UPDATE runs SET status = 'done', ended_at = now() WHERE thread = 't'")
+        waiting.join()
+        worker.process.wait(timeout=60)
         assert worker.process.returncode in (0, -signal.SIGTERM)
 
 
-def test_what_the_command_refuses() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "POSTGRES_URI"}
-    command = [sys.executable, "-m", "integrations.workers"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert run.returncode == 1
-    assert run.stderr.startswith("POSTGRES_URI is not set: postgresql://")
+@pytest.mark.parametrize(
+    ("address", "options", "error"),
+    [
+        ("", [], "POSTGRES_URI is not set: postgresql://"),
+        ("postgresql://", ["--host", "0.0.0.0"], "--host 0.0.0.0 is open to other machines"),
+    ],
+)
+def test_what_the_command_refuses(
+    address: str, options: list[str], error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POSTGRES_URI", address)
+    monkeypatch.setattr("sys.argv", ["workers", *options])
+    monkeypatch.setattr("uvicorn.Server.run", lambda server: None)
+    with pytest.raises(SystemExit, match=error):
+        main()

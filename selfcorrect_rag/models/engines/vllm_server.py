@@ -313,7 +313,7 @@ def _context_tokens(card: Mapping[str, Any]) -> int | None:
     """The context length that a server's list of models names: vLLM's, or Ray Serve LLM's."""
     metadata = card.get("metadata")
     in_ray = metadata.get("max_request_context_length") if isinstance(metadata, dict) else None
-    length = card.get("max_model_len", in_ray)
+    length = card.get("max_model_len") or in_ray
     return length if isinstance(length, int) else None
 
 
