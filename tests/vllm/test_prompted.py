@@ -10,9 +10,9 @@ from langchain_core.documents import Document
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
+from integrations.langgraph_server.services import free_port
 from integrations.vllm_server.serve import command, wait
 from nano_training.models import critic_path
-from integrations.langgraph_server.services import free_port
 from nano_training.questions import WorldQuestion
 from nano_training.teacher import judgements
 from nano_training.world import World
