@@ -29,8 +29,7 @@ mutants: $(VENV)/.mutants  ## change the code in one place at a time, and see th
 lint: $(VENV)/.dev  ## format, lint, types, those of the Python in README, docs and examples too
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m tests.snippets
+	$(BIN)/mypy & types=$$!; $(BIN)/python -m tests.snippets; seen=$$?; wait $$types && exit $$seen
 
 docs: $(VENV)/.dev  ## the documentation site, offline, into build/site; fails on a warning, a dead link or a page that is not in the nav
 	$(BIN)/zensical build --clean --strict
