@@ -332,7 +332,8 @@ class _App:
     async def _found(self, id: str) -> Run:
         found: Run | None = await _aside(self.store.get, id)
         if found is None:
-            raise HTTPException(404, "no such run: it was deleted, or it was never there")
+            never = "no such run: it was deleted, or it was never there"
+            raise HTTPException(404, self.live.lost.get(id, never))
         return found
 
 
