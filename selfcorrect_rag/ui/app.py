@@ -273,6 +273,8 @@ class _App:
 
         async def stream() -> AsyncIterator[str]:
             async for number, entry in run.follow(since):
+                if entry.kind == "over" and self.live.ends:
+                    return  # the run's page will be there when the server is there again
                 data = entry.data
                 if entry.kind == "waiting":
                     data = {"html": waiting(run) or ""}

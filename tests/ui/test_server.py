@@ -17,6 +17,7 @@ from selfcorrect_rag import cli
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.ui.places import Places
+from selfcorrect_rag.ui.store import RunStore
 from tests.ui.conftest import ROOT, ask, served, until
 
 LEE = "Where was Harper Lee born?"
@@ -323,20 +324,17 @@ def test_every_view_has_a_json_twin(client: httpx.Client) -> None:
     }
 
 
-def test_it_listens_before_it_can_answer(tmp_path: Path) -> None:
-    with served(tmp_path, ready=False) as client:
-        first = client.get("/")  # at once: the address was printed
-        assert first.status_code == 503
-        assert "Opening" in first.text
-        until(lambda: client.get("/").status_code == 200)
-
-
 def test_other_indexes_are_asked_and_a_stopped_server_keeps_its_runs(tmp_path: Path) -> None:
     with BM25Index(tmp_path / "notes") as index:
         index.add([Document("Priya Raman approves the deployments.", metadata={"title": "Notes"})])
     with BM25Index(tmp_path / "beside") as index:
         index.add([Document("The office is on the third floor.", metadata={"title": "Office"})])
-    with served(tmp_path, "--index", "notes", "--runs", "own.sqlite") as client:
+    options = ("--index", "notes", "--runs", "own.sqlite")
+    with served(tmp_path, *options, ready=False) as client:
+        first = client.get("/")  # it listens at once: the address was printed
+        assert first.status_code == 503
+        assert "Opening" in first.text
+        until(lambda: client.get("/").status_code == 200)
         assert client.get("/graphs.json").json()["indexes"] == ["notes", "beside"]
         key = ask(client, "Who approves the deployments?")
         assert client.get(f"/runs/{key}.json").json()["answer"] == "Priya Raman"
@@ -352,20 +350,24 @@ def test_other_indexes_are_asked_and_a_stopped_server_keeps_its_runs(tmp_path: P
         failed = client.get(refused.headers["location"])
         assert "there is no search to ask about" in failed.text
         assert "Traceback" not in failed.text
-    with served(tmp_path, "--index", "notes", "--runs", "own.sqlite") as client:
-        assert client.get(f"/runs/{key}").status_code == 200
+    kept = RunStore(tmp_path / "own.sqlite").get(key)
+    assert kept
+    assert kept.answer == "Priya Raman"
 
 
-def test_ctrl_c_keeps_a_run_that_goes_on_and_a_kill_corrupts_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_keeps_the_run_that_someone_watches(tmp_path: Path, end: signal.Signals) -> None:
     with served(tmp_path) as client:
         key = paused(client)
-    with served(tmp_path) as client:
-        run = next(r for r in client.get("/runs.json").json()["runs"] if r["id"] == key)
-        assert run["state"] == "stopped"
-        start(client, question=LEE, graph="self_crag")
-        os.kill(int(client.headers["x-process"]), signal.SIGKILL)
-    with served(tmp_path) as client:
-        assert client.get(f"/runs/{key}").status_code == 200
+        with client.stream("GET", f"/runs/{key}/events") as stream:
+            lines = stream.iter_lines()
+            assert any(line == "event: waiting" for line in lines)
+            os.kill(int(client.headers["x-process"]), end)
+            assert "event: over" not in list(lines)  # a browser asks again, and is told later
+    kept = RunStore(tmp_path / ".selfcorrect" / "runs.sqlite").get(key)
+    assert kept
+    assert kept.state == "stopped"
+    assert kept.result["passages"]
 
 
 @pytest.mark.parametrize(
