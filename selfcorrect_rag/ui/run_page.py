@@ -65,7 +65,7 @@ def fragment(run: Run, shown: Play | None) -> Html:
         stale = element("p", "still the run\u2019s answer", class_="badge")
         sections["answer"] = heading, joined([answer, stale])
     first: Sections = {name: sections.pop(name) for name in ("answer", "notes") if name in sections}
-    why = ranking(result, before)
+    why = ranking(run.result, shown.replay if shown else None)
     parts = [section(name, *of) for name, of in first.items()]
     parts += [section("why", "Why this answer", why)] if why else []
     parts += [section(name, *of) for name, of in sections.items()]
