@@ -99,10 +99,15 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, tuple | list):
         return [str(part) for part in value]
     if isinstance(value, Mapping):
-        return ["\n".join(f"{group}={weight:g}" for group, weight in value.items())]
+        return ["\n".join(f"{group}={_exact(weight)}" for group, weight in value.items())]
     if isinstance(value, bool):
         return ["on" if value else "off"]
-    return ["" if value is None else f"{value:g}" if isinstance(value, float) else str(value)]
+    return ["" if value is None else _exact(value) if isinstance(value, float) else str(value)]
+
+
+def _exact(value: float) -> str:
+    """A number as short as it can be, that is read back as the same."""
+    return repr(value).removesuffix(".0")
 
 
 def query(settings: Settings, **more: str) -> str:
@@ -167,6 +172,7 @@ def field(
             off = element("input", type="hidden", name=prefix + name, value="off")
             return element("div", off, box, label, told, class_="knob switch")
         case "select":
+            unset = [{"label": "not set", "value": ""}] if about["default"] is None else []
             choices = [
                 element(
                     "option",
@@ -174,7 +180,7 @@ def field(
                     value=option["value"],
                     selected=shown == [option["value"]],
                 )
-                for option in control["options"]
+                for option in unset + control["options"]
             ]
             return element("div", label, element("select", *choices, **given), told, class_="knob")
         case "slider" | "number":
@@ -245,7 +251,7 @@ def told(value: Any) -> str:
         return {None: "none", True: "on", False: "off"}[value]
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return _exact(value) if isinstance(value, float) else str(value)
 
 
 def refused(fault: BadSettings) -> str:
