@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from selfcorrect_rag.render.answer import answer
-from selfcorrect_rag.render.markup import Html, element, excerpt, joined
+from selfcorrect_rag.render.markup import Html, element, excerpt
 from selfcorrect_rag.render.reading import Result, action, cost, decision, records
 from selfcorrect_rag.render.reasons import written
 from selfcorrect_rag.render.route import in_words, route_of
@@ -114,4 +114,4 @@ def _differences(a: Run, b: Run) -> Html:
         *(element("th", graph_name(run.graph), scope="col") for run in (a, b)),
     )
     table = element("table", element("thead", heads), element("tbody", *rows), class_="differs")
-    return element("section", element("h2", "What differs"), joined([table]))
+    return element("section", element("h2", "What differs"), table)

@@ -16,6 +16,10 @@ from selfcorrect_rag.settings import GRAPHS, Settings
 
 Values = Mapping[str, Sequence[str]]
 """The texts of a form or of a query string, by name."""
+FIELDS = ("question", "graph", "index", "beside")
+"""What a form asks besides knobs: ``beside`` is the run that the new one is compared with."""
+LONGEST = 8_000
+"""Most characters of a question, and of any text of a link."""
 
 TITLES = {
     "decide_retrieval": "Retrieval",
@@ -45,25 +49,53 @@ def schema(graph: str) -> dict[str, dict[str, Any]]:
     return knobs
 
 
-def read(graph: str, given: Values, prefix: str = "") -> Settings:
-    """The settings of a graph that a form gives.
+def read(graph: str, given: Values) -> Settings:
+    """The settings of a graph that texts give.
 
     Args:
         graph: as settings name it.
-        given: texts by ``prefix`` and knob; an empty text is the default, or none where a knob
-            may be none.
-        prefix: before the names of knobs.
+        given: texts by knob; an empty text is the default, or none where a knob may be none.
 
     Raises:
-        BadSettings: a value is no number, or out of bounds.
+        BadSettings: no knob has such a name, or a value is no number or out of bounds.
     """
     knobs: dict[str, Any] = {}
-    for name, about in schema(graph).items():
-        if prefix + name in given:
-            value = _value(name, about, given[prefix + name])
-            if value != about["default"]:
-                knobs[name] = value
+    for name, texts in given.items():
+        about = schema(graph).get(name)
+        value = _value(name, about, texts) if about else texts  # which the settings refuse
+        if about is None or value != about["default"]:
+            knobs[name] = value
     return GRAPHS[graph](**knobs)
+
+
+def knobs_of(graph: str, given: Values) -> Values:
+    """The knobs of a graph among the fields of a form or of a link, by their own names.
+
+    Args:
+        graph: as settings name it.
+        given: ``passages`` and ``crag.passages`` are the same for CRAG; a form also sends those of
+            the other graphs, which are left out.
+
+    Raises:
+        BadSettings: a field is neither of :data:`FIELDS` nor of a graph.
+    """
+    knobs, own = {}, {}
+    for field, texts in given.items():
+        of, dot, name = field[:200].rpartition(".")
+        of = as_graph(of)
+        if dot and of not in GRAPHS:
+            raise BadSettings(f"there is no graph {of!r}", field[:200])
+        if of == graph:
+            own[name] = texts
+        elif not dot and field not in FIELDS:
+            knobs[name] = texts
+    return {**knobs, **own}
+
+
+def as_graph(name: str) -> str:
+    """A graph's name as settings have it: ``self-crag``, as the command line says, is
+    ``self_crag``."""
+    return name.replace("-", "_")
 
 
 def _value(name: str, about: Mapping[str, Any], texts: Sequence[str]) -> Any:

@@ -43,7 +43,7 @@ class Server(uvicorn.Server):
         self._fault: Exception | None = None
         super().__init__(
             uvicorn.Config(
-                KnownHosts(Guard(self._opening), names),
+                KnownHosts(Guard(self._opening), names, pages=None),
                 log_level="error",
                 access_log=False,
                 server_header=False,
