@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from typing import Any
 import httpx
 import pytest
 from langchain_core.documents import Document
+from starlette.testclient import TestClient
 
 from selfcorrect_rag import cli
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.serving.config import ServingConfig
+from selfcorrect_rag.ui.app import make_app
 from selfcorrect_rag.ui.places import Places
-from selfcorrect_rag.ui.store import RunStore
+from selfcorrect_rag.ui.store import Run, RunStore
 from tests.ui.conftest import ROOT, ask, served, until
 
 LEE = "Where was Harper Lee born?"
@@ -148,6 +151,16 @@ def test_a_search_waits_for_a_person(
         assert result["web_query"] == query
 
 
+def test_an_empty_query_is_no_refusal(client: httpx.Client) -> None:
+    key = paused(client)
+    refused = client.post(f"/runs/{key}/reply", data={"approve": "yes", "query": "  "})
+    assert refused.status_code == 422
+    assert "the query is empty" in refused.text
+    assert f"/runs/{key}/reply" in client.get(f"/runs/{key}").text  # it still waits
+    assert client.post(f"/runs/{key}/reply", data={"approve": "no"}).status_code == 303
+    assert client.get(f"/runs/{key}.json").json()["web_failure"] == "the search was not approved"
+
+
 def test_a_run_is_stopped_and_what_was_done_is_kept(client: httpx.Client) -> None:
     key = paused(client)
     assert client.post(f"/runs/{key}/stop").status_code == 303
@@ -159,20 +172,45 @@ def test_a_run_is_stopped_and_what_was_done_is_kept(client: httpx.Client) -> Non
     assert client.get(f"/runs/{key}").status_code == 200
 
 
-def test_weighing_differently_asks_no_model(client: httpx.Client) -> None:
+class Nothing:
+    """In place of indexes and models: whoever wants anything of it is caught."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} is asked for")
+
+
+def test_weighing_differently_asks_no_model(client: httpx.Client, tmp_path: Path) -> None:
     key = ask(client, "Who discovered penicillin?")
-    before = len(client.get("/runs.json").json()["runs"])
-    plain = client.get(f"/runs/{key}/weigh.json", params={"played": "1"}).json()
-    assert plain == {"result": client.get(f"/runs/{key}.json").json(), "unknown": []}
+    result = client.get(f"/runs/{key}.json").json()
+    store = RunStore(tmp_path / "runs.sqlite")
+    store.add(Run(key, 0, result["question"], "self_rag", "i", "done", 1, "", result=result))
+    nothing: Any = Nothing()
+    page = TestClient(make_app(nothing, store))
+    plain = page.get(f"/runs/{key}/weigh.json", params={"played": "1"}).json()
+    assert plain == {"result": result, "unknown": []}
     knobs = {"played": "1", "hard_constraints": "[Utility:5]"}
-    other = client.get(f"/runs/{key}/weigh.json", params=knobs).json()
+    other = page.get(f"/runs/{key}/weigh.json", params=knobs).json()
     assert other["result"]["answer"] == "The documents do not say."
-    part = client.get(f"/runs/{key}/weigh", params=knobs)
+    part = page.get(f"/runs/{key}/weigh", params=knobs)
     assert "<del>Alexander Fleming</del>" in part.text
-    page = client.get(f"/runs/{key}", params=knobs)  # a link for every state
-    assert "<del>Alexander Fleming</del>" in page.text
-    assert "hard_constraints=%5BUtility%3A5%5D" in page.text  # the form with these
-    assert len(client.get("/runs.json").json()["runs"]) == before
+    assert part.headers["x-told"] == "3 changes, 0 unknown"
+    whole = page.get(f"/runs/{key}", params=knobs)  # a link for every state
+    assert "<del>Alexander Fleming</del>" in whole.text
+    link = f'href="{part.headers["x-edit"]}"'.replace("&", "&amp;")
+    assert link in whole.text  # the form with these
+    assert "hard_constraints=%5BUtility%3A5%5D" in link
+    assert store.count() == 1
+
+
+def test_what_cannot_be_weighed_is_refused(client: httpx.Client) -> None:
+    key = ask(client, "Who discovered penicillin?")
+    for knobs, said in (
+        ({"weight_isupp": "2"}, "did you mean weight_issup?"),
+        ({"passages": "9"}, "only a new run can tell"),
+    ):
+        refused = client.get(f"/runs/{key}/weigh.json", params=knobs)
+        assert refused.status_code == 422
+        assert said in refused.json()["error"]
 
 
 @pytest.mark.parametrize("knobs", [{"weight_isrel": "many"}, {"weight_isrel": "-1"}])
@@ -242,6 +280,12 @@ def test_hostile_text_stays_text(client: httpx.Client) -> None:
         {"question": "Who?", "self_rag.passages": "0"},
         {"question": "Who?", "self_rag.passages": "many"},
         {"question": "Who?", "self_rag.hard_constraints": "[Odd]"},
+        {"question": "Who?", "self_rag.passagez": "7"},
+        {"question": "Who?", "passagez": "7"},
+        {"question": "Who?", "upper": "0.5"},  # CRAG's
+        {"question": "Who?", "self-ragg.passages": "7"},
+        {"question": "Who?", "store": "os:getcwd"},
+        {"question": "Who?", "self_rag.store": "os:getcwd"},
     ],
 )
 def test_what_cannot_be_asked_is_refused_on_one_line(
@@ -256,14 +300,50 @@ def test_what_cannot_be_asked_is_refused_on_one_line(
     assert client.post("/ask", data=given).status_code == 422
 
 
-def test_only_the_command_line_names_models_and_code(client: httpx.Client) -> None:
-    form = {"question": "Who painted Guernica?", "graph": "self_rag"}
-    form |= {"store": "os:getcwd", "engine": "chat", "model": "a:b", "self_rag.store": "os:getcwd"}
-    key = start(client, **form)
+def test_a_refusal_says_what_was_meant(client: httpx.Client) -> None:
+    form = {"question": "Who?", "graph": "self_rag", "passagez": "7"}
+    refused = client.post("/ask", data=form, headers={"accept": "application/json"}).json()
+    assert refused["knob"] == "passagez"
+    assert "did you mean passages?" in refused["error"]
+    form = {"question": "Who?", "graph": "sef-rag"}
+    refused = client.post("/ask", data=form, headers={"accept": "application/json"}).json()
+    assert "there are self_rag, crag" in refused["error"]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"graph": "self-crag", "passages": "7", "refine": "off"},
+        {"graph": "self_crag", "self_crag.passages": "7", "self_crag.refine": "off"},
+        {"graph": "self-crag", "self-crag.passages": "7", "refine": "off", "crag.passages": "9"},
+    ],
+)
+def test_knobs_are_named_as_in_links_and_as_in_forms(
+    client: httpx.Client, form: dict[str, str]
+) -> None:
+    key = start(client, question="Who painted Guernica?", **form)
     events(client, key)
-    made = client.get(f"/runs/{key}.json").json()["made"]["config"]
-    assert made["store"] is None
-    assert made["engine"] is None
+    made = client.get(f"/runs/{key}.json").json()["made"]
+    assert made["graph"] == "self-crag"
+    assert made["settings"]["passages"] == 7
+    assert made["settings"]["refine"] is False
+    assert client.get("/runs.json?graph=self-crag").json()["runs"][0]["id"] == key
+    assert client.get("/", params=form).status_code == 200
+
+
+def test_the_commands_of_the_page_work_as_they_stand(client: httpx.Client) -> None:
+    page = (ROOT / "docs" / "ui.md").read_text(encoding="utf-8")
+    [commands] = [c for c in re.findall("```bash\n(.*?)```", page, re.DOTALL) if "curl" in c]
+    commands = commands.replace("http://127.0.0.1:8765", str(client.base_url).rstrip("/"))
+    told = [
+        json.loads(subprocess.run(["bash", "-c", c], capture_output=True, check=True).stdout)
+        for c in commands.replace("\\\n", " ").splitlines()
+    ]
+    events(client, told[0]["id"])
+    made = client.get(f"/runs/{told[0]['id']}.json").json()["made"]
+    assert made["graph"] == "self-crag"
+    assert made["settings"]["passages"] == 8
+    assert "runs" in told[1]
 
 
 @pytest.mark.parametrize(

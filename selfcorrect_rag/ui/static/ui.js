@@ -38,6 +38,7 @@ async function submit(event) {
   event.preventDefault();
   if ("sending" in form.dataset) return; // Ctrl Enter, held down
   form.dataset.sending = "";
+  $(":scope > .notice.error", form)?.remove();
   const buttons = all("button", form);
   const submitter = event.submitter;
   try {
