@@ -14,6 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.nano.loaders import DEMO_INDEX
+
 ROOT = Path(__file__).parents[2]
 SLOW = 400.0
 """Seconds that a busy machine may take for anything."""
@@ -50,9 +53,25 @@ def until(done: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture(scope="session")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def made_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The index of the demo corpus, which takes a while to make; other tests make it here too."""
+    path = tmp_path_factory.getbasetemp() / "demo"
+    with demo_index(path):
+        return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, made_index: Path) -> Path:
+    """A folder in which the demo's index is already made."""
+    shutil.copytree(made_index, tmp_path / DEMO_INDEX)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory, made_index: Path) -> Iterator[httpx.Client]:
     """One server for all tests that do not end it."""
     folder = tmp_path_factory.mktemp("ui")
+    shutil.copytree(made_index, folder / DEMO_INDEX)
     with served(folder) as found:
         yield found
 

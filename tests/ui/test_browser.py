@@ -211,24 +211,24 @@ def test_keys_held_down_ask_once(open_page: Open) -> None:
     assert asked.count("POST") == 1
 
 
-def test_a_server_that_goes_away_is_waited_for(chromium: Any, tmp_path: Path) -> None:
+def test_a_server_that_goes_away_is_waited_for(chromium: Any, folder: Path) -> None:
     form = {"question": LEE, "graph": "crag", "approve_search": "on"}
     page = chromium.new_page()
     page.set_default_timeout(200_000)
-    with served(tmp_path) as client:
+    with served(folder) as client:
         address = client.post("/ask", data=form).headers["location"]
         page.goto(str(client.base_url.join(address)))
         page.wait_for_selector("#reply-query")
         assert page.inner_text("#fault") == ""
     page.wait_for_selector("#fault >> text=The server does not answer")  # the run is stored
-    with served(tmp_path, "--port", str(client.base_url.port)) as client:
+    with served(folder, "--port", str(client.base_url.port)) as client:
         page.wait_for_selector("#shown")
         assert "stopped" in page.inner_text(".kicker")
         address = client.post("/ask", data=form).headers["location"]
         page.goto(str(client.base_url.join(address)))
         page.wait_for_selector("#reply-query")
         os.kill(int(client.headers["x-process"]), signal.SIGKILL)
-    with served(tmp_path, "--port", str(client.base_url.port)) as client:
+    with served(folder, "--port", str(client.base_url.port)) as client:
         page.wait_for_selector("text=no such run")  # which a kill costs, and no other
         assert len(client.get("/runs.json").json()["runs"]) == 1
     page.close()

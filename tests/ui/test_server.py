@@ -436,15 +436,15 @@ def test_other_indexes_are_asked_and_a_stopped_server_keeps_its_runs(tmp_path: P
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_keeps_the_run_that_someone_watches(tmp_path: Path, end: signal.Signals) -> None:
-    with served(tmp_path) as client:
+def test_a_signal_keeps_the_run_that_someone_watches(folder: Path, end: signal.Signals) -> None:
+    with served(folder) as client:
         key = paused(client)
         with client.stream("GET", f"/runs/{key}/events") as stream:
             lines = stream.iter_lines()
             assert any(line == "event: waiting" for line in lines)
             os.kill(int(client.headers["x-process"]), end)
             assert "event: over" not in list(lines)  # a browser asks again, and is told later
-    kept = RunStore(tmp_path / ".selfcorrect" / "runs.sqlite").get(key)
+    kept = RunStore(folder / ".selfcorrect" / "runs.sqlite").get(key)
     assert kept
     assert kept.state == "stopped"
     assert kept.result["passages"]
