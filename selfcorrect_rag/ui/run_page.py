@@ -121,7 +121,9 @@ def _again(run: Run, shown: Play | None) -> Html:
                 for name, texts in fields.items()
                 for text in texts
             ),
-            element("button", "Run again with these", class_="primary"),
+            element(
+                "button", "Run again with these" if shown.knobs else "Run again", class_="primary"
+            ),
             action="/ask",
             method="post",
             id="rerun",

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from starlette.testclient import TestClient
 from selfcorrect_rag import cli
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.serving.config import ServingConfig
+from selfcorrect_rag.ui import playing
 from selfcorrect_rag.ui.app import make_app
 from selfcorrect_rag.ui.places import Places
+from selfcorrect_rag.ui.run_page import fragment
 from selfcorrect_rag.ui.store import Run, RunStore
 from tests.ui.conftest import ROOT, ask, served, until
 
@@ -213,6 +216,27 @@ def test_what_cannot_be_weighed_is_refused(client: httpx.Client) -> None:
         assert said in refused.json()["error"]
 
 
+def test_a_slider_repeats_no_work(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = ask(client, "Who discovered penicillin?")
+    result = client.get(f"/runs/{key}.json").json()
+    run = Run(key, 0, result["question"], "self_rag", "i", "done", 1, "", result=result)
+    done: list[str] = []
+    for name in ("is_faithful", "differences"):
+        work = getattr(playing, name)
+
+        def counted(*given: Any, name: str = name, work: Any = work) -> Any:
+            done.append(name)
+            return work(*given)
+
+        monkeypatch.setattr(playing, name, counted)
+    for weight in ("0.1", "0.2", "0.3"):
+        shown = playing.play(replace(run), {"weight_isrel": [weight]})  # as read anew
+        assert shown
+        assert fragment(run, shown)
+        assert shown.changes
+    assert sorted(done) == ["differences"] * 3 + ["is_faithful"]
+
+
 @pytest.mark.parametrize("knobs", [{"weight_isrel": "many"}, {"weight_isrel": "-1"}])
 def test_a_bad_weight_is_one_line(client: httpx.Client, knobs: dict[str, str]) -> None:
     key = ask(client, "Who discovered penicillin?")
@@ -248,6 +272,13 @@ def test_two_runs_are_compared(client: httpx.Client) -> None:
     assert differs["Graph"] == ["Self-RAG", "CRAG"]
     assert differs["Search"][1]
     assert client.get("/compare", params={"a": a}).status_code == 404
+    instruct = ask(client, LEE, "instruct_rag", passages="3")
+    differs = client.get("/compare.json", params={"a": a, "b": instruct}).json()["differs"]
+    assert differs["Passages"] == ["5", "3"]
+    assert "Mode" not in differs  # of InstructRAG it is another thing
+    page = client.get(f"/runs/{instruct}").text
+    assert "InstructRAG has no scores to weigh" in page
+    assert "Run again with these" not in page  # there are none
 
 
 def test_a_link_fills_the_form_in(client: httpx.Client) -> None:
