@@ -31,11 +31,15 @@ RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("self_rag", {"options": ("yes", "no")}),
     ("self_rag", {"max_model_calls": 4, "mode": "always", "depth": 4}),
     ("crag", {}),
-    ("crag", {"upper": 0.99, "lower": -0.999}),
-    ("self_crag", {"upper": 0.99, "lower": -0.999}),
-    ("self_crag", {"contexts": "all"}),
+    ("crag", {"upper": 0.99, "lower": -0.999, "passages": 5}),
+    ("self_crag", {"upper": 0.99, "lower": -0.999, "passages": 5}),
+    ("self_crag", {"contexts": "all", "passages": 5}),
     ("instruct_rag", {}),
 )
+REFLECTS = [(engine, *run) for engine in ENGINES for run in RUNS if run[0].startswith("self")]
+"""Runs whose candidates an engine writes and judges."""
+WRITES = [("reader", *run) for run in RUNS if not run[0].startswith("self")]
+"""Runs of which a replay only reads what the evaluator, the same for every engine, said."""
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,7 @@ def every(made_index: Path) -> Iterator[dict[str, Parts]]:
 
 @pytest.fixture(params=ENGINES)
 def parts(every: dict[str, Parts], request: pytest.FixtureRequest) -> Parts:
+    """Of one engine after the other."""
     return every[request.param]
 
 
@@ -71,10 +76,11 @@ def as_json(result: Any) -> Any:
     return json.loads(json.dumps(result, default=json_object))
 
 
-@pytest.mark.parametrize(("graph", "knobs"), RUNS)
+@pytest.mark.parametrize(("engine", "graph", "knobs"), [*REFLECTS, *WRITES])
 def test_with_its_own_settings_it_is_the_run(
-    parts: Parts, graph: str, knobs: dict[str, Any]
+    every: dict[str, Parts], engine: str, graph: str, knobs: dict[str, Any]
 ) -> None:
+    parts = every[engine]
     chosen = parts.settings(graph, GRAPHS[graph](**knobs))
     for question in QUESTIONS:
         result = run_of(parts, graph, question, chosen)
@@ -157,10 +163,10 @@ def test_what_it_knows_of_self_rag_a_real_run_gives(
 @TRIED
 @given(other=CRAG, question=st.sampled_from(QUESTIONS))
 def test_what_it_knows_of_crag_a_real_run_gives(
-    parts: Parts, other: dict[str, Any], question: str
+    reader: Parts, other: dict[str, Any], question: str
 ) -> None:
     own = {"upper": 0.99, "lower": -0.999, "passages": 4}
-    check(parts, "crag", question, own, other)
+    check(reader, "crag", question, own, other)
 
 
 @TRIED
