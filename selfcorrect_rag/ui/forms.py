@@ -20,6 +20,8 @@ FIELDS = ("question", "graph", "index", "beside")
 """What a form asks besides knobs: ``beside`` is the run that the new one is compared with."""
 LONGEST = 8_000
 """Most characters of a question, and of any text of a link."""
+SWITCHES = {"on": True, "true": True, "off": False, "false": False}
+"""What a switch may be: as a form sends it, and as a script may."""
 
 TITLES = {
     "decide_retrieval": "Retrieval",
@@ -101,12 +103,14 @@ def as_graph(name: str) -> str:
 def _value(name: str, about: Mapping[str, Any], texts: Sequence[str]) -> Any:
     forms = [form["type"] for form in about.get("anyOf", [about]) if "type" in form]
     kind, text = forms[0], (texts[-1] if texts else "").strip()
-    if kind == "boolean":
-        return text == "on"
     if kind == "array":
         return [line for text in texts for line in map(str.strip, text.splitlines()) if line]
     if not text:
         return None if "null" in forms else about["default"]
+    if kind == "boolean":
+        if text not in SWITCHES:
+            raise BadSettings(f"{text[:40]!r} is neither on nor off", name)
+        return SWITCHES[text]
     try:
         if kind == "object":
             pairs = (line.partition("=") for line in text.splitlines() if line.strip())

@@ -18,6 +18,8 @@ from selfcorrect_rag.nano import demo_index
 from selfcorrect_rag.nano.loaders import DEMO_INDEX
 
 ROOT = Path(__file__).parents[2]
+LEE = "Where was Harper Lee born?"
+"""A question that the demo's second corpus answers, and the first does not."""
 SLOW = 400.0
 """Seconds that a busy machine may take for anything."""
 
@@ -83,6 +85,20 @@ def ask(client: httpx.Client, question: str, graph: str = "self_rag", **knobs: s
     answer = client.post("/ask", data=form)
     assert answer.status_code == 303, answer.text
     return answer.headers["location"].rpartition("/")[2]
+
+
+def paused(client: httpx.Client) -> str:
+    """The id of a run that waits with its search for a person."""
+    form = {"question": LEE, "graph": "crag", "crag.approve_search": "on"}
+    answer = client.post("/ask", data=form)
+    assert answer.status_code == 303
+    key = answer.headers["location"].rpartition("/")[2]
+    page = client.get(f"/runs/{key}").text  # as often as one reloads
+    assert client.get(f"/runs/{key}").text == page
+    assert f"/runs/{key}/reply" in page
+    assert "Do not search" in page
+    assert client.get("/runs.json").json()["going"][0]["state"] == "waiting"
+    return key
 
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of other modules' own

@@ -9,10 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.ui.conftest import ask, served
+from tests.ui.conftest import LEE, ask, served
 
 WIDE, PHONE = 1280, 390
-LEE = "Where was Harper Lee born?"
 Open = Callable[..., Any]
 
 
