@@ -51,7 +51,7 @@ def overflow(page: Any) -> int:
 def faults(page: Any) -> list[str]:
     """What an accessibility checker finds serious or critical."""
     axe = pytest.importorskip("axe_core_python.sync_playwright").Axe()
-    found = axe.run(page)["violations"]
+    found = axe.run(page, options={"resultTypes": ["violations"]})["violations"]
     return [
         f"{v['id']}: {v['nodes'][0]['html'][:200]}"
         for v in found
@@ -273,8 +273,9 @@ def test_rows_move_only_where_motion_is_wanted(
 ) -> None:
     page = open_page(f"/runs/{runs['self_rag']}", reduced_motion=motion)
     page.evaluate(
-        "window.moved = 0; const animate = Element.prototype.animate;"
-        "Element.prototype.animate = function (...how) { moved++; return animate.apply(this, how) }"
+        "() => { window.moved = 0; const animate = Element.prototype.animate;"
+        "Element.prototype.animate = function (...how) {"
+        "  moved++; return animate.apply(this, how) } }"
     )
     order = "[...document.querySelectorAll('[data-key]')].map((row) => row.dataset.key)"
     before = page.evaluate(order)
