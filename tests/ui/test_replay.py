@@ -24,6 +24,8 @@ QUESTIONS = (
     "Thank you very much!",
 )
 ENGINES = ("reader", "transformers")
+AMBIGUOUS = {"upper": 0.99, "lower": -0.999}
+"""Refines and searches, so that a replay has both."""
 RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("self_rag", {}),
     ("self_rag", {"depth": 4, "mode": "always", "beam_width": 3, "passages": 4}),
@@ -31,8 +33,8 @@ RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("self_rag", {"options": ("yes", "no")}),
     ("self_rag", {"max_model_calls": 4, "mode": "always", "depth": 4}),
     ("crag", {}),
-    ("crag", {"upper": 0.99, "lower": -0.999, "passages": 5}),
-    ("self_crag", {"upper": 0.99, "lower": -0.999, "passages": 5}),
+    ("crag", {**AMBIGUOUS, "passages": 5}),
+    ("self_crag", {**AMBIGUOUS, "passages": 5}),
     ("self_crag", {"contexts": "all", "passages": 5}),
     ("instruct_rag", {}),
 )
@@ -165,7 +167,7 @@ def test_what_it_knows_of_self_rag_a_real_run_gives(
 def test_what_it_knows_of_crag_a_real_run_gives(
     reader: Parts, other: dict[str, Any], question: str
 ) -> None:
-    own = {"upper": 0.99, "lower": -0.999, "passages": 4}
+    own = {**AMBIGUOUS, "passages": 4}
     check(reader, "crag", question, own, other)
 
 
@@ -174,7 +176,7 @@ def test_what_it_knows_of_crag_a_real_run_gives(
 def test_what_it_knows_of_self_crag_a_real_run_gives(
     parts: Parts, crag: dict[str, Any], self_rag: dict[str, Any], question: str
 ) -> None:
-    own = {"upper": 0.99, "lower": -0.999, "passages": 3, "depth": 2}
+    own = {**AMBIGUOUS, "passages": 3, "depth": 2}
     check(parts, "self_crag", question, own, {**crag, **self_rag})
 
 
@@ -185,8 +187,8 @@ def test_it_knows_something(reader: Parts) -> None:
         for graph, own, other in (
             ("self_rag", {}, {"weight_isrel": 0.0, "weight_isuse": 0.0}),
             ("self_rag", {}, {"hard_constraints": ("[Utility:5]",)}),
-            ("crag", {"upper": 0.99, "lower": -0.999}, {"lower": -0.5}),
-            ("self_crag", {"upper": 0.99, "lower": -0.999}, {"strips": 3, "lower": -0.5}),
+            ("crag", {**AMBIGUOUS, "passages": 5}, {"lower": -0.5}),
+            ("self_crag", {**AMBIGUOUS, "passages": 5}, {"strips": 3, "lower": -0.5}),
         )
     ]
     assert all(knows), knows

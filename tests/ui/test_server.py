@@ -61,13 +61,13 @@ def test_a_plain_form_waits_for_its_run(client: httpx.Client) -> None:
     assert LEE in client.get("/runs").text
 
 
-def test_its_json_is_what_ask_again_takes(client: httpx.Client, tmp_path: Path) -> None:
+def test_its_json_is_what_ask_again_takes(client: httpx.Client, folder: Path) -> None:
     key = ask(client, LEE, "self_crag", passages="7", weight_isuse="0.25")
-    (tmp_path / "saved.json").write_text(client.get(f"/runs/{key}.json").text, encoding="utf-8")
+    (folder / "saved.json").write_text(client.get(f"/runs/{key}.json").text, encoding="utf-8")
     command = [sys.executable, "-m", "selfcorrect_rag.cli", "ask", "--again", "saved.json"]
     ran = subprocess.run(
         [*command, "--json"],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
