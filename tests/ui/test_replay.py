@@ -235,6 +235,18 @@ def test_beginnings_that_the_run_dropped_are_told(every: dict[str, Parts]) -> No
     assert any("would be continued that the run dropped" in each for each in told)
 
 
+def test_candidates_are_told_apart_where_some_are_left_out(reader: Parts) -> None:
+    kind = GRAPHS["self_crag"]
+    chosen = reader.settings("self_crag", kind(**AMBIGUOUS, passages=5, strip_threshold=-1.0))
+    run = run_of(reader, "self_crag", QUESTIONS[2], chosen)
+    again = replay(run, tried(chosen, strip_threshold=0.5))
+    left = [c["text"] for c in again.result["candidates"]]
+    assert 0 < len(left) < len(run["candidates"])
+    assert left == [run["candidates"][origin]["text"] for origin in again.origins]
+    assert [*again.origins] != [*range(len(left))]  # the first of them is gone
+    assert any("they are left out" in each for each in again.unknown)
+
+
 @pytest.mark.parametrize(
     ("own", "other", "told"),
     [
