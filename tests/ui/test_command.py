@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from langchain_core.documents import Document
 from selfcorrect_rag import cli
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.serving.config import ServingConfig
+from selfcorrect_rag.serving.hosts import LOOPBACK
 from selfcorrect_rag.ui.places import Places
+from selfcorrect_rag.ui.server import Server
 from selfcorrect_rag.ui.store import RunStore
 from tests.ui.conftest import ask, paused, served, until
 
@@ -59,6 +62,17 @@ def test_a_signal_keeps_the_run_that_someone_watches(folder: Path, end: signal.S
     assert kept
     assert kept.state == "stopped"
     assert kept.result["passages"]
+
+
+def test_the_end_closes_models_and_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(ServingConfig(), [], RunStore(tmp_path / "runs.sqlite"), LOOPBACK)
+    closed: list[str] = []
+    monkeypatch.setattr(Places, "open", lambda places: server.handle_exit(signal.SIGTERM, None))
+    monkeypatch.setattr(Places, "close", lambda places: closed.append(places.first))
+    monkeypatch.setattr(signal, "raise_signal", lambda number: closed.append("the process"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server.answer(listening)
+    assert closed == ["the demo corpus", "the process"]
 
 
 @pytest.mark.parametrize(
