@@ -7,7 +7,6 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from selfcorrect_rag.commands.names import check_names
 from selfcorrect_rag.commands.terminal import tell
@@ -67,7 +66,7 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C.
+    """Serve until Ctrl-C or SIGTERM.
 
     Raises:
         MissingExtra: Starlette or uvicorn is not installed.
@@ -81,22 +80,12 @@ def run(args: argparse.Namespace) -> int:
     for other in args.indexes:
         check_names(config.model_copy(update={"index": other}))
     require("starlette", "ui")
-    uvicorn = require("uvicorn", "ui")
-    from selfcorrect_rag.serving.known_hosts import KnownHosts
-    from selfcorrect_rag.ui.guard import Guard, Opening
+    require("uvicorn", "ui")
+    from selfcorrect_rag.ui.server import Server
     from selfcorrect_rag.ui.store import RunStore
 
-    store = RunStore(args.runs)
+    server = Server(config, args.indexes, RunStore(args.runs), names)
     listening = _listen(args.host, args.port)
-    opening = Opening()
-    settings = uvicorn.Config(
-        KnownHosts(Guard(opening), names),
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=5,
-    )
-    server = uvicorn.Server(settings)
     port = listening.getsockname()[1]
     host = f"[{args.host}]" if ":" in args.host else args.host
     address = f"http://{host}:{port}/"
@@ -105,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         tell(NO_INDEX, sys.stderr)
     if sys.stdout.isatty() if args.open is None else args.open:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    _serve(server, listening, opening, config, args.indexes, store)
+    server.answer(listening)
     return 0
 
 
@@ -120,44 +109,3 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise BadOption(f"--host {host} --port {port}: {error}") from error
     return listening
-
-
-def _serve(
-    server: Any,
-    listening: socket.socket,
-    opening: Any,
-    config: ServingConfig,
-    indexes: list[Path],
-    store: Any,
-) -> None:
-    """Listen, and open the page and its models meanwhile; at the end, keep what goes on."""
-    import asyncio
-
-    made: list[Any] = []
-
-    def open_page() -> None:
-        try:
-            from selfcorrect_rag.ui.app import make_app
-            from selfcorrect_rag.ui.places import Places
-
-            places = Places(config, indexes)
-            app = make_app(places, store)
-        except Exception as error:
-            made.append(error)
-            server.should_exit = True
-            return
-        made.append((places, app))
-        opening.become(app)
-        places.open()
-
-    async def serve() -> None:
-        threading.Thread(target=open_page, name="opening", daemon=True).start()
-        await server.serve([listening])
-        for found in made:
-            if isinstance(found, Exception):
-                raise found
-            places, app = found
-            await app.state.runs.close()
-            places.close()
-
-    asyncio.run(serve())

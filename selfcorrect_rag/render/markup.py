@@ -73,6 +73,11 @@ def plain(value: object) -> str:
     return _UNSEEN.sub(_named, str(value))
 
 
+def title(words: str) -> Html:
+    """The title of a page, in which no markup can be."""
+    return Html(f"<title>{html.escape(plain(words), quote=False)}</title>")
+
+
 def _named(match: re.Match[str]) -> str:
     times = len(match[0])
     return f"U+{ord(match[1]):04X}" + (f" \u00d7{times}" if times > 1 else "")

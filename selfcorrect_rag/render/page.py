@@ -16,8 +16,8 @@ from selfcorrect_rag.render.markup import (
     excerpt,
     joined,
     labelled,
-    plain,
     prose,
+    title,
 )
 from selfcorrect_rag.render.reading import GRAPHS, Result, graph_of, rows
 from selfcorrect_rag.render.reasons import left_out
@@ -113,7 +113,7 @@ def whole_page(
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
-        element("title", Html(_title(f"{excerpt(heading, 80)} \u2013 {kicker}"))),
+        title(f"{excerpt(heading, 80)} \u2013 {kicker}"),
         element("style", Html(style)),
     )
     body = element(
@@ -131,10 +131,6 @@ def whole_page(
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _title(words: str) -> str:
-    return plain(words).replace("&", "&amp;").replace("<", "&lt;")
-
-
 @cache
 def _style() -> str:
     return files("selfcorrect_rag.render").joinpath("page.css").read_text(encoding="utf-8")
@@ -145,14 +141,20 @@ def _policy(style: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'none'"
 
 
-def sections_of(result: Result) -> Sections:
-    """The sections of a run's page that have something to show: id to heading and content."""
+def sections_of(result: Result, ran: Result | None = None) -> Sections:
+    """The sections of a run's page that have something to show: id to heading and content.
+
+    Args:
+        result: what is shown.
+        ran: the run that took place, where ``result`` is what it would have been otherwise.
+    """
+    ran = ran or result
     pages = "Documents" if graph_of(result) == "instruct_rag" else "Passages"
     every = {
         "answer": ("Answer", answer.answer(result)),
         "notes": ("Notes", answer.notes(result)),
         "rationale": ("Rationale", answer.rationale(result)),
-        "route": ("Route", _route(result)),
+        "route": ("Route", _route(ran)),
         "decision": ("Retrieval decision", candidates.retrieval(result)),
         "action": ("Action", evidence.correction(result)),
         "candidates": ("Candidates", candidates.candidates(result)),
@@ -160,7 +162,7 @@ def sections_of(result: Result) -> Sections:
         "passages": (pages, evidence.passages(result)),
         "web": ("Web search", evidence.web(result)),
         "demonstrations": ("Demonstrations", answer.demonstrations(result)),
-        "made": ("How it was made", made(result)),
+        "made": ("How it was made", made(ran)),
     }
     return {name: (heading, shown) for name, (heading, shown) in every.items() if shown}
 

@@ -15,11 +15,15 @@ class KnownHosts:
     Args:
         app: what is guarded.
         hosts: names by which it may be called.
-        pages: hosts whose pages may call it, besides these.
+        pages: hosts whose pages may call it, besides these; None: its own pages alone may, not
+            those of other ports.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str], pages: Collection[str] = ()) -> None:
-        self._app, self._hosts, self._pages = app, {*hosts}, {*hosts, *pages}
+    def __init__(
+        self, app: ASGIApp, hosts: Collection[str], pages: Collection[str] | None = ()
+    ) -> None:
+        self._app, self._hosts = app, {*hosts}
+        self._pages = None if pages is None else {*hosts, *pages}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
@@ -34,9 +38,14 @@ class KnownHosts:
     def _refusal(self, host: str, origin: str | None) -> str | None:
         if _name(f"//{host}") not in self._hosts:
             return f"this server is not known as {host!r:.200}: name it with --allow-host"
-        if origin is not None and _name(origin) not in self._pages:
+        if origin is not None and not self._may_call(origin, host):
             return f"pages of {origin!r:.200} may not call this server: see --allow-host"
         return None
+
+    def _may_call(self, origin: str, host: str) -> bool:
+        if self._pages is None:
+            return origin.partition("://")[2] == host
+        return _name(origin) in self._pages
 
 
 def _name(address: str) -> str | None:

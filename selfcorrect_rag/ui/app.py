@@ -33,14 +33,12 @@ from selfcorrect_rag.ui.going_page import going_page, waiting
 from selfcorrect_rag.ui.guard import TooLong
 from selfcorrect_rag.ui.layout import fault_page
 from selfcorrect_rag.ui.places import Places
-from selfcorrect_rag.ui.run_page import fragment, run_page
+from selfcorrect_rag.ui.run_page import edit_link, fragment, run_page
 from selfcorrect_rag.ui.runs_page import runs_page
 from selfcorrect_rag.ui.store import Run, RunStore
 
 STATIC = {"ui.css": "text/css", "ui.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """The files of this folder that are served, and their types."""
-LONGEST = 8_000
-"""Characters of a text of a form."""
 
 
 class Json(JSONResponse):
@@ -89,13 +87,11 @@ class _App:
     async def ask(self, request: Request) -> Response:
         """The form, as the query string fills it in."""
         given = _values(request.query_params)
-        graph = _first(given, "graph", "self_rag").replace("-", "_")
-        if graph not in GRAPHS:
-            raise HTTPException(404, f"no graph {graph}: there are {', '.join(GRAPHS)}")
+        graph = _graph(given, 404)
         error = bad = ""
         settings = None
         try:
-            settings = forms.read(graph, given)
+            settings = forms.read(graph, forms.knobs_of(graph, given))
         except BadSettings as fault:
             error, bad = forms.refused(fault), fault.knob
         return await self._form(given, graph, settings, error, bad)
@@ -132,19 +128,18 @@ class _App:
     async def start(self, request: Request) -> Response:
         """Ask; a script gets the run's address at once, a plain form waits for the run."""
         given = await _form(request)
-        graph = _first(given, "graph", "self_rag")
-        wants_json = "application/json" in request.headers.get("accept", "")
-        if graph not in GRAPHS:
-            raise HTTPException(422, f"no graph {graph}")
+        graph = _graph(given, 422)
+        wants_json = _wants_json(request)
         settings, bad = None, ""
         try:
             question = valid(_first(given, "question", "")).strip()
             place = _first(given, "index", self.places.first)
-            settings = forms.read(graph, given, f"{graph}.")
+            settings = forms.read(graph, forms.knobs_of(graph, given))
             if not question:
                 raise HTTPException(422, "the question is empty")
-            if len(question) > LONGEST:
-                raise HTTPException(422, f"the question has more than {LONGEST:,} characters")
+            if len(question) > forms.LONGEST:
+                longest = f"{forms.LONGEST:,} characters"
+                raise HTTPException(422, f"the question has more than {longest}")
             if place not in self.places.names:
                 raise HTTPException(422, f"no index {place}: the server was started with others")
             run = self.live.start(question, graph, settings, place)
@@ -236,7 +231,8 @@ class _App:
         if error:
             return Json({"error": error}, 422)
         part = await _aside(fragment, found, shown)
-        return HTMLResponse(part, headers={"x-edit": _edit(found, shown), "x-told": _told(shown)})
+        link = edit_link(found, shown)
+        return HTMLResponse(part, headers={"x-edit": link, "x-told": _told(shown)})
 
     async def weigh_json(self, request: Request) -> Response:
         """The result with other settings, and what is not known of it."""
@@ -273,6 +269,8 @@ class _App:
 
         async def stream() -> AsyncIterator[str]:
             async for number, entry in run.follow(since):
+                if entry.kind == "over" and self.live.ends:
+                    return  # the run's page will be there when the server is there again
                 data = entry.data
                 if entry.kind == "waiting":
                     data = {"html": waiting(run) or ""}
@@ -294,10 +292,12 @@ class _App:
         """Approve a search, change it, or refuse it."""
         given, name = await _form(request), request.path_params["id"]
         query = valid(_first(given, "query", ""))[:400].strip()
-        yes = _first(given, "approve", "no") == "yes" and bool(query)
+        yes = _first(given, "approve", "no") == "yes"
+        if yes and not query:
+            raise HTTPException(422, "the query is empty: write one, or do not search")
         run = self.live.going.get(name)
         self.live.reply(name, {"approve": True, "query": query} if yes else False)
-        if run and "application/json" not in request.headers.get("accept", ""):
+        if run and not _wants_json(request):
             await asyncio.sleep(0)
             await _paused_or_over(run)
         return await self._done(request, f"/runs/{name}")
@@ -322,7 +322,7 @@ class _App:
         return await self._done(request, "/runs")
 
     async def _done(self, request: Request, address: str) -> Response:
-        if "application/json" in request.headers.get("accept", ""):
+        if _wants_json(request):
             return Json({"address": address})
         return RedirectResponse(address, 303)
 
@@ -332,7 +332,8 @@ class _App:
     async def _found(self, id: str) -> Run:
         found: Run | None = await _aside(self.store.get, id)
         if found is None:
-            raise HTTPException(404, "no such run: it was deleted, or it was never there")
+            never = "no such run: it was deleted, or it was never there"
+            raise HTTPException(404, self.live.lost.get(id, never))
         return found
 
 
@@ -344,20 +345,11 @@ def _played(run: Run, given: forms.Values) -> tuple[playing.Play | None, str]:
         return playing.play(run, {}), forms.refused(fault)
 
 
-def _edit(run: Run, shown: playing.Play | None) -> str:
-    """The address of the form with these settings."""
-    if shown is None:
-        return "/"
-    about = {"graph": run.graph, "question": run.question, "index": run.place}
-    return f"/?{forms.query(shown.tried, **about)}"
-
-
 def _told(shown: playing.Play | None) -> str:
     """What changed, in ASCII for a header, for screen readers."""
     if shown is None or shown.replay is None:
         return "As it was run"
-    changes = playing.differences(shown.run.result, shown.replay.result)
-    return f"{len(changes)} changes, {len(shown.replay.unknown)} unknown"
+    return f"{len(shown.changes)} changes, {len(shown.replay.unknown)} unknown"
 
 
 def _said(fault: Exception) -> str:
@@ -365,7 +357,7 @@ def _said(fault: Exception) -> str:
 
 
 def _values(given: Any) -> dict[str, list[str]]:
-    return {name: [v[:LONGEST] for v in given.getlist(name)] for name in given}
+    return {name: [v[: forms.LONGEST] for v in given.getlist(name)] for name in given}
 
 
 async def _form(request: Request) -> dict[str, list[str]]:
@@ -380,9 +372,21 @@ def _first(given: forms.Values, name: str, default: str) -> str:
     return next(iter(given.get(name) or [default]))
 
 
+def _graph(given: forms.Values, status: int) -> str:
+    graph = forms.as_graph(_first(given, "graph", "self_rag"))
+    if graph not in GRAPHS:
+        raise HTTPException(status, f"no graph {graph[:40]!r}: there are {', '.join(GRAPHS)}")
+    return graph
+
+
 def _filters(request: Request) -> dict[str, str]:
     query = request.query_params
-    return {name: query[name][:200] for name in ("q", "graph", "mark") if query.get(name)}
+    given = {name: query[name][:200] for name in ("q", "graph", "mark") if query.get(name)}
+    return given | ({"graph": forms.as_graph(given["graph"])} if "graph" in given else {})
+
+
+def _wants_json(request: Request) -> bool:
+    return "application/json" in request.headers.get("accept", "")
 
 
 async def _paused_or_over(run: Going) -> None:
@@ -415,9 +419,7 @@ async def _static(request: Request) -> Response:
 
 async def _refused(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, HTTPException)
-    if request.url.path.endswith(".json") or "application/json" in request.headers.get(
-        "accept", ""
-    ):
+    if request.url.path.endswith(".json") or _wants_json(request):
         return Json({"error": fault.detail}, fault.status_code)
     return HTMLResponse(fault_page(fault.status_code, fault.detail), fault.status_code)
 

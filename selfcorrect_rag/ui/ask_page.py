@@ -7,11 +7,18 @@ from selfcorrect_rag.render.markup import Html, element, joined
 from selfcorrect_rag.settings import GRAPHS, Settings
 from selfcorrect_rag.ui import forms
 from selfcorrect_rag.ui.going import Going
-from selfcorrect_rag.ui.layout import GRAPHS as NAMED
-from selfcorrect_rag.ui.layout import head, hidden, notice, page
+from selfcorrect_rag.ui.layout import graph_name, head, hidden, notice, page
 from selfcorrect_rag.ui.runs_page import run_list
 from selfcorrect_rag.ui.store import Run
 
+DOES = {
+    "self_rag": "Decides whether to retrieve, writes a candidate for each passage, keeps what its "
+    "passage supports.",
+    "crag": "Grades the documents, keeps their best strips, searches where they do not do.",
+    "self_crag": "Corrects the retrieval as CRAG does, then writes as Self-RAG does.",
+    "instruct_rag": "Writes a rationale over the documents, and reads the answer off it.",
+}
+"""What each graph does."""
 EXAMPLES = (
     ("self_rag", "Who discovered penicillin?", "found, cited, and why that passage"),
     ("self_rag", "Thank you very much!", "needs no evidence, and gets none"),
@@ -22,8 +29,6 @@ EXAMPLES = (
 """Graphs, questions on the demo corpus, and what each shows."""
 RECENT = 6
 """Runs listed beside the form."""
-LONGEST_QUESTION = 8_000
-"""Most characters of a question."""
 
 
 def ask_page(
@@ -50,7 +55,7 @@ def ask_page(
             id="question",
             name="question",
             rows=2,
-            maxlength=LONGEST_QUESTION,
+            maxlength=forms.LONGEST,
             required=True,
             placeholder="What do you want to know?",
             autofocus=not question,
@@ -71,12 +76,12 @@ def ask_page(
                     name,
                     settings if settings and name == graph else GRAPHS[name](),
                     f"{name}.",
-                    f"{bad}" if name == graph else "",
+                    bad if name == graph else "",
                 ),
                 class_="of-graph",
                 data_graph=name,
             )
-            for name in NAMED
+            for name in DOES
         ),
         action="/ask",
         method="post",
@@ -112,18 +117,18 @@ def _graphs(graph: str) -> Html:
                 id=f"graph-{name}",
                 checked=name == graph,
             ),
-            element("strong", named),
+            element("strong", graph_name(name)),
             element("span", does, class_="help"),
             class_="choice",
         )
-        for name, (named, does) in NAMED.items()
+        for name, does in DOES.items()
     )
     return element("fieldset", element("legend", "Graph"), *cards, class_="choices")
 
 
 def _places(places: Sequence[str], place: str) -> Html:
     if len(places) == 1:
-        return joined([hidden(index=places[0])])
+        return hidden(index=places[0])
     options = (element("option", name, value=name, selected=name == place) for name in places)
     return element(
         "div",
@@ -142,7 +147,7 @@ def _examples() -> Html:
         element(
             "li",
             element("a", question, href=f"/?{urlencode({'graph': graph, 'question': question})}"),
-            element("span", f"{NAMED[graph][0]}: {why}", class_="help"),
+            element("span", f"{graph_name(graph)}: {why}", class_="help"),
         )
         for graph, question, why in EXAMPLES
     )

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from selfcorrect_rag.render.answer import answer
-from selfcorrect_rag.render.markup import Html, element, excerpt, joined
+from selfcorrect_rag.render.markup import Html, element, excerpt
 from selfcorrect_rag.render.reading import Result, action, cost, decision, records
 from selfcorrect_rag.render.reasons import written
 from selfcorrect_rag.render.route import in_words, route_of
+from selfcorrect_rag.settings import GRAPHS
 from selfcorrect_rag.state.sources import title_line
 from selfcorrect_rag.ui import forms
 from selfcorrect_rag.ui.layout import graph_name, head, page, when
@@ -80,8 +81,14 @@ def _settings(a: Run, b: Run) -> dict[str, list[str]]:
     return {
         name: [forms.told(one[name]), forms.told(other[name])]
         for name in one
-        if name in other and one[name] != other[name]
+        if name in other and one[name] != other[name] and _is_same(name, a.graph, b.graph)
     }
+
+
+def _is_same(name: str, *graphs: str) -> bool:
+    """Whether a setting is a choice of the same in both graphs: ``mode`` is none."""
+    known = [forms.schema(graph).get(name, {}) for graph in graphs if graph in GRAPHS]
+    return len({str(about.get("x_oap_ui_config", {}).get("options")) for about in known}) < 2
 
 
 def _route(result: Result) -> str:
@@ -114,4 +121,4 @@ def _differences(a: Run, b: Run) -> Html:
         *(element("th", graph_name(run.graph), scope="col") for run in (a, b)),
     )
     table = element("table", element("thead", heads), element("tbody", *rows), class_="differs")
-    return element("section", element("h2", "What differs"), joined([table]))
+    return element("section", element("h2", "What differs"), table)

@@ -16,6 +16,12 @@ from selfcorrect_rag.settings import GRAPHS, Settings
 
 Values = Mapping[str, Sequence[str]]
 """The texts of a form or of a query string, by name."""
+FIELDS = ("question", "graph", "index", "beside")
+"""What a form asks besides knobs: ``beside`` is the run that the new one is compared with."""
+LONGEST = 8_000
+"""Most characters of a question, and of any text of a link."""
+SWITCHES = {"on": True, "true": True, "off": False, "false": False}
+"""What a switch may be: as a form sends it, and as a script may."""
 
 TITLES = {
     "decide_retrieval": "Retrieval",
@@ -45,36 +51,66 @@ def schema(graph: str) -> dict[str, dict[str, Any]]:
     return knobs
 
 
-def read(graph: str, given: Values, prefix: str = "") -> Settings:
-    """The settings of a graph that a form gives.
+def read(graph: str, given: Values) -> Settings:
+    """The settings of a graph that texts give.
 
     Args:
         graph: as settings name it.
-        given: texts by ``prefix`` and knob; an empty text is the default, or none where a knob
-            may be none.
-        prefix: before the names of knobs.
+        given: texts by knob; an empty text is the default, or none where a knob may be none.
 
     Raises:
-        BadSettings: a value is no number, or out of bounds.
+        BadSettings: no knob has such a name, or a value is no number or out of bounds.
     """
     knobs: dict[str, Any] = {}
-    for name, about in schema(graph).items():
-        if prefix + name in given:
-            value = _value(name, about, given[prefix + name])
-            if value != about["default"]:
-                knobs[name] = value
+    for name, texts in given.items():
+        about = schema(graph).get(name)
+        value = _value(name, about, texts) if about else texts  # which the settings refuse
+        if about is None or value != about["default"]:
+            knobs[name] = value
     return GRAPHS[graph](**knobs)
+
+
+def knobs_of(graph: str, given: Values) -> Values:
+    """The knobs of a graph among the fields of a form or of a link, by their own names.
+
+    Args:
+        graph: as settings name it.
+        given: ``passages`` and ``crag.passages`` are the same for CRAG; a form also sends those of
+            the other graphs, which are left out.
+
+    Raises:
+        BadSettings: a field is neither of :data:`FIELDS` nor of a graph.
+    """
+    knobs, own = {}, {}
+    for field, texts in given.items():
+        of, dot, name = field[:200].rpartition(".")
+        of = as_graph(of)
+        if dot and of not in GRAPHS:
+            raise BadSettings(f"there is no graph {of!r}", field[:200])
+        if of == graph:
+            own[name] = texts
+        elif not dot and field not in FIELDS:
+            knobs[name] = texts
+    return {**knobs, **own}
+
+
+def as_graph(name: str) -> str:
+    """A graph's name as settings have it: ``self-crag``, as the command line says, is
+    ``self_crag``."""
+    return name.replace("-", "_")
 
 
 def _value(name: str, about: Mapping[str, Any], texts: Sequence[str]) -> Any:
     forms = [form["type"] for form in about.get("anyOf", [about]) if "type" in form]
     kind, text = forms[0], (texts[-1] if texts else "").strip()
-    if kind == "boolean":
-        return text == "on"
     if kind == "array":
         return [line for text in texts for line in map(str.strip, text.splitlines()) if line]
     if not text:
         return None if "null" in forms else about["default"]
+    if kind == "boolean":
+        if text not in SWITCHES:
+            raise BadSettings(f"{text[:40]!r} is neither on nor off", name)
+        return SWITCHES[text]
     try:
         if kind == "object":
             pairs = (line.partition("=") for line in text.splitlines() if line.strip())
@@ -99,10 +135,15 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, tuple | list):
         return [str(part) for part in value]
     if isinstance(value, Mapping):
-        return ["\n".join(f"{group}={weight:g}" for group, weight in value.items())]
+        return ["\n".join(f"{group}={_exact(weight)}" for group, weight in value.items())]
     if isinstance(value, bool):
         return ["on" if value else "off"]
-    return ["" if value is None else f"{value:g}" if isinstance(value, float) else str(value)]
+    return ["" if value is None else _exact(value) if isinstance(value, float) else str(value)]
+
+
+def _exact(value: float) -> str:
+    """A number as short as it can be, that is read back as the same."""
+    return repr(value).removesuffix(".0")
 
 
 def query(settings: Settings, **more: str) -> str:
@@ -167,6 +208,7 @@ def field(
             off = element("input", type="hidden", name=prefix + name, value="off")
             return element("div", off, box, label, told, class_="knob switch")
         case "select":
+            unset = [{"label": "not set", "value": ""}] if about["default"] is None else []
             choices = [
                 element(
                     "option",
@@ -174,7 +216,7 @@ def field(
                     value=option["value"],
                     selected=shown == [option["value"]],
                 )
-                for option in control["options"]
+                for option in unset + control["options"]
             ]
             return element("div", label, element("select", *choices, **given), told, class_="knob")
         case "slider" | "number":
@@ -245,7 +287,7 @@ def told(value: Any) -> str:
         return {None: "none", True: "on", False: "off"}[value]
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return _exact(value) if isinstance(value, float) else str(value)
 
 
 def refused(fault: BadSettings) -> str:

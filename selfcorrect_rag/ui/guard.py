@@ -1,7 +1,5 @@
 """What every answer and every request of the page keeps to, and the page that is there at once."""
 
-from urllib.parse import urlsplit
-
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, PlainTextResponse
@@ -14,7 +12,7 @@ HEADERS = {
     "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    # With no-referrer a browser would send no Origin by which a form of ours could be told.
+    # With no-referrer a browser would send no Origin by which KnownHosts could tell a form of ours.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -30,10 +28,10 @@ OPENING = (
 
 
 class Guard:
-    """Sets the headers of answers, and refuses what other sites' pages send and what is too long.
+    """Sets the headers of answers, and refuses what is too long.
 
-    A browser says with each ``POST`` which page sends it: it must be one of this server, by the
-    same name and port. What is no browser says nothing.
+    It also refuses what a browser says that another site's page sends, for browsers that send no
+    ``Origin``, which :class:`~selfcorrect_rag.serving.known_hosts.KnownHosts` looks at.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -59,11 +57,8 @@ def _refusal(request: HTTPConnection, method: str) -> PlainTextResponse | None:
     headers = request.headers
     if int(headers.get("content-length") or 0) > MOST_BYTES:
         return PlainTextResponse(f"at most {MOST_BYTES:,} bytes", 413)
-    if method in ("GET", "HEAD"):
-        return None
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    is_other = urlsplit(origin).netloc != headers.get("host") if origin else False
-    if is_other or site not in (None, "same-origin"):
+    is_other = headers.get("sec-fetch-site", "same-origin") != "same-origin"
+    if is_other and method not in ("GET", "HEAD"):
         return PlainTextResponse("another site's page may not do that", 403)
     return None
 

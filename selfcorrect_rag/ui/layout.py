@@ -2,28 +2,9 @@
 
 import time
 
-from selfcorrect_rag.render.markup import Html, element, excerpt, joined, plain
-
-GRAPHS = {
-    "self_rag": (
-        "Self-RAG",
-        "Decides whether to retrieve, writes a candidate for each passage, "
-        "keeps what its passage supports.",
-    ),
-    "crag": (
-        "CRAG",
-        "Grades the documents, keeps their best strips, searches where they do not do.",
-    ),
-    "self_crag": (
-        "Self-CRAG",
-        "Corrects the retrieval as CRAG does, then writes as Self-RAG does.",
-    ),
-    "instruct_rag": (
-        "InstructRAG",
-        "Writes a rationale over the documents, and reads the answer off it.",
-    ),
-}
-"""Each graph's name and what it does."""
+from selfcorrect_rag.render import markup
+from selfcorrect_rag.render.markup import Html, element, excerpt, joined
+from selfcorrect_rag.render.reading import GRAPHS
 
 KEYS = (
     ("/", "to the question"),
@@ -55,14 +36,7 @@ def page(
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element(
-            "title",
-            Html(
-                plain(f"{excerpt(title, 80)} \u2013 selfcorrect-rag")
-                .replace("&", "&amp;")
-                .replace("<", "&lt;")
-            ),
-        ),
+        markup.title(f"{excerpt(title, 80)} \u2013 selfcorrect-rag"),
         element("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
         element("link", rel="stylesheet", href="/static/page.css"),
         element("link", rel="stylesheet", href="/static/ui.css"),
@@ -152,7 +126,7 @@ def when(asked: float) -> Html:
 
 def graph_name(graph: str) -> str:
     """A graph's name, for people."""
-    return GRAPHS[graph][0] if graph in GRAPHS else graph
+    return GRAPHS.get(graph, graph)
 
 
 def notice(words: object, kind: str = "notice") -> Html | None:

@@ -1,11 +1,20 @@
 """Weighing a run differently: the form, and what another weight changes."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
 
 from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.render.markup import Html, element, folded, joined
-from selfcorrect_rag.render.reading import Result, action, decision, graph_of, index, records
+from selfcorrect_rag.render.reading import (
+    Result,
+    action,
+    decision,
+    index,
+    knowledge_of,
+    records,
+)
 from selfcorrect_rag.render.reasons import written
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings, SelfRAGSettings, Settings
 from selfcorrect_rag.ui import forms
@@ -14,11 +23,19 @@ from selfcorrect_rag.ui.store import Run
 
 PLAYED = "played"
 """The field that says that a query string is one of this form."""
-WIDEST = {"weight": 3.0}
+HIGHEST = {
+    "weight_sequence": 3,
+    "weight_isrel": 3,
+    "weight_issup": 3,
+    "weight_isuse": 3,
+    "beam_width": 10,
+    "strips": 10,
+}
 """The upper end of a slider, where the bound is far; a number field takes more."""
 
 
-class Play(NamedTuple):
+@dataclass(frozen=True)
+class Play:
     """A run, and the settings that it is looked at with."""
 
     run: Run
@@ -34,6 +51,11 @@ class Play(NamedTuple):
     def result(self) -> Result:
         """What is shown."""
         return self.replay.result if self.replay else self.run.result
+
+    @cached_property
+    def changes(self) -> list[Html]:
+        """What the other settings change."""
+        return differences(self.run.result, self.replay.result) if self.replay else []
 
 
 def settings_of(run: Run) -> Settings | None:
@@ -52,18 +74,19 @@ def play(run: Run, given: forms.Values) -> Play | None:
     """A run with the knobs that a query string gives; None for a run without settings.
 
     Raises:
-        BadSettings: a value is out of bounds.
+        BadSettings: a value is out of bounds, or a knob cannot be changed without a model.
     """
     own = settings_of(run)
     if own is None:
         return None
-    done = run.state == "done"
-    knobs = _knobs(run, own) if done and is_faithful(run.result, own) else ()
+    knobs = _knobs(run)
     told = forms.texts(own, knobs)
     if PLAYED in given:
         told |= {name: [] for name in knobs if forms.schema(run.graph)[name].get("items")}
-    told |= {name: [*given[name]] for name in knobs if name in given}
+    told |= {name: [*texts] for name, texts in given.items() if name != PLAYED}
     changed = forms.read(run.graph, told)
+    if others := told.keys() - {*knobs}:
+        raise BadSettings("only a new run can tell what it changes", min(others))
     named = {name: getattr(changed, name) for name in knobs}
     tried = type(own)(**{**own.model_dump(), **named})
     again = None
@@ -72,8 +95,13 @@ def play(run: Run, given: forms.Values) -> Play | None:
     return Play(run, own, tried, knobs, again)
 
 
-def _knobs(run: Run, settings: Settings) -> tuple[str, ...]:
-    """The knobs that say something about this run."""
+@lru_cache(16)  # a slider asks many times, and what is over does not change
+def _knobs(run: Run) -> tuple[str, ...]:
+    """The knobs that say something about this run; none where it is not over, or where a replay
+    with its own settings is not the run."""
+    settings = settings_of(run)
+    if settings is None or run.state != "done" or not is_faithful(run.result, settings):
+        return ()
     reflects = bool(run.result.get("candidates"))
     several = any(index(c.get("depth")) for c in records(run.result, "candidates"))
     asked = (run.result.get("retrieval") or {}).get("probability") is not None
@@ -100,7 +128,7 @@ def form(shown: Play) -> Html:
         element(
             "div",
             element("button", "Weigh", class_="no-js"),
-            element("a", "Reset", href=f"/runs/{run.id}", class_="button", data_reset=True),
+            element("a", "Reset", href=f"/runs/{run.id}", class_="button"),
             class_="row",
         ),
         action=f"/runs/{run.id}",
@@ -119,8 +147,7 @@ def _field(name: str, about: Mapping[str, Any], shown: Play) -> Html:
         return forms.field(name, about, shown.tried)
     own = _standing(name, shown)
     low, high = control["min"], control["max"]
-    high = min(high, WIDEST["weight"]) if name.startswith("weight") else high
-    high = min(high, 10) if name in ("beam_width", "strips") else high
+    high = min(high, HIGHEST.get(name, high))
     step = 1 if control["step"] == 1 else 0.01
     number = {
         "type": "number",
@@ -169,8 +196,7 @@ def verdict(shown: Play) -> Html | None:
     changed."""
     if shown.replay is None:
         return None
-    run, now = shown.run.result, shown.replay.result
-    changes = differences(run, now)
+    changes = shown.changes
     names = [n for n in shown.knobs if getattr(shown.tried, n) != getattr(shown.settings, n)]
     knobs = ", ".join(
         f"{forms.in_words(n)} {forms.told(getattr(shown.settings, n))} \u2192 "
@@ -227,16 +253,13 @@ def _first(pair: tuple[str, str] | None) -> str:
 
 def _sources(result: Result) -> str:
     """The texts that the answer was written from."""
-    key = "knowledge" if graph_of(result) in ("crag", "self_crag") else "passages"
-    texts = result.get(key) or []
+    _, texts = knowledge_of(result)
     chosen = [c for c in records(result, "candidates") if c.get("chosen")]
-    named = []
-    for c in chosen:
-        at = index(c.get("passage"), texts)
-        if at is not None:
-            about = texts[at]["metadata"] if isinstance(texts[at], Mapping) else texts[at].metadata
-            named.append(str(about.get("title") or f"passage {at + 1}"))
-    return ", ".join(dict.fromkeys(named)) or "no passage"
+    read = [at for c in chosen if (at := index(c.get("passage"), texts)) is not None]
+    return (
+        ", ".join(dict.fromkeys(texts[at].title or f"passage {at + 1}" for at in read))
+        or "no passage"
+    )
 
 
 def explained(settings: Settings) -> str:

@@ -4,7 +4,6 @@ theirs."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from selfcorrect_rag.reflection import SEQUENCE
 from selfcorrect_rag.render.charts import bar
 from selfcorrect_rag.render.evidence import LETTERS, pointer
 from selfcorrect_rag.render.markup import Html, element, excerpt, folded, joined, labelled
@@ -20,6 +19,7 @@ from selfcorrect_rag.render.reading import (
     thresholds,
 )
 from selfcorrect_rag.render.reasons import LEGEND, path_sum, score_sum, written
+from selfcorrect_rag.ui.replay import Replay
 
 MOST_ROWS = 12
 """Rows shown unfolded."""
@@ -27,18 +27,21 @@ TONES = 5
 """Colours of terms."""
 
 
-def ranking(result: Result, before: Result | None = None) -> Html | None:
+def ranking(run: Result, replay: Replay | None = None) -> Html | None:
     """The candidates of each segment, the graded documents and the strips, best first.
 
     Args:
-        result: what is shown.
-        before: the run that it is a replay of: how far a candidate has moved is told.
+        run: a run's result.
+        replay: the run with other settings, which is shown then: how far a candidate has moved is
+            told.
     """
-    parts = [_candidates(result, before), _grades(result), _strips(result)]
+    result = replay.result if replay else run
+    parts = [_candidates(run, replay), _grades(result), _strips(result)]
     return joined(parts) if any(parts) else None
 
 
-def _candidates(result: Result, before: Result | None) -> Html | None:
+def _candidates(run: Result, replay: Replay | None) -> Html | None:
+    result = replay.result if replay else run
     found = records(result, "candidates")
     if not found:
         return None
@@ -49,19 +52,26 @@ def _candidates(result: Result, before: Result | None) -> Html | None:
     depths = sorted({index(c.get("depth")) or 0 for c in found})
     lists: list[Html | None] = []
     for depth in depths:
-        rows = ranked(result, depth)
-        was = [_key(c) for _, c in ranked(before, depth)] if before else []
-        items = [
-            _row(rank, at, c, kind, texts, names, (low, max(high, low + 1e-9)), was)
-            for rank, (at, c) in enumerate(rows, start=1)
-        ]
+        was = [at for at, _ in ranked(run, depth)]
+        items = []
+        for rank, (at, c) in enumerate(ranked(result, depth), start=1):
+            own = replay.origins[at] if replay else at
+            moved = was.index(own) + 1 - rank
+            scale = low, max(high, low + 1e-9)
+            items.append(_row(rank, at, own, moved, c, kind, texts, names, scale))
         if len(depths) > 1:
             lists.append(element("h3", f"Segment {depth + 1}"))
-        lists.append(element("ol", *items[:MOST_ROWS], class_="ranking"))
-        if rest := items[MOST_ROWS:]:
-            more = element("ol", *rest, class_="ranking", start=MOST_ROWS + 1)
-            lists.append(folded(f"{len(rest)} more", more))
+        lists.append(_listed(items, "ranking"))
     return joined([_legend(names), *lists])
+
+
+def _listed(rows: Sequence[Html], kind: str) -> Html:
+    """A list of rows; those beyond the first are folded."""
+    shown = element("ol", *rows[:MOST_ROWS], class_=kind)
+    if not (rest := rows[MOST_ROWS:]):
+        return shown
+    more = element("ol", *rest, class_=kind, start=MOST_ROWS + 1)
+    return joined([shown, folded(f"{len(rest)} more", more)])
 
 
 def ranked(result: Result, depth: int) -> list[tuple[int, Mapping[str, Any]]]:
@@ -78,11 +88,6 @@ def ranked(result: Result, depth: int) -> list[tuple[int, Mapping[str, Any]]]:
     )
 
 
-def _key(candidate: Mapping[str, Any]) -> str:
-    """What tells a candidate from the others of its run, whatever is left out of them."""
-    return f"{candidate.get('depth')}-{candidate.get('beam')}-{candidate.get('text')}"[:300]
-
-
 def _span(candidate: Mapping[str, Any]) -> tuple[float, float]:
     """Where the stacked terms begin and end; below 0 stands what is negative."""
     each = [_product(term) for term in records(candidate, "terms")]
@@ -96,21 +101,21 @@ def _product(term: Mapping[str, Any]) -> float:
 def _row(
     rank: int,
     at: int,
+    own: int,
+    moved: int,
     candidate: Mapping[str, Any],
     kind: str,
     texts: Sequence[Shown],
     names: Sequence[str],
     scale: tuple[float, float],
-    was: Sequence[str],
 ) -> Html:
+    """A candidate at its rank; ``at`` is its index in what is shown, ``own`` that in the run."""
     chosen, dropped = bool(candidate.get("chosen")), candidate.get("dropped")
     passage = index(candidate.get("passage"), texts)
     source: object = "no passage"
     if passage is not None:
         label = f"{LETTERS[kind]}{passage + 1} {excerpt(texts[passage].title, 50)}".strip()
         source = pointer(kind, passage, label)
-    key = _key(candidate)
-    moved = was.index(key) + 1 - rank if key in was else 0
     score = number(candidate.get("score"))
     path = path_sum(candidate)
     shown = number(candidate.get("path_score")) if path else score
@@ -143,7 +148,7 @@ def _row(
         element("strong", written(shown), class_="score"),
         element("p", score_sum(candidate), class_="sum"),
         labelled(path and f"path: {path}", "sum"),
-        data_key=key,
+        data_key=own,
         class_=f"rank-row{' chosen' if chosen else ' dropped' if dropped else ''}",
     )
 
@@ -187,7 +192,6 @@ def _stack(candidate: Mapping[str, Any], names: Sequence[str], scale: tuple[floa
 
 
 def _legend(names: Sequence[str]) -> Html:
-    meanings = {**LEGEND, SEQUENCE: LEGEND[SEQUENCE]}
     return element(
         "ul",
         *(
@@ -201,7 +205,7 @@ def _legend(names: Sequence[str]) -> Html:
                     aria_hidden="true",
                 ),
                 excerpt(name, 40),
-                title=meanings.get(name),
+                title=LEGEND.get(name),
             )
             for i, name in enumerate(names)
         ),
@@ -225,17 +229,7 @@ def _grades(result: Result) -> Html | None:
         rows.append(
             element("li", element("bdi", link), bar("", number(grade.get("score")), -1, 1, ticks))
         )
-    return joined(
-        [
-            element("h3", "Documents by the evaluator"),
-            element("ol", *rows[:MOST_ROWS], class_="graded"),
-            folded(
-                f"{len(rows) - MOST_ROWS} more", element("ol", *rows[MOST_ROWS:], class_="graded")
-            )
-            if len(rows) > MOST_ROWS
-            else None,
-        ]
-    )
+    return joined([element("h3", "Documents by the evaluator"), _listed(rows, "graded")])
 
 
 def _strips(result: Result) -> Html | None:
@@ -259,12 +253,6 @@ def _strips(result: Result) -> Html | None:
         kept = sum(bool(s.get("kept")) for s in found)
         lists += [
             element("h3", f"{heading}: {kept} of {len(found)} kept"),
-            element("ol", *rows[:MOST_ROWS], class_="strip-list"),
-            folded(
-                f"{len(rows) - MOST_ROWS} more",
-                element("ol", *rows[MOST_ROWS:], class_="strip-list"),
-            )
-            if len(rows) > MOST_ROWS
-            else None,
+            _listed(rows, "strip-list"),
         ]
     return joined(lists) if lists else None

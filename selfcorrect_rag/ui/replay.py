@@ -55,6 +55,8 @@ class Replay(NamedTuple):
     """What only a model, a search or an evaluator could say, a sentence each."""
     stale: bool = False
     """Whether the answer is still the run's although other settings would have written another."""
+    origins: Sequence[int] = ()
+    """For each of its candidates the index in the run: some may be left out."""
 
 
 def knobs_of(settings: Settings) -> tuple[str, ...]:
@@ -78,15 +80,16 @@ def replay(result: Result, settings: Settings) -> Replay:
             replayed[key] = _documents(result[key])
     unknown: list[str] = []
     stale = False
+    origins: Sequence[int] = range(len(result.get("candidates") or []))
     if isinstance(settings, CRAGSettings) and result.get("thresholds"):
-        is_other = _correct(replayed, settings, unknown)
+        is_other, origins = _correct(replayed, settings, unknown)
         stale = is_other and not replayed.get("candidates")
     if isinstance(settings, SelfRAGSettings):
         stale |= _decide(replayed, settings, unknown)
         if replayed.get("candidates"):
             source: Source = "knowledge" if isinstance(settings, CRAGSettings) else "passages"
             _choose(replayed, settings, source, unknown)
-    return Replay(replayed, unknown, stale)
+    return Replay(replayed, unknown, stale, origins)
 
 
 def is_faithful(result: Result, settings: Settings) -> bool:
@@ -140,9 +143,11 @@ def _decide(replayed: dict[str, Any], settings: SelfRAGSettings, unknown: list[s
     return is_other
 
 
-def _correct(replayed: dict[str, Any], settings: CRAGSettings, unknown: list[str]) -> bool:
+def _correct(
+    replayed: dict[str, Any], settings: CRAGSettings, unknown: list[str]
+) -> tuple[bool, list[int]]:
     """The action, the strips that are kept, the knowledge, and what of it is cited; True where the
-    knowledge is another."""
+    knowledge is another, and the indices of the candidates that are left."""
     before = {key: replayed.get(key) or [] for key in ("knowledge", "judged")}
     thresholds = settings.thresholds(Thresholds(**replayed["thresholds"]))
     action = triggered(settings, thresholds, [grade["score"] for grade in replayed["grades"]])
@@ -174,9 +179,11 @@ def _kept(strips: Sequence[Any], settings: CRAGSettings) -> list[Any]:
     return [*keep(strips, settings.strip_threshold, settings.strips)]
 
 
-def _follow(replayed: dict[str, Any], before: Mapping[str, Any], unknown: list[str]) -> bool:
+def _follow(
+    replayed: dict[str, Any], before: Mapping[str, Any], unknown: list[str]
+) -> tuple[bool, list[int]]:
     """Point citations and candidates to the knowledge there is now; leave out those whose text is
-    not in it. True where the knowledge is another."""
+    not in it. True where the knowledge is another, and the indices of the candidates left."""
     knowledge, judged = replayed["knowledge"], replayed["judged"]
     now: dict[int, int] = {}
     for old, document in enumerate(before["knowledge"]):
@@ -200,14 +207,15 @@ def _follow(replayed: dict[str, Any], before: Mapping[str, Any], unknown: list[s
             unknown.append(
                 "The answer would be written from other knowledge: it is still the run\u2019s."
             )
-        return is_other
+        return is_other, []
     gone = {
         i
         for i, c in enumerate(replayed["candidates"])
         if c["passage"] is not None and c["passage"] not in now
     }
-    replayed["candidates"], left_out = _without(replayed["candidates"], gone, now)
-    if left_out:
+    written = replayed["candidates"]
+    replayed["candidates"], origins = _without(written, gone, now)
+    if left_out := len(written) - len(origins):
         unknown.append(
             f"{left_out} of the candidates read knowledge that is now another, or dropped: they "
             "are left out."
@@ -216,13 +224,14 @@ def _follow(replayed: dict[str, Any], before: Mapping[str, Any], unknown: list[s
     if new := len(set(range(len(knowledge))) - set(now.values()) - read):
         pieces = "a piece" if new == 1 else f"{new} pieces"
         unknown.append(f"What would be written from {pieces} of new knowledge is not known.")
-    return is_other
+    return is_other, origins
 
 
 def _without(
     candidates: Sequence[Any], gone: set[int], now: Mapping[int, int]
-) -> tuple[list[Any], int]:
-    """Candidates without those ``gone`` and what continues them; passages become those ``now``."""
+) -> tuple[list[Any], list[int]]:
+    """Candidates without those ``gone`` and what continues them, and the indices of those left;
+    passages become those ``now``."""
     place: dict[int, int] = {}
     left: list[Any] = []
     for i, c in enumerate(candidates):
@@ -232,7 +241,7 @@ def _without(
         place[i] = len(left)
         passage = None if c["passage"] is None else now[c["passage"]]
         left.append({**c, "parent": None if parent is None else place[parent], "passage": passage})
-    return left, len(candidates) - len(left)
+    return left, [*place]
 
 
 def _choose(

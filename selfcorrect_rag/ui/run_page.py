@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 from selfcorrect_rag.render.answer import footer
 from selfcorrect_rag.render.markup import Html, element, excerpt, folded, joined, prose
 from selfcorrect_rag.render.page import Sections, contents, section, sections_of
+from selfcorrect_rag.settings import GRAPHS
 from selfcorrect_rag.ui import forms, playing
-from selfcorrect_rag.ui.layout import GRAPHS as NAMED
 from selfcorrect_rag.ui.layout import graph_name, head, hidden, notice, page, when
 from selfcorrect_rag.ui.playing import Play
 from selfcorrect_rag.ui.ranking import ranking
@@ -56,16 +56,13 @@ def fragment(run: Run, shown: Play | None) -> Html:
     """What other settings change: the verdict, the ranking, and the sections of the run."""
     result = shown.result if shown else run.result
     before = run.result if shown and shown.replay else None
-    sections = sections_of(result)
-    if before:  # what ran, ran as it did
-        own = sections_of(before)
-        sections |= {name: own[name] for name in ("route", "made") if name in own}
+    sections = sections_of(result, before)
     if shown and shown.replay and shown.replay.stale:
         heading, answer = sections["answer"]
         stale = element("p", "still the run\u2019s answer", class_="badge")
         sections["answer"] = heading, joined([answer, stale])
     first: Sections = {name: sections.pop(name) for name in ("answer", "notes") if name in sections}
-    why = ranking(result, before)
+    why = ranking(run.result, shown.replay if shown else None)
     parts = [section(name, *of) for name, of in first.items()]
     parts += [section("why", "Why this answer", why)] if why else []
     parts += [section(name, *of) for name, of in sections.items()]
@@ -93,23 +90,24 @@ def _weigh(shown: Play | None) -> Html | None:
     )
 
 
-def _again(run: Run, shown: Play | None) -> Html:
+def edit_link(run: Run, shown: Play | None) -> str:
+    """The address of the form with the question, the graph and these settings."""
+    about = {"graph": run.graph, "question": run.question}
     if shown is None:
-        other: dict[str, str] = {"question": run.question, "graph": run.graph}
-        link = f"/?{urlencode(other)}"
-    else:
-        link = (
-            f"/?{forms.query(shown.tried, graph=run.graph, question=run.question, index=run.place)}"
-        )
+        return f"/?{urlencode(about)}"
+    return f"/?{forms.query(shown.tried, **about, index=run.place)}"
+
+
+def _again(run: Run, shown: Play | None) -> Html:
     graphs = (
         element(
             "form",
             hidden(question=run.question, graph=name, index=run.place, beside=run.id),
-            element("button", named),
+            element("button", graph_name(name)),
             action="/ask",
             method="post",
         )
-        for name, (named, _) in NAMED.items()
+        for name in GRAPHS
         if name != run.graph
     )
     rerun = None
@@ -123,7 +121,9 @@ def _again(run: Run, shown: Play | None) -> Html:
                 for name, texts in fields.items()
                 for text in texts
             ),
-            element("button", "Run again with these", class_="primary"),
+            element(
+                "button", "Run again with these" if shown.knobs else "Run again", class_="primary"
+            ),
             action="/ask",
             method="post",
             id="rerun",
@@ -132,7 +132,10 @@ def _again(run: Run, shown: Play | None) -> Html:
         "section",
         element("h2", "Ask again"),
         element("div", rerun, id="again") if rerun else None,
-        element("p", element("a", "Change the question or the knobs", href=link, id="edit")),
+        element(
+            "p",
+            element("a", "Change the question or the knobs", href=edit_link(run, shown), id="edit"),
+        ),
         element("p", "The same question to another graph, side by side:", class_="help"),
         element("div", *graphs, class_="row"),
     )

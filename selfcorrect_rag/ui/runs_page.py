@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from selfcorrect_rag.render.markup import Html, element, excerpt
-from selfcorrect_rag.render.reading import counted
+from selfcorrect_rag.render.reading import GRAPHS, counted
 from selfcorrect_rag.ui.going import Going
-from selfcorrect_rag.ui.layout import GRAPHS as NAMED
 from selfcorrect_rag.ui.layout import graph_name, head, page, when
 from selfcorrect_rag.ui.store import MOST_RUNS, SHOWN, Run
 
@@ -84,7 +83,7 @@ def runs_page(
             element("input", type="search", id="q", name="q", value=text),
             class_="knob grow",
         ),
-        choice("graph", "Graph", [("", "all"), *((k, n) for k, (n, _) in NAMED.items())], graph),
+        choice("graph", "Graph", [("", "all"), *GRAPHS.items()], graph),
         choice(
             "mark",
             "Mark",

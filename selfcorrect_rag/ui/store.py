@@ -55,6 +55,9 @@ class Run:
     result: dict[str, Any] = field(default_factory=dict)
     """As ``ask --json`` prints it; empty in lists."""
 
+    def __hash__(self) -> int:
+        return hash(self.id)
+
     def as_json(self) -> dict[str, Any]:
         """The run without its result, as JSON values."""
         return {key: value for key, value in vars(self).items() if key != "result"}
@@ -152,20 +155,30 @@ class RunStore:
             return file.execute("DELETE FROM runs WHERE id = ?", (id,)).rowcount > 0
 
     def export(self) -> Iterator[str]:
-        """The marked runs as lines for ``selfcorrect-rag eval``, each question once, as it was
-        marked last.
+        """The questions of marked runs as lines for ``selfcorrect-rag eval``, in the order in which
+        they were asked.
 
-        The right answers are those that were given, else the answer of a run that was right. A
-        question without any is left out: nothing says what would be right.
+        A question comes once, from the newest of its marked runs that says what is right: by the
+        answers that a person gave, else by its own, which was called right. A question of which
+        none says so is left out.
         """
-        asked: set[str] = set()
-        for run in self.find(limit=-1):
+        newest: dict[str, dict[str, Any]] = {}
+        with self._open() as file:
+            marked = file.execute(f"SELECT {_LIST} FROM runs WHERE mark != '' ORDER BY asked")
+            runs = [_run(row) for row in marked]
+        for run in runs:
             answers = run.answers or ([run.answer] if run.mark == "right" and run.answer else [])
-            if run.mark and answers and run.question not in asked:
-                asked.add(run.question)
+            if answers:
+                newest.pop(run.question, None)  # what is newer stands behind
                 row = {"id": run.id, "question": run.question, "answers": answers}
-                about = {"note": run.note, "mark": run.mark, "graph": run.graph}
-                yield json.dumps({**row, **about}, ensure_ascii=False) + "\n"
+                newest[run.question] = {
+                    **row,
+                    "note": run.note,
+                    "mark": run.mark,
+                    "graph": run.graph,
+                }
+        for row in newest.values():
+            yield json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _run(row: sqlite3.Row) -> Run:

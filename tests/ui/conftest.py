@@ -14,7 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.nano.loaders import DEMO_INDEX
+
 ROOT = Path(__file__).parents[2]
+LEE = "Where was Harper Lee born?"
+"""A question that the demo's second corpus answers, and the first does not."""
 SLOW = 400.0
 """Seconds that a busy machine may take for anything."""
 
@@ -50,9 +55,25 @@ def until(done: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture(scope="session")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def made_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The index of the demo corpus, which takes a while to make; other tests make it here too."""
+    path = tmp_path_factory.getbasetemp() / "demo"
+    with demo_index(path):
+        return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, made_index: Path) -> Path:
+    """A folder in which the demo's index is already made."""
+    shutil.copytree(made_index, tmp_path / DEMO_INDEX)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory, made_index: Path) -> Iterator[httpx.Client]:
     """One server for all tests that do not end it."""
     folder = tmp_path_factory.mktemp("ui")
+    shutil.copytree(made_index, folder / DEMO_INDEX)
     with served(folder) as found:
         yield found
 
@@ -64,6 +85,20 @@ def ask(client: httpx.Client, question: str, graph: str = "self_rag", **knobs: s
     answer = client.post("/ask", data=form)
     assert answer.status_code == 303, answer.text
     return answer.headers["location"].rpartition("/")[2]
+
+
+def paused(client: httpx.Client) -> str:
+    """The id of a run that waits with its search for a person."""
+    form = {"question": LEE, "graph": "crag", "crag.approve_search": "on"}
+    answer = client.post("/ask", data=form)
+    assert answer.status_code == 303
+    key = answer.headers["location"].rpartition("/")[2]
+    page = client.get(f"/runs/{key}").text  # as often as one reloads
+    assert client.get(f"/runs/{key}").text == page
+    assert f"/runs/{key}/reply" in page
+    assert "Do not search" in page
+    assert client.get("/runs.json").json()["going"][0]["state"] == "waiting"
+    return key
 
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of other modules' own

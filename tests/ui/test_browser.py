@@ -1,15 +1,17 @@
 """The pages in a real Chromium: watch, approve, weigh, compare, keys, widths, accessibility."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.ui.conftest import ask
+from tests.ui.conftest import LEE, ask, served
 
 WIDE, PHONE = 1280, 390
-LEE = "Where was Harper Lee born?"
 Open = Callable[..., Any]
 
 
@@ -49,7 +51,7 @@ def overflow(page: Any) -> int:
 def faults(page: Any) -> list[str]:
     """What an accessibility checker finds serious or critical."""
     axe = pytest.importorskip("axe_core_python.sync_playwright").Axe()
-    found = axe.run(page)["violations"]
+    found = axe.run(page, options={"resultTypes": ["violations"]})["violations"]
     return [
         f"{v['id']}: {v['nodes'][0]['html'][:200]}"
         for v in found
@@ -124,6 +126,9 @@ def test_a_search_is_changed_inline(open_page: Open) -> None:
     assert page.inner_text("#progress") == "A search waits for you"
     page.reload()
     page.wait_for_selector("#reply-query")
+    page.fill("#reply-query", "  ")
+    page.click("button[value=yes]")
+    page.wait_for_selector(".approve .notice.error >> text=the query is empty")
     page.fill("#reply-query", "Harper Lee birthplace town")
     page.click("button[value=yes]")
     page.wait_for_selector("#shown #web")
@@ -181,12 +186,51 @@ def test_a_mark_is_kept(runs: dict[str, str], open_page: Open) -> None:
 
 
 def test_a_fault_is_said_where_the_form_is(open_page: Open) -> None:
-    page = open_page("/?graph=self_rag&question=Who%3F&options=a")
+    page = open_page("/")
+    page.fill("#question", "   ")
     page.click("#ask button.primary")
-    page.wait_for_selector("#shown, .notice.error")
+    page.wait_for_selector("#question + .notice.error >> text=the question is empty")
+    page.fill("#question", "Who painted Guernica?")
+    page.click("#ask button.primary")
+    page.wait_for_selector("#shown #answer")
     page = open_page("/?graph=crag&question=Who%3F&upper=9")
     assert "less than or equal to 1" in page.inner_text(".notice.error")
     assert page.is_visible('[name="crag.upper"]')
+
+
+def test_keys_held_down_ask_once(open_page: Open) -> None:
+    page = open_page("/?question=Who+painted+Guernica%3F")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.method))
+    page.focus("#question")
+    page.keyboard.down("Control")
+    for _ in range(3):
+        page.keyboard.down("Enter")
+    page.wait_for_selector("#shown #answer")
+    assert asked.count("POST") == 1
+
+
+def test_a_server_that_goes_away_is_waited_for(chromium: Any, folder: Path) -> None:
+    form = {"question": LEE, "graph": "crag", "approve_search": "on"}
+    page = chromium.new_page()
+    page.set_default_timeout(200_000)
+    with served(folder) as client:
+        address = client.post("/ask", data=form).headers["location"]
+        page.goto(str(client.base_url.join(address)))
+        page.wait_for_selector("#reply-query")
+        assert page.inner_text("#fault") == ""
+    page.wait_for_selector("#fault >> text=The server does not answer")  # the run is stored
+    with served(folder, "--port", str(client.base_url.port)) as client:
+        page.wait_for_selector("#shown")
+        assert "stopped" in page.inner_text(".kicker")
+        address = client.post("/ask", data=form).headers["location"]
+        page.goto(str(client.base_url.join(address)))
+        page.wait_for_selector("#reply-query")
+        os.kill(int(client.headers["x-process"]), signal.SIGKILL)
+    with served(folder, "--port", str(client.base_url.port)) as client:
+        page.wait_for_selector("text=no such run")  # which a kill costs, and no other
+        assert len(client.get("/runs.json").json()["runs"]) == 1
+    page.close()
 
 
 def test_keys(runs: dict[str, str], open_page: Open) -> None:
@@ -223,7 +267,20 @@ def test_without_scripts_it_asks_and_reads_and_weighs(open_page: Open) -> None:
     assert page.input_value("#play-weight_isuse") == "3"
 
 
-def test_rows_move_only_where_motion_is_wanted(runs: dict[str, str], open_page: Open) -> None:
-    page = open_page(f"/runs/{runs['self_crag']}")
-    still = page.evaluate("getComputedStyle(document.querySelector('.brand')).animationName")
-    assert still == "none"
+@pytest.mark.parametrize(("motion", "moves"), [("reduce", False), ("no-preference", True)])
+def test_rows_move_only_where_motion_is_wanted(
+    runs: dict[str, str], open_page: Open, motion: str, moves: bool
+) -> None:
+    page = open_page(f"/runs/{runs['self_rag']}", reduced_motion=motion)
+    page.evaluate(
+        "() => { window.moved = 0; const animate = Element.prototype.animate;"
+        "Element.prototype.animate = function (...how) {"
+        "  moved++; return animate.apply(this, how) } }"
+    )
+    order = "[...document.querySelectorAll('[data-key]')].map((row) => row.dataset.key)"
+    before = page.evaluate(order)
+    page.click("#play summary")
+    page.check('#play [value="[Utility:5]"]')
+    page.wait_for_selector(".verdict")
+    assert page.evaluate(order) != before
+    assert (page.evaluate("moved") > 0) is moves

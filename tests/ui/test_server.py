@@ -2,24 +2,24 @@
 
 import json
 import os
-import signal
+import re
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from langchain_core.documents import Document
+from starlette.testclient import TestClient
 
-from selfcorrect_rag import cli
-from selfcorrect_rag.search import BM25Index
-from selfcorrect_rag.serving.config import ServingConfig
-from selfcorrect_rag.ui.places import Places
-from tests.ui.conftest import ROOT, ask, served, until
+from selfcorrect_rag.ui import playing
+from selfcorrect_rag.ui.app import make_app
+from selfcorrect_rag.ui.run_page import fragment
+from selfcorrect_rag.ui.store import Run, RunStore
+from tests.ui.conftest import LEE, ROOT, ask, paused
 
-LEE = "Where was Harper Lee born?"
 HOSTILE = '<script>alert(1)</script> & "quotes" \u202e <img src=x onerror=alert(1)>'
 
 
@@ -61,13 +61,13 @@ def test_a_plain_form_waits_for_its_run(client: httpx.Client) -> None:
     assert LEE in client.get("/runs").text
 
 
-def test_its_json_is_what_ask_again_takes(client: httpx.Client, tmp_path: Path) -> None:
+def test_its_json_is_what_ask_again_takes(client: httpx.Client, folder: Path) -> None:
     key = ask(client, LEE, "self_crag", passages="7", weight_isuse="0.25")
-    (tmp_path / "saved.json").write_text(client.get(f"/runs/{key}.json").text, encoding="utf-8")
+    (folder / "saved.json").write_text(client.get(f"/runs/{key}.json").text, encoding="utf-8")
     command = [sys.executable, "-m", "selfcorrect_rag.cli", "ask", "--again", "saved.json"]
     ran = subprocess.run(
         [*command, "--json"],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -115,19 +115,6 @@ def test_runs_at_once_never_mix(client: httpx.Client) -> None:
         assert not any(other in text for other in others)
 
 
-def paused(client: httpx.Client) -> str:
-    form = {"question": LEE, "graph": "crag", "crag.approve_search": "on"}
-    answer = client.post("/ask", data=form)
-    assert answer.status_code == 303
-    key = answer.headers["location"].rpartition("/")[2]
-    page = client.get(f"/runs/{key}").text  # as often as one reloads
-    assert client.get(f"/runs/{key}").text == page
-    assert f"/runs/{key}/reply" in page
-    assert "Do not search" in page
-    assert client.get("/runs.json").json()["going"][0]["state"] == "waiting"
-    return key
-
-
 @pytest.mark.parametrize(
     ("reply", "query", "failure"),
     [
@@ -147,6 +134,16 @@ def test_a_search_waits_for_a_person(
         assert result["web_query"] == query
 
 
+def test_an_empty_query_is_no_refusal(client: httpx.Client) -> None:
+    key = paused(client)
+    refused = client.post(f"/runs/{key}/reply", data={"approve": "yes", "query": "  "})
+    assert refused.status_code == 422
+    assert "the query is empty" in refused.text
+    assert f"/runs/{key}/reply" in client.get(f"/runs/{key}").text  # it still waits
+    assert client.post(f"/runs/{key}/reply", data={"approve": "no"}).status_code == 303
+    assert client.get(f"/runs/{key}.json").json()["web_failure"] == "the search was not approved"
+
+
 def test_a_run_is_stopped_and_what_was_done_is_kept(client: httpx.Client) -> None:
     key = paused(client)
     assert client.post(f"/runs/{key}/stop").status_code == 303
@@ -158,20 +155,66 @@ def test_a_run_is_stopped_and_what_was_done_is_kept(client: httpx.Client) -> Non
     assert client.get(f"/runs/{key}").status_code == 200
 
 
-def test_weighing_differently_asks_no_model(client: httpx.Client) -> None:
+class Nothing:
+    """In place of indexes and models: whoever wants anything of it is caught."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} is asked for")
+
+
+def test_weighing_differently_asks_no_model(client: httpx.Client, tmp_path: Path) -> None:
     key = ask(client, "Who discovered penicillin?")
-    before = len(client.get("/runs.json").json()["runs"])
-    plain = client.get(f"/runs/{key}/weigh.json", params={"played": "1"}).json()
-    assert plain == {"result": client.get(f"/runs/{key}.json").json(), "unknown": []}
+    result = client.get(f"/runs/{key}.json").json()
+    store = RunStore(tmp_path / "runs.sqlite")
+    store.add(Run(key, 0, result["question"], "self_rag", "i", "done", 1, "", result=result))
+    nothing: Any = Nothing()
+    page = TestClient(make_app(nothing, store))
+    plain = page.get(f"/runs/{key}/weigh.json", params={"played": "1"}).json()
+    assert plain == {"result": result, "unknown": []}
     knobs = {"played": "1", "hard_constraints": "[Utility:5]"}
-    other = client.get(f"/runs/{key}/weigh.json", params=knobs).json()
+    other = page.get(f"/runs/{key}/weigh.json", params=knobs).json()
     assert other["result"]["answer"] == "The documents do not say."
-    part = client.get(f"/runs/{key}/weigh", params=knobs)
+    part = page.get(f"/runs/{key}/weigh", params=knobs)
     assert "<del>Alexander Fleming</del>" in part.text
-    page = client.get(f"/runs/{key}", params=knobs)  # a link for every state
-    assert "<del>Alexander Fleming</del>" in page.text
-    assert "hard_constraints=%5BUtility%3A5%5D" in page.text  # the form with these
-    assert len(client.get("/runs.json").json()["runs"]) == before
+    assert part.headers["x-told"] == "3 changes, 0 unknown"
+    whole = page.get(f"/runs/{key}", params=knobs)  # a link for every state
+    assert "<del>Alexander Fleming</del>" in whole.text
+    link = f'href="{part.headers["x-edit"]}"'.replace("&", "&amp;")
+    assert link in whole.text  # the form with these
+    assert "hard_constraints=%5BUtility%3A5%5D" in link
+    assert store.count() == 1
+
+
+def test_what_cannot_be_weighed_is_refused(client: httpx.Client) -> None:
+    key = ask(client, "Who discovered penicillin?")
+    for knobs, said in (
+        ({"weight_isupp": "2"}, "did you mean weight_issup?"),
+        ({"passages": "9"}, "only a new run can tell"),
+    ):
+        refused = client.get(f"/runs/{key}/weigh.json", params=knobs)
+        assert refused.status_code == 422
+        assert said in refused.json()["error"]
+
+
+def test_a_slider_repeats_no_work(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = ask(client, "Who discovered penicillin?")
+    result = client.get(f"/runs/{key}.json").json()
+    run = Run(key, 0, result["question"], "self_rag", "i", "done", 1, "", result=result)
+    done: list[str] = []
+    for name in ("is_faithful", "differences"):
+        work = getattr(playing, name)
+
+        def counted(*given: Any, name: str = name, work: Any = work) -> Any:
+            done.append(name)
+            return work(*given)
+
+        monkeypatch.setattr(playing, name, counted)
+    for weight in ("0.1", "0.2", "0.3"):
+        shown = playing.play(replace(run), {"weight_isrel": [weight]})  # as read anew
+        assert shown
+        assert fragment(run, shown)
+        assert shown.changes
+    assert sorted(done) == ["differences"] * 3 + ["is_faithful"]
 
 
 @pytest.mark.parametrize("knobs", [{"weight_isrel": "many"}, {"weight_isrel": "-1"}])
@@ -209,6 +252,13 @@ def test_two_runs_are_compared(client: httpx.Client) -> None:
     assert differs["Graph"] == ["Self-RAG", "CRAG"]
     assert differs["Search"][1]
     assert client.get("/compare", params={"a": a}).status_code == 404
+    instruct = ask(client, LEE, "instruct_rag", passages="3")
+    differs = client.get("/compare.json", params={"a": a, "b": instruct}).json()["differs"]
+    assert differs["Passages"] == ["5", "3"]
+    assert "Mode" not in differs  # of InstructRAG it is another thing
+    page = client.get(f"/runs/{instruct}").text
+    assert "InstructRAG has no scores to weigh" in page
+    assert "Run again with these" not in page  # there are none
 
 
 def test_a_link_fills_the_form_in(client: httpx.Client) -> None:
@@ -241,6 +291,13 @@ def test_hostile_text_stays_text(client: httpx.Client) -> None:
         {"question": "Who?", "self_rag.passages": "0"},
         {"question": "Who?", "self_rag.passages": "many"},
         {"question": "Who?", "self_rag.hard_constraints": "[Odd]"},
+        {"question": "Who?", "self_rag.passagez": "7"},
+        {"question": "Who?", "passagez": "7"},
+        {"question": "Who?", "upper": "0.5"},  # CRAG's
+        {"question": "Who?", "closed_set": "perhaps"},
+        {"question": "Who?", "self-ragg.passages": "7"},
+        {"question": "Who?", "store": "os:getcwd"},
+        {"question": "Who?", "self_rag.store": "os:getcwd"},
     ],
 )
 def test_what_cannot_be_asked_is_refused_on_one_line(
@@ -255,14 +312,50 @@ def test_what_cannot_be_asked_is_refused_on_one_line(
     assert client.post("/ask", data=given).status_code == 422
 
 
-def test_only_the_command_line_names_models_and_code(client: httpx.Client) -> None:
-    form = {"question": "Who painted Guernica?", "graph": "self_rag"}
-    form |= {"store": "os:getcwd", "engine": "chat", "model": "a:b", "self_rag.store": "os:getcwd"}
-    key = start(client, **form)
+def test_a_refusal_says_what_was_meant(client: httpx.Client) -> None:
+    form = {"question": "Who?", "graph": "self_rag", "passagez": "7"}
+    refused = client.post("/ask", data=form, headers={"accept": "application/json"}).json()
+    assert refused["knob"] == "passagez"
+    assert "did you mean passages?" in refused["error"]
+    form = {"question": "Who?", "graph": "sef-rag"}
+    refused = client.post("/ask", data=form, headers={"accept": "application/json"}).json()
+    assert "there are self_rag, crag" in refused["error"]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"graph": "self-crag", "passages": "7", "refine": "false"},
+        {"graph": "self_crag", "self_crag.passages": "7", "self_crag.refine": "off"},
+        {"graph": "self-crag", "self-crag.passages": "7", "refine": "off", "crag.passages": "9"},
+    ],
+)
+def test_knobs_are_named_as_in_links_and_as_in_forms(
+    client: httpx.Client, form: dict[str, str]
+) -> None:
+    key = start(client, question="Who painted Guernica?", **form)
     events(client, key)
-    made = client.get(f"/runs/{key}.json").json()["made"]["config"]
-    assert made["store"] is None
-    assert made["engine"] is None
+    made = client.get(f"/runs/{key}.json").json()["made"]
+    assert made["graph"] == "self-crag"
+    assert made["settings"]["passages"] == 7
+    assert made["settings"]["refine"] is False
+    assert client.get("/runs.json?graph=self-crag").json()["runs"][0]["id"] == key
+    assert client.get("/", params=form).status_code == 200
+
+
+def test_the_commands_of_the_page_work_as_they_stand(client: httpx.Client) -> None:
+    page = (ROOT / "docs" / "ui.md").read_text(encoding="utf-8")
+    [commands] = [c for c in re.findall("```bash\n(.*?)```", page, re.DOTALL) if "curl" in c]
+    commands = commands.replace("http://127.0.0.1:8765", str(client.base_url).rstrip("/"))
+    told = [
+        json.loads(subprocess.run(["bash", "-c", c], capture_output=True, check=True).stdout)
+        for c in commands.replace("\\\n", " ").splitlines()
+    ]
+    events(client, told[0]["id"])
+    made = client.get(f"/runs/{told[0]['id']}.json").json()["made"]
+    assert made["graph"] == "self-crag"
+    assert made["settings"]["passages"] == 8
+    assert "runs" in told[1]
 
 
 @pytest.mark.parametrize(
@@ -321,74 +414,3 @@ def test_every_view_has_a_json_twin(client: httpx.Client) -> None:
     assert client.get("/runs/nobody.json").json() == {
         "error": "no such run: it was deleted, or it was never there"
     }
-
-
-def test_it_listens_before_it_can_answer(tmp_path: Path) -> None:
-    with served(tmp_path, ready=False) as client:
-        first = client.get("/")  # at once: the address was printed
-        assert first.status_code == 503
-        assert "Opening" in first.text
-        until(lambda: client.get("/").status_code == 200)
-
-
-def test_other_indexes_are_asked_and_a_stopped_server_keeps_its_runs(tmp_path: Path) -> None:
-    with BM25Index(tmp_path / "notes") as index:
-        index.add([Document("Priya Raman approves the deployments.", metadata={"title": "Notes"})])
-    with BM25Index(tmp_path / "beside") as index:
-        index.add([Document("The office is on the third floor.", metadata={"title": "Office"})])
-    with served(tmp_path, "--index", "notes", "--runs", "own.sqlite") as client:
-        assert client.get("/graphs.json").json()["indexes"] == ["notes", "beside"]
-        key = ask(client, "Who approves the deployments?")
-        assert client.get(f"/runs/{key}.json").json()["answer"] == "Priya Raman"
-        form = {"question": "Which floor is the office on?", "index": "beside"}
-        answer = client.post("/ask", data={**form, "graph": "self_rag"})
-        run = client.get(answer.headers["location"] + ".json").json()
-        assert run["made"]["index"] == "beside"
-        assert "third" in run["answer"]
-        refused = client.post(
-            "/ask",
-            data={"question": "Who?", "graph": "crag", "crag.approve_search": "on"},
-        )
-        failed = client.get(refused.headers["location"])
-        assert "there is no search to ask about" in failed.text
-        assert "Traceback" not in failed.text
-    with served(tmp_path, "--index", "notes", "--runs", "own.sqlite") as client:
-        assert client.get(f"/runs/{key}").status_code == 200
-
-
-def test_ctrl_c_keeps_a_run_that_goes_on_and_a_kill_corrupts_nothing(tmp_path: Path) -> None:
-    with served(tmp_path) as client:
-        key = paused(client)
-    with served(tmp_path) as client:
-        run = next(r for r in client.get("/runs.json").json()["runs"] if r["id"] == key)
-        assert run["state"] == "stopped"
-        start(client, question=LEE, graph="self_crag")
-        os.kill(int(client.headers["x-process"]), signal.SIGKILL)
-    with served(tmp_path) as client:
-        assert client.get(f"/runs/{key}").status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--index", "nowhere"], "--index: no folder nowhere"),
-        (["--host", "0.0.0.0"], "--allow-host NAME"),
-        (["--port", "99999"], "--port 99999"),
-        (["--runs", "."], "--runs ."),
-    ],
-)
-def test_wrong_options_are_one_line(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["ui", *options]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
-
-
-def test_indexes_in_the_same_folder_are_offered(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        BM25Index(tmp_path / name).close()
-    (tmp_path / "none").mkdir()
-    places = Places(ServingConfig(index=tmp_path / "one"), [tmp_path / "two"])
-    assert places.names == [str(tmp_path / "one"), str(tmp_path / "two")]

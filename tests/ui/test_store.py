@@ -1,5 +1,6 @@
 """Past runs: search, marks, export for eval, bounds, several servers, kills."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -64,10 +65,25 @@ def test_marks_are_found_and_exported_for_eval(store: RunStore, tmp_path: Path) 
     exported.write_text("".join(store.export()), encoding="utf-8")
     task = read_task(exported)
     assert task.skipped == ()
-    assert {(q.question, q.answers) for q in task.questions} == {
+    assert [(q.question, q.answers) for q in task.questions] == [
         ("Who?", ("Ann",)),
         ("Where?\n\u2028\u202e", ("Paris", "Paris, France")),
-    }
+    ]
+
+
+def test_the_newest_run_that_says_what_is_right_is_exported(store: RunStore) -> None:
+    store.add(run("right", "Who?", 1, answer="Ann"))
+    store.add(run("other", "Where?", 2, answer="Rome"))
+    store.add(run("wrong", "Who?", 3, answer="Bea"))
+    for name, mark in (("right", "right"), ("other", "right"), ("wrong", "wrong")):
+        assert store.mark(name, mark, "", [])  # type: ignore[arg-type]
+    rows = [json.loads(line) for line in store.export()]
+    assert [(row["id"], row["answers"]) for row in rows] == [
+        ("right", ["Ann"]),  # another graph's wrong answer does not take it back
+        ("other", ["Rome"]),
+    ]
+    store.mark("wrong", "wrong", "", ["Anna"])
+    assert [json.loads(line)["id"] for line in store.export()] == ["other", "wrong"]
 
 
 def test_unmarked_ones_are_bounded(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

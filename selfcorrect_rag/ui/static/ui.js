@@ -36,6 +36,9 @@ async function submit(event) {
   const form = event.target;
   if (form.method !== "post") return;
   event.preventDefault();
+  if ("sending" in form.dataset) return; // Ctrl Enter, held down
+  form.dataset.sending = "";
+  $(":scope > .notice.error", form)?.remove();
   const buttons = all("button", form);
   const submitter = event.submitter;
   try {
@@ -54,10 +57,15 @@ async function submit(event) {
   } catch (fault) {
     complain(form, fault.message === "Failed to fetch" ? "the server does not answer" : fault.message);
   }
-  for (const button of buttons) button.disabled = false;
+  free(form);
 }
 document.addEventListener("submit", submit);
-addEventListener("pageshow", () => all("button[disabled]").forEach((b) => (b.disabled = false)));
+
+function free(form) {
+  delete form.dataset.sending;
+  for (const button of all("button", form)) button.disabled = false;
+}
+addEventListener("pageshow", () => all("form[data-sending]").forEach(free));
 
 // The form of a question: its address says what it asks
 
@@ -154,8 +162,11 @@ if (live) {
     sessionStorage.removeItem(`beside-${id}`);
     location.replace(beside ? `/compare?a=${beside}&b=${id}` : `/runs/${id}`);
   });
+  source.onopen = () => ($("#fault").textContent = "");
   source.onerror = () => {
-    if (source.readyState === EventSource.CLOSED) $("#fault").textContent = "The server went away.";
+    // Refused, as by a server that was started again: the run's page says what became of it.
+    if (source.readyState === EventSource.CLOSED) location.reload();
+    else $("#fault").textContent = "The server does not answer. This page waits until it does.";
   };
 }
 
