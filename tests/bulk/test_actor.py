@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from selfcorrect_rag.bulk import Columns, GraphActor, GraphMaker
+from selfcorrect_rag.bulk.finished import Finished
 from selfcorrect_rag.bulk.graph_actor import JournalingActor
+from selfcorrect_rag.bulk.question_files import QuestionFile
 from selfcorrect_rag.bulk.questions import Line, read_questions
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster
 from selfcorrect_rag.bulk.rows import ANSWER, arrow_schema
@@ -33,7 +35,7 @@ async def test_a_batch_gets_the_columns_of_answers(as_table: bool) -> None:
 
 
 def batch_of(path: Path) -> dict[str, list[str]]:
-    lines = list(read_questions(str(path), Columns(), "run"))
+    lines = list(read_questions([QuestionFile(str(path))], Columns(), "run", lambda _: True))
     return {name: [getattr(line, name) for line in lines] for name in Line._fields}
 
 
@@ -49,8 +51,9 @@ async def test_a_batch_goes_on_from_its_journal(tmp_path: Path) -> None:
     again = await JournalingActor(maker, out, "x.run", 2)(batch)
     assert again["journal"] == told["journal"]
     assert again["fatal"] == [""]
-    finished = json.loads(again["finished"][0])
-    assert (finished["rows"], finished["failed"], finished["answered"]) == (3, 1, 2)
+    finished = Finished(*json.loads(again["finished"][0]))
+    assert (finished.rows, finished.failed) == (3, 1)
+    assert sorted(finished.errors) == ["", "", "ValueError: no answer to fails"]
     assert len(calls_of(tmp_path)) == 3 + 2
 
 

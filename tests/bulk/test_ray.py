@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.bulk import Cluster, Columns, GraphActor, GraphMaker, batch_questions
-from selfcorrect_rag.bulk.finished import AllFailed
 from selfcorrect_rag.bulk.on_ray import WorkerFailed
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster
+from selfcorrect_rag.evaluation.run import AllFailed
 from tests.bulk.runs import (
     FACTORY,
     calls_of,
