@@ -16,7 +16,7 @@ from selfcorrect_rag.bulk.local import ask_here
 from selfcorrect_rag.bulk.on_ray import Cluster, ask_on_ray
 from selfcorrect_rag.bulk.question_files import find_files
 from selfcorrect_rag.bulk.questions import Columns, check_columns, read_questions
-from selfcorrect_rag.errors import DiskFull, require
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.evaluation.run import FirstErrors
 from selfcorrect_rag.journal import write_rows
 
@@ -109,8 +109,6 @@ def batch_questions(
                     in_flight=in_flight,
                     batch_size=batch_size,
                 )
-        except DiskFull:
-            raise  # there is no room for parts either
         except BaseException:
             _end(answers, started)
             raise

@@ -16,6 +16,7 @@ from selfcorrect_rag.bulk.question_files import BadQuestions
 from selfcorrect_rag.errors import BadRun, DiskFull
 from selfcorrect_rag.evaluation.run import AllFailed
 from selfcorrect_rag.journal import only_run
+from selfcorrect_rag.search.open_index import NoIndex
 from selfcorrect_rag.serving.config import BadOption, ServingConfig
 from selfcorrect_rag.settings import CRAGSettings
 from tests.bulk.runs import (
@@ -238,6 +239,16 @@ def test_a_maker_is_saved_and_read(tmp_path: Path) -> None:
         GraphMaker.of(saved)
     with pytest.raises(BadOption, match="approve_search waits for a person"):
         GraphMaker.from_config("crag", CRAGSettings(approve_search=True), ServingConfig())
+
+
+def test_no_secret_is_written(tmp_path: Path) -> None:
+    questions, out = write_questions(tmp_path, ["a"]), tmp_path / "out"
+    config = {"engine": "server", "base_url": "http://me:hunter22@host", "index": "nowhere"}
+    with pytest.raises(NoIndex):
+        batch_questions(questions, GraphMaker("crag", config=config), out)
+    written = [path.read_bytes() for path in out.rglob("*") if path.is_file()]
+    assert b"crag" in b"".join(written)
+    assert b"hunter22" not in b"".join(written)
 
 
 def test_a_full_disk_is_one_error_and_what_is_written_stays(tmp_path: Path) -> None:
