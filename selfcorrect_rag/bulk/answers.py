@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple
 
 from selfcorrect_rag.bulk.rows import COLUMNS, arrow_schema
 from selfcorrect_rag.errors import BadRun, require
-from selfcorrect_rag.errors.disk import wrap_disk_full
 from selfcorrect_rag.journal import (
     Journal,
     keep_settings,
@@ -204,7 +203,7 @@ def opened_answers(
     if _URI.match(str(out)):
         raise BadRun(f"{out} is no folder: rows are appended, which object stores cannot")
     check_folder(out, settings)
-    with wrap_disk_full(out), only_run(out):
+    with only_run(out):
         keep_settings(out, settings)
         answers = Answers(out, form)
         answers.open(drop_failed=drop_failed)

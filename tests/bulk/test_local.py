@@ -185,12 +185,16 @@ def test_questions_that_all_fail_end_the_run(tmp_path: Path) -> None:
     assert 32 <= len(rows_of(tmp_path / "out")) <= 36
 
 
-def test_broken_rows_are_no_failures_of_the_graph(tmp_path: Path) -> None:
-    questions = write_questions(tmp_path, ["fails1", "a"])
-    broken = "".join(f"broken {n}\n" for n in range(40))
-    questions.write_text(broken + questions.read_text(encoding="utf-8"), encoding="utf-8")
+def test_broken_rows_are_neither_failures_of_the_graph_nor_answers(tmp_path: Path) -> None:
+    questions = write_questions(tmp_path, [*(f"fails{n}" for n in range(32)), "a"])
+    rows = questions.read_text(encoding="utf-8").splitlines(keepends=True)
+    broken = [f"broken {n}\n" for n in range(40)]
+    questions.write_text("".join(broken + rows[:31] + rows[32:]), encoding="utf-8")
     summary = batch_questions(questions, FACTORY, tmp_path / "out", in_flight=1)
-    assert (summary.rows, summary.failed) == (42, 41)
+    assert (summary.rows, summary.failed) == (72, 71)
+    questions.write_text("".join(broken + rows), encoding="utf-8")
+    with pytest.raises(AllFailed, match="first 32 questions"):
+        batch_questions(questions, FACTORY, tmp_path / "again", in_flight=1)
 
 
 def test_one_answer_is_enough_to_go_on(tmp_path: Path) -> None:

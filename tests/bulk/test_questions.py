@@ -160,7 +160,7 @@ def test_a_file_is_read_once_however_it_is_spelled(
 
 def test_what_a_uri_may_hold_of_secrets_is_not_told(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text("broken\n", encoding="utf-8")
-    query = "?sig=hunter/22"
+    query = "?account=hunter/22"
     for place in (f"file://{tmp_path}", f"file://{tmp_path}/q.jsonl", f"file://{tmp_path}/*.jsonl"):
         (line,) = read(place + query)
         assert line.error == "q.jsonl:1: no JSON"
