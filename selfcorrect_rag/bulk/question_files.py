@@ -82,13 +82,12 @@ def _local(place: str) -> list[QuestionFile]:
         raise BadQuestions(f"{place} is none of {', '.join(SUFFIXES)}")
     if path.is_file():
         return [QuestionFile(place)]
-    base, pattern, inside = path, ["**"], map(str, path.rglob("*"))
-    if not path.is_dir():
-        wild = next((i for i, part in enumerate(path.parts) if _WILD.search(part)), None)
-        if wild is None:
-            return []
-        base, pattern = Path(*path.parts[:wild]), list(path.parts[wild:])
-        inside = iter(glob.glob(place, recursive=True))
+    if path.is_dir():
+        base, pattern, inside = path, ["**"], [str(file) for file in path.rglob("*")]
+    else:
+        fixed = next((i for i, part in enumerate(path.parts) if _WILD.search(part)), None)
+        base, pattern = Path(*path.parts[:fixed]), list(path.parts[fixed:])
+        inside = glob.glob(place, recursive=True)
     return [
         QuestionFile(file)
         for file in sorted(inside)

@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def checked(args: argparse.Namespace) -> tuple[ServingConfig, Settings]:
+def checked(args: argparse.Namespace) -> tuple[ServingConfig, Any]:
     """The configuration and the settings that the options give; ``args.graph`` is filled in.
 
     Raises:
