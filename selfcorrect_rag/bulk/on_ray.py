@@ -85,9 +85,7 @@ def ask_on_ray(
         ):
             refuse_without_gpus(ray, cluster.gpus_per_actor, cluster.actors)
             done = ray.put(array("Q", sorted(answers.done)))
-            asked = ray.data.from_items(
-                [{"file": tuple(file)} for file in files], override_num_blocks=1
-            )
+            asked = ray.data.from_items(list(map(_there, files)), override_num_blocks=1)
             quiet(asked).target_max_block_size = BLOCK_BYTES
             told = asked.map_batches(
                 _read,
@@ -112,6 +110,11 @@ def ask_on_ray(
         (answers.out / "unfinished" / token).unlink(missing_ok=True)
 
 
+def _there(file: QuestionFile) -> dict[str, str]:
+    """A file for a worker, which may work in another folder."""
+    return {"path": file.path if file.uri else os.path.abspath(file.path), "uri": file.uri}
+
+
 def _read(batch: Any, columns: Columns, run: str, done: Any) -> Iterator[dict[str, list[str]]]:
     """The lines of all files that are not done, some at a time, as columns.
 
@@ -129,7 +132,10 @@ def _read(batch: Any, columns: Columns, run: str, done: Any) -> Iterator[dict[st
         taken.add(wanted)
         return True
 
-    files = [QuestionFile(*map(str, file)) for file in batch["file"]]
+    files = [
+        QuestionFile(str(path), str(uri))
+        for path, uri in zip(batch["path"], batch["uri"], strict=True)
+    ]
     lines = read_questions(files, columns, run, take)
     while some := list(islice(lines, READ_AT_ONCE)):
         yield dict(zip(Line._fields, map(list, zip(*some, strict=True)), strict=True))
