@@ -125,12 +125,10 @@ def refuse_without_gpus(ray: Any, gpus: float, actors: int) -> None:
 
 
 def quiet(dataset: Any) -> Any:
-    """The context of ``dataset`` and of what is made of it, without progress bars, and with errors
-    as they were raised; the process's own is left as it is."""
-    context = dataset.context
-    context.enable_progress_bars = False
-    context.raise_original_map_exception = True
-    return context
+    """The context of ``dataset`` and of what is made of it, without progress bars; the process's
+    own is left as it is."""
+    dataset.context.enable_progress_bars = False
+    return dataset.context
 
 
 _ENVIRONMENT = {

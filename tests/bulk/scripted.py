@@ -64,4 +64,4 @@ class Crowd:
 CROWD = Crowd()
 crowded = CROWD.graph
 NO_GRAPH = 7
-RUNNABLE = RunnableLambda(lambda given: {"answer": given["question"].upper()})
+RUNNABLE: Any = RunnableLambda(lambda given: {"answer": given["question"].upper()})

@@ -124,7 +124,7 @@ def test_files_of_equal_rows_and_one_that_breaks_off(
         during.append((context.target_max_block_size, context.enable_progress_bars))
 
     monkeypatch.chdir(tmp_path)  # where the workers are not
-    files, cluster = [questions.name, more], Cluster()
+    files, cluster = [questions.name, str(more)], Cluster()
     summary = batch_questions(files, FACTORY, out, cluster=cluster, batch_size=1, on_finished=show)
     assert (summary.rows, summary.asked) == (3, 3)
     assert sorted(name for _, name in calls_of(tmp_path)) == ["a", "b", "c"]
