@@ -125,7 +125,7 @@ def test_files_of_equal_rows_and_one_that_breaks_off(
 
     monkeypatch.chdir(tmp_path)  # where the workers are not
     files, cluster = [questions.name, str(more)], Cluster()
-    summary = batch_questions(files, FACTORY, out, cluster=cluster, batch_size=1, on_finished=show)
+    summary = batch_questions(files, FACTORY, out, cluster=cluster, batch_size=2, on_finished=show)
     assert (summary.rows, summary.asked) == (3, 3)
     assert sorted(name for _, name in calls_of(tmp_path)) == ["a", "b", "c"]
     assert set(during) == {before}, "the process's own settings of Ray Data are left alone"
