@@ -18,7 +18,6 @@ import pytest
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from selfcorrect_rag.bulk import indexing
-from selfcorrect_rag.bulk.cut_files import cut_files
 from selfcorrect_rag.bulk.indexing import index_on_ray
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster
 from selfcorrect_rag.bulk.store_writer import StoreWriter, kept_in_one_process
@@ -26,7 +25,6 @@ from selfcorrect_rag.cli import main
 from selfcorrect_rag.errors import DiskFull, StoreFailed
 from selfcorrect_rag.search import IndexReport, StoreIndex, index_paths
 from selfcorrect_rag.search.chroma import EmbedderMismatch
-from selfcorrect_rag.search.files import FoundFile, find_files
 from selfcorrect_rag.search.index import IndexBusy
 from selfcorrect_rag.search.indexing import FileRecords
 from selfcorrect_rag.search.open_index import BadName
@@ -191,17 +189,6 @@ def test_two_actors_end_in_the_store_of_one_process(place: Place) -> None:
     assert report == in_one_process(place, prune=True)
     assert (len(report.vanished), report.files, report.removed > 0) == (2, 2, True)
     assert place.rows("bulk") == place.rows("one")
-
-
-def test_files_are_cut_in_their_order(ray: Any, tmp_path: Path) -> None:
-    """Also where the first takes longest: of two with the same passage, the first one has it."""
-    (tmp_path / "0.txt").write_text("A sentence of five words. " * 20_000)
-    (tmp_path / "1.txt").write_text("Another one.")
-    files = [file for file in find_files([tmp_path]) if isinstance(file, FoundFile)]
-    options = {"words": 100, "overlap": 0, "max_bytes": 2**24, "batch_size": 1000}
-    rows = [row for batch in cut_files(files, [None, None], **options) for row in batch]
-    assert {row["file"] for row in rows} == {0, 1}
-    assert [row["file"] for row in rows] == sorted(row["file"] for row in rows)
 
 
 def command(place: Place, store: str, *options: str) -> list[str]:
