@@ -6,7 +6,7 @@ Asks a scripted model in place of a graph, which answers at once with 400 charac
 citations, a tenth of ``--rows`` questions and then all of them, each run in a process of its own.
 Ends in one line of JSON; for each engine and size:
 
-rows_s          rows a second, from the first question to the last part
+rows_s          rows a second, from the first that are finished, which do not count, to the last
 seconds         of the whole run; on Ray with its start
 driver_mb       peak memory of the process that gathers (RSS)
 actor_mb        on Ray, peak memory of the largest actor (RSS)
@@ -47,11 +47,13 @@ def measure(on: str, rows: int, actors: int, form: Any) -> dict[str, Any]:
 
     peaks = _Peaks()
     first = last = 0.0
+    later = rows
 
     def show(finished: Finished) -> None:
-        nonlocal first, last
+        nonlocal first, last, later
         last = time.monotonic()
-        first = first or last
+        if not first:
+            first, later = last, rows - finished.rows
 
     with tempfile.TemporaryDirectory() as folder:
         questions = Path(folder) / "questions.jsonl"
@@ -73,7 +75,7 @@ def measure(on: str, rows: int, actors: int, form: Any) -> dict[str, Any]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     found = {
         "rows": rows,
-        "rows_s": round(rows / (last - first)),
+        "rows_s": round(later / (last - first)),
         "seconds": round(summary.seconds, 1),
         "driver_mb": round(peak),
     }

@@ -384,7 +384,7 @@ def test_what_is_not_linear_is_found() -> None:
 
 ELSEWHERE = {
     "bulk/answers.py": "reads what whoever starts a run names as its folder",
-    "bulk/questions.py": "reads what whoever starts a run names as its files",
+    "bulk/question_files.py": "reads what whoever starts a run names as its files",
     "commands/knobs.py": "reads the descriptions of our own settings",
     "commands/evaluate.py": "reads the identities of models",
     "evaluation/methods.py": "reads what whoever starts a run names as methods",

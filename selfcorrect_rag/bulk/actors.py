@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 
-from selfcorrect_rag.bulk.ray_cluster import ray_cluster
-from selfcorrect_rag.errors import EngineFailed, FailedOnActor, NoCluster
+from selfcorrect_rag.bulk.ray_cluster import ray_cluster, refuse_without_gpus
+from selfcorrect_rag.errors import EngineFailed, FailedOnActor
 from selfcorrect_rag.errors.messages import describe_error, safe_message
 from selfcorrect_rag.models.critic import Answer, Critic, CriticInput
 
@@ -48,7 +48,7 @@ def on_actors(
         calls: most calls of an actor at a time, in threads; 1 for a part that is not thread-safe.
 
     Raises:
-        NoCluster: no Ray answers, or no machine of it has that many GPUs.
+        NoCluster: no Ray answers, or its machines have too few GPUs for all actors.
         FailedOnActor: the first actor cannot make a part.
         MissingExtra: Ray is not installed.
     """
@@ -77,12 +77,7 @@ class Actors:
         calls: int,
     ) -> None:
         """Ask ``ray`` for actors; see :func:`on_actors`, which waits for them and ends them."""
-        most = max((node["Resources"].get("GPU", 0.0) for node in ray.nodes()), default=0.0)
-        if most < gpus_per_actor:
-            raise NoCluster(
-                f"no machine of the cluster has {gpus_per_actor:g} GPUs for an actor: the most are "
-                f"{most:g}"
-            )
+        refuse_without_gpus(ray, gpus_per_actor, actors)
         worker = ray.remote(_Worker).options(
             num_gpus=gpus_per_actor,
             max_restarts=-1,

@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple
 
 from selfcorrect_rag.bulk.rows import COLUMNS, arrow_schema
 from selfcorrect_rag.errors import BadRun, require
-from selfcorrect_rag.errors.disk import wrap_disk_full
 from selfcorrect_rag.journal import (
     Journal,
     keep_settings,
@@ -67,7 +66,9 @@ class Answers:
         self.done: set[int] = set()
         """The keys of rows in parts; see :func:`key`."""
         self._counts = dict.fromkeys(("rows", "failed", *_COUNTED[2:]), 0)
-        self._next, self._waiting = 0, 0
+        self._next, self._waiting, self._before = 0, 0, 0
+        self._taken: set[int] = set()
+        """The keys of rows that are being asked, or in journals."""
         self._journals: dict[Path, None] = {}
         self._drops_failed = False
         self._lock = threading.Lock()
@@ -89,7 +90,7 @@ class Answers:
                     self._count(row)
         self._drops_failed = drop_failed
         self.gather_all()
-        self._drops_failed = False
+        self._drops_failed, self._before = False, self._counts["rows"]
 
     def add(self, journal: Path, rows: int) -> None:
         """Take the journal of a finished batch; write a part when there are rows enough.
@@ -109,9 +110,21 @@ class Answers:
             self.add(path, path.read_bytes().count(b"\n"))
         self._gather()
 
-    def summary(self, asked: int = 0, seconds: float = 0.0) -> Summary:
-        """What is in the parts."""
+    def summary(self, seconds: float = 0.0) -> Summary:
+        """What is in the parts, after so many seconds."""
+        asked = self._counts["rows"] - self._before
         return Summary(**self._counts, asked=asked, seconds=round(seconds, 3))
+
+    def take(self, id: str) -> bool:
+        """Whether the row ``id`` is still to be asked; from then on it is the caller's to ask.
+
+        One thread may call it while others gather.
+        """
+        wanted = key(id)
+        if wanted in self._taken or wanted in self.done:  # in this order: see _count
+            return False
+        self._taken.add(wanted)
+        return True
 
     def _gather(self) -> None:
         rows: dict[int, dict[str, Any]] = {}
@@ -132,6 +145,7 @@ class Answers:
 
     def _count(self, row: Mapping[str, Any]) -> None:
         self.done.add(key(row["id"]))
+        self._taken.discard(key(row["id"]))
         self._counts["rows"] += 1
         self._counts["failed"] += row["error"] is not None
         for name in _COUNTED[2:]:
@@ -189,7 +203,7 @@ def opened_answers(
     if _URI.match(str(out)):
         raise BadRun(f"{out} is no folder: rows are appended, which object stores cannot")
     check_folder(out, settings)
-    with wrap_disk_full(out), only_run(out):
+    with only_run(out):
         keep_settings(out, settings)
         answers = Answers(out, form)
         answers.open(drop_failed=drop_failed)

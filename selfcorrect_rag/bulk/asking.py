@@ -3,11 +3,13 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
+from selfcorrect_rag.bulk.graph_maker import GraphMaker
 from selfcorrect_rag.bulk.questions import Line
 from selfcorrect_rag.bulk.rows import BROKEN, answered, failed
 from selfcorrect_rag.errors.messages import describe_error
@@ -66,3 +68,10 @@ class Asker:
         finally:
             for task in tasks:
                 task.cancel()
+
+
+@contextmanager
+def opened_asker(maker: GraphMaker, in_flight: int) -> Iterator[Asker]:
+    """Who asks the graph that ``maker`` makes here, and ends with it; see its ``opened``."""
+    with maker.opened() as graph:
+        yield Asker(graph, in_flight, counts=not maker.factory)

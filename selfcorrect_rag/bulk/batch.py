@@ -8,18 +8,22 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.bulk.answers import Answers, Format, Summary, key, opened_answers
-from selfcorrect_rag.bulk.asking import IN_FLIGHT, Asker
+from selfcorrect_rag.bulk.answers import Answers, Format, Summary, opened_answers
+from selfcorrect_rag.bulk.asking import IN_FLIGHT, opened_asker
 from selfcorrect_rag.bulk.finished import Finished
 from selfcorrect_rag.bulk.graph_maker import GraphMaker
 from selfcorrect_rag.bulk.local import ask_here
 from selfcorrect_rag.bulk.on_ray import Cluster, ask_on_ray
-from selfcorrect_rag.bulk.questions import Columns, check_columns, find_files, read_questions
-from selfcorrect_rag.errors import DiskFull, require
+from selfcorrect_rag.bulk.question_files import find_files
+from selfcorrect_rag.bulk.questions import Columns, check_columns, read_questions
+from selfcorrect_rag.errors import require
+from selfcorrect_rag.evaluation.run import FirstErrors
 from selfcorrect_rag.journal import write_rows
 
 BATCH_SIZE = 64
 """Questions that share a journal and, on Ray, an actor."""
+LEAST_FAILURES = 32
+"""Questions that must all fail alike, before any is answered, until a run gives up."""
 
 
 def batch_questions(
@@ -52,7 +56,7 @@ def batch_questions(
         on_finished: called with what was finished since the last call.
 
     Raises:
-        BadQuestions: there are none, or no row has the column.
+        BadQuestions: there are none, no row has the column, or a file cannot be read.
         BadRun: ``out`` is not this run's, or another run works in it.
         NoGraph, NoCluster, WorkerFailed: before or at the first question.
         AllFailed: the first questions all failed with one error.
@@ -66,48 +70,54 @@ def batch_questions(
     check_columns(files, columns)
     identity = {**maker.as_json(), "columns": list(map(_plain, columns)), "format": form}
     run = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
-    started, total = time.monotonic(), Finished()
+    started = time.monotonic()
+    failures = FirstErrors(
+        in_flight * (cluster.actors if cluster else 1),
+        least=LEAST_FAILURES,
+        remedy="when that is mended, --retry-failed asks them again",
+    )
 
     def count(finished: Finished) -> None:
-        nonlocal total
-        total = total.plus(finished)
         on_finished(finished)
-        total.check()
+        for error in finished.errors:
+            failures.add("questions", error)
 
     with opened_answers(folder, form, identity, drop_failed=retry_failed) as answers:
         try:
             if cluster is None:
-                lines = (
-                    line
-                    for file in files
-                    for line in read_questions(file, columns, run)
-                    if key(line.id) not in answers.done
-                )
+                lines = read_questions(files, columns, run, answers.take)
                 if (first := next(lines, None)) is None:
-                    return _end(answers, total, started)  # no model is loaded for nothing
-                with maker.opened() as made:
+                    return _end(answers, started)  # no model is loaded for nothing
+                with opened_asker(maker, in_flight) as asker:
                     ask_here(
                         chain([first], lines),
-                        Asker(made, in_flight, counts=not maker.factory),
+                        asker,
                         answers,
                         count,
                         in_flight=in_flight,
                         batch_size=batch_size,
                     )
             else:
-                given = cluster._replace(in_flight=in_flight, batch_size=batch_size)
-                ask_on_ray(files, columns, run, maker, answers, given, count)
-        except DiskFull:
-            raise  # there is no room for parts either
+                ask_on_ray(
+                    files,
+                    columns,
+                    run,
+                    maker,
+                    answers,
+                    cluster,
+                    count,
+                    in_flight=in_flight,
+                    batch_size=batch_size,
+                )
         except BaseException:
-            _end(answers, total, started)
+            _end(answers, started)
             raise
-        return _end(answers, total, started)
+        return _end(answers, started)
 
 
-def _end(answers: Answers, total: Finished, started: float) -> Summary:
+def _end(answers: Answers, started: float) -> Summary:
     answers.gather_all()
-    summary = answers.summary(total.rows, time.monotonic() - started)
+    summary = answers.summary(time.monotonic() - started)
     write_rows(answers.out / "summary.json", [summary._asdict()])
     return summary
 

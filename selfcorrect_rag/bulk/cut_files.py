@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from selfcorrect_rag.bulk.ray_cluster import quiet
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.search.files import FoundFile, UnreadableFile
 from selfcorrect_rag.search.index import passage_id
@@ -74,9 +75,10 @@ def cut_files(
     ]
     tasks = min(len(rows), max(_TASKS, len(rows) // _FILES_A_TASK))
     read = partial(_read, roots=files[0].roots, words=words, overlap=overlap, max_bytes=max_bytes)
-    cutting = data.from_items(rows, override_num_blocks=tasks).map_batches(read, batch_size=None)
+    listed = data.from_items(rows, override_num_blocks=tasks)
     # In the order of one process: of two files with the same passage, the same one has it.
-    cutting.context.execution_options.preserve_order = True
+    quiet(listed).execution_options.preserve_order = True
+    cutting = listed.map_batches(read, batch_size=None)
     for table in cutting.iter_batches(batch_size=batch_size, batch_format="pyarrow"):
         yield cast(list[CutRow], table.to_pylist())
 

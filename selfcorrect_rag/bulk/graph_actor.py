@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.bulk.answers import journal_of
-from selfcorrect_rag.bulk.asking import IN_FLIGHT, Asker
+from selfcorrect_rag.bulk.asking import IN_FLIGHT, opened_asker
 from selfcorrect_rag.bulk.finished import Finished
 from selfcorrect_rag.bulk.graph_maker import GraphMaker
 from selfcorrect_rag.bulk.questions import Line
@@ -42,9 +42,7 @@ class GraphActor:
         in_flight: int = IN_FLIGHT,
     ) -> None:
         self._question, self._opened = question, ExitStack()
-        maker = GraphMaker.of(graph)
-        made = self._opened.enter_context(maker.opened())
-        self._asker = Asker(made, in_flight, counts=not maker.factory)
+        self._asker = self._opened.enter_context(opened_asker(GraphMaker.of(graph), in_flight))
 
     async def __call__(self, batch: Any) -> Any:
         """The batch, a ``pyarrow.Table`` or a dict of arrays, as a table with the columns
@@ -79,8 +77,7 @@ class JournalingActor:
         try:
             if not (self._out / "unfinished" / run).exists():
                 raise BadRun(f"a worker does not see {out}: give a folder that all machines share")
-            graph = self._opened.enter_context(maker.opened())
-            self._asker = Asker(graph, in_flight, counts=not maker.factory)
+            self._asker = self._opened.enter_context(opened_asker(maker, in_flight))
         except Exception as error:
             self._fatal = describe_error(error)
 
@@ -96,7 +93,7 @@ class JournalingActor:
                     finished = await self._finish(lines, path)
             except Exception as error:
                 self._fatal = describe_error(error)
-        told = json.dumps(finished._asdict())
+        told = json.dumps(finished)
         return {"journal": [str(path)], "finished": [told], "fatal": [self._fatal]}
 
     async def _finish(self, lines: dict[str, Line], path: Path) -> Finished:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import SelfCorrectError, find_named
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors.messages import describe_error, safe_message
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption, ServingConfig
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings, Settings
 
@@ -37,7 +37,8 @@ class GraphMaker(NamedTuple):
         ``config``, as ``ask --json`` saves them under ``made``.
 
         Raises:
-            NoGraph: it is none of them.
+            NoGraph: it is none of them, or a file whose config names code to import or an address,
+                which only a person may give: in a maker.
         """
         if isinstance(given, GraphMaker):
             return cls(*given)
@@ -50,7 +51,14 @@ class GraphMaker(NamedTuple):
             maker = cls(
                 made["graph"].replace("-", "_"), made.get("settings", {}), made.get("config", {})
             )
-            return cls.from_config(maker.graph, maker._settings(), ServingConfig(**maker.config))
+            config = ServingConfig(**maker.config)
+            if foreign := config.reaching_out():
+                name, value = next(iter(foreign.items()))
+                raise NoGraph(
+                    f"{text} names {name} {safe_message(value)}, which may run code or reach an "
+                    "address: give a GraphMaker with that config yourself"
+                )
+            return cls.from_config(maker.graph, maker._settings(), config)
         except SelfCorrectError:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.bulk.cut_files import READ, UNCHANGED, CutRow, cut_files
-from selfcorrect_rag.bulk.ray_cluster import ray_cluster
+from selfcorrect_rag.bulk.ray_cluster import ray_cluster, ray_errors, refuse_without_gpus
 from selfcorrect_rag.bulk.store_writer import StoreWriter
-from selfcorrect_rag.errors import NoCluster, SelfCorrectError, StoreFailed
-from selfcorrect_rag.errors.disk import disk_full
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import StoreFailed
 from selfcorrect_rag.search import IndexProgress, IndexReport, Problem
 from selfcorrect_rag.search.chunking import CHUNK_OVERLAP, CHUNK_WORDS, chunk
 from selfcorrect_rag.search.files import FoundFile, find_files
@@ -81,7 +79,7 @@ def index_on_ray(
     refuse_other_index(folder)
     with (
         ray_cluster(address) as ray,
-        _ray_errors(ray, folder),
+        ray_errors(ray, folder, lambda reason: StoreFailed(reason, "mend that and run again")),
         _writers(ray, store, actors, gpus_per_actor) as writers,
     ):
         listed = StoreList(folder, writers.first("store_name"))
@@ -106,30 +104,6 @@ def index_on_ray(
                 run.take(rows)
             run.end()
             return run.report(paths, {file.name for file in files}, listed, prune=prune)
-
-
-@contextmanager
-def _ray_errors(ray: Any, folder: Path) -> Iterator[None]:
-    """Raise what a task or an actor raised as it was there, and Ray's own errors as ours."""
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, SelfCorrectError):
-            raise error.cause from None
-        raise StoreFailed(
-            f"a worker of Ray failed ({describe_error(error.cause or error)})", _AGAIN
-        ) from error
-    except ray.exceptions.RayActorError as error:
-        raise StoreFailed(
-            f"an actor died {TRIES} times over one batch ({describe_error(error)})",
-            "look at the memory of its machine, and at the store; then run again",
-        ) from error
-    except ray.exceptions.RayError as error:
-        reason = f"Ray failed ({describe_error(error)})"
-        raise disk_full(folder, error) or StoreFailed(reason, _AGAIN) from error
-
-
-_AGAIN = "mend that and run again"
 
 
 class _Writers:
@@ -187,13 +161,9 @@ class _Writers:
 
 @contextmanager
 def _writers(ray: Any, store: str, actors: int, gpus: float) -> Iterator[_Writers]:
-    has = ray.cluster_resources()
-    if gpus * actors > has.get("GPU", 0):  # they would wait for ever
-        raise NoCluster(
-            f"Ray has {has.get('GPU', 0):g} GPUs, and {actors} actors want {gpus:g} each"
-        )
+    refuse_without_gpus(ray, gpus, actors)
     # One core is left to the reading, for which the actors would wait for ever.
-    spare = has.get("CPU", 0) - 1
+    spare = ray.cluster_resources().get("CPU", 0) - 1
     made = ray.remote(StoreWriter).options(
         num_cpus=max(0.0, min(1.0, spare / actors)),
         num_gpus=gpus,

@@ -8,7 +8,6 @@ from selfcorrect_rag.bulk.answers import Answers, journal_of
 from selfcorrect_rag.bulk.asking import Asker
 from selfcorrect_rag.bulk.finished import Finished
 from selfcorrect_rag.bulk.questions import Line
-from selfcorrect_rag.errors.disk import wrap_disk_full
 from selfcorrect_rag.evaluation.run import together
 from selfcorrect_rag.journal import Journal
 
@@ -76,9 +75,8 @@ class _Asking:
         while taken := await self._take():
             batch, line = taken
             row = await self._asker.row(line)
-            with wrap_disk_full(self._answers.out):
-                batch.journal.append(row.pop("id"), row)
-                self._on_finished(Finished.of([row]))
-                batch.left -= 1
-                if not batch.left:
-                    await asyncio.to_thread(self._answers.add, batch.path, len(batch.lines))
+            batch.journal.append(row.pop("id"), row)
+            self._on_finished(Finished.of([row]))
+            batch.left -= 1
+            if not batch.left:
+                await asyncio.to_thread(self._answers.add, batch.path, len(batch.lines))

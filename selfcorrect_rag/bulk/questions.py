@@ -1,33 +1,27 @@
 """Reads questions: JSONL, CSV and Parquet; files, folders and globs, here or in an object store.
 
 Files are streamed: no more than a row, or a thousand of a Parquet file, is held at a time. A row
-that cannot be read is a :class:`Line` that says why.
+that cannot be read is a :class:`Line` that says why; a file that cannot is an error.
 """
 
 import csv
-import fnmatch
-import glob
 import gzip
 import hashlib
 import io
 import json
-import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from selfcorrect_rag.bulk.question_files import BadQuestions, QuestionFile
 from selfcorrect_rag.errors import SelfCorrectError, require
+from selfcorrect_rag.errors.messages import describe_error
 from selfcorrect_rag.settings.base import LONGEST_TEXT
 from selfcorrect_rag.state.intake import fit
 
-SUFFIXES = (".jsonl", ".ndjson", ".csv", ".parquet", ".jsonl.gz", ".ndjson.gz", ".csv.gz")
 LONGEST_LINE = 16 * 2**20
 """Bytes of a line of JSONL, and characters of a field of CSV; more is a broken row."""
-_WILD = re.compile(r"[*?\[]")
-
-
-class BadQuestions(SelfCorrectError, ValueError):
-    """There are no questions, or no column of them; the message says where and what to do."""
 
 
 class Columns(NamedTuple):
@@ -59,32 +53,17 @@ class Line(NamedTuple):
     """Why it cannot be asked, and where it stands; empty for the others."""
 
 
-def find_files(places: Iterable[str]) -> list[str]:
-    """The files at ``places``: paths, folders, globs, and URIs such as ``s3://bucket/folder``.
-
-    Raises:
-        BadQuestions: nothing is there, or something of another kind.
-        MissingExtra: a URI needs pyarrow.
-    """
-    found: dict[str, None] = {}
-    for place in places:
-        files = _remote(place) if "://" in place else _local(place)
-        if not files:
-            raise BadQuestions(f"no questions at {place}: give JSONL, CSV or Parquet files")
-        found |= dict.fromkeys(files)
-    return list(found)
-
-
-def check_columns(files: Sequence[str], columns: Columns) -> None:
+def check_columns(files: Sequence[QuestionFile], columns: Columns) -> None:
     """Do nothing if any row has the column that is asked, and any each that is kept.
 
     Raises:
-        BadQuestions: none has; the message names columns that there are.
+        BadQuestions: none has, and the message names columns that there are; or a file cannot be
+            read.
     """
     wanted = {columns.asked, *columns.keep}
     seen: dict[str, None] = {}
-    for path in files:
-        for names in _names(path):
+    for file in files:
+        for names in _names(file):
             seen |= dict.fromkeys(names)
             wanted -= set(names)
             if not wanted:
@@ -94,16 +73,25 @@ def check_columns(files: Sequence[str], columns: Columns) -> None:
     raise BadQuestions(f"no row has the column {missing}; there are: {there}")
 
 
-def read_questions(path: str, columns: Columns, run: str) -> Iterator[Line]:
-    """The rows of a file, broken ones included.
+def read_questions(
+    files: Iterable[QuestionFile], columns: Columns, run: str, take: Callable[[str], bool]
+) -> Iterator[Line]:
+    """The rows of files that nobody has taken yet, broken ones included.
 
     Args:
-        path: one of :func:`find_files`.
+        files: see :func:`~selfcorrect_rag.bulk.question_files.find_files`.
         columns: what is read of them.
         run: what else ids are made of, such as a fingerprint of the run's settings.
+        take: called with each row's id: whether it is to be asked, and has not been taken before.
+
+    Raises:
+        BadQuestions: a file cannot be read, or not to its end.
     """
-    for number, row in _rows(path, [columns.asked, *columns.keep]):
-        yield _line(row, f"{_name(path)}:{number}", columns, run)
+    for file in files:
+        for number, row in _rows(file, [columns.asked, *columns.keep]):
+            line = _line(row, f"{file.name}:{number}", columns, run)
+            if take(line.id):
+                yield line
 
 
 class _Broken(Exception):
@@ -154,29 +142,42 @@ def _messages(value: Any) -> list[dict[str, str]]:
     return cast(list[dict[str, str]], fit(messages))
 
 
-def _rows(path: str, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
+@contextmanager
+def _reading(file: QuestionFile) -> Iterator[None]:
+    """Raise whatever a file cannot be read for as one error."""
+    try:
+        yield
+    except SelfCorrectError:
+        raise
+    except _UNREADABLE as error:
+        raise BadQuestions(f"{file.path} cannot be read ({describe_error(error)})") from error
+
+
+_UNREADABLE = (OSError, EOFError, ValueError, NotImplementedError, zlib.error, csv.Error)
+"""What files and streams raise; pyarrow's own errors are some of them."""
+
+
+def _rows(file: QuestionFile, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
     """Numbers, from 1, and rows: mappings, or whatever else stands there."""
-    kind = _suffix(path).removesuffix(".gz")
-    if kind == ".parquet":
-        file = _parquet(path)
-        there = [name for name in dict.fromkeys(names) if name in file.schema_arrow.names]
-        batches = file.iter_batches(1_000, columns=there)
-        yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
-        return
-    with _open(path) as stream:
-        yield from enumerate(_csv(stream) if kind == ".csv" else _jsonl(stream), start=1)
+    with _reading(file), _open(file) as stream:
+        if file.kind == ".parquet":
+            table = require("pyarrow.parquet", "parquet").ParquetFile(stream)
+            there = [name for name in dict.fromkeys(names) if name in table.schema_arrow.names]
+            batches = table.iter_batches(1_000, columns=there)
+            yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
+        else:
+            read = _csv if file.kind == ".csv" else _jsonl
+            yield from enumerate(read(stream), start=1)
 
 
-def _names(path: str) -> Iterator[Iterable[str]]:
+def _names(file: QuestionFile) -> Iterator[Iterable[str]]:
     """The names of columns of each row, or of all rows at once where the file says them."""
-    kind = _suffix(path).removesuffix(".gz")
-    if kind == ".parquet":
-        yield _parquet(path).schema_arrow.names
-    elif kind == ".csv":
-        with _open(path) as stream:
+    with _reading(file), _open(file) as stream:
+        if file.kind == ".parquet":
+            yield require("pyarrow.parquet", "parquet").ParquetFile(stream).schema_arrow.names
+        elif file.kind == ".csv":
             yield csv.DictReader(_text(stream)).fieldnames or ()
-    else:
-        with _open(path) as stream:
+        else:
             yield from (row for row in _jsonl(stream) if isinstance(row, dict))
 
 
@@ -196,6 +197,7 @@ def _jsonl(stream: BinaryIO) -> Iterator[Any]:
 def _csv(stream: BinaryIO) -> Iterator[Any]:
     csv.field_size_limit(LONGEST_LINE)
     rows = csv.DictReader(_text(stream))
+    _ = rows.fieldnames  # an error in these is the file's, not that of a row
     while True:
         try:
             row: dict[Any, Any] = next(rows)
@@ -211,70 +213,12 @@ def _text(stream: BinaryIO) -> io.TextIOWrapper:
     return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
 
 
-def _suffix(path: str) -> str:
-    name = path.partition("?")[0].lower() if "://" in path else path.lower()
-    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _local(place: str) -> list[str]:
-    path = Path(place)
-    if path.is_dir():
-        inside = (file for file in path.rglob("*") if file.is_file())
-        hidden = re.compile(r"(^|/)[._]")
-        return sorted(
-            str(file)
-            for file in inside
-            if _suffix(file.name) and not hidden.search(file.relative_to(path).as_posix())
-        )
-    if path.exists():
-        if not _suffix(path.name):
-            raise BadQuestions(f"{place} is none of {', '.join(SUFFIXES)}")
-        return [str(path)]
-    if _WILD.search(place):
-        return sorted(file for file in glob.glob(place, recursive=True) if _suffix(file))
-    return []
-
-
-def _remote(place: str) -> list[str]:
-    import_fs = require("pyarrow.fs", "parquet")
-    address, mark, query = place.partition("?") if not _WILD.search(place) else (place, "", "")
-    wild = _WILD.search(address)
-    base = address[: address.rfind("/", 0, wild.start())] if wild else address
-    try:
-        system, path = import_fs.FileSystem.from_uri(base + mark + query)
-        info = system.get_file_info(path)
-        if info.type == import_fs.FileType.File:
-            found = [path]
-        else:
-            selector = import_fs.FileSelector(path, recursive=True, allow_not_found=True)
-            files = system.get_file_info(selector)
-            found = sorted(f.path for f in files if f.type == import_fs.FileType.File)
-    except (OSError, ValueError) as error:
-        raise BadQuestions(f"{place} cannot be read: {error}") from error
-    uris = [base[: len(base) - len(path)] + file for file in found] if found else []
-    kept = (uri for uri in uris if not wild or fnmatch.fnmatch(uri, address))
-    return [uri + mark + query for uri in kept if _suffix(uri)]
-
-
-def _open(path: str) -> BinaryIO:
-    if "://" not in path:
-        opener: Callable[..., Any] = gzip.open if path.lower().endswith(".gz") else open
-        return cast(BinaryIO, opener(path, "rb"))
-    system, inside = require("pyarrow.fs", "parquet").FileSystem.from_uri(path)
-    compression = "gzip" if _suffix(path).endswith(".gz") else None
-    return io.BufferedReader(system.open_input_stream(inside, compression=compression))
-
-
-def _parquet(path: str) -> Any:
-    parquet = require("pyarrow.parquet", "parquet")
-    try:
-        if "://" not in path:
-            return parquet.ParquetFile(path)
-        system, inside = require("pyarrow.fs", "parquet").FileSystem.from_uri(path)
-        return parquet.ParquetFile(system.open_input_file(inside))
-    except (OSError, ValueError) as error:
-        raise BadQuestions(f"{path} is no Parquet file: {error}") from error
+def _open(file: QuestionFile) -> BinaryIO:
+    if not file.uri:
+        opener: Callable[..., Any] = gzip.open if file.is_zipped else open
+        return cast(BinaryIO, opener(file.path, "rb"))
+    system, _ = require("pyarrow.fs", "parquet").FileSystem.from_uri(file.uri)
+    if file.kind == ".parquet":  # is read from its end
+        return cast(BinaryIO, system.open_input_file(file.path))
+    compression = "gzip" if file.is_zipped else None
+    return io.BufferedReader(system.open_input_stream(file.path, compression=compression))

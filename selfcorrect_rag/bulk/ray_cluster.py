@@ -4,11 +4,14 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import NoCluster, require
+from selfcorrect_rag.errors import NoCluster, SelfCorrectError, require
+from selfcorrect_rag.errors.disk import disk_full
+from selfcorrect_rag.errors.messages import describe_error
 
 CONNECT_SECONDS = 5.0
 """How long a cluster may take to answer."""
@@ -28,7 +31,7 @@ def ray_cluster(
 ) -> Iterator[Any]:
     """The module ``ray``, connected to a cluster.
 
-    Ray's usage statistics, dashboard and progress bars are off, and its workers print nothing here.
+    Ray's usage statistics and dashboard are off, and its workers print nothing here.
     Where this process is connected already, that cluster is used and left as it is.
 
     Args:
@@ -47,7 +50,7 @@ def ray_cluster(
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     ray = require("ray", "ray")
-    require("ray.data", "ray").DataContext.get_current().enable_progress_bars = False
+    require("ray.data", "ray")
     if ray.is_initialized():
         yield ray
         return
@@ -77,6 +80,55 @@ def ray_cluster(
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def ray_errors(ray: Any, folder: Path, failed: Callable[[str], SelfCorrectError]) -> Iterator[None]:
+    """Raise what a task or an actor raised as it was there, and Ray's own errors as ours.
+
+    Args:
+        ray: the module.
+        folder: of the run; an error because its disk is full is a :class:`DiskFull`.
+        failed: makes all other errors, of why.
+    """
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, SelfCorrectError):
+            raise error.cause from None
+        reason = f"a worker of Ray failed ({describe_error(error.cause or error)})"
+        raise failed(reason) from error
+    except ray.exceptions.RayActorError as error:
+        reason = f"actors died too often over one batch ({describe_error(error)})"
+        raise failed(f"{reason}: look at the memory of their machine") from error
+    except ray.exceptions.RayError as error:
+        reason = f"Ray failed ({describe_error(error)})"
+        raise disk_full(folder, error) or failed(reason) from error
+
+
+def refuse_without_gpus(ray: Any, gpus: float, actors: int) -> None:
+    """Do nothing if so many actors with ``gpus`` each, or a share of one, find room now.
+
+    Raises:
+        NoCluster: they would wait, maybe for ever.
+    """
+    if not gpus:
+        return
+    each = max(1, round(gpus * 10_000))  # as Ray counts; in floating point, 1 // 0.1 is 9
+    there = [node["Resources"].get("GPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    room = sum(round(machine * 10_000) // each for machine in there)
+    if room < actors:
+        raise NoCluster(
+            f"the machines of the cluster have {sum(there):g} GPUs, which is room for {room} "
+            f"actors of {gpus:g} GPUs each: {actors} are wanted"
+        )
+
+
+def quiet(dataset: Any) -> Any:
+    """The context of ``dataset`` and of what is made of it, without progress bars; the process's
+    own is left as it is."""
+    dataset.context.enable_progress_bars = False
+    return dataset.context
 
 
 _ENVIRONMENT = {

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.runnables import Runnable
@@ -26,21 +26,19 @@ def add_calls_of_actor(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@contextmanager
 def opened_actors(
     args: argparse.Namespace, parts: Mapping[str, Callable[[], Any]], calls: int
-) -> Iterator["Actors"]:
+) -> AbstractContextManager["Actors"]:
     """Actors with these parts and as many calls at a time; see ``bulk.actors.on_actors``."""
     from selfcorrect_rag.bulk.actors import on_actors
 
-    with on_actors(
+    return on_actors(
         parts,
         address=args.address,
-        actors=args.actors or 1,
-        gpus_per_actor=args.gpus_per_actor or 0.0,
+        actors=args.actors,
+        gpus_per_actor=args.gpus_per_actor,
         calls=calls,
-    ) as actors:
-        yield actors
+    )
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import argparse
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.serving.config import BadOption, ServingConfig, option_name
@@ -36,11 +35,12 @@ def take_again(args: argparse.Namespace, graphs: Mapping[str, type[Settings]]) -
     for name in settings.model_fields_set & graphs[args.graph].model_fields.keys():
         if not hasattr(args, name):
             setattr(args, name, getattr(settings, name))
+    foreign = config.reaching_out()
     for name, field in ServingConfig.model_fields.items():
         value = getattr(config, name)
         if hasattr(args, name) or value == field.default:
             continue
-        if not isinstance(value, Path) and set(":=") & set(str(value)):
+        if name in foreign:
             raise BadOption(
                 f"--again {args.again} names {option_name(name)} {value}, which may run code or "
                 "reach an address: give that option yourself"

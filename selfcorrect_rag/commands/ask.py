@@ -130,6 +130,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def checked(args: argparse.Namespace) -> tuple[ServingConfig, Any]:
+    """The configuration and the settings that the options give; ``args.graph`` is filled in.
+
+    Raises:
+        BadOption, ModelNotFound: what is wrong with them, before anything is loaded.
+    """
+    args.graph = args.graph or "self-rag"
+    config, settings = config_from(args), settings_from(args, SETTINGS, args.graph)
+    for option, kind in NEEDS.items():
+        given = hasattr(args, option.removeprefix("--").replace("-", "_"))
+        graphs = [name for name, other in SETTINGS.items() if issubclass(other, kind)]
+        refuse_unless(not given or args.graph in graphs, option, graphs)
+    check_names(config)
+    return config, settings
+
+
 @contextmanager
 def opened(args: argparse.Namespace) -> Iterator[tuple[Any, Settings, "Parts"]]:
     """The graph that the options describe, with a checkpointer, its settings and its parts.
@@ -137,14 +153,7 @@ def opened(args: argparse.Namespace) -> Iterator[tuple[Any, Settings, "Parts"]]:
     Raises:
         BadOption, ModelNotFound: before anything is loaded, what is wrong with the options.
     """
-    args.graph = args.graph or "self-rag"
-    config = config_from(args)
-    settings: Any = settings_from(args, SETTINGS, args.graph)
-    for option, kind in NEEDS.items():
-        given = hasattr(args, option.removeprefix("--").replace("-", "_"))
-        graphs = [name for name, other in SETTINGS.items() if issubclass(other, kind)]
-        refuse_unless(not given or args.graph in graphs, option, graphs)
-    check_names(config)
+    config, settings = checked(args)
     pages = settings.web_results if isinstance(settings, CRAGSettings) else 0
     doing: Doing = args.doing
     with ExitStack() as stack:

@@ -6,23 +6,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 # What loads models and graphs is imported by the functions: help and checks need none of it.
-from selfcorrect_rag.commands.ask import NEEDS, SETTINGS, add_graph_options
-from selfcorrect_rag.commands.knobs import refuse_unless, settings_from
-from selfcorrect_rag.commands.names import check_names
+from selfcorrect_rag.commands.ask import SETTINGS, add_graph_options, checked
+from selfcorrect_rag.commands.knobs import knob_option
 from selfcorrect_rag.commands.ray_options import add_ray_options, check_ray_options
-from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
+from selfcorrect_rag.commands.terminal import as_json, progress_lines, shown_line, tell
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.serving.config import NO_INDEX, BadOption, ServingConfig
-from selfcorrect_rag.serving.options import config_from
 
 if TYPE_CHECKING:
     from selfcorrect_rag.bulk import Cluster, GraphMaker, Summary
     from selfcorrect_rag.bulk.finished import Finished
-
-SECONDS_BETWEEN_LINES = 10
 
 
 def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -158,17 +154,18 @@ def _cluster(args: argparse.Namespace) -> "Cluster | None":
         return None
     from selfcorrect_rag.bulk import Cluster
 
-    return Cluster(args.address, args.actors or 1, args.gpus_per_actor or 0.0)
+    return Cluster(args.address, args.actors, args.gpus_per_actor)
 
 
 def _maker(args: argparse.Namespace) -> "GraphMaker":
     """What the options say of the graph; names that lead nowhere are refused here."""
-    fields = {*ServingConfig.model_fields, "graph", "again"}
-    knobs = {name for kind in SETTINGS.values() for name in kind.model_fields}
     if args.factory:
+        fields = {*ServingConfig.model_fields, "graph", "again"}
+        knobs = {name for kind in SETTINGS.values() for name in kind.model_fields}
         given = [n for n in (fields | knobs) & vars(args).keys() if getattr(args, n) is not None]
         if given:
-            raise BadOption(f"--factory makes the graph alone: not with --{sorted(given)[0]}")
+            option = knob_option(min(given))
+            raise BadOption(f"--factory makes the graph alone: not with {option}")
         from selfcorrect_rag.bulk import GraphMaker
 
         return GraphMaker(factory=args.factory)
@@ -177,13 +174,7 @@ def _maker(args: argparse.Namespace) -> "GraphMaker":
 
         args.question = None
         take_again(args, SETTINGS)
-    args.graph = args.graph or "self-rag"
-    config, settings = config_from(args), settings_from(args, SETTINGS, args.graph)
-    for option, kind in NEEDS.items():
-        is_given = hasattr(args, option.removeprefix("--").replace("-", "_"))
-        graphs = [name for name, other in SETTINGS.items() if issubclass(other, kind)]
-        refuse_unless(not is_given or args.graph in graphs, option, graphs)
-    check_names(config)
+    config, settings = checked(args)
     if config.reads_demo:
         tell(NO_INDEX, sys.stderr)
     from selfcorrect_rag.bulk import GraphMaker
@@ -207,30 +198,26 @@ def _in_words(summary: "Summary", out: str) -> str:
 @contextmanager
 def _progress() -> Iterator[Callable[["Finished"], None]]:
     """A moving line on a terminal, else a line every few seconds; both on standard error."""
-    status: Any = None
-    if sys.stderr.isatty():
-        status = require("rich.console", "demo").Console(stderr=True).status("starting")
-        status.start()
-    shown = started = time.monotonic()
+    if not sys.stderr.isatty():
+        yield _counted(progress_lines())
+        return
+    with require("rich.console", "demo").Console(stderr=True).status("starting") as status:
+        yield _counted(lambda line: status.update(line()))
+
+
+def _counted(show: Callable[[Callable[[], str]], None]) -> Callable[["Finished"], None]:
+    """What adds up what was finished, and shows the sums."""
+    started = time.monotonic()
     rows = failed = tokens = 0
 
-    def show(finished: "Finished") -> None:
-        nonlocal shown, rows, failed, tokens
+    def line() -> str:
+        pace = rows / max(time.monotonic() - started, 1e-9)
+        return f"{rows:,} rows, {failed:,} failed, {pace:,.1f} a second, {tokens:,} tokens"
+
+    def count(finished: "Finished") -> None:
+        nonlocal rows, failed, tokens
         rows, failed = rows + finished.rows, failed + finished.failed
         tokens += finished.tokens
-        now = time.monotonic()
-        if now - shown < (0.2 if status else SECONDS_BETWEEN_LINES):
-            return
-        shown = now
-        pace = rows / max(now - started, 1e-9)
-        line = f"{rows:,} rows, {failed:,} failed, {pace:,.1f} a second, {tokens:,} tokens"
-        if status:
-            status.update(line)
-        else:
-            tell(line, sys.stderr)
+        show(line)
 
-    try:
-        yield show
-    finally:
-        if status:
-            status.stop()
+    return count

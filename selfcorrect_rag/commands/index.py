@@ -4,14 +4,13 @@ import argparse
 import dataclasses
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.commands.ray_options import add_ray_options, check_ray_options
-from selfcorrect_rag.commands.terminal import as_json, shown_line, tell
+from selfcorrect_rag.commands.terminal import as_json, progress_lines, shown_line, tell
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.search import (
     IndexProgress,
@@ -27,7 +26,6 @@ from selfcorrect_rag.search.loading import MAX_BYTES
 from selfcorrect_rag.search.open_index import open_or_make_list
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption
 
-SECONDS_BETWEEN_LINES = 10
 MAX_BATCH_SIZE = 10_000
 """SQLite takes no more values in one statement than some three times that."""
 _COUNT: dict[str, Any] = {"type": int, "metavar": "N"}
@@ -162,8 +160,8 @@ def _indexed(args: argparse.Namespace) -> IndexReport:
                 args.store,
                 args.index,
                 address=args.address,
-                actors=args.actors or 1,
-                gpus_per_actor=args.gpus_per_actor or 0,
+                actors=args.actors,
+                gpus_per_actor=args.gpus_per_actor,
                 on_progress=show,
                 **options,
             )
@@ -201,7 +199,8 @@ def _in_words(report: IndexReport, folder: Path, place: object, pruned: bool) ->
 def _progress() -> Iterator[Callable[[IndexProgress], None]]:
     """A bar on a terminal, else a line every few seconds; both on standard error."""
     if not sys.stderr.isatty():
-        yield _lines()
+        show = progress_lines()
+        yield lambda progress: show(lambda: f"{progress.done:4.0%}  {_state(progress)}")
         return
     rich = require("rich.progress", "chroma")
     columns = (
@@ -216,18 +215,6 @@ def _progress() -> Iterator[Callable[[IndexProgress], None]]:
         yield lambda progress: bar.update(
             task, completed=progress.done, description=shown_line(_state(progress))
         )
-
-
-def _lines() -> Callable[[IndexProgress], None]:
-    shown = time.monotonic()
-
-    def show(progress: IndexProgress) -> None:
-        nonlocal shown
-        if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
-            shown = time.monotonic()
-            tell(shown_line(f"{progress.done:4.0%}  {_state(progress)}"), sys.stderr)
-
-    return show
 
 
 def _state(progress: IndexProgress) -> str:

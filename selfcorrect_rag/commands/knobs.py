@@ -30,7 +30,7 @@ def add_knobs(parser: argparse.ArgumentParser, settings: Mapping[str, type[Setti
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         groups[title].add_argument(
-            _option(name),
+            knob_option(name),
             dest=name,
             default=argparse.SUPPRESS,
             help=_NULL.sub(_none, _help(fields)).replace("%", "%%"),
@@ -50,14 +50,14 @@ def settings_from(
     given = {}
     for name, fields in _fields(settings).items():
         if hasattr(args, name):
-            refuse_unless(graph in fields, _option(name), fields)
+            refuse_unless(graph in fields, knob_option(name), fields)
             value = getattr(args, name)
             is_mapping = all(isinstance(field.default, dict) for field in fields.values())
             given[name] = dict(value) if is_mapping else value
     try:
         return settings[graph](**given)
     except BadSettings as error:
-        option = f"{_option(error.knob)}: " if error.knob else ""
+        option = f"{knob_option(error.knob)}: " if error.knob else ""
         raise BadOption(f"{option}{error.reason}") from error
 
 
@@ -76,7 +76,8 @@ def _fields(settings: Mapping[str, type[Settings]]) -> dict[str, dict[str, Field
     return found
 
 
-def _option(name: str) -> str:
+def knob_option(name: str) -> str:
+    """The option of the command line for a setting, or for a field of the configuration."""
     return OPTIONS.get(name) or option_name(name)
 
 

@@ -35,7 +35,7 @@ def add_ray_options(parser: argparse.ArgumentParser, actors: str) -> None:
 
 
 def check_ray_options(args: argparse.Namespace, *more: str) -> None:
-    """Do nothing if the options go together.
+    """Fill in the defaults of the options that say which actors there are, if they go together.
 
     Args:
         args: the command line.
@@ -51,3 +51,4 @@ def check_ray_options(args: argparse.Namespace, *more: str) -> None:
         raise BadOption(f"--actors {args.actors}: give 1 or more")
     if args.gpus_per_actor is not None and not 0 <= args.gpus_per_actor < math.inf:
         raise BadOption(f"--gpus-per-actor {args.gpus_per_actor}: give 0 or more")
+    args.actors, args.gpus_per_actor = args.actors or 1, args.gpus_per_actor or 0.0

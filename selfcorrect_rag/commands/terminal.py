@@ -9,11 +9,15 @@ import argparse
 import difflib
 import json
 import sys
+import time
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TextIO
 
 from selfcorrect_rag.errors.messages import GO_ON, JOINERS
+
+SECONDS_BETWEEN_LINES = 10
+"""Between lines of progress, where no terminal shows a moving one."""
 
 
 def tell(text: object, file: TextIO | None = None) -> None:
@@ -25,6 +29,19 @@ def tell(text: object, file: TextIO | None = None) -> None:
 def shown_line(text: str) -> str:
     """A line with control characters shown by their codes."""
     return _with_codes(text, lambda letter: ascii(letter)[1:-1])
+
+
+def progress_lines() -> Callable[[Callable[[], str]], None]:
+    """What tells a line on standard error every few seconds; a line is made only to be told."""
+    told = time.monotonic()
+
+    def show(line: Callable[[], str]) -> None:
+        nonlocal told
+        if time.monotonic() - told >= SECONDS_BETWEEN_LINES:
+            told = time.monotonic()
+            tell(shown_line(line()), sys.stderr)
+
+    return show
 
 
 def as_line(error: Exception) -> str:

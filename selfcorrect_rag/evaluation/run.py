@@ -30,8 +30,7 @@ LEAST_FAILURES = 8
 
 
 class AllFailed(SelfCorrectError, RuntimeError):
-    """The first questions of a method, or cases of a judge, all failed with one error; the message
-    has it."""
+    """The first questions, or cases of a judge, all failed with one error; the message has it."""
 
 
 class Limits(NamedTuple):
@@ -203,11 +202,17 @@ async def together(work: Callable[[], Coroutine[Any, Any, None]], workers: int) 
 
 
 class FirstErrors:
-    """Gives up where whatever is asked first fails, as often as is in flight and at least 8 times,
-    with one error: an endpoint is dead, or a key is missing."""
+    """Gives up where whatever is asked first fails, as often as is in flight and at least ``least``
+    times, with one error: an endpoint is dead, or a key is missing. ``remedy`` ends the message."""
 
-    def __init__(self, concurrency: int) -> None:
-        self._most = max(LEAST_FAILURES, concurrency)
+    def __init__(
+        self,
+        concurrency: int,
+        *,
+        least: int = LEAST_FAILURES,
+        remedy: str = "the same command goes on",
+    ) -> None:
+        self._most, self._remedy = max(least, concurrency), remedy
         self._errors: dict[str, list[str]] = {}
 
     def add(self, of: str, error: str) -> None:
@@ -221,9 +226,7 @@ class FirstErrors:
             return
         errors.append(error)
         if len(errors) == self._most and error and len(set(errors)) == 1:
-            raise AllFailed(
-                f"the first {self._most} {of} all failed: {error}; the same command goes on"
-            )
+            raise AllFailed(f"the first {self._most} {of} all failed: {error}; {self._remedy}")
 
 
 class _Asking:

@@ -236,6 +236,20 @@ class ServingConfig(BaseModel):
                 arguments[name.replace("-", "_")] = value
         return arguments
 
+    def reaching_out(self) -> dict[str, Any]:
+        """The fields, by name, that may import code or reach an address, as far as they are given.
+
+        Only a person may give these: whoever reads a configuration from a file that others may
+        have made refuses them.
+        """
+        return {
+            name: value
+            for name, value in self
+            if value != type(self).model_fields[name].default
+            and not isinstance(value, Path)
+            and set(":=") & set(str(value))
+        }
+
     @property
     def reads_demo(self) -> bool:
         """Whether the index is the demo corpus."""

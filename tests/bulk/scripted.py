@@ -46,5 +46,22 @@ def wrong_factory() -> Any:
     return 7
 
 
+class Crowd:
+    """A graph that notes how many it answers at a time."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.graph = RunnableLambda(self._answer)
+
+    async def _answer(self, given: dict[str, str]) -> dict[str, str]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.01)
+        self.now -= 1
+        return {"answer": given["question"]}
+
+
+CROWD = Crowd()
+crowded = CROWD.graph
 NO_GRAPH = 7
-RUNNABLE = RunnableLambda(lambda given: {"answer": given["question"].upper()})
+RUNNABLE: Any = RunnableLambda(lambda given: {"answer": given["question"].upper()})

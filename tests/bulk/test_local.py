@@ -1,5 +1,6 @@
 """Bulk runs in one process: killed, resumed, failed, refused, and on a full disk."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -10,10 +11,12 @@ import pytest
 
 from selfcorrect_rag.bulk import Columns, GraphMaker, batch_questions
 from selfcorrect_rag.bulk.answers import opened_answers
-from selfcorrect_rag.bulk.finished import AllFailed
 from selfcorrect_rag.bulk.graph_maker import NoGraph
+from selfcorrect_rag.bulk.question_files import BadQuestions
 from selfcorrect_rag.errors import BadRun, DiskFull
+from selfcorrect_rag.evaluation.run import AllFailed
 from selfcorrect_rag.journal import only_run
+from selfcorrect_rag.search.open_index import NoIndex
 from selfcorrect_rag.serving.config import BadOption, ServingConfig
 from selfcorrect_rag.settings import CRAGSettings
 from tests.bulk.runs import (
@@ -118,9 +121,24 @@ def test_parts_are_written_as_rows_are_finished(
 
 def test_rows_of_one_content_are_one_row(tmp_path: Path) -> None:
     questions, out = write_questions(tmp_path, ["a", "b", "a"]), tmp_path / "out"
-    summary = batch_questions(questions, FACTORY, out, batch_size=1, in_flight=1)
-    assert summary.rows == 2
+    other = tmp_path / "other.jsonl"
+    other.write_text(questions.read_text(encoding="utf-8"), encoding="utf-8")
+    summary = batch_questions([questions, other], FACTORY, out, batch_size=1, in_flight=1)
+    assert (summary.rows, summary.asked) == (2, 2)
+    assert [name for _, name in calls_of(tmp_path)] == ["a", "b"]
     assert names_of(out) == ["a", "b"]
+
+
+def test_a_file_that_breaks_off_ends_the_run_and_what_is_finished_stays(tmp_path: Path) -> None:
+    text = write_questions(tmp_path, ["a", "b"]).read_bytes()
+    path, out = tmp_path / "q.jsonl.gz", tmp_path / "out"
+    path.write_bytes(gzip.compress(text)[:-8])
+    said = r"q\.jsonl\.gz cannot be read \(EOFError: .*\)"
+    with pytest.raises(BadQuestions, match=said):
+        batch_questions(path, FACTORY, out, batch_size=1, in_flight=1)
+    path.write_bytes(gzip.compress(text))
+    batch_questions(path, FACTORY, out)
+    assert [name for _, name in calls_of(tmp_path)] == ["a", "b"]
 
 
 def test_another_run_is_refused(tmp_path: Path) -> None:
@@ -161,9 +179,22 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_questions_that_all_fail_end_the_run(tmp_path: Path) -> None:
     questions = write_questions(tmp_path, [f"fails{n}" for n in range(200)])
-    with pytest.raises(AllFailed, match="ValueError: no answer to fails"):
+    said = "first 32 questions all failed: ValueError: no answer to fails; .* --retry-failed asks"
+    with pytest.raises(AllFailed, match=said):
         batch_questions(questions, FACTORY, tmp_path / "out", in_flight=4)
     assert 32 <= len(rows_of(tmp_path / "out")) <= 36
+
+
+def test_broken_rows_are_neither_failures_of_the_graph_nor_answers(tmp_path: Path) -> None:
+    questions = write_questions(tmp_path, [*(f"fails{n}" for n in range(32)), "a"])
+    rows = questions.read_text(encoding="utf-8").splitlines(keepends=True)
+    broken = [f"broken {n}\n" for n in range(40)]
+    questions.write_text("".join(broken + rows[:31] + rows[32:]), encoding="utf-8")
+    summary = batch_questions(questions, FACTORY, tmp_path / "out", in_flight=1)
+    assert (summary.rows, summary.failed) == (72, 71)
+    questions.write_text("".join(broken + rows), encoding="utf-8")
+    with pytest.raises(AllFailed, match="first 32 questions"):
+        batch_questions(questions, FACTORY, tmp_path / "again", in_flight=1)
 
 
 def test_one_answer_is_enough_to_go_on(tmp_path: Path) -> None:
@@ -193,6 +224,18 @@ def test_a_maker_is_saved_and_read(tmp_path: Path) -> None:
     assert "secret" not in json.dumps(maker.as_json())
     assert "host" not in json.dumps(maker.as_json())
     saved = tmp_path / "graph.json"
+    for risky in (
+        {"engine": "server", "base_url": "http://host:1"},
+        {"engine": "chat", "model": "os:getcwd"},
+        {"store": "my_stores:pages"},
+        {"engine": "vllm", "engine_option": ["trust_remote_code=true"]},
+    ):
+        foreign = {"graph": "crag", "config": risky}
+        saved.write_text(json.dumps({"made": foreign}), encoding="utf-8")
+        with pytest.raises(NoGraph, match=f"names {list(risky)[-1]} .* give a GraphMaker with"):
+            GraphMaker.of(saved)
+        assert GraphMaker("crag", config=risky).config == risky
+    maker = GraphMaker.from_config("crag", CRAGSettings(passages=3), ServingConfig())
     saved.write_text(json.dumps({"made": maker._asdict()}), encoding="utf-8")
     assert GraphMaker.of(saved) == maker
     saved.write_text('{"graph": "crab"}', encoding="utf-8")
@@ -200,6 +243,16 @@ def test_a_maker_is_saved_and_read(tmp_path: Path) -> None:
         GraphMaker.of(saved)
     with pytest.raises(BadOption, match="approve_search waits for a person"):
         GraphMaker.from_config("crag", CRAGSettings(approve_search=True), ServingConfig())
+
+
+def test_no_secret_is_written(tmp_path: Path) -> None:
+    questions, out = write_questions(tmp_path, ["a"]), tmp_path / "out"
+    config = {"engine": "server", "base_url": "http://me:hunter22@host", "index": "nowhere"}
+    with pytest.raises(NoIndex):
+        batch_questions(questions, GraphMaker("crag", config=config), out)
+    written = [path.read_bytes() for path in out.rglob("*") if path.is_file()]
+    assert b"crag" in b"".join(written)
+    assert b"hunter22" not in b"".join(written)
 
 
 def test_a_full_disk_is_one_error_and_what_is_written_stays(tmp_path: Path) -> None:

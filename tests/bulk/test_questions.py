@@ -3,25 +3,25 @@
 import gzip
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from selfcorrect_rag.bulk import questions as module
+from selfcorrect_rag.bulk.question_files import BadQuestions, find_files
 from selfcorrect_rag.bulk.questions import (
-    BadQuestions,
     Columns,
     Line,
     check_columns,
-    find_files,
     read_questions,
 )
 from selfcorrect_rag.settings.base import LONGEST_TEXT
 
 
 def read(path: Path | str, columns: Columns = Columns(), run: str = "run") -> list[Line]:  # noqa: B008
-    return [line for file in find_files([str(path)]) for line in read_questions(file, columns, run)]
+    return list(read_questions(find_files([str(path)]), columns, run, lambda _: True))
 
 
 def asked(lines: list[Line]) -> list[str]:
@@ -117,18 +117,58 @@ def test_conversations(tmp_path: Path) -> None:
     assert "do not end with a question" in lines[2].error
 
 
-def test_folders_globs_and_what_is_hidden(tmp_path: Path) -> None:
-    for name in ("b.jsonl", "a.csv", "sub/c.parquet", "_draft.jsonl", ".x.jsonl", "note.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    inside = [str(tmp_path / name) for name in ("a.csv", "b.jsonl", "sub/c.parquet")]
-    assert find_files([str(tmp_path)]) == inside
-    assert find_files([str(tmp_path / "[ab].*")]) == inside[:2]
-    assert find_files([str(tmp_path / "**/c.*"), *inside[2:]]) == inside[2:]
-    assert find_files([f"file://{tmp_path}/*.csv"]) == [f"file://{inside[0]}"]
-    odd = tmp_path / "[q].jsonl"
-    odd.touch()
-    assert find_files([str(odd)]) == [str(odd)]
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ("", ["a.csv", "b.jsonl", "sub/c.parquet"]),
+        ("/*", ["a.csv", "b.jsonl"]),
+        ("/[ab].*", ["a.csv", "b.jsonl"]),
+        ("/*.csv", ["a.csv"]),
+        ("/*/*", ["sub/c.parquet"]),
+        ("/**/c.*", ["sub/c.parquet"]),
+        ("/**", ["a.csv", "b.jsonl", "sub/c.parquet"]),
+        ("/_*", ["_draft.jsonl"]),
+        ("/.h/*", [".h/d.jsonl"]),
+        ("/_draft.jsonl", ["_draft.jsonl"]),
+    ],
+)
+def test_folders_globs_and_what_is_hidden(
+    scheme: str, place: str, found: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "a b"
+    hidden = ("_draft.jsonl", ".x.jsonl", ".h/d.jsonl", "sub/.e.csv", "note.txt")
+    for name in ("b.jsonl", "a.csv", "sub/c.parquet", *hidden):
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).touch()
+    (folder / "z.jsonl").mkdir()
+    spelled = quote(str(folder)) if scheme else str(folder)
+    files = find_files([f"{scheme}{spelled}{place}"])
+    assert [file.path for file in files] == [str(folder / name) for name in found]
+
+
+def test_a_file_is_read_once_however_it_is_spelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "[q].jsonl"
+    path.touch()
+    (tmp_path / "link.jsonl").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    places = ["[q].jsonl", "./[q].jsonl", str(path), f"file://{quote(str(path))}", "*", "."]
+    assert [file.path for file in find_files(places)] == ["[q].jsonl"]
+
+
+def test_what_a_uri_may_hold_of_secrets_is_not_told(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text("broken\n", encoding="utf-8")
+    query = "?account=hunter/22"
+    for place in (f"file://{tmp_path}", f"file://{tmp_path}/q.jsonl", f"file://{tmp_path}/*.jsonl"):
+        (line,) = read(place + query)
+        assert line.error == "q.jsonl:1: no JSON"
+        assert line == read(tmp_path)[0]
+    for place in ("file:///nowhere", "bad://ann:hunter22@x", "file:///no where", "s3:///"):
+        with pytest.raises(BadQuestions) as raised:
+            find_files([place + query])
+        assert "hunter" not in str(raised.value)
 
 
 @pytest.mark.parametrize("place", ["nowhere.jsonl", "no/*.csv", "file:///nowhere", "bad://x/y"])
@@ -142,8 +182,55 @@ def test_another_kind_of_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadQuestions, match=r"is none of \.jsonl"):
         find_files([str(tmp_path / "q.txt")])
     (tmp_path / "q.parquet").write_text("a")
-    with pytest.raises(BadQuestions, match="is no Parquet file"):
-        read(tmp_path / "q.parquet")
+
+
+TEXT = b'{"question": "a"}\n' * 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("q.jsonl.gz", gzip.compress(TEXT)[:-9], "EOFError|OSError"),
+        ("q.csv.gz", b"question\na\n", "BadGzipFile|OSError"),
+        ("q.jsonl.gz", gzip.compress(TEXT)[:10] + b"\xff" * 90, "error|OSError"),
+        ("q.csv", b"question," + b"x" * 200 + b"\na,b\n", "Error: field larger than"),
+        ("q.parquet", b"a", "ArrowInvalid"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_file_that_cannot_be_read_is_one_error(
+    scheme: str,
+    name: str,
+    content: bytes,
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_LINE", 100)
+    (tmp_path / name).write_bytes(content)
+    said = rf"/{name} cannot be read \(({why})"
+    with pytest.raises(BadQuestions, match=said):
+        read(f"{scheme}{tmp_path / name}")
+    with pytest.raises(BadQuestions, match=said):
+        check_columns(find_files([f"{scheme}{tmp_path / name}"]), Columns("other"))
+
+
+def test_a_parquet_file_that_is_damaged_inside_is_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "q.parquet"
+    pq.write_table(pa.table({"question": [f"question {n}" for n in range(1000)]}), path)
+    content = bytearray(path.read_bytes())
+    content[4:200] = b"\xff" * 196
+    path.write_bytes(content)
+    with pytest.raises(BadQuestions, match=r"q\.parquet cannot be read"):
+        read(path)
+
+
+def test_a_file_that_goes_away_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").touch()
+    files = find_files([str(tmp_path)])
+    (tmp_path / "q.jsonl").unlink()
+    with pytest.raises(BadQuestions, match=r"cannot be read \(FileNotFoundError"):
+        check_columns(files, Columns())
 
 
 def test_a_column_that_no_row_has_is_an_error(tmp_path: Path) -> None:
@@ -151,7 +238,7 @@ def test_a_column_that_no_row_has_is_an_error(tmp_path: Path) -> None:
     Path(jsonl).write_text('{"a": 1}\n{"late": 2}\n', encoding="utf-8")
     Path(csv).write_text("q,n\n1,2\n", encoding="utf-8")
     pq.write_table(pa.table({"text": ["x"]}), parquet)
-    files = [jsonl, csv, parquet]
+    files = find_files([jsonl, csv, parquet])
     with pytest.raises(BadQuestions, match="no row has the column question; there are: a, late, q"):
         check_columns(files, Columns())
     for name in ("late", "q", "text"):

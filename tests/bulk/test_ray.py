@@ -1,5 +1,6 @@
 """Bulk runs on a real Ray of this machine: equal to local ones, and killed."""
 
+import gzip
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.bulk import Cluster, Columns, GraphActor, GraphMaker, batch_questions
-from selfcorrect_rag.bulk.finished import AllFailed
 from selfcorrect_rag.bulk.on_ray import WorkerFailed
+from selfcorrect_rag.bulk.question_files import BadQuestions
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster
+from selfcorrect_rag.errors import NoCluster
+from selfcorrect_rag.evaluation.run import AllFailed
 from tests.bulk.runs import (
     FACTORY,
     calls_of,
@@ -38,8 +41,7 @@ def ray() -> Iterator[Any]:
         yield module
 
 
-@pytest.mark.parametrize(("graph", "form"), [("self_rag", "jsonl"), ("crag", "parquet")])
-def test_rows_are_those_of_a_local_run(ray: Any, graph: str, form: Any, tmp_path: Path) -> None:
+def test_rows_are_those_of_a_local_run(ray: Any, tmp_path: Path) -> None:
     lines = [f'{{"question": "{question}", "n": {n}}}' for n, question in enumerate(QUESTIONS)]
     questions = tmp_path / "questions.jsonl"
     questions.write_text("\n".join([*lines, "broken", '{"n": 7}']), encoding="utf-8")
@@ -47,14 +49,15 @@ def test_rows_are_those_of_a_local_run(ray: Any, graph: str, form: Any, tmp_path
     for cluster in (None, Cluster(actors=1)):
         out = tmp_path / str(cluster is None)
         summary = batch_questions(
-            questions, GraphMaker(graph), out, form=form, in_flight=1, cluster=cluster
+            questions, GraphMaker("self_crag"), out, form="parquet", in_flight=1, cluster=cluster
         )
         assert (summary.rows, summary.failed, summary.asked) == (6, 2, 6)
         tables.append({row.pop("id"): row for row in rows_of(out)})
     local, on_ray = tables
     assert all(row.pop("seconds") >= 0 for table in tables for row in table.values())
     assert local == on_ray
-    assert any(row["citations"] for row in local.values())
+    for column in ("citations", "grades", "best_score", "action"):
+        assert any(row[column] for row in local.values()), column
 
 
 def test_a_killed_actor_is_replaced_and_what_it_finished_is_not_asked_again(
@@ -105,6 +108,33 @@ def test_a_killed_driver_is_gone_on_from(ray: Any, tmp_path: Path) -> None:
     later = [name for _, name in calls_of(tmp_path)[len(done) :]]
     assert not before & set(later)
     assert len(calls_of(tmp_path)) <= 80 + 4
+
+
+def test_files_of_equal_rows_and_one_that_breaks_off(
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions, out = write_questions(tmp_path, ["a", "b", "a"]), tmp_path / "out"
+    more = tmp_path / "more.jsonl"
+    more.write_text(questions.read_text().replace("|b", "|c"), encoding="utf-8")
+    context = ray.data.DataContext.get_current()
+    before = (context.target_max_block_size, context.enable_progress_bars)
+    during = []
+
+    def show(finished: Any) -> None:
+        during.append((context.target_max_block_size, context.enable_progress_bars))
+
+    monkeypatch.chdir(tmp_path)  # where the workers are not
+    files, cluster = [questions.name, str(more)], Cluster()
+    summary = batch_questions(files, FACTORY, out, cluster=cluster, batch_size=2, on_finished=show)
+    assert (summary.rows, summary.asked) == (3, 3)
+    assert sorted(name for _, name in calls_of(tmp_path)) == ["a", "b", "c"]
+    assert set(during) == {before}, "the process's own settings of Ray Data are left alone"
+    zipped = tmp_path / "zipped.jsonl.gz"
+    zipped.write_bytes(gzip.compress(more.read_bytes())[:-8])
+    with pytest.raises(BadQuestions, match=r"zipped\.jsonl\.gz cannot be read \(EOFError: "):
+        batch_questions(zipped, FACTORY, out, cluster=cluster)
+    with pytest.raises(NoCluster, match="room for 0 actors of 1 GPUs each"):
+        batch_questions(files, FACTORY, out, cluster=Cluster(gpus_per_actor=1))
 
 
 def test_a_factory_that_fails_on_the_worker_is_one_error(ray: Any, tmp_path: Path) -> None:

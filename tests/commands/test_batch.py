@@ -53,6 +53,18 @@ def test_what_ask_saved_answers_in_bulk(
     assert settings["settings"]["passages"] == 3
 
 
+def test_progress_in_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selfcorrect_rag.commands.terminal.SECONDS_BETWEEN_LINES", 0)
+    questions, out = write_questions(tmp_path, ["a", "fails1"]), tmp_path / "out"
+    options = ["--factory", FACTORY, "--in-flight", "1"]
+    assert main(["batch", str(questions), "--out", str(out), *options]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("1 rows, 0 failed, ")
+    assert second.startswith("2 rows, 1 failed, ")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -70,6 +82,8 @@ def test_what_ask_saved_answers_in_bulk(
         (["--factory", "m:f", "--graph", "crag"], "not with --graph"),
         (["--factory", "m:f", "--passages", "3"], "not with --passages"),
         (["--factory", "m:f", "--model", "m"], "not with --model"),
+        (["--factory", "m:f", "--graph", "crag", "--approve"], "not with --approve"),
+        (["--factory", "m:f", "--base-url", "http://x"], "not with --base-url"),
         (["--factory", "tests.bulk.scripted:broken_factory"], "no weights here"),
         (["--index", "nowhere"], "no folder nowhere"),
         (["--again", "nowhere.json"], "no result that ask --json saved"),

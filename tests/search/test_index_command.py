@@ -121,7 +121,7 @@ def test_a_bar_on_a_terminal_shows_names_as_text(
 def test_lines_elsewhere(
     docs: Path, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr("selfcorrect_rag.commands.terminal.SECONDS_BETWEEN_LINES", 0)
     (docs / "a.txt").write_text("passage")
     run(docs, "--index", folder, "--embeddings", "bm25")
     assert capsys.readouterr().err == "100%  1 passages, 1 new  a.txt\n"

@@ -124,7 +124,7 @@ def test_rationales_go_on_after_the_command_was_killed(
 
 
 def test_what_an_actor_raises_or_dies_of_is_a_failed_row(
-    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_actors, "RETRIES", 1)
     rationale_rows(12)
@@ -190,7 +190,7 @@ def test_a_model_that_cannot_be_made_on_an_actor(
         "ConnectionError: the model's server has gone"
     )
     assert main(critic_data("out.jsonl", *on_two(), "--gpus-per-actor", "0.5")) == 2
-    assert_said_in_one_line(capsys, "no machine of the cluster has 0.5 GPUs for an actor")
+    assert_said_in_one_line(capsys, "0 GPUs, which is room for 0 actors of 0.5 GPUs each: 2 are")
     assert not Path("out.jsonl").exists()
 
 
