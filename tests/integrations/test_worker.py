@@ -119,7 +119,7 @@ async def test_a_run_waits_for_an_engine_that_cannot_be_reached(
         run = await front.end(name)
         assert (run["status"], run["attempts"]) == ("failed", 1)
         assert run["error"].startswith("EngineUnavailable: no vLLM server answers")
-        assert len(llm.calls) > 10
+        assert len(llm.calls) >= 10
         llm.faults = {len(llm.calls) + 1: EngineUnavailable("no vLLM server answers")}
         assert await runs.retry(front.session, name, name)
         assert (await front.end(name))["status"] == "done"

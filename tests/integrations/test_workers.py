@@ -212,20 +212,23 @@ def test_a_worker_and_its_clients(database: str, proxy: Proxy, worker: Process) 
         # A worker that is told to stop takes nothing more, also while a client still waits.
         with psycopg.connect(database, autocommit=True) as session:
             session.execute(OPEN, ("waited-for", "no_such_graph", "t"))
-            poll = {"url": "/runs/waited-for", "params": {"wait": 60}}
-            waiting = threading.Thread(target=client.get, kwargs=poll)
-            waiting.start()
-            time.sleep(0.3)
+            poll = socket.create_connection(("127.0.0.1", urlsplit(worker.url).port))
+            poll.sendall(
+                b"GET /runs/waited-for?wait=60 HTTP/1.1\r\nHost: localhost\r\n"
+                b"Authorization: Bearer secret\r\n\r\n"
+            )
+            client.get("/runs/waited-for")  # by its answer the poll is under way
             worker.process.send_signal(signal.SIGTERM)
             wait_until_it_listens_no_more(worker)
             session.execute(OPEN, ("late", "self_rag", "u"))
             session.execute("NOTIFY runs")
             time.sleep(0.7)
             late = session.execute("SELECT attempts FROM runs WHERE id = 'late'").fetchone()
-            assert waiting.is_alive()
+            assert worker.process.poll() is None
             assert late == (0,)
             session.execute("UPDATE runs SET status = 'done', ended_at = now() WHERE thread = 't'")
-        waiting.join()
+        with poll:
+            assert poll.recv(99).startswith(b"HTTP/1.1 200 ")
         worker.process.wait(timeout=60)
         assert worker.process.returncode in (0, -signal.SIGTERM)
 
