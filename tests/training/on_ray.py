@@ -15,6 +15,8 @@ ASKED = Path("asked")
 """A line for each call: the actor's process, and the prompt."""
 DEADLY = Path("deadly")
 """Whoever is asked about its text takes it away, and is killed in the middle."""
+BURIED = Path("buried")
+"""What DEADLY is from then on."""
 FATAL = Path("fatal")
 """Whoever is asked about its text is killed, each time."""
 FAULTY = Path("faulty")
@@ -28,7 +30,7 @@ def _answer(prompt: str) -> str:
         file.write(f"{os.getpid()} {prompt!r}\n")
     with suppress(FileNotFoundError):
         if DEADLY.read_text() in prompt:
-            DEADLY.rename("buried")
+            DEADLY.rename(BURIED)
             os.kill(os.getpid(), signal.SIGKILL)
     if FATAL.exists() and FATAL.read_text() in prompt:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -52,6 +54,13 @@ def broken() -> Runnable[Any, Any]:
 def asked() -> list[str]:
     """The prompts so far."""
     return [line.split(" ", 1)[1] for line in ASKED.read_text().splitlines()]
+
+
+def asked_of_the_killed() -> list[str]:
+    """Prompts of the process that died of DEADLY's text."""
+    lines = [line.split(" ", 1) for line in ASKED.read_text().splitlines()]
+    killed = next(process for process, prompt in lines if BURIED.read_text() in prompt)
+    return [prompt for process, prompt in lines if process == killed]
 
 
 def processes() -> set[int]:
