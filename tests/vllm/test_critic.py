@@ -106,7 +106,7 @@ def keep_judging(critic: VLLMCritic, asked: list[CriticInput]) -> None:
 
 
 def test_a_folder_without_a_critic(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="cannot load"):
+    with pytest.raises(ModelNotFound, match="is no folder here"):
         VLLMCritic(tmp_path / "nowhere")
 
 

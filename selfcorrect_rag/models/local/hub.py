@@ -23,7 +23,7 @@ def refuse_unknown(name: str | Path) -> None:
     hub = require("huggingface_hub", "local")
     names = ("config.json", "tokenizer.json", "tokenizer_config.json")
     try:
-        if any(isinstance(hub.try_to_load_from_cache(name, file), str) for file in names):
+        if any(isinstance(hub.try_to_load_from_cache(str(name), file), str) for file in names):
             return
         hub.HfApi().model_info(str(name), timeout=SECONDS)
     except Exception as error:  # the client's, and those of what it sends by
