@@ -275,7 +275,8 @@ def _figures(looks: Sequence[Look], count: int) -> dict[str, Any]:
 
 def system(constants: dict[str, Any], count: int, others: float) -> System:
     """So many actors as the simulator takes them."""
-    cost = linear(*(constants["alone"]["cost_s"][name] for name in ("step", "prefill", "decode")))
+    cost_s, pace = constants["alone"]["cost_s"], _pace(constants)
+    cost = linear(*(pace * cost_s[name] for name in ("step", "prefill", "decode")))
     one = constants["one_actor"]
     return System(
         actors=count,
@@ -290,11 +291,20 @@ def system(constants: dict[str, Any], count: int, others: float) -> System:
 
 def steps(constants: dict[str, Any], count: int) -> list[Question]:
     """Questions as the simulator takes them."""
-    alone = constants["alone"]
+    alone, pace = constants["alone"], _pace(constants)
     traces = alone["calls"]
     return [
-        _steps(traces[i % len(traces)], alone["loop_s"], alone["tools_s"]) for i in range(count)
+        _steps(traces[i % len(traces)], pace * alone["loop_s"], pace * alone["tools_s"])
+        for i in range(count)
     ]
+
+
+def _pace(constants: dict[str, Any]) -> float:
+    """CPU time of a question in one actor, over that of a question alone: a core that other
+    machines share is not as fast in one minute as in the next."""
+    alone = constants["alone"]
+    taken: float = constants["one_actor"]["actor_s"]
+    return taken / (alone["loop_s"] + alone["tools_s"] + alone["model_s"])
 
 
 def _steps(calls: Sequence[tuple[int, list[int]]], loop: float, tools: float) -> Question:
