@@ -303,8 +303,9 @@ def _pace(constants: dict[str, Any]) -> float:
     """CPU time of a question in one actor, over that of a question alone: a core that other
     machines share is not as fast in one minute as in the next."""
     alone = constants["alone"]
-    taken: float = constants["one_actor"]["actor_s"]
-    return taken / (alone["loop_s"] + alone["tools_s"] + alone["model_s"])
+    by_itself: float = alone["loop_s"] + alone["tools_s"] + alone["model_s"]
+    in_actor: float = constants["one_actor"]["actor_s"]
+    return in_actor / by_itself
 
 
 def _steps(calls: Sequence[tuple[int, list[int]]], loop: float, tools: float) -> Question:
