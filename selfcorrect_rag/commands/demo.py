@@ -68,7 +68,7 @@ def add_parser(add: Callable[..., argparse.ArgumentParser]) -> None:
         default=4,
         metavar="N",
         help="Compare plain RAG and the graphs on every Nth of 140 questions; 1: on all, which "
-        "takes a minute or two. Default: %(default)s.",
+        "takes some minutes. Default: %(default)s.",
     )
     add_options(parser, GENERATOR_OPTIONS)
     parser.set_defaults(run=run)
