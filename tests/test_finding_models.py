@@ -9,8 +9,9 @@ import pytest
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-from selfcorrect_rag.errors import MissingExtra
+from selfcorrect_rag.errors import MissingExtra, ModelNotFound
 from selfcorrect_rag.models.by_name import NoLanguageModel, find_language_model
+from selfcorrect_rag.models.local.hub import refuse_unknown
 
 OWN = """
 from langchain_core.language_models.fake import FakeListLLM
@@ -89,3 +90,9 @@ def test_without_langchain_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtra, match=r"no importable .* pip install .*\[chat\]"):
         find_language_model("acme:talker-1")
+
+
+def test_a_folder_that_is_not_there_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="is no folder here") as raised:
+        refuse_unknown(tmp_path / "nowhere")
+    assert "PosixPath" not in str(raised.value)

@@ -66,3 +66,9 @@ def test_an_untouched_form_gives_the_defaults(graph: str) -> None:
     for select in shown.split("<select")[1:]:
         options = select.partition("</select>")[0].split("<option")[1:]
         assert sum(" selected" in option for option in options) == 1, options
+
+
+def test_a_field_at_its_default_is_not_given() -> None:
+    mode = {"mode": [SelfRAGSettings().mode]}
+    assert forms.read("self_rag", mode).model_fields_set == set()
+    assert forms.read("self_rag", {"mode": ["always"]}).model_fields_set == {"mode"}
