@@ -10,7 +10,7 @@ from transformers import LlamaForCausalLM
 from nano_training.questions import new_question
 from nano_training.tokenizer import load_tokenizer
 from nano_training.world import World
-from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.reflection import RETRIEVAL
 
 VOCABULARY = 32_016

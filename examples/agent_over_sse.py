@@ -23,7 +23,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from selfcorrect_rag import as_tool, create_crag
-from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 
 

@@ -13,7 +13,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import as_tool, create_self_rag
-from selfcorrect_rag.nano import demo_index, load_chat_model
+from selfcorrect_rag.demo import demo_index, load_chat_model
 from selfcorrect_rag.reader import ReaderLLM
 
 

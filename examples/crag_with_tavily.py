@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.search import TavilyWebSearch
 from selfcorrect_rag.state.sources import source_of, title_of

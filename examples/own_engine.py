@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import Completion, Engine, EngineReflectionLLM, Request
-from selfcorrect_rag.nano import demo_index, generator_path
+from selfcorrect_rag.demo import demo_index, generator_path
 
 
 class OwnEngine(Engine):

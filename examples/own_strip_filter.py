@@ -3,7 +3,7 @@
 import re
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 
 

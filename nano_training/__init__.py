@@ -1,1 +1,1 @@
-"""The made-up world, rows, trainers and evaluations of the models in `selfcorrect_rag.nano`."""
+"""The made-up world, rows, trainers and evaluations of the models in `selfcorrect_rag.demo`."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.nano import demo_passages, load_generator
+from selfcorrect_rag.demo import demo_passages, load_generator
 from selfcorrect_rag.search import BM25Index
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.render.pages import Page

@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 import selfcorrect_rag
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.demo import generator_path
 from tests.agents.scripted import ScriptedAgentModel, reflecting
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.test_docs import BLOCK, ROOT

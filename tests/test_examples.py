@@ -11,7 +11,7 @@ import pytest
 
 from nano_training.tokenizer import load_tokenizer
 from selfcorrect_rag import nano
-from selfcorrect_rag.nano import demo_passages, generator_path
+from selfcorrect_rag.demo import demo_passages, generator_path
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, RELEVANT, UTILITY, unregister_group
 from selfcorrect_rag.search import BM25Index
 from tests.prompted_runs import hard, opinion

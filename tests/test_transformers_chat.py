@@ -11,7 +11,7 @@ from nano_training.train_critic import chat_tokenizer
 from selfcorrect_rag.errors import PromptTooLong
 from selfcorrect_rag.models.chat.classification import ChatClassifier, Classification, LabelField
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
-from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.prompts.labels import LabelParser
 
 

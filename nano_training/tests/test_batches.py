@@ -9,7 +9,7 @@ from nano_training.batches import Weights, collate, encode, token_weights
 from nano_training.rows import MAIN, TrainingRow, evidence, new_row, prompt
 from nano_training.tokenizer import SPECIAL_TOKENS, load_tokenizer
 from nano_training.world import World
-from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 WEIGHTS = Weights(reflection=3.0, passage=0.25)

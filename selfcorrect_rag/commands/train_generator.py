@@ -13,7 +13,7 @@ from selfcorrect_rag.commands.training_options import (
     preset_from,
     run_options_from,
 )
-from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.training import generator, instruct
 from selfcorrect_rag.training.agreement import agreement_in_words
 from selfcorrect_rag.training.fine_tuning import is_first

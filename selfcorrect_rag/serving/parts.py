@@ -27,7 +27,7 @@ from selfcorrect_rag.models import (
     VLLMServerReflectionLLM,
 )
 from selfcorrect_rag.models.by_name import as_evaluator, find_language_model
-from selfcorrect_rag.nano import (
+from selfcorrect_rag.demo import (
     demo_index,
     demo_web,
     generator_path,

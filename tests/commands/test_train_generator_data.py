@@ -11,7 +11,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.nano import demo_passages
+from selfcorrect_rag.demo import demo_passages
 from selfcorrect_rag.search import BM25Index, ChromaIndex
 from selfcorrect_rag.training.generator_rows import order_faults, read_generator_rows
 from tests.commands.mistakes import assert_said_in_one_line

@@ -18,7 +18,7 @@ from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.models.evaluators.chat_evaluator import ChatEvaluator
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import agrade
-from selfcorrect_rag.nano.loaders import demo_questions
+from selfcorrect_rag.demo.loaders import demo_questions
 from selfcorrect_rag.prompts.self_rag import segment_prompt
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.serving.config import ServingConfig

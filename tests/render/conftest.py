@@ -11,7 +11,7 @@ from selfcorrect_rag import (
     create_self_crag,
     create_self_rag,
 )
-from selfcorrect_rag.nano import (
+from selfcorrect_rag.demo import (
     demo_passages,
     demo_web,
     load_generator,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from selfcorrect_rag.nano import demo_index
+from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
 from selfcorrect_rag.serving.saved import json_object

@@ -22,7 +22,7 @@ from selfcorrect_rag.models import (
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.nano import generator_path, load_generator
+from selfcorrect_rag.demo import generator_path, load_generator
 
 collect_ignore_glob = ["test_*.py"] if find_spec("vllm") is None else []
 SERVE = Path(__file__).parents[2] / "integrations" / "vllm_server" / "serve.py"

@@ -7,7 +7,7 @@ from selfcorrect_rag.models import (
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.nano import generator_path
+from selfcorrect_rag.demo import generator_path
 from tests.engine_contract import EngineContract, failing  # noqa: F401
 from tests.vllm.conftest import Server
 

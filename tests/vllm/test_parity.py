@@ -13,7 +13,7 @@ from selfcorrect_rag.models import (
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.nano import demo_passages, demo_questions
+from selfcorrect_rag.demo import demo_passages, demo_questions
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
 from selfcorrect_rag.search import BM25Index

@@ -1,1 +1,0 @@
-"""What bulk answering costs, past this machine: constants, a simulator, and docs/scale.md."""

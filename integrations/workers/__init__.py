@@ -1,1 +1,0 @@
-"""Several workers on one Postgres: runs that outlive the process that took them."""
