@@ -33,13 +33,13 @@ from pydantic import PrivateAttr
 
 from benchmarks.vllm_models import VOCABULARY, grown, questions
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.models import VLLMReflectionLLM
 from selfcorrect_rag.models.engines import tokens
 from selfcorrect_rag.models.engines.background import gather
 from selfcorrect_rag.models.engines.engine_llm import _EngineCall
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.local.checkpoints import load_tokenizer
-from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 
 T = TypeVar("T")

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 from langchain_core.documents import Document
+from nano_training.tokenizer import load_tokenizer
+from nano_training.world import World
 from transformers import LlamaForCausalLM
 
 from nano_training.questions import new_question
-from nano_training.tokenizer import load_tokenizer
-from nano_training.world import World
 from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.reflection import RETRIEVAL
 

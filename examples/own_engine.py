@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models import Completion, Engine, EngineReflectionLLM, Request
 from selfcorrect_rag.demo import demo_index, generator_path
+from selfcorrect_rag.models import Completion, Engine, EngineReflectionLLM, Request
 
 
 class OwnEngine(Engine):

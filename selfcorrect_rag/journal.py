@@ -10,8 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import BadRun, ModelNotFound
-from selfcorrect_rag.errors.disk import disk_full, wrap_disk_full
+from selfcorrect_rag.errors import BadRun, ModelNotFound, disk_full, wrap_disk_full
 
 FAILURES = "failures.jsonl"
 """In a run's folder: what a model failed at, and why."""

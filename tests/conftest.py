@@ -23,8 +23,8 @@ from tokenizers import (
 )
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.demo import generator_path
+from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 with suppress(ImportError):  # vLLM's environment goes without

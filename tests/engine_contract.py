@@ -14,9 +14,9 @@ import torch
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.demo import load_generator
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import EngineReflectionLLM, EngineUnavailable, TransformersReflectionLLM
-from selfcorrect_rag.demo import load_generator
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import Group, critique
 from selfcorrect_rag.state import Segment

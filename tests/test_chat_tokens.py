@@ -4,9 +4,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from nano_training.models import load_critic
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from nano_training.models import load_critic
 from selfcorrect_rag.models.chat.transformers_chat import ChatTokens
 from selfcorrect_rag.prompts.quoting import FAMILIES
 from selfcorrect_rag.reflection import CONTROL_TOKENS

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
-
 from nano_training.models import critic_path
+
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.models.chat.classification import MODES

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-
 from nano_training.tokenizer import load_tokenizer
+
+from selfcorrect_rag.demo import generator_path, load_generator
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import (
     Completion,
@@ -19,7 +20,6 @@ from selfcorrect_rag.models import (
     VLLMServerReflectionLLM,
 )
 from selfcorrect_rag.models.engines.runner import WeightedSemaphore
-from selfcorrect_rag.demo import generator_path, load_generator
 from tests.engine_contract import PROMPTS, EngineContract, failing, reference  # noqa: F401
 from tests.test_examples import example
 from tests.test_vllm_server import Answer, Loopback

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from nano_training.tokenizer import load_tokenizer
+
 from selfcorrect_rag import nano
 from selfcorrect_rag.demo import demo_passages, generator_path
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, RELEVANT, UTILITY, unregister_group

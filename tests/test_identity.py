@@ -12,8 +12,8 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
-
 from nano_training.models import tiny_t5_path
+
 from selfcorrect_rag.models import (
     ChatEvaluator,
     PromptedReflectionLLM,

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from benchmarks.heartbeat import RATIONALE, Heartbeat, Relevant
 from langchain_core.documents import Document
 from langchain_core.language_models import FakeListChatModel
 
 from benchmarks.graph import FreeReflectionLLM
-from benchmarks.heartbeat import RATIONALE, Heartbeat, Relevant
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.models.off_loop import off_loop
 from selfcorrect_rag.search import RetrieverWebSearch

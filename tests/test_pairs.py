@@ -7,8 +7,8 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.errors import NoQuestion, RetrievalFailed
 from selfcorrect_rag.demo import load_generator
+from selfcorrect_rag.errors import NoQuestion, RetrievalFailed
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
     FULL,

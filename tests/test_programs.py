@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.demo import demo_index, load_chat_model
+from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.search import MiniLM
 from tests.crag_runs import WordEvaluator
 from tests.reader.scripted_reader import ScriptedReader

@@ -4,15 +4,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from benchmarks.generator_chat import GeneratorChat
+from benchmarks.tutorial import create_tutorial
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.runnables import RunnableLambda
 
 from benchmarks import tutorial
-from benchmarks.generator_chat import GeneratorChat
-from benchmarks.tutorial import create_tutorial
 from selfcorrect_rag import create_crag, create_self_rag
-from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.demo import load_generator
+from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.state.costs import total
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.crag_runs import document as text_document

@@ -9,10 +9,10 @@ from itertools import islice
 from random import Random
 
 import pytest
+from benchmarks.injection import made_up
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.injection import made_up
 from selfcorrect_rag.prompts import quoting
 from selfcorrect_rag.prompts.quoting import FAMILIES, LOOK_ALIKES, OPENINGS, quoted
 from selfcorrect_rag.prompts.rationale.documents import read_documents

@@ -30,9 +30,9 @@ from selfcorrect_rag.errors import (
     RetrievalFailed,
     SelfCorrectError,
     WebSearchFailed,
+    redact,
+    wrap_errors,
 )
-from selfcorrect_rag.errors.faults import wrap_errors
-from selfcorrect_rag.errors.messages import redact
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, VLLMServerReflectionLLM
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.render import render_run

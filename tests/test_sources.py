@@ -14,7 +14,7 @@ from rich.console import Console
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.commands.show import show_run
-from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.errors import one_line
 from selfcorrect_rag.render import render_run
 from selfcorrect_rag.state.sources import LONGEST_TITLE, shown_source, title_line, web_address
 from tests.crag_runs import PagesWebSearch, WordEvaluator

@@ -4,14 +4,14 @@ import math
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
-
 from nano_training.tokenizer import load_tokenizer
 from nano_training.train_critic import chat_tokenizer
+from transformers import LlamaForCausalLM
+
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.errors import PromptTooLong
 from selfcorrect_rag.models.chat.classification import ChatClassifier, Classification, LabelField
 from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
-from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.prompts.labels import LabelParser
 
 

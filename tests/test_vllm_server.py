@@ -10,16 +10,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from nano_training.tokenizer import load_tokenizer
 from pydantic import SecretStr
 
-from nano_training.tokenizer import load_tokenizer
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel
 from selfcorrect_rag.models import VLLMServerReflectionLLM
 from selfcorrect_rag.models.engines.engine import EngineUnavailable
 from selfcorrect_rag.models.engines.runner import PROBE_INTERVAL
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.prompts import decision_prompt, prompt_of
 from selfcorrect_rag.reflection import CONTROL_TOKENS, RETRIEVAL, Group
 from tests.test_background import how, in_child

@@ -9,8 +9,7 @@ from langchain_core.tools import StructuredTool, ToolException
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, Field
 
-from selfcorrect_rag.errors import CallsMixed, SelfCorrectError
-from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.errors import CallsMixed, SelfCorrectError, one_line
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.settings import Settings

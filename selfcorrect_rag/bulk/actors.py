@@ -13,8 +13,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster, refuse_without_gpus
-from selfcorrect_rag.errors import EngineFailed, FailedOnActor
-from selfcorrect_rag.errors.messages import describe_error, safe_message
+from selfcorrect_rag.errors import EngineFailed, FailedOnActor, describe_error, safe_message
 from selfcorrect_rag.models.critic import Answer, Critic, CriticInput
 
 Part = TypeVar("Part")

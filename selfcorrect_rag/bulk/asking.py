@@ -12,7 +12,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from selfcorrect_rag.bulk.graph_maker import GraphMaker
 from selfcorrect_rag.bulk.questions import Line
 from selfcorrect_rag.bulk.rows import BROKEN, answered, failed
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import describe_error
 from selfcorrect_rag.nodes.base.usage import UsageCounter
 
 IN_FLIGHT = 16

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.errors import SelfCorrectError, find_named
-from selfcorrect_rag.errors.messages import describe_error, safe_message
+from selfcorrect_rag.errors import SelfCorrectError, describe_error, find_named, safe_message
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption, ServingConfig
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings, Settings
 

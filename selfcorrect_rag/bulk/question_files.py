@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from selfcorrect_rag.errors import SelfCorrectError, require
-from selfcorrect_rag.errors.messages import MASK, redact, safe_message
+from selfcorrect_rag.errors import MASK, SelfCorrectError, redact, require, safe_message
 
 SUFFIXES = (".jsonl", ".ndjson", ".csv", ".parquet", ".jsonl.gz", ".ndjson.gz", ".csv.gz")
 _WILD = re.compile(r"[*?\[]")

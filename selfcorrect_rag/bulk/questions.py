@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from selfcorrect_rag.bulk.question_files import BadQuestions, QuestionFile
-from selfcorrect_rag.errors import SelfCorrectError, require
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import SelfCorrectError, describe_error, require
 from selfcorrect_rag.settings.base import LONGEST_TEXT
 from selfcorrect_rag.state.intake import fit
 

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import NoCluster, SelfCorrectError, require
-from selfcorrect_rag.errors.disk import disk_full
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import NoCluster, SelfCorrectError, describe_error, disk_full, require
 
 CONNECT_SECONDS = 5.0
 """How long a cluster may take to answer."""

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from selfcorrect_rag.errors import require
-from selfcorrect_rag.errors.messages import safe_message
+from selfcorrect_rag.errors import require, safe_message
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.render import reading
 from selfcorrect_rag.state.costs import FREE, Cost, total

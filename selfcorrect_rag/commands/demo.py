@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from selfcorrect_rag.commands.demo_comparison import compare
 from selfcorrect_rag.commands.show import console, say, show_run
 from selfcorrect_rag.commands.training_options import count
-from selfcorrect_rag.evaluation.remembered import Memory
 from selfcorrect_rag.demo import demo_index, demo_web, load_rationale_model
 from selfcorrect_rag.demo.loaders import DEMO_INDEX
+from selfcorrect_rag.evaluation.remembered import Memory
 from selfcorrect_rag.search import ChromaIndex, index_paths
 from selfcorrect_rag.serving.options import GENERATOR_OPTIONS, add_options, config_from
 from selfcorrect_rag.serving.parts import Parts

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from selfcorrect_rag.commands.show import inert, say
+from selfcorrect_rag.demo import demo_questions
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.methods import Method, open_method, read_specs
 from selfcorrect_rag.evaluation.rows import Outcome, Question
-from selfcorrect_rag.demo import demo_questions
 from selfcorrect_rag.serving.parts import Parts
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TextIO
 
-from selfcorrect_rag.errors.messages import GO_ON, JOINERS
+from selfcorrect_rag.errors import GO_ON, JOINERS
 
 SECONDS_BETWEEN_LINES = 10
 """Between lines of progress, where no terminal shows a moving one."""

@@ -7,8 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from selfcorrect_rag.errors import BadArgument, find_named, require
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import BadArgument, describe_error, find_named, require
 from selfcorrect_rag.evaluation.citations import (
     Entails,
     citation_precision,

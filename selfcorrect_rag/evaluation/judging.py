@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from selfcorrect_rag.errors import BadRun
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import BadRun, describe_error
 from selfcorrect_rag.evaluation.costs import ANSWER_TOKENS, CHARACTERS, Bound, Spent
 from selfcorrect_rag.evaluation.facts import penalised, topic_of
 from selfcorrect_rag.evaluation.judges import (

@@ -10,8 +10,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 
-from selfcorrect_rag.errors import BadSettings, SelfCorrectError, find_named
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import BadSettings, SelfCorrectError, describe_error, find_named
 from selfcorrect_rag.evaluation.outcomes import outcome_of
 from selfcorrect_rag.evaluation.plain_rag import KNOBS, create_plain_rag
 from selfcorrect_rag.evaluation.remembered import saving

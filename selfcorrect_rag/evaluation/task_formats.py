@@ -8,7 +8,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.errors import one_line
 from selfcorrect_rag.evaluation.labels import REFLECTIONS, check_reflections
 from selfcorrect_rag.evaluation.rows import Question
 from selfcorrect_rag.evaluation.task_rows import BadRow

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from selfcorrect_rag.errors import BadTask, require
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import BadTask, describe_error, require
 
 
 def hugging_face_rows(name: str) -> Iterator[Mapping[str, Any]]:

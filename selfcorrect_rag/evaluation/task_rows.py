@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from selfcorrect_rag.errors import BadTask
-from selfcorrect_rag.errors.messages import one_line, safe_message
+from selfcorrect_rag.errors import BadTask, one_line, safe_message
 
 MAX_ROW = 2**24
 """Most characters of one line, of one row of a JSON list, and of one cell of a table."""

@@ -19,8 +19,8 @@ from selfcorrect_rag.errors import (
     SelfCorrectError,
     importing_here,
     require,
+    safe_message,
 )
-from selfcorrect_rag.errors.messages import safe_message
 from selfcorrect_rag.models.chat.llm_chat import models_behind
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.evaluators.chat_evaluator import ChatEvaluator

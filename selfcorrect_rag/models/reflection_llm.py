@@ -17,8 +17,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from selfcorrect_rag.errors import ModelFailed
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import ModelFailed, wrap_errors
 from selfcorrect_rag.models.identity import described
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of

@@ -10,8 +10,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
 
-from selfcorrect_rag.errors import EvaluatorFailed
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import EvaluatorFailed, wrap_errors
 from selfcorrect_rag.models.identity import identity_of_object
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 

@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 
 from langchain_core.embeddings import Embeddings
 
-from selfcorrect_rag.errors import BadDemonstrations, ModelFailed
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import BadDemonstrations, ModelFailed, wrap_errors
 from selfcorrect_rag.events import DemonstrationsChosen
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.settings import InstructRAGSettings

@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import BadArgument, EvaluatorFailed
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import BadArgument, EvaluatorFailed, wrap_errors
 from selfcorrect_rag.events import StripsKept
 from selfcorrect_rag.models.by_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import (

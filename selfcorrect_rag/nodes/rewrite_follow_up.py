@@ -7,8 +7,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.errors import Fault, ModelFailed
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.events import FollowUpRewritten
 from selfcorrect_rag.models.by_name import Model, as_language_model
 from selfcorrect_rag.nodes.base.asking import ask

@@ -6,8 +6,7 @@ from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableLambda
 
-from selfcorrect_rag.errors import Fault, ModelFailed
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.events import QueryRewritten
 from selfcorrect_rag.models.by_name import as_language_model
 from selfcorrect_rag.nodes.base.asking import ask

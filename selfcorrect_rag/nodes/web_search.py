@@ -8,8 +8,7 @@ from langchain_core.runnables import ensure_config
 from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER
 from langgraph.types import interrupt
 
-from selfcorrect_rag.errors import Fault, NoCheckpointer, WebSearchFailed
-from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.errors import Fault, NoCheckpointer, WebSearchFailed, one_line
 from selfcorrect_rag.events import WebSearched, WebSearchFailure
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.own_node import check_approval

@@ -13,8 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from selfcorrect_rag.errors import ModelNotFound
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import ModelNotFound, describe_error
 from selfcorrect_rag.reader.network import ReaderNetwork
 from selfcorrect_rag.search.minilm import minilm_weights
 

@@ -22,9 +22,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field
 
-from selfcorrect_rag.errors import Fault, SelfCorrectError
-from selfcorrect_rag.errors.disk import disk_full, error_codes
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import Fault, SelfCorrectError, describe_error, disk_full, error_codes
 from selfcorrect_rag.state.intake import valid
 
 # SQLite's primary result codes.

@@ -7,8 +7,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 
-from selfcorrect_rag.errors import SelfCorrectError, find_named
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import SelfCorrectError, describe_error, find_named
 from selfcorrect_rag.search.bm25 import BM25Index
 from selfcorrect_rag.search.chroma import ChromaIndex
 from selfcorrect_rag.search.index import (

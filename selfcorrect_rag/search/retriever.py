@@ -23,8 +23,7 @@ from langchain_core.runnables.utils import accepts_config, is_async_callable, is
 from langchain_core.tools import BaseTool
 from langchain_core.vectorstores import VectorStore
 
-from selfcorrect_rag.errors import BadArgument, Fault, RetrievalFailed
-from selfcorrect_rag.errors.faults import ASYNC_ONLY, wrap_errors
+from selfcorrect_rag.errors import ASYNC_ONLY, BadArgument, Fault, RetrievalFailed, wrap_errors
 from selfcorrect_rag.state.documents import (
     MOST_DOCUMENTS,
     aas_documents,

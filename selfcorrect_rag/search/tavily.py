@@ -15,8 +15,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from selfcorrect_rag.errors import WebSearchFailed, require
-from selfcorrect_rag.errors.messages import safe_message
+from selfcorrect_rag.errors import WebSearchFailed, require, safe_message
 from selfcorrect_rag.search.page_text import page_text
 from selfcorrect_rag.search.web_search import WebSearch
 

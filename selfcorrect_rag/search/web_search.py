@@ -10,8 +10,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langchain_core.tools import BaseTool
 from langgraph.constants import TAG_NOSTREAM
 
-from selfcorrect_rag.errors import BadArgument, WebSearchFailed
-from selfcorrect_rag.errors.messages import safe_message
+from selfcorrect_rag.errors import BadArgument, WebSearchFailed, safe_message
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 
 

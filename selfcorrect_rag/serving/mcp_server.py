@@ -34,8 +34,7 @@ from mcp.types import (
 from pydantic import BaseModel, Field
 
 from selfcorrect_rag.agents.tool import readable
-from selfcorrect_rag.errors import SelfCorrectError
-from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.errors import SelfCorrectError, one_line
 from selfcorrect_rag.models.off_loop import spare_from_collection
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.serving.hosts import known_names

@@ -17,6 +17,13 @@ from pydantic import SecretStr
 
 from selfcorrect_rag import reader as readers
 from selfcorrect_rag.crag import create_crag
+from selfcorrect_rag.demo import (
+    demo_index,
+    demo_web,
+    generator_path,
+    load_chat_model,
+    rationale_model_path,
+)
 from selfcorrect_rag.errors import BadDemonstrations, require
 from selfcorrect_rag.follow_up import standalone_question
 from selfcorrect_rag.instruct_rag import create_instruct_rag
@@ -27,13 +34,6 @@ from selfcorrect_rag.models import (
     VLLMServerReflectionLLM,
 )
 from selfcorrect_rag.models.by_name import as_evaluator, find_language_model
-from selfcorrect_rag.demo import (
-    demo_index,
-    demo_web,
-    generator_path,
-    load_chat_model,
-    rationale_model_path,
-)
 from selfcorrect_rag.nodes.rewrite_follow_up import FollowUpRule
 from selfcorrect_rag.search import (
     NoWebSearch,

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.errors import one_line
 
 LONGEST_TITLE, LONGEST_SOURCE = 200, 2_000
 """Maximum characters. A longer title is cut; a longer source is not shown, since part of it is

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import BadTrainingData, require
-from selfcorrect_rag.errors.disk import wrap_disk_full
+from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
 from selfcorrect_rag.evaluation.pooled import auc
 from selfcorrect_rag.models.evaluators.pairs import PairTokenizer
 from selfcorrect_rag.models.evaluators.t5_evaluator import MAX_TOKENS, T5Evaluator

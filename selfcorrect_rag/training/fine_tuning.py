@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from selfcorrect_rag.errors import BadTrainingData, require
-from selfcorrect_rag.errors.disk import wrap_disk_full
+from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
 from selfcorrect_rag.journal import (
     newest_checkpoint,
     only_run,

@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import describe_error
 
 
 @dataclass

@@ -19,8 +19,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from selfcorrect_rag.errors import BadSettings, SelfCorrectError
-from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.errors import BadSettings, SelfCorrectError, one_line
 from selfcorrect_rag.render import render_run
 from selfcorrect_rag.serving.saved import json_object
 from selfcorrect_rag.settings import GRAPHS

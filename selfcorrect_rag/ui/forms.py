@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
-from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.errors.messages import one_line
+from selfcorrect_rag.errors import BadSettings, one_line
 from selfcorrect_rag.reflection import registered_groups
 from selfcorrect_rag.render.markup import Html, element, folded, joined
 from selfcorrect_rag.settings import GRAPHS, Settings

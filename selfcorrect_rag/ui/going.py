@@ -12,8 +12,7 @@ from typing import Any, Literal, NamedTuple
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from selfcorrect_rag.errors import SelfCorrectError
-from selfcorrect_rag.errors.messages import GO_ON, describe_error, one_line
+from selfcorrect_rag.errors import GO_ON, SelfCorrectError, describe_error, one_line
 from selfcorrect_rag.serving.saved import json_object, made_by, saved
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.ui.places import Places

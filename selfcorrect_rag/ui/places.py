@@ -4,8 +4,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from selfcorrect_rag.models.off_loop import spare_from_collection
 from selfcorrect_rag.demo.loaders import DEMO_INDEX, DEMO_WEB
+from selfcorrect_rag.models.off_loop import spare_from_collection
 from selfcorrect_rag.search import NoWebSearch
 from selfcorrect_rag.search.index import STORE_FILE, holds, is_index
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption, ServingConfig

@@ -22,6 +22,7 @@ from selfcorrect_rag import (
     SelfRAGSettings,
     create_crag,
 )
+from selfcorrect_rag.demo import demo_index, demo_web
 from selfcorrect_rag.errors import (
     BadArgument,
     BadSettings,
@@ -31,7 +32,6 @@ from selfcorrect_rag.errors import (
     NoQuestion,
 )
 from selfcorrect_rag.models import ChatEvaluator
-from selfcorrect_rag.demo import demo_index, demo_web
 from selfcorrect_rag.reader import Reader, ReaderEvaluator, ReaderLLM
 from tests.crag_runs import (
     AMBIGUOUS,

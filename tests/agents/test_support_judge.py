@@ -9,9 +9,9 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag import SupportJudge
 from selfcorrect_rag.agents import unsupported
+from selfcorrect_rag.demo import load_generator
 from selfcorrect_rag.errors import BadArgument, ModelFailed
 from selfcorrect_rag.models import PromptedReflectionLLM
-from selfcorrect_rag.demo import load_generator
 from selfcorrect_rag.reader import ReaderLLM
 from tests.prompted_runs import last_case
 from tests.providers import Provider

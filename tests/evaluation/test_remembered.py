@@ -10,6 +10,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.retrievers import BaseRetriever
+from selfcorrect_rag.demo.loaders import demo_questions
 
 from selfcorrect_rag.evaluation.costs import asked_for
 from selfcorrect_rag.evaluation.methods import open_method, read_spec
@@ -18,7 +19,6 @@ from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.models.evaluators.chat_evaluator import ChatEvaluator
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import agrade
-from selfcorrect_rag.demo.loaders import demo_questions
 from selfcorrect_rag.prompts.self_rag import segment_prompt
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.serving.config import ServingConfig

@@ -10,8 +10,8 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
 from selfcorrect_rag.demo import demo_index
+from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency
 from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM

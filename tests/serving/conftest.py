@@ -13,8 +13,8 @@ import httpx
 import pytest
 from langchain_core.documents import Document
 from langgraph_sdk import get_sync_client
-
 from nano_training.models import tiny_t5_path
+
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.serving.langgraph_server import WARM
 

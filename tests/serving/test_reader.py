@@ -12,8 +12,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import SelfRAGSettings
 from selfcorrect_rag.cli import main
-from selfcorrect_rag.follow_up import standalone_question
 from selfcorrect_rag.demo import load_chat_model
+from selfcorrect_rag.follow_up import standalone_question
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.reader.weights import SHIPPED
 from selfcorrect_rag.search import BM25Index

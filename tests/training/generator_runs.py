@@ -6,8 +6,8 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
 
-from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.demo import demo_questions
+from selfcorrect_rag.models.critic import TransformersCritic
 from selfcorrect_rag.training.generator_data import (
     GeneratorDataReport,
     GeneratorDataSettings,

@@ -9,8 +9,8 @@ import torch
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag.models.critic import Critic, TransformersCritic, critic_input
 from selfcorrect_rag.demo import demo_index, demo_questions
+from selfcorrect_rag.models.critic import Critic, TransformersCritic, critic_input
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.search import ChromaIndex

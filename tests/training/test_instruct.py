@@ -12,8 +12,8 @@ from langchain_core.messages import AIMessage
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from selfcorrect_rag import create_instruct_rag
-from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.demo import load_rationale_model, rationale_model_path
+from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.training.fine_tuning import DROPPED
 from selfcorrect_rag.training.instruct import (

@@ -18,8 +18,8 @@ from selfcorrect_rag.bulk import actors as on_actors
 from selfcorrect_rag.bulk.ray_cluster import ray_cluster
 from selfcorrect_rag.cli import main, parser
 from selfcorrect_rag.commands.ray_options import check_ray_options
-from selfcorrect_rag.errors import FailedOnActor
 from selfcorrect_rag.demo import demo_passages
+from selfcorrect_rag.errors import FailedOnActor
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.training import labelling
 from tests.commands.mistakes import assert_said_in_one_line

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.demo import load_generator
+from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.generator import add_control_tokens
 from tests.conftest import byte_level_tokenizer, random_model

@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 import pytest
+from selfcorrect_rag.demo.loaders import DEMO_INDEX
 
 from selfcorrect_rag.demo import demo_index
-from selfcorrect_rag.demo.loaders import DEMO_INDEX
 
 ROOT = Path(__file__).parents[2]
 LEE = "Where was Harper Lee born?"

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import httpx
 import pytest
-from langchain_core.documents import Document
-
 from integrations.langgraph_server.services import free_port
-from nano_training.questions import WorldQuestion, new_question
+from langchain_core.documents import Document
 from nano_training.world import World
+
+from nano_training.questions import WorldQuestion, new_question
+from selfcorrect_rag.demo import generator_path, load_generator
 from selfcorrect_rag.models import (
     ReflectionLLM,
     TransformersReflectionLLM,
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.demo import generator_path, load_generator
 
 collect_ignore_glob = ["test_*.py"] if find_spec("vllm") is None else []
 SERVE = Path(__file__).parents[2] / "integrations" / "vllm_server" / "serve.py"

@@ -10,9 +10,9 @@ import pytest
 
 from nano_training.questions import WorldQuestion
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.models import ReflectionLLM, VLLMReflectionLLM
-from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import Group
 from tests.vllm.conftest import HELLO, Server, documents, unfinished

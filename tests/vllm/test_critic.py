@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from nano_training.models import critic_path
-from nano_training.questions import WorldQuestion
 from nano_training.teacher import WRITING, judgements
 from nano_training.world import World
+
+from nano_training.questions import WorldQuestion
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound
 from selfcorrect_rag.models.critic import CriticInput, TransformersCritic, critic_input
 from selfcorrect_rag.models.engines.vllm_critic import VLLMCritic

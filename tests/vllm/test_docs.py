@@ -7,8 +7,8 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models import VLLMReflectionLLM
 from selfcorrect_rag.demo import generator_path
+from selfcorrect_rag.models import VLLMReflectionLLM
 
 DOCS = Path(__file__).parents[2] / "docs" / "vllm.md"
 PASSAGE = Document(

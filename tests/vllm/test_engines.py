@@ -2,12 +2,12 @@
 
 import pytest
 
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.models import (
     EngineReflectionLLM,
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.demo import generator_path
 from tests.engine_contract import EngineContract, failing  # noqa: F401
 from tests.vllm.conftest import Server
 

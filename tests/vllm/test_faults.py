@@ -17,9 +17,9 @@ from langchain_core.documents import Document
 
 from nano_training.questions import WorldQuestion
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models import ReflectionLLM, VLLMReflectionLLM, VLLMServerReflectionLLM
-from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.prompts import segment_prompt
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.engine_contract import assert_alike

@@ -7,13 +7,13 @@ import pytest
 
 from nano_training.questions import WorldQuestion
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.demo import demo_passages, demo_questions
 from selfcorrect_rag.models import (
     ReflectionLLM,
     TransformersReflectionLLM,
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.demo import demo_passages, demo_questions
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
 from selfcorrect_rag.search import BM25Index

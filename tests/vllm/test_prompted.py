@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from integrations.langgraph_server.services import free_port
 from langchain_core.documents import Document
 from langchain_openai import ChatOpenAI
-from pydantic import SecretStr
-
-from integrations.langgraph_server.services import free_port
-from integrations.vllm_server.serve import command, wait
 from nano_training.models import critic_path
-from nano_training.questions import WorldQuestion
 from nano_training.teacher import judgements
 from nano_training.world import World
+from pydantic import SecretStr
+
+from integrations.vllm_server.serve import command, wait
+from nano_training.questions import WorldQuestion
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models.chat.classification import ChatClassifier
 from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM, critique_classification

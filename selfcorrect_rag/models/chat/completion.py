@@ -7,9 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.errors.faults import hint
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import EngineFailed, describe_error, hint
 from selfcorrect_rag.models.chat.classification import Tokenizer, own_extra_body
 from selfcorrect_rag.models.chat.label_probabilities import tokens_of
 from selfcorrect_rag.models.chat.model_calls import (

@@ -5,8 +5,7 @@ from typing import Any
 from langchain_core.language_models.base import BaseLanguageModel
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.errors import ModelFailed
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import ModelFailed, wrap_errors
 from selfcorrect_rag.models.chat.llm_chat import model_behind
 from selfcorrect_rag.models.engines.engine import split_context
 

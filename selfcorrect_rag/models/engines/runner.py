@@ -20,8 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import EngineFailed, wrap_errors
 from selfcorrect_rag.models.engines.background import BackgroundLoop
 from selfcorrect_rag.models.engines.engine import Completion, Engine, EngineUnavailable, Request
 

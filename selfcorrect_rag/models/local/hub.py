@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from selfcorrect_rag.errors import ModelNotFound, require
-from selfcorrect_rag.errors.messages import safe_message
+from selfcorrect_rag.errors import ModelNotFound, require, safe_message
 
 SECONDS = 5
 """How long the hub may take to say whether it has a model."""

@@ -5,8 +5,7 @@ from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from selfcorrect_rag.errors import ModelFailed
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import ModelFailed, wrap_errors
 from selfcorrect_rag.models.chat.classification import (
     ChatClassifier,
     Classification,

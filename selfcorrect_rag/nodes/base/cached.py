@@ -14,7 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, ensure_config
 from langgraph.cache.base import BaseCache, FullKey
 
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import describe_error
 from selfcorrect_rag.events import Cached
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator

@@ -23,8 +23,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langgraph.runtime import Runtime, get_runtime
 from pydantic import BaseModel
 
-from selfcorrect_rag.errors import BadInput, Fault, StepTimedOut
-from selfcorrect_rag.errors.faults import RESUME_HINT
+from selfcorrect_rag.errors import RESUME_HINT, BadInput, Fault, StepTimedOut
 from selfcorrect_rag.events import Event
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.nodes.base.usage import counting

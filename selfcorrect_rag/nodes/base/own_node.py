@@ -6,9 +6,14 @@ from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableLambda
 
-from selfcorrect_rag.errors import BadArgument, BadSettings, Fault, NodeFailed
-from selfcorrect_rag.errors.faults import wrap_errors
-from selfcorrect_rag.errors.messages import safe_message
+from selfcorrect_rag.errors import (
+    BadArgument,
+    BadSettings,
+    Fault,
+    NodeFailed,
+    safe_message,
+    wrap_errors,
+)
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
 from selfcorrect_rag.nodes.base.reply import annotated, reply

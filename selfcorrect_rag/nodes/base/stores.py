@@ -11,8 +11,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.store.base import BaseStore
 from langgraph.typing import ContextT, InputT, OutputT, StateT
 
-from selfcorrect_rag.errors import SelfCorrectError, StoreFailed
-from selfcorrect_rag.errors.messages import describe_error
+from selfcorrect_rag.errors import SelfCorrectError, StoreFailed, describe_error
 
 KEPT = "what it has saved is kept: once it works, go on from the thread with invoke(None, config)"
 BROKEN = "restore its file from a copy, or begin another"

@@ -14,8 +14,7 @@ from langchain_core.runnables.config import merge_configs, var_child_runnable_co
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.pregel._messages import StreamMessagesHandler
 
-from selfcorrect_rag.errors import Fault
-from selfcorrect_rag.errors.faults import wrap_errors
+from selfcorrect_rag.errors import Fault, wrap_errors
 from selfcorrect_rag.models.chat.decisions import decision_usage
 from selfcorrect_rag.state.costs import Cost, Usage, plus
 from selfcorrect_rag.state.self_rag import Segment
@@ -200,7 +199,7 @@ def counted_calls(at_least: int = 0) -> Iterator[None]:
 @contextmanager
 def counted_part(kind: type[Fault], part: str) -> Iterator[None]:
     """:func:`counted_calls` around a part; its errors become ``kind``
-    (:func:`~selfcorrect_rag.errors.faults.wrap_errors`)."""
+    (:func:`~selfcorrect_rag.errors.wrap_errors`)."""
     with wrap_errors(kind, part), counted_calls():
         yield
 

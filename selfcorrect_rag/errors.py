@@ -1,0 +1,359 @@
+"""The errors that users meet, and how messages of other libraries become safe to show."""
+
+import errno
+import importlib
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class SelfCorrectError(Exception):
+    """Base of all errors that this package raises on purpose; messages say how to fix them."""
+
+
+class MissingExtra(SelfCorrectError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class BadInput(SelfCorrectError, ValueError):
+    """The input has an unknown key, or a value of the wrong type."""
+
+
+class NoQuestion(SelfCorrectError, ValueError):
+    """The input has neither a question nor a human message at its end."""
+
+
+class NoCheckpointer(SelfCorrectError, ValueError):
+    """A run that may pause for approval needs a checkpointer, and the graph has none."""
+
+
+class BadSettings(SelfCorrectError, ValueError):
+    """Settings of another graph, an unknown setting, or a value out of bounds."""
+
+    def __init__(self, reason: str, knob: str = "") -> None:
+        super().__init__(f"{knob}: {reason}" if knob else reason)
+        self.reason, self.knob = reason, knob
+
+
+class NoDocument(SelfCorrectError, ValueError):
+    """An input, a retriever or a web search gave something other than a list of documents."""
+
+
+class BadArgument(SelfCorrectError, TypeError):
+    """An argument of a factory is of the wrong kind."""
+
+
+class NotAReflectionModel(SelfCorrectError):
+    """The vocabulary of a checkpoint lacks reflection tokens."""
+
+
+class ModelNotFound(SelfCorrectError, OSError):
+    """A checkpoint cannot be loaded from the given folder or hub name."""
+
+
+class NotAnEvaluator(SelfCorrectError):
+    """A checkpoint is not a trained classifier with one label."""
+
+
+class DiskFull(SelfCorrectError, OSError):
+    """No space is left on the disk; what was written before stays."""
+
+
+class BadTrainingData(SelfCorrectError, ValueError):
+    """Rows or settings of a training cannot be used."""
+
+
+class BadRun(SelfCorrectError, ValueError):
+    """The folder or file of a run is in use, is missing, or holds another run."""
+
+
+class BadTask(SelfCorrectError, ValueError):
+    """The questions of an evaluation cannot be read."""
+
+
+class SynthesisFailed(SelfCorrectError, RuntimeError):
+    """A model failed for many questions in a row."""
+
+
+class BadDemonstrations(SelfCorrectError, ValueError):
+    """Demonstrations lack what the mode shows, or cannot be chosen as requested."""
+
+
+class CallsMixed(SelfCorrectError, RuntimeError):
+    """Parallel tool calls ran in one task, which LangGraph cannot tell apart on resuming."""
+
+
+class Fault(SelfCorrectError):
+    """A part of a graph raised, timed out, or returned something invalid.
+
+    ``__cause__`` is the original exception, if there is one.
+    """
+
+    part = "part"
+    """The value of ``stopped`` in a result that this cut short."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(f"{reason}; {hint}" if hint else reason)
+        self.reason = reason
+
+
+class RetrievalFailed(Fault):
+    """A retriever or reranker raised."""
+
+    part = "retriever"
+
+
+class ModelFailed(Fault):
+    """A language or embedding model raised, or gave no text."""
+
+    part = "model"
+
+
+class PromptTooLong(ModelFailed, ValueError):
+    """A prompt does not fit the model's context, even with every passage cut away."""
+
+
+class EngineFailed(ModelFailed):
+    """An engine or a server stopped answering, or returned something invalid."""
+
+
+class EvaluatorFailed(Fault):
+    """An evaluator raised, or gave no usable score."""
+
+    part = "evaluator"
+
+
+class WebSearchFailed(Fault):
+    """A web search gave no result."""
+
+    part = "web_search"
+
+
+class StoreFailed(Fault):
+    """A checkpointer or a vector store could not be read or written."""
+
+    part = "store"
+
+
+class NodeFailed(Fault):
+    """A custom node raised or gave no update."""
+
+    part = "node"
+
+
+class NoCluster(SelfCorrectError, ConnectionError):
+    """No Ray answers at an address, or none could be started."""
+
+
+class FailedOnActor(SelfCorrectError):
+    """What a part raised on an actor of Ray."""
+
+
+class StepTimedOut(Fault, TimeoutError):
+    """A step took longer than the setting ``step_timeout``."""
+
+    part = "timeout"
+
+
+# Messages of other libraries
+
+GO_ON = ", or go on from the thread with invoke(None, config)"
+"""The part of an advice that applies in Python only; the command line removes it."""
+RESUME_HINT = f"ask again once it works{GO_ON}"
+ASYNC_ONLY = "Cannot invoke a coroutine function"
+"""Start of LangChain's TypeError when an async-only function is called synchronously."""
+MAX_LENGTH, MAX_SCANNED = 300, 10_000
+"""Characters of a foreign message that are quoted, and that are searched for secrets."""
+MASK = "***"
+JOINERS = "\u200c\u200d"
+"""Zero-width joiners: invisible, but part of the spelling of some scripts and of emoji."""
+MIN_SECRET_LENGTH = 8
+"""Shorter values of environment variables may be ordinary words, and are not masked."""
+_SECRET_VARIABLE = re.compile(
+    "(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|COOKIE|WEBHOOK(?:_URL)?)$"
+)
+_IS, _VALUE = r"[\"']?\s{0,3}[=:]\s{0,3}[\"']?", r"[^\s\"'&,;)}\]]{4,}"
+_SECRET_PATTERNS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # A password may contain @ or /, but "host:8080/" is not a user with a password.
+        r"(://)[^\s/@:\"'<>]{0,200}:(?!\d{1,5}[/?#])[^\s\"'<>]{1,500}(?=@)",
+        r"(://)[^/\s@]{1,500}(?=@)",
+        rf"(?i)(\bauthorization{_IS}(?:basic|bearer|token|(?:api-?)?key)\s{{1,5}}){_VALUE}",
+        r"\b((?i:bearer)\s{1,5})[\w.~+/=-]{8,}",
+        rf"(?i)(\bcookie{_IS})[\w.-]{{1,100}}=[^\r\n\"']{{3,}}",
+        r"\b((?:sk|pk|rk|tvly|hf|gsk|gh[opsur]|github_pat|glpat|lsv2|xai|pplx|xox[abeoprs])[-_]"
+        r"|AIza)[\w-]{12,}",
+        r"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
+        r"\b(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?",  # a JSON web token
+        r"(?i)((?<![\w-])--(?:[\w-]{1,40}-)?(?:password|passwd|token|secret|key)[ =][\"']?)"
+        r"[^\s\"']{4,}",
+        r"(?i)((?:(?:api|access|secret|private)[_-]?key"
+        r"|(?:access|api|auth|bot|id|refresh|security|session)[_-]?token|[_-](?:auth|webhook)"
+        r"|password|passwd|pwd|secret|\btoken(?==)|[?&](?:key|sig|signature)|[\"']token(?=[\"']))"
+        rf"{_IS}){_VALUE}",
+    )
+)
+"""Group 1 is kept; what follows it in the match is the secret."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the class and the message of an error, on one line and with secrets masked."""
+    message = safe_message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def safe_message(message: object, max_length: int = MAX_LENGTH) -> str:
+    """Return a foreign message on one line, with secrets masked, at most ``max_length`` long."""
+    line = one_line(redact(str(message)[:MAX_SCANNED]))
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
+
+
+def redact(text: str) -> str:
+    """Replace secrets in ``text`` by :data:`MASK`.
+
+    A secret is recognised by its form (URL credentials, ``Bearer ...``, cookies, JSON web tokens,
+    keys with a provider's prefix), by the name before it (``api_key=``, ``?token=``,
+    ``--password``), or as the value of an environment variable with such a name.
+    """
+    for name, value in os.environ.items():
+        if len(value) >= MIN_SECRET_LENGTH and _SECRET_VARIABLE.search(name.upper()):
+            text = text.replace(value, MASK)
+    for pattern in _SECRET_PATTERNS:
+        text = pattern.sub(rf"\1{MASK}", text)
+    return text
+
+
+def one_line(text: object, max_length: int | None = None) -> str:
+    """Return text on one line: breaks, control characters and direction marks become spaces.
+
+    Text longer than ``max_length`` is cut and ends in an ellipsis; at most twenty times that is
+    read, so that a long run of spaces costs nothing.
+    """
+    given = str(text) if max_length is None else str(text)[: 20 * max_length]
+    shown = " ".join("".join(c if c.isprintable() or c in JOINERS else " " for c in given).split())
+    if max_length is not None and len(shown) > max_length:
+        return f"{shown[: max_length - 2].rstrip()} \u2026"
+    return shown
+
+
+@contextmanager
+def wrap_errors(kind: type[Fault], part: str) -> Iterator[None]:
+    """Raise errors of ``part`` ("the retriever") as ``kind``, with the original as the cause.
+
+    Errors of this package keep their class, unless they are a fault of another part inside this
+    one. Every message becomes one safe line. LangGraph's interrupts pass unchanged.
+    """
+    from langgraph.errors import GraphBubbleUp
+
+    try:
+        yield
+    except GraphBubbleUp:
+        raise
+    except Exception as error:
+        if not isinstance(error, SelfCorrectError) or isinstance(error, Fault):
+            if not isinstance(error, kind):
+                raise kind(f"{part} raised {describe_error(error)}", hint(error)) from error
+        if isinstance(error, Fault):  # twice the length: it may quote another message
+            error.reason = safe_message(error.reason, 2 * MAX_LENGTH)
+        error.args = (safe_message(error, 2 * MAX_LENGTH),)
+        raise
+
+
+def hint(error: BaseException) -> str:
+    """Return advice about an error of a model, a retriever or a search."""
+    import langchain_core.exceptions as known
+
+    if isinstance(error, TypeError) and ASYNC_ONLY in str(error):
+        return "it is async: run the graph with ainvoke or astream"
+    if isinstance(error, known.ContextOverflowError) or "context length" in str(error):
+        return "give it fewer passages, or a model with a longer context"
+    if isinstance(error, known.ModelAuthenticationError):
+        return "check its key"
+    if isinstance(error, known.ModelRateLimitError):
+        return f"wait, or give it retries (model.with_retry()); {RESUME_HINT}"
+    return RESUME_HINT
+
+
+@contextmanager
+def wrap_disk_full(folder: Path) -> Iterator[None]:
+    """Raise errors that a full disk causes as `DiskFull`; all others pass unchanged."""
+    try:
+        yield
+    except SelfCorrectError:
+        raise
+    except Exception as error:
+        raise (disk_full(folder, error) or error) from error.__cause__
+
+
+def disk_full(folder: Path, error: BaseException) -> DiskFull | None:
+    """Return the error to raise instead of ``error`` if it says that the disk is full."""
+    code, number = error_codes(error)
+    if code != sqlite3.SQLITE_FULL and number not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    return DiskFull(
+        f"the disk of {folder} is full ({one_line(error)}): free space and run the same command "
+        "again; what was written stays"
+    )
+
+
+def error_codes(error: BaseException) -> tuple[int | None, int | None]:
+    """Return SQLite's primary result code and the errno, from attributes or the message."""
+    if isinstance(error, sqlite3.Error) and hasattr(error, "sqlite_errorcode"):
+        return error.sqlite_errorcode & 0xFF, None
+    if isinstance(error, OSError) and error.errno is not None:
+        return None, error.errno
+    code = re.search(r"\(code: (\d+)\)", str(error))  # Chroma
+    number = re.search(r"\(os error (\d+)\)", str(error))  # safetensors
+    return (int(code[1]) & 0xFF if code else None), (int(number[1]) if number else None)
+
+
+@contextmanager
+def importing_here() -> Iterator[None]:
+    """Let imports find modules of the current folder too, after all others.
+
+    For a ``module:attribute`` that the user names; a console script would not look there, and
+    always looking there would run a stranger's file in place of a missing library.
+    """
+    here = os.getcwd()
+    if here in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def find_named(name: str, *kinds: type) -> Any:
+    """Return the attribute ``module:attribute``; a function that is not one of ``kinds`` is called.
+
+    Errors of its module are not wrapped.
+    """
+    module, _, attribute = name.partition(":")
+    with importing_here():
+        found = getattr(importlib.import_module(module), attribute)
+    return found() if callable(found) and not isinstance(found, kinds) else found
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import ``module``, which the ``extra`` of this package installs.
+
+    Raises:
+        MissingExtra: it is not installed; the message is the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
+            raise  # the module is there, something it imports is not
+        raise MissingExtra(
+            f'{error.name} is not installed: pip install "selfcorrect-rag[{extra}]"'
+        ) from error
