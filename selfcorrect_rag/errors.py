@@ -257,9 +257,9 @@ def wrap_errors(kind: type[Fault], part: str) -> Iterator[None]:
     except GraphBubbleUp:
         raise
     except Exception as error:
-        if not isinstance(error, SelfCorrectError) or isinstance(error, Fault):
-            if not isinstance(error, kind):
-                raise kind(f"{part} raised {describe_error(error)}", hint(error)) from error
+        is_ours = isinstance(error, SelfCorrectError) and not isinstance(error, Fault)
+        if not is_ours and not isinstance(error, kind):
+            raise kind(f"{part} raised {describe_error(error)}", hint(error)) from error
         if isinstance(error, Fault):  # twice the length: it may quote another message
             error.reason = safe_message(error.reason, 2 * MAX_LENGTH)
         error.args = (safe_message(error, 2 * MAX_LENGTH),)
