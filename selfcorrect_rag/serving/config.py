@@ -1,306 +1,210 @@
-"""The configuration of served graphs: one for the command line, the LangGraph server and MCP.
+"""What graphs run on: one configuration for the command line, served graphs and MCP.
 
-Each field is an option of the command line (:mod:`selfcorrect_rag.serving.options`) and a variable
-of the environment: ``base_url`` is ``--base-url`` and ``SELFCORRECT_BASE_URL``.
+Each field can be set by a TOML file, by a variable of the environment (``base_url`` is
+``SELFCORRECT_BASE_URL``), and on the command line by an option or by ``--set``.
 """
 
+import difflib
 import json
 import os
-import shlex
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from selfcorrect_rag.errors import SelfCorrectError
-from selfcorrect_rag.thresholds import ANSWER_ABOVE
+from selfcorrect_rag.settings import GRAPHS
 
 DEFAULT_INDEX = Path(".selfcorrect/index")
-NO_INDEX = (
-    f"no index at {DEFAULT_INDEX}: the demo's documents are read; "
-    "selfcorrect-rag index PATH... makes one of yours"
-)
-"""What a command says that reads the demo corpus since nobody named an index."""
-"""The folder that ``selfcorrect-rag index`` puts documents into."""
 PREFIX = "SELFCORRECT_"
-"""The beginning of the variables of the environment."""
+"""How the variables of the environment begin."""
+CONFIG_FILE = f"{PREFIX}CONFIG"
+"""The variable that names a TOML file."""
 API_KEY = "VLLM_API_KEY"
 """The variable with the key of a vLLM server, the one that the server itself reads."""
 
-Engine = Literal["reader", "transformers", "vllm", "server", "chat"]
+EngineName = Literal["reader", "transformers", "vllm", "server", "chat"]
 
 
 class BadOption(SelfCorrectError, ValueError):
-    """An invalid option or environment variable; the message names it."""
-
-
-def option(
-    default: Any, description: str, group: str = "", shown: str = "", metavar: str = "", **more: Any
-) -> Any:
-    """A field that is an option too.
-
-    Args:
-        default: its value where it is not given.
-        description: its meaning and unit, for the help.
-        group: the heading of the help that it stands under.
-        shown: the default as the help shows it, where that is not the value itself.
-        metavar: how the help names its value.
-        more: bounds, as pydantic takes them.
-    """
-    extra: dict[str, Any] = {"group": group, "shown": shown, "metavar": metavar}
-    return Field(default, description=description, json_schema_extra=extra, **more)
-
-
-GENERATOR, CORRECTION, DEMONSTRATIONS = (
-    "the generator",
-    "the correction (crag, self-crag)",
-    "demonstrations (instruct-rag)",
-)
+    """An invalid option, variable or line of a configuration file; the message names it."""
 
 
 class ServingConfig(BaseModel):
-    """The models, the index and the web that graphs run on; by default the reader, offline.
+    """The models, the index and the web search of a graph; by default the reader, offline.
 
     Raises:
-        BadOption: a value is invalid, or the engine does not support the field.
+        BadOption: a value is invalid, or a setting belongs to no graph.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    index: Path | None = option(
+    index: Path | None = Field(
         None,
-        "An index that `selfcorrect-rag index` made.",
-        shown=f"{DEFAULT_INDEX} where it exists, else the demo corpus",
-        metavar="DIR",
+        description="Folder of an index that `selfcorrect-rag index` made; by default "
+        f"{DEFAULT_INDEX} if it exists, else the demo corpus.",
     )
-    embeddings: str | None = option(
+    embeddings: str | None = Field(
+        None, description="MODULE:ATTRIBUTE of the LangChain embeddings of the index, if not ours."
+    )
+    retriever: str | None = Field(
         None,
-        "The LangChain embeddings that the index was made with, where they are your own.",
-        shown="all-MiniLM-L6-v2",
-        metavar="MODULE:ATTRIBUTE",
+        description="MODULE:ATTRIBUTE of a LangChain retriever or vector store, or of a function "
+        "that makes it; replaces the index.",
     )
-    store: str | None = option(
+    model: str | None = Field(
         None,
-        "A LangChain vector store or retriever of your own in place of an index, or a function "
-        "that makes it.",
-        shown="none",
-        metavar="MODULE:ATTRIBUTE",
+        description="PROVIDER:MODEL or MODULE:ATTRIBUTE of a chat model, or folder or hub name of "
+        "a checkpoint with reflection tokens; by default the embedded reader.",
     )
-    model: str | None = option(
+    engine: EngineName | None = Field(
         None,
-        "A folder or hub name of a checkpoint with reflection tokens, such as "
-        "selfrag/selfrag_llama2_7b. With --engine reader: the folder of a trained reader. With "
-        "--engine server: the model's name there. With --engine chat: provider:model, such as "
-        "openai:gpt-4o-mini, or module:attribute of a LangChain model of your own.",
-        GENERATOR,
-        shown="the engine's own: the shipped reader, the nano generator, the server's only one",
-        metavar="NAME",
+        description="What runs the model: reader, chat, transformers, vllm, or server (a vLLM "
+        "server); by default chat for a name with a colon, transformers for a checkpoint.",
     )
-    engine: Engine | None = option(
-        None,
-        "What answers: the reader, which finds answers in passages and always retrieves from an "
-        "index of your own; or a model run by transformers here, by vLLM here, by a vLLM server, "
-        "or by a chat model's provider, whom prompts ask for what it has no reflection tokens for.",
-        GENERATOR,
-        shown="reader; with --model, transformers",
+    engine_options: dict[str, Any] = Field(
+        {}, description='Arguments of the engine, e.g. {"dtype": "bfloat16"} for vLLM.'
     )
-    answer_above: float = option(
-        ANSWER_ABOVE,
-        "reader: the confidence, 0 to 1, above which it states an answer; below, it says that the "
-        "documents do not say.",
-        GENERATOR,
-        metavar="P",
-        ge=0,
-        le=1,
-    )
-    show_guess: bool = option(
-        False,
-        "reader: name its best guess, and the probability of that, where it states no answer.",
-        GENERATOR,
-        shown="off",
-    )
-    device: str | None = option(
-        None,
-        "transformers: where the model runs: cpu, cuda, cuda:1, mps.",
-        GENERATOR,
-        shown="the best one here",
-        metavar="DEVICE",
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = option(
-        None,
-        "transformers and vllm: type of the weights.",
-        GENERATOR,
-        shown="float32 on a CPU, bfloat16 elsewhere; with vllm its own",
-    )
-    tensor_parallel: int | None = option(
-        None,
-        "vllm: GPUs to split the model over.",
-        GENERATOR,
-        shown="1",
-        metavar="N",
-        ge=1,
-    )
-    engine_option: tuple[str, ...] = option(
-        (),
-        "vllm: any other of its engine arguments, such as max_model_len=4096; may be repeated.",
-        GENERATOR,
-        shown="vLLM's own",
-        metavar="NAME=VALUE",
-    )
-    base_url: str = option(
+    base_url: str = Field(
         "http://localhost:8000",
-        f"server: where it listens; its key is read from {API_KEY}.",
-        GENERATOR,
-        metavar="URL",
+        description=f"Address of a vLLM server; its key is read from {API_KEY}.",
     )
-    tokenizer: str | None = option(
-        None,
-        "server: folder or hub name of the model's tokenizer.",
-        GENERATOR,
-        shown="the server's own name for the model",
-        metavar="NAME",
+    tokenizer: str | None = Field(
+        None, description="Folder or hub name of the tokenizer of a vLLM server's model."
     )
-    evaluator: str | None = option(
+    chat_model: str | None = Field(
         None,
-        "A folder or hub name of a T5 with a regression head, or of any sequence classifier with "
-        "one label; or a chat model: provider:model, or module:attribute of your own.",
-        CORRECTION,
-        shown="the shipped one",
-        metavar="NAME",
+        description="PROVIDER:MODEL or MODULE:ATTRIBUTE of a chat model: the agent's, CRAG's and "
+        "InstructRAG's writer, which also rewrites queries and follow-up questions.",
     )
-    web: str | None = option(
+    evaluator: str | None = Field(
         None,
-        "What is searched where the index does not do: Tavily, with TAVILY_API_KEY of the "
-        "environment; nothing; or an index that plays the web.",
-        CORRECTION,
-        shown="the demo's second corpus for the demo corpus, none for other indexes",
-        metavar="tavily|none|DIR",
+        description="CRAG's evaluator: folder or hub name of a T5 or one-label classifier, or a "
+        "chat model's name; by default the embedded reader.",
     )
-    demonstrations_from: Path | None = option(
+    web: str | None = Field(
         None,
-        'JSONL rows {"question": ..., "rationale": ..., "answers": [...]}, such as '
-        "`train rationales` writes; rationales for --mode icl, answers for few_shot.",
-        DEMONSTRATIONS,
-        shown="none",
-        metavar="FILE",
+        description="What CRAG searches: tavily (key in TAVILY_API_KEY), none, or the folder of "
+        "an index that plays the web.",
     )
-    chat_model: str | None = option(
+    demonstrations: Path | None = Field(
         None,
-        "PROVIDER:MODEL, or MODULE:ATTRIBUTE of a LangChain chat model: the chat agent talks with "
-        "it, crag and instruct_rag answer with it, and it rewrites queries and follow-up "
-        "questions.",
-        shown="the agent is a rule, and the generator answers",
-        metavar="NAME",
+        description='InstructRAG: JSONL rows {"question": ..., "rationale": ..., "answers": []}.',
+    )
+    answer_above: float | None = Field(
+        None, ge=0, le=1, description="Reader: the confidence above which it states an answer."
+    )
+    settings: dict[str, Any] = Field(
+        {}, description="Settings of the graphs by name; each graph takes those that it has."
     )
 
     def __init__(self, **given: Any) -> None:
-        """Set the given values; the rest keep their defaults."""
-        self._fill(given, option_name)
+        """Set the given fields; a key that is the name of a graph's setting goes to settings."""
+        own = {name: value for name, value in given.items() if name in type(self).model_fields}
+        settings = {**own.pop("settings", {})}
+        settings |= {name: value for name, value in given.items() if name not in own}
+        settings.pop("settings", None)
+        for name in settings:
+            if name not in setting_names():
+                raise BadOption(unknown_name(name))
+        try:
+            super().__init__(**own, settings=settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise BadOption(f"{first['loc'][0]}: {first['msg']}, got {first['input']!r}") from error
+        if self.retriever and (self.index or self.embeddings):
+            raise BadOption("retriever replaces the index: leave out index and embeddings")
+        if self.engine == "chat" and not self.model:
+            raise BadOption("engine chat needs a model, such as openai:gpt-4o-mini")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """The configuration that the variables give; an empty one gives nothing.
+        """Read the file that ``SELFCORRECT_CONFIG`` names, then the variables, which override it.
 
         Raises:
-            BadOption: a variable's value is invalid.
+            BadOption: the file or a variable is invalid.
         """
-        given: dict[str, Any] = {}
-        for name, field in cls.model_fields.items():
-            if value := environment.get(variable(name)):
-                given[name] = shlex.split(value) if field.default == () else value
-        made = cls.__new__(cls)
-        made._fill(given, variable)
-        return made
+        path = environment.get(CONFIG_FILE)
+        given = read_config(Path(path)) if path else {}
+        for name in cls.model_fields:
+            if value := environment.get(PREFIX + name.upper()):
+                given[name] = parse_value(name, value)
+        return cls(**given)
 
     def as_environment(self) -> dict[str, str]:
-        """The variables that :meth:`from_environment` reads the same from."""
+        """Return the variables from which :meth:`from_environment` reads the same configuration."""
         return {
-            variable(name): shlex.join(value) if isinstance(value, tuple) else str(value)
-            for name, value in self
-            if value != type(self).model_fields[name].default
-        }
-
-    @property
-    def engine_arguments(self) -> dict[str, Any]:
-        """The arguments of vLLM's engine that the options give."""
-        named = {"tensor_parallel_size": self.tensor_parallel, "dtype": self.dtype}
-        arguments: dict[str, Any] = {name: value for name, value in named.items() if value}
-        for given in self.engine_option:
-            name, equals, value = given.partition("=")
-            if not equals:
-                raise BadOption(f"--engine-option takes NAME=VALUE, not {given}")
-            try:
-                arguments[name.replace("-", "_")] = json.loads(value)
-            except json.JSONDecodeError:
-                arguments[name.replace("-", "_")] = value
-        return arguments
-
-    def reaching_out(self) -> dict[str, Any]:
-        """The fields, by name, that may import code or reach an address, as far as they are given.
-
-        Only a person may give these: whoever reads a configuration from a file that others may
-        have made refuses them.
-        """
-        return {
-            name: value
-            for name, value in self
-            if value != type(self).model_fields[name].default
-            and not isinstance(value, Path)
-            and set(":=") & set(str(value))
+            PREFIX + name.upper(): value if isinstance(value, str) else json.dumps(value)
+            for name, value in self.model_dump(mode="json", exclude_defaults=True).items()
         }
 
     @property
     def reads_demo(self) -> bool:
-        """Whether the index is the demo corpus."""
-        return self.store is None and self.index is None and not DEFAULT_INDEX.exists()
+        """Whether the demo corpus is read, since nobody named an index."""
+        return self.retriever is None and self.index is None and not DEFAULT_INDEX.exists()
 
     @property
-    def runs_on(self) -> Engine:
-        """The engine: the one that is named, else transformers for a named model, else the
-        reader."""
-        return self.engine or ("transformers" if self.model else "reader")
+    def runs_on(self) -> EngineName:
+        """The engine that is named, or the one that fits the model's name."""
+        if self.engine:
+            return self.engine
+        if self.model is None:
+            return "reader"
+        return "chat" if ":" in self.model and not Path(self.model).exists() else "transformers"
 
-    @property
-    def is_nano(self) -> bool:
-        """Whether the nano generator answers."""
-        return self.model is None and self.runs_on in ("transformers", "vllm")
+    def settings_of(self, graph: str) -> dict[str, Any]:
+        """Return the settings that the graph called ``graph`` has, of those that are given."""
+        return {n: v for n, v in self.settings.items() if n in GRAPHS[graph].model_fields}
 
-    def _fill(self, given: dict[str, Any], named: Callable[[str], str]) -> None:
-        """Validate and set the fields; errors call them what ``named`` makes of their names."""
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a TOML file of fields and settings.
+
+    Raises:
+        BadOption: it cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadOption(f"config {path}: {error}") from error
+
+
+def setting_names() -> set[str]:
+    """Return the names of all settings of all graphs."""
+    return {name for kind in GRAPHS.values() for name in kind.model_fields}
+
+
+def unknown_name(name: str, among: Iterable[str] | None = None) -> str:
+    """Return the message for a name that nothing has, with the nearest one that exists."""
+    known = sorted(among or {*ServingConfig.model_fields, *setting_names()} - {"settings"})
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"there is no setting {name!r}; " + (
+        f"did you mean {near[0]}?" if near else "selfcorrect-rag settings lists all"
+    )
+
+
+def parse_value(name: str, text: str) -> Any:
+    """Parse the text of a field or setting: plain text, JSON, a list by commas, or none.
+
+    Raises:
+        BadOption: nothing is called ``name``, or the text is none of its values.
+    """
+    kinds = [ServingConfig, *GRAPHS.values()]
+    field = next((k.model_fields[name] for k in kinds if name in k.model_fields), None)
+    if field is None:
+        raise BadOption(unknown_name(name))
+    adapter: TypeAdapter[Any] = TypeAdapter(field.annotation)
+    readings: list[Any] = [text, [part.strip() for part in text.split(",")]]
+    try:
+        readings.insert(1, json.loads(text))
+    except ValueError:
+        if text.lower() in ("none", "null"):
+            readings.insert(0, None)
+    for reading in readings:
         try:
-            BaseModel.__init__(self, **given)
+            return adapter.validate_python(reading)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise BadOption(f"{named(str(first['loc'][0]))}: {first['msg']}") from error
-        for name, engines in _ENGINES.items():
-            is_given = getattr(self, name) != type(self).model_fields[name].default
-            if is_given and self.runs_on not in engines:
-                raise BadOption(f"{option_name(name)} is for --engine {' or '.join(engines)}")
-        if self.store and (self.index or self.embeddings):
-            raise BadOption("--store is in place of an index: not with --index or --embeddings")
-        if self.engine == "chat" and not self.model:
-            raise BadOption("--engine chat takes a --model, such as openai:gpt-4o-mini")
-        _ = self.engine_arguments  # each is checked
-
-
-_ENGINES: dict[str, tuple[Engine, ...]] = {
-    "answer_above": ("reader",),
-    "show_guess": ("reader",),
-    "device": ("transformers",),
-    "dtype": ("transformers", "vllm"),
-    "tensor_parallel": ("vllm",),
-    "engine_option": ("vllm",),
-    "tokenizer": ("server",),
-}
-"""The engines that an option is for, of those that are not for all."""
-
-
-def option_name(name: str) -> str:
-    """The option of the command line for a field."""
-    return "--" + name.replace("_", "-")
-
-
-def variable(name: str) -> str:
-    """The variable of the environment for a field."""
-    return PREFIX + name.upper()
+            message = error.errors()[0]["msg"]
+    raise BadOption(f"{name}: {message}, got {text!r}")

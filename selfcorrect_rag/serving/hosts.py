@@ -1,35 +1,74 @@
-"""The host names that a server accepts.
+"""Who may call our HTTP servers.
 
-Against DNS rebinding: any web page can send requests to a server on this machine by a host name of
-its own that resolves here. The browser sets ``Host`` and ``Origin``, which reveal it.
+Any web page can send requests to a server on this machine, by a host name of its own that resolves
+here (DNS rebinding) or across origins. The browser tells both in ``Host`` and ``Origin``.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from selfcorrect_rag.serving.config import PREFIX, BadOption
 
 ALLOWED_HOSTS = PREFIX + "ALLOWED_HOSTS"
-"""The variable with the names of ``--allow-host``, with spaces between them."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""The names that a machine has for itself."""
-_NAME = re.compile(r"[a-z0-9_.-]+|[0-9a-f.]*:[0-9a-f:.]+")
-"""A name or an address of a machine, without scheme and port."""
+"""The variable with the names of ``--allow-host``, separated by spaces."""
+LOOPBACK = ("127.0.0.1", "localhost")
 
 
-def known_names(host: str, allowed: Sequence[str]) -> list[str]:
-    """The names by which clients may call a server that listens at ``host``, in lower case.
+def host_names(host: str, allowed: Sequence[str]) -> list[str]:
+    """Return the names by which a server that listens at ``host`` may be called.
 
     Raises:
-        BadOption: it would listen to other machines without a host name, or a name is malformed.
+        BadOption: it listens to other machines, and no name is allowed.
     """
-    names = [name.lower().strip("[]") for name in allowed]
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise BadOption(f"--allow-host {name}: give a name alone, without scheme and port")
-    if not names and not (host.lower() in LOOPBACK or host.startswith("127.")):
+    if not allowed and host not in LOOPBACK:
         raise BadOption(
-            f"--host {host} is open to other machines: say by which name they call the server, "
-            "--allow-host NAME; it asks nobody for a password"
+            f"--host {host} opens the server to other machines, and it asks for no password: name "
+            "the host that they call with --allow-host"
         )
-    return [*LOOPBACK, *names]
+    return [*LOOPBACK, *(name.lower() for name in allowed)]
+
+
+def guard(names: Sequence[str], pages: Collection[str] = ()) -> list[Middleware]:
+    """Return the middleware of a server: only these host names, and only their own pages.
+
+    Args:
+        names: as :func:`host_names` returns them.
+        pages: hosts of other pages that may call the server.
+    """
+    return [
+        Middleware(TrustedHostMiddleware, allowed_hosts=list(names), www_redirect=False),
+        Middleware(OriginCheck, pages=pages),
+    ]
+
+
+class OriginCheck:
+    """Refuse requests and websockets of pages from another origin than the server's own."""
+
+    def __init__(self, app: ASGIApp, pages: Collection[str] = ()) -> None:
+        self._app, self._pages = app, {*pages}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            headers = Headers(scope=scope)
+            origin = headers.get("origin")
+            if origin is not None and not self._is_ours(origin, headers.get("host", "")):
+                text = f"pages of {origin!r:.200} may not call this server"
+                refusal = PlainTextResponse(text, status_code=403)
+                closing = WebSocketClose(1008) if scope["type"] == "websocket" else refusal
+                await closing(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _is_ours(self, origin: str, host: str) -> bool:
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
+        return parts.netloc == host or parts.hostname in self._pages

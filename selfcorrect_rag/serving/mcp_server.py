@@ -26,7 +26,6 @@ from mcp.types import (
     ClientCapabilities,
     ElicitRequest,
     ElicitRequestFormParams,
-    InputRequests,
     InputRequiredResult,
     TextContent,
     ToolAnnotations,
@@ -35,42 +34,38 @@ from pydantic import BaseModel, Field
 
 from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.errors import SelfCorrectError, one_line
-from selfcorrect_rag.models.off_loop import spare_from_collection
-from selfcorrect_rag.prompts.quoting import quoted
-from selfcorrect_rag.serving.hosts import known_names
+from selfcorrect_rag.serving.hosts import host_names
 from selfcorrect_rag.serving.parts import Graph, Parts
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings
-from selfcorrect_rag.state.sources import shown_source, title_line, web_address
+from selfcorrect_rag.state import shown_source, title_line, web_address
 
 TOOLS = {
     "self_rag": (
         "Answer a question from the indexed documents with Self-RAG: it decides whether evidence "
-        "is needed, writes a candidate for each passage, and keeps what its passages support.",
+        "is needed, writes a candidate for each passage, and keeps the best supported one.",
         ("passages", "threshold", "depth"),
     ),
     "crag": (
-        "Answer a question with Corrective RAG: retrieved documents are graded, and where they do "
-        "not do, the web is searched too.",
+        "Answer a question with Corrective RAG: it grades the retrieved documents, and searches "
+        "the web when they are insufficient.",
         ("passages", "strips", "web_results"),
     ),
     "self_crag": (
         "Answer a question with Self-RAG on passages that Corrective RAG has graded, refined and "
-        "completed from the web: the slowest of the tools, and the most careful.",
+        "completed from the web: the slowest and most careful tool.",
         ("passages", "strips", "depth"),
     ),
     "instruct_rag": (
-        "Answer a question with InstructRAG: a rationale says which documents are of use, and "
+        "Answer a question with InstructRAG: a rationale says which documents are useful, and "
         "ends in the answer.",
         ("passages",),
     ),
 }
-"""Each graph's description as a tool, and the settings that it takes."""
+"""Each graph's description as a tool, and the settings that the tool takes."""
 SOURCE = "selfcorrect-rag://sources/{digest}"
 """The address of a resource: a text that an answer cites."""
-MOST_SOURCES = 1_000
-"""Texts that can be read as resources; the oldest go first."""
-MOST_PAUSED = 100
-"""Calls that may wait for a client's user; the oldest are given up."""
+MAX_SOURCES, MAX_PAUSED = 1_000, 100
+"""Texts that can be read as resources, and calls that may wait for a client's user."""
 SEARCH = "search"
 """The name of the only input that a call asks its client for."""
 ASKS_BY_RESULT = "2026-07-28"
@@ -93,6 +88,8 @@ class Source(BaseModel):
     title: str | None
     source: str | None = Field(description="Its web addresses or files, joined by commas.")
     url: str | None = Field(description="The first web address among them.")
+    page: int | None = Field(description="Its page in a PDF, from 1.")
+    heading: str | None = Field(description="The headings above it, outermost first.")
     uri: str = Field(description="The resource of this server that has its text.")
     text: str
     quote: str | None = Field(description="Its sentence that states the answer word for word.")
@@ -110,42 +107,44 @@ class Answer(BaseModel):
 
 
 class Sources:
-    """The texts that answers have cited, as resources."""
+    """The texts that answers have cited, as resources; the oldest are dropped first."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def add(self, citation: dict[str, Any]) -> Source:
-        """A citation as clients get it, with a title and a source that are safe to show."""
+        """Add a citation, and return it with a title and a source that are safe to show."""
         source, text = shown_source(citation["source"]) or None, citation["text"]
         digest = hashlib.sha256(f"{source}\n{text}".encode()).hexdigest()[:32]
         self._texts.pop(digest, None)  # it becomes the newest
         self._texts[digest] = text
-        if len(self._texts) > MOST_SOURCES:
+        if len(self._texts) > MAX_SOURCES:
             del self._texts[next(iter(self._texts))]
         return Source(
             number=citation["number"],
             title=title_line(citation["title"]) or None,
             source=source,
             url=web_address(citation["source"]) or None,
+            page=citation.get("page"),
+            heading=citation.get("heading"),
             uri=SOURCE.format(digest=digest),
             text=text,
             quote=citation.get("quote") or None,
         )
 
     def read(self, digest: str) -> str:
-        """The text of a source that an answer cites."""
+        """Return the text of a source."""
         if digest not in self._texts:
             raise ResourceNotFoundError("no recent answer cites this source: ask again")
         return self._texts[digest]
 
 
 def server(open_graph: Callable[[str], Any], instructions: str | None = None) -> MCPServer:
-    """An MCP server with a tool for each of the graphs.
+    """Make an MCP server with a tool for each graph.
 
     Args:
-        open_graph: gives the graph of a name in ``TOOLS``; called in a thread, at every call of a
-            tool. What it raises of ours is the call's error.
+        open_graph: returns the graph of a name in ``TOOLS``; called in a thread, at every call of a
+            tool. An error of ours that it raises is the call's error.
         instructions: what clients tell their model about the server.
     """
     made = MCPServer(
@@ -174,7 +173,7 @@ def _tool(
     sources: Sources,
     paused: deque[str],
 ) -> Any:
-    """The function of a tool: its parameters are the question and the settings ``knobs``."""
+    """Make the function of a tool: its parameters are the question and the settings ``knobs``."""
 
     async def run(
         context: Context[Any, Any], question: str, **settings: Any
@@ -187,16 +186,20 @@ def _tool(
         except SelfCorrectError as error:
             raise ToolError(str(error)) from error
 
-    question = Annotated[str, Field(description="The question, which must stand alone.")]
-    parameters = {"question": _parameter("question", question)}
+    def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+    asked = Annotated[str, Field(description="The question, which must stand alone.")]
+    parameters = [parameter("question", asked)]
     for knob in knobs:
         field = GRAPHS[name].model_fields[knob]
-        meaning = Field(description=f"{field.description} The server's default where left out.")
+        meaning = Field(description=f"{field.description} The server's default if left out.")
         bounded: Any = Annotated[(field.annotation, *field.metadata)]
-        parameters[knob] = _parameter(knob, Annotated[bounded | None, meaning], None)
+        parameters.append(parameter(knob, Annotated[bounded | None, meaning], None))
     # The SDK reads a tool's inputs off its signature.
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        list(parameters.values()), return_annotation=Annotated[CallToolResult, Answer]
+        parameters, return_annotation=Annotated[CallToolResult, Answer]
     )
     return run
 
@@ -209,7 +212,7 @@ async def _call(
     sources: Sources,
     paused: deque[str],
 ) -> CallToolResult | InputRequiredResult:
-    """Run a graph to its end, or to a web search of which the client's user must be asked."""
+    """Run a graph to its end, or to a web search that the client's user must approve."""
     thread_id = context.request_state or str(uuid4())
     thread = RunnableConfig(configurable={"thread_id": thread_id})
     turn: Any = {"question": question}
@@ -227,27 +230,27 @@ async def _call(
                     result = part
                     continue
                 step += 1
-                await context.report_progress(step, message=_line(part))
+                await context.report_progress(step, message=_progress_line(part))
             form = await _form(graph, thread)
             if form is None:
                 return _result(result, sources)
             client = context.client_capabilities or ClientCapabilities()
             by_result = (context.protocol_version or "") >= ASKS_BY_RESULT
             if waits := by_result and client.elicitation is not None:
-                asks: InputRequests = {SEARCH: ElicitRequest(params=form)}
+                asks: Any = {SEARCH: ElicitRequest(params=form)}
                 return InputRequiredResult(input_requests=asks, request_state=thread_id)
-            turn = _resumed(await _asked(context, form))
+            turn = _resumed(await _ask_client(context, form))
     finally:
         over: str | None = thread_id
         if waits:
             paused.append(thread_id)
-            over = paused.popleft() if len(paused) > MOST_PAUSED else None
+            over = paused.popleft() if len(paused) > MAX_PAUSED else None
         if graph.checkpointer and over:
             graph.checkpointer.delete_thread(over)
 
 
 async def _form(graph: Any, thread: RunnableConfig) -> ElicitRequestFormParams | None:
-    """What to ask the client's user about the web search before which a run paused, if it did."""
+    """Return the form for the web search before which a run paused, if it did."""
     pauses = (await graph.aget_state(thread)).interrupts if graph.checkpointer else ()
     if not pauses:
         return None
@@ -256,8 +259,8 @@ async def _form(graph: Any, thread: RunnableConfig) -> ElicitRequestFormParams |
     return ElicitRequestFormParams(message=message, requested_schema=APPROVAL)
 
 
-async def _asked(context: Context[Any, Any], form: ElicitRequestFormParams) -> Any:
-    """The reply of the client's user; None where the client could not ask them."""
+async def _ask_client(context: Context[Any, Any], form: ElicitRequestFormParams) -> Any:
+    """Return the reply of the client's user; None if the client could not ask them."""
     try:
         return await context.session.elicit_form(
             form.message, form.requested_schema, context.request_id
@@ -267,17 +270,12 @@ async def _asked(context: Context[Any, Any], form: ElicitRequestFormParams) -> A
 
 
 def _resumed(reply: Any) -> Command[Any]:
-    """Resumes a run with a user's reply; none, and any that accepts nothing, is a no."""
+    """Resume a run with a user's reply; anything but an acceptance is a no."""
     return Command(resume=reply.content if getattr(reply, "action", "") == "accept" else False)
 
 
-def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-def _line(event: dict[str, Any]) -> str:
-    """An event as a line of progress: what happened, and the most telling of its data."""
+def _progress_line(event: dict[str, Any]) -> str:
+    """Describe an event in one line: its name, and the most telling of its data."""
     name: str = event["event"].replace("_", " ")
     for key in ("query", "action", "reason", "text", "answer"):
         if event.get(key):
@@ -286,8 +284,8 @@ def _line(event: dict[str, Any]) -> str:
 
 
 def _result(result: dict[str, Any], sources: Sources) -> CallToolResult:
-    # The texts are no resource links: langchain-mcp-adapters makes file blocks of those, which
-    # OpenAI's chat completions refuse.
+    # Texts are not resource links: LangChain's adapters make file blocks of those, which OpenAI's
+    # chat completions refuse.
     answer = Answer(
         answer=result["answer"],
         cited_answer=result.get("cited_answer") or None,
@@ -296,27 +294,25 @@ def _result(result: dict[str, Any], sources: Sources) -> CallToolResult:
         rationale=result.get("rationale") or None,
         notes=[one_line(note) for note in result["notes"]],
     )
-    rationale = [quoted(answer.rationale)] if answer.rationale else []
-    text = "\n\n".join([*rationale, readable(result)])
-    return CallToolResult(content=[TextContent(text=text)], structured_content=answer.model_dump())
+    parts = [answer.rationale, readable(result)] if answer.rationale else [readable(result)]
+    text = TextContent(text="\n\n".join(map(str, parts)))
+    return CallToolResult(content=[text], structured_content=answer.model_dump())
 
 
-def opening(parts: Parts, *, approve: bool = False) -> Callable[[str], Graph]:
-    """Opens the graphs of the tools, each part once, whichever threads call.
+def graph_opener(parts: Parts, *, approve: bool = False) -> Callable[[str], Graph]:
+    """Return a function that opens the graph of a tool, each once, whichever threads call.
 
     Args:
         approve: pause before each web search.
     """
-    kept = {"checkpointer": InMemorySaver()} if approve else {}
+    options = {"checkpointer": InMemorySaver()} if approve else {}
     lock = threading.Lock()
 
     @cache
     def made(name: str) -> Graph:
-        corrects = issubclass(GRAPHS[name], CRAGSettings)
-        settings = GRAPHS[name](approve_search=approve) if corrects else None
-        graph = parts.graph(name, settings, **kept)
-        spare_from_collection()
-        return graph
+        corrects = approve and issubclass(GRAPHS[name], CRAGSettings)
+        settings = parts.settings(name, **({"approve_search": True} if corrects else {}))
+        return parts.graph(name, settings, **options)
 
     def opened(name: str) -> Graph:
         with lock:
@@ -325,14 +321,13 @@ def opening(parts: Parts, *, approve: bool = False) -> Callable[[str], Graph]:
     return opened
 
 
-def known_hosts(host: str, allowed: Sequence[str]) -> TransportSecuritySettings:
-    """The hosts that requests may name, and the pages that may call the server.
+def transport_security(host: str, allowed: Sequence[str]) -> TransportSecuritySettings:
+    """Return the hosts that requests may name, and the pages that may call the server.
 
     Raises:
-        BadOption: it would listen to other machines, and by no name, or a name is none.
+        BadOption: it would listen to other machines without a name.
     """
-    names = [f"[{name}]" if ":" in name else name for name in known_names(host, allowed)]
-    every = [form for name in names for form in (name, f"{name}:*")]
+    every = [form for name in host_names(host, allowed) for form in (name, f"{name}:*")]
     return TransportSecuritySettings(
         allowed_hosts=every,
         allowed_origins=[f"{scheme}://{name}" for scheme in ("http", "https") for name in every],

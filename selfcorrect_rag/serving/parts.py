@@ -1,393 +1,283 @@
-"""Opens the models, indexes and searches of a configuration, and builds graphs of them."""
+"""Opens the models, indexes and searches that a configuration names, each at its first use."""
 
-import json
+import asyncio
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import Any, Self, cast
 
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable
 from langchain_core.vectorstores import VectorStore
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import SecretStr
 
-from selfcorrect_rag import reader as readers
 from selfcorrect_rag.crag import create_crag
-from selfcorrect_rag.demo import (
-    demo_index,
-    demo_web,
-    generator_path,
-    load_chat_model,
-    rationale_model_path,
-)
-from selfcorrect_rag.errors import BadDemonstrations, require
-from selfcorrect_rag.follow_up import standalone_question
-from selfcorrect_rag.instruct_rag import create_instruct_rag
+from selfcorrect_rag.demo import RuleChatModel, demo_index, demo_web
+from selfcorrect_rag.errors import SelfCorrectError, find_named
+from selfcorrect_rag.instruct_rag import create_instruct_rag, read_demonstrations
 from selfcorrect_rag.models import (
     RetrievalEvaluator,
     TransformersReflectionLLM,
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.models.by_name import as_evaluator, find_language_model
-from selfcorrect_rag.nodes.rewrite_follow_up import FollowUpRule
+from selfcorrect_rag.models.from_name import as_evaluator, find_language_model
+from selfcorrect_rag.reader import Reader, ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.search import (
     NoWebSearch,
     RetrieverWebSearch,
     TavilyWebSearch,
     WebSearch,
-    open_retriever,
+    open_index,
 )
-from selfcorrect_rag.search.open_index import NoIndex, find_embeddings, find_store, open_index
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.serving.config import API_KEY, DEFAULT_INDEX, BadOption, ServingConfig
-from selfcorrect_rag.settings import (
-    GRAPHS,
-    CRAGSettings,
-    InstructRAGSettings,
-    SelfRAGSettings,
-    Settings,
-)
-from selfcorrect_rag.state.instruct_rag import Demonstration
-
-if TYPE_CHECKING:
-    from selfcorrect_rag.reader import Reader
+from selfcorrect_rag.settings import GRAPHS, SelfRAGSettings, Settings
+from selfcorrect_rag.state import Demonstration
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
-T = TypeVar("T")
+MAX_PASSAGES = 100
+"""Passages that the index is asked for at most; the setting ``passages`` takes the best of them."""
 
 
 class Parts:
-    """The parts of graphs, each opened at its first use and then kept; a context manager.
+    """The parts of graphs, each opened once, at its first use; a context manager.
 
     Args:
         config: what to open.
-        passages: most passages that a run may ask of the index, at most 100.
-        pages: most pages that a run may ask of an index in place of the web, at most 50.
-        each: applied to every model, index and search that is opened, and kept in its place.
-        sketch: open nothing; the graphs have the same nodes and schemas, but cannot run.
+        sketch: open nothing; graphs of these parts have all nodes and schemas, but cannot run.
     """
 
-    def __init__(
-        self,
-        config: ServingConfig,
-        *,
-        passages: int = 100,
-        pages: int = 50,
-        each: Callable[[Any], Any] = lambda part: part,
-        sketch: bool = False,
-    ) -> None:
-        self.config, self.passages, self.pages = config, passages, pages
-        self.sketch, self._each, self._opened = sketch, each, ExitStack()
+    def __init__(self, config: ServingConfig, *, sketch: bool = False) -> None:
+        self.config, self.sketch, self._opened = config, sketch, ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()
-
-    def over(self, index: Path) -> "Parts":
-        """Parts with these models, and another index; models that are not open are opened."""
-        config = self.config.model_copy(update={"index": index})
-        others = Parts(config, passages=self.passages, pages=self.pages, each=self._each)
-        for name in ("llm", "rationale_llm", "chat_model", "evaluator"):
-            others.__dict__[name] = getattr(self, name)  # as cached_property keeps them
-        return others
-
-    @cached_property
-    def reader(self) -> "Reader":
-        """The shipped reader, which answers and grades unless other models are named."""
-        return readers.Reader.load()
 
     @cached_property
     def llm(self) -> Runnable[Any, Any]:
-        """The reader, a generator, or a chat model that is asked by prompts."""
-        return self._generator(generator_path())
+        """The model that answers: the reader, a model with reflection tokens, or a chat model."""
+        if self.sketch:
+            return TransformersReflectionLLM.model_construct()
+        config = self.config
+        match config.runs_on:
+            case "reader":
+                above = {} if config.answer_above is None else {"answer_above": config.answer_above}
+                return ReaderLLM(self.reader, **above)
+            case "chat":
+                return find_language_model(config.model or "", **config.engine_options)
+            case "vllm":
+                # vLLM logs to standard output, where results belong; read when it is imported.
+                os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+                os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+                llm = VLLMReflectionLLM(model=self._named_model(), engine=config.engine_options)
+                return self._opened.enter_context(llm)
+            case "server":
+                key = os.environ.get(API_KEY)
+                server = VLLMServerReflectionLLM(
+                    base_url=config.base_url,
+                    model=config.model or "",
+                    tokenizer=config.tokenizer or "",
+                    api_key=SecretStr(key) if key else None,
+                )
+                return self._opened.enter_context(server)
+            case "transformers":
+                return TransformersReflectionLLM.from_pretrained(
+                    self._named_model(), **config.engine_options
+                )
 
     @cached_property
-    def rationale_llm(self) -> Runnable[Any, Any]:
-        """The model that writes InstructRAG's rationales: a chat model that is named, else the
-        model of the other graphs, for which the nano generator has one that was trained for it."""
-        if self.chat_model or not self.config.is_nano:
-            return self.chat_model or self.llm
-        return self._generator(rationale_model_path())
+    def reader(self) -> Reader:
+        """The embedded reader, or the one in the folder that ``model`` names."""
+        named = self.config.model if self.config.runs_on == "reader" else None
+        return Reader.load(Path(named)) if named else Reader.load()
 
     @cached_property
     def chat_model(self) -> Runnable[Any, Any] | None:
-        """The chat model, where one is named."""
-        name = self.config.chat_model
-        if name is None:
-            return None
-        return self._or_sketch(lambda: find_language_model(name), _unopened_llm)
+        """The chat model, if one is named."""
+        if self.config.chat_model:
+            return self._or_sketch(lambda: find_language_model(self.config.chat_model or ""))
+        return self.llm if self.config.runs_on == "chat" else None
 
     @property
-    def follow_up_rule(self) -> FollowUpRule | None:
-        """What rewrites follow-up questions to the reader where no chat model is named."""
-        return standalone_question if self.config.runs_on == "reader" else None
-
-    @cached_property
     def agent_model(self) -> Runnable[Any, Any]:
-        """The model of the chat agent: by default a rule, which says so."""
-        return self.chat_model or load_chat_model(self.follow_up_rule)
+        """The chat model of the agent; without one, a rule that calls the tool and says so."""
+        return self.chat_model or RuleChatModel()
 
     @cached_property
     def retriever(self) -> Any:
-        """The index; a run takes the best of its passages.
+        """The retriever over the index."""
+        return _nothing if self.sketch else self._open_retriever()
 
-        Raises:
-            NoIndex: there is none, or there is nothing in it.
-            EmbedderMismatch, BadName: see ``open_index``, ``find_embeddings``, ``find_store``.
-        """
-        return self._or_sketch(self._open_index, lambda: _nothing)
+    @cached_property
+    def evaluator(self) -> RetrievalEvaluator:
+        """CRAG's evaluator: the one that is named, else the reader."""
+        if self.sketch:
+            return _UnopenedEvaluator()
+        if self.config.evaluator:
+            return as_evaluator(self.config.evaluator)
+        return ReaderEvaluator(self.reader if self.config.runs_on == "reader" else Reader.load())
+
+    @cached_property
+    def web_search(self) -> WebSearch:
+        """The web search."""
+        web = self.config.web
+        if self.sketch or web == "none" or (web is None and not self.config.reads_demo):
+            return NoWebSearch("--web tavily, or --web DIR")
+        if web is None:
+            return demo_web()
+        if web == "tavily":
+            return TavilyWebSearch()
+        index = self._opened.enter_context(open_index(Path(web)))
+        return RetrieverWebSearch(index.as_retriever(MAX_PASSAGES), f"{web} in place of the web")
+
+    @cached_property
+    def demonstrations(self) -> list[Demonstration]:
+        """InstructRAG's demonstrations."""
+        path = self.config.demonstrations
+        return [] if self.sketch or path is None else read_demonstrations(path)
 
     @property
     def source(self) -> str:
         """The name of the index, for people."""
         if self.config.reads_demo:
             return "the demo corpus"
-        return self.config.store or str(self._index_path)
+        return self.config.retriever or str(self.config.index or DEFAULT_INDEX)
 
     @property
     def answers(self) -> str:
-        """The name of what answers, for people."""
+        """The name of the model that answers, for people."""
         config = self.config
         if config.runs_on == "reader":
-            return "the reader" if config.model is None else f"the reader in {config.model}"
-        if config.model is None:
-            own = "the nano generator" if config.is_nano else "the model"
-            return f"{own} on {config.runs_on}"
-        return f"{Path(config.model).name} on {config.runs_on}"
+            return f"the reader in {config.model}" if config.model else "the reader"
+        return f"{config.model or 'the model'} on {config.runs_on}"
 
-    @cached_property
-    def evaluator(self) -> RetrievalEvaluator:
-        """The evaluator that grades documents: the one that is named, else the shipped reader.
+    def settings(self, name: str, **given: Any) -> Settings:
+        """Return the settings of the graph called ``name``: the configuration's, then ``given``.
 
         Raises:
-            ModelNotFound, NotAnEvaluator, NoLanguageModel, MissingExtra: see ``as_evaluator``.
+            BadSettings: a value is invalid.
         """
-        return self._or_sketch(self._open_evaluator, _UnopenedEvaluator)
+        chosen = {**self.config.settings_of(name), **given}
+        # The reader writes nothing of its own: without passages it can only refuse.
+        if self.config.runs_on == "reader" and not self.config.reads_demo:
+            if issubclass(GRAPHS[name], SelfRAGSettings):
+                chosen.setdefault("mode", "always")
+        return GRAPHS[name](**chosen)
 
-    @cached_property
-    def web(self) -> WebSearch:
-        """The web search.
-
-        Raises:
-            WebSearchFailed: there is no key for Tavily.
-            NoIndex, EmbedderMismatch: see ``open_index``.
-        """
-        return self._or_sketch(self._open_web, NoWebSearch)
-
-    @cached_property
-    def demonstrations(self) -> list[Demonstration]:
-        """InstructRAG's examples of how to answer."""
-        path = self.config.demonstrations_from
-        return [] if self.sketch or path is None else read_demonstrations(path)
-
-    def settings(self, name: str, given: Settings | None = None) -> Settings:
-        """The settings that the graph called ``name`` runs with: ``given``, and a mode that suits
-        the models where none is given."""
-        chosen: Any = GRAPHS[name].of(given)
-        if isinstance(chosen, InstructRAGSettings):
-            others = self.demonstrations or self.chat_model
-            if chosen.mode is None and self.config.is_nano and not others:
-                # The nano model is fine-tuned, and prompted as in its training.
-                return chosen.model_copy(update={"mode": "ft"})
-        # The reader writes nothing of its own, and whoever asks an index of their own asks about
-        # what stands in it.
-        reads_own = self.config.runs_on == "reader" and not self.config.reads_demo
-        if isinstance(chosen, SelfRAGSettings) and reads_own:
-            mode = chosen.mode if "mode" in chosen.model_fields_set else "always"
-            return chosen.model_copy(update={"mode": mode})
-        return cast(Settings, chosen)
-
-    def graph(self, name: str, settings: Settings | None = None, **kept: Any) -> Graph:
-        """The graph called ``name``, one of ``GRAPHS``; cheap parts are opened before models.
+    def graph(self, name: str, settings: Settings | None = None, **options: Any) -> Graph:
+        """Build the graph called ``name``, one of :data:`~selfcorrect_rag.settings.GRAPHS`.
 
         Args:
-            settings: its own class of settings; None is the defaults.
-            kept: other arguments of its factory, such as ``checkpointer``.
-
-        Raises:
-            BadOption: thresholds that are invalid together with the evaluator's.
+            settings: as :meth:`settings` returns them, which is the default.
+            options: other arguments of its factory, such as ``checkpointer``.
         """
-        chosen: Any = self.settings(name, settings)
-        retriever, chat = self.retriever, self.chat_model
-        asked = self.llm if self.config.runs_on == "chat" else self.follow_up_rule
-        follow_up = chat or asked
-        if isinstance(chosen, InstructRAGSettings):
-            return create_instruct_rag(
-                self.rationale_llm,
-                retriever,
-                self.demonstrations,
-                follow_up=follow_up,
-                settings=chosen,
-                **kept,
-            )
-        if not isinstance(chosen, CRAGSettings):
-            return create_self_rag(
-                self.llm, retriever, follow_up=follow_up, settings=chosen, **kept
-            )
-        web, evaluator = self.web, self.evaluator
-        self._check_thresholds(chosen)
-        create: Any = create_crag if name == "crag" else create_self_crag
-        graph: Graph = create(
-            (chat if name == "crag" else None) or self.llm,
-            retriever,
-            evaluator,
-            web,
-            rewriter=chat,
-            follow_up=follow_up,
-            settings=chosen,
-            **kept,
-        )
-        return graph
-
-    def _generator(self, default: Path) -> Runnable[Any, Any]:
-        return self._or_sketch(lambda: self._open_generator(default), _unopened_llm)
-
-    def _open_generator(self, default: Path) -> Runnable[Any, Any]:
-        """The model that the configuration names, else that in the folder ``default``.
-
-        All reflect but a chat model, which a graph wraps where it needs one that does.
-        """
-        config = self.config
-        match config.runs_on:
-            case "reader":
-                reads = readers.Reader.load(Path(config.model)) if config.model else self.reader
-                return readers.ReaderLLM(
-                    reads, answer_above=config.answer_above, show_guess=config.show_guess
+        options |= {"settings": settings or self.settings(name), "follow_up": self.chat_model}
+        writer = self.chat_model or self.llm
+        match name:
+            case "self_rag":
+                graph: Any = create_self_rag(self.llm, self.retriever, **options)
+            case "instruct_rag":
+                graph = create_instruct_rag(
+                    writer, self.retriever, self.demonstrations, **options
                 )
-            case "vllm":
-                quiet_vllm()
-                return self._opened.enter_context(
-                    VLLMReflectionLLM(
-                        model=config.model or str(default), engine=config.engine_arguments
-                    )
-                )
-            case "server":
-                key = os.environ.get(API_KEY)
-                return self._opened.enter_context(
-                    VLLMServerReflectionLLM(
-                        base_url=config.base_url,
-                        model=config.model or "",
-                        tokenizer=config.tokenizer or "",
-                        api_key=SecretStr(key) if key else None,
-                    )
-                )
-            case "chat":
-                return find_language_model(config.model or "")
             case _:
-                quiet_transformers()
-                return TransformersReflectionLLM.from_pretrained(
-                    config.model or default, device=config.device, dtype=config.dtype
+                create: Any = create_crag if name == "crag" else create_self_crag
+                graph = create(
+                    writer if name == "crag" else self.llm,
+                    self.retriever,
+                    self.evaluator,
+                    self.web_search,
+                    rewriter=self.chat_model,
+                    **options,
                 )
+        return cast(Graph, graph)
 
-    def _open_evaluator(self) -> RetrievalEvaluator:
-        name = self.config.evaluator
-        if name is None:
-            return readers.ReaderEvaluator(self.reader)
-        quiet_transformers()
-        return as_evaluator(name)
+    def _named_model(self) -> str:
+        if self.config.model is None:
+            raise BadOption(f"engine {self.config.runs_on} needs a model: a folder or hub name")
+        return self.config.model
 
-    @property
-    def _index_path(self) -> Path:
-        return self.config.index or DEFAULT_INDEX
-
-    def _open_index(self) -> Runnable[str, list[Document]]:
+    def _open_retriever(self) -> Any:
         if self.config.reads_demo:
-            return demo_index().as_retriever(self.passages)
-        if self.config.store:
-            store = find_store(self.config.store)
-            if isinstance(store, VectorStore):
-                return store.as_retriever(search_kwargs={"k": self.passages})
-            return store
-        path, embeddings = self._index_path, self.config.embeddings
-        index = open_index(path, None if embeddings is None else find_embeddings(embeddings))
-        if not len(index):
-            index.close()
-            raise NoIndex(f"{path} holds no passages: selfcorrect-rag index PATH... --index {path}")
-        return index.as_retriever(self.passages)
+            return demo_index().as_retriever(MAX_PASSAGES)
+        if self.config.retriever:
+            found = _find("retriever", self.config.retriever, VectorStore, BaseRetriever)
+            is_store = isinstance(found, VectorStore)
+            return found.as_retriever(search_kwargs={"k": MAX_PASSAGES}) if is_store else found
+        named = self.config.embeddings
+        embeddings = _find("embeddings", named, Embeddings) if named else None
+        index = open_index(self.config.index or DEFAULT_INDEX, embeddings)
+        return self._opened.enter_context(index).as_retriever(MAX_PASSAGES)
 
-    def _open_web(self) -> WebSearch:
-        web = self.config.web
-        if web == "tavily":
-            return TavilyWebSearch()
-        if web == "none" or (web is None and not self.config.reads_demo):
-            return NoWebSearch("--web tavily, or --web DIR")
-        if web is None:
-            return demo_web()
-        found = open_retriever(Path(web), self.pages)
-        return RetrieverWebSearch(found, f"{web} in place of the web")
-
-    def _check_thresholds(self, settings: CRAGSettings) -> None:
-        try:
-            settings.thresholds(self.evaluator.thresholds)
-        except ValueError as error:
-            raise BadOption(f"--upper, --lower: with the evaluator's own, {error}") from error
-
-    def _or_sketch(self, opened: Callable[[], T], sketched: Callable[[], T]) -> T:
-        return sketched() if self.sketch else cast(T, self._each(opened()))
+    def _or_sketch(self, opened: Callable[[], Runnable[Any, Any]]) -> Runnable[Any, Any]:
+        return TransformersReflectionLLM.model_construct() if self.sketch else opened()
 
 
-def quiet_vllm() -> None:
-    """Keep vLLM's log out of standard output, where results belong; before it is imported."""
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+def served(build: Callable[[Parts], Graph]) -> Callable[[Any], Coroutine[Any, Any, Graph]]:
+    """Make a graph factory for a LangGraph server, as langgraph.json names it.
 
+    The server calls a factory for every request. Models are opened once, by the first run; schemas,
+    drawings and edits of threads get a graph of unopened parts.
 
-def quiet_transformers() -> None:
-    """Keep its bars of weights that load out of a program's output; what is downloaded shows."""
-    require("transformers", "local").utils.logging.disable_progress_bar()
-
-
-def read_demonstrations(path: Path) -> list[Demonstration]:
-    """The demonstrations in a JSONL file.
-
-    Raises:
-        BadDemonstrations: the file cannot be read, or a line is no demonstration.
+    Args:
+        build: builds the graph from the parts that the environment names
+            (:meth:`ServingConfig.from_environment`).
     """
+
+    @cache
+    def built(sketch: bool) -> Graph:
+        return build(_environment_parts(sketch))
+
+    def locked(sketch: bool) -> Graph:
+        with _opening:  # runs that begin together open each model once
+            return built(sketch)
+
+    async def factory(runtime: Any) -> Graph:
+        return await asyncio.to_thread(locked, runtime.execution_runtime is None)
+
+    # The server reads the annotation to decide what it passes.
+    from langgraph_sdk.runtime import ServerRuntime
+
+    factory.__annotations__["runtime"] = ServerRuntime[Any]
+    return factory
+
+
+_opening = threading.RLock()
+
+
+@cache
+def _environment_parts(sketch: bool) -> Parts:
+    return Parts(ServingConfig.from_environment(), sketch=sketch)
+
+
+def _find(option: str, name: str, *kinds: type) -> Any:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadDemonstrations(f"cannot read {path}: {error}") from error
-    return [
-        _demonstration(line, f"{path}:{number}")
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
-
-
-def _demonstration(line: str, place: str) -> Demonstration:
-    try:
-        row = json.loads(line)
-        made = Demonstration(question=str(row["question"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadDemonstrations(f'{place}: not {{"question": ..., "rationale": ...}}') from error
-    if row.get("rationale"):
-        made["rationale"] = str(row["rationale"])
-    if isinstance(row.get("answers"), list):
-        made["answers"] = [str(answer) for answer in row["answers"]]
-    return made
-
-
-def _unopened_llm() -> Runnable[Any, Any]:
-    return TransformersReflectionLLM.model_construct()
+        found = find_named(name, *kinds)
+    except SelfCorrectError:
+        raise
+    except Exception as error:  # any code runs where a module is imported
+        raise BadOption(f"{option} {name}: cannot be imported ({error})") from error
+    if not isinstance(found, kinds):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise BadOption(f"{option} {name}: expected a {wanted}, got {type(found).__name__}")
+    return found
 
 
 def _nothing(query: str) -> list[Document]:
-    raise NotImplementedError("the parts of a sketch cannot run")
+    raise NotImplementedError("a sketch of a graph cannot run")
 
 
 class _UnopenedEvaluator(RetrievalEvaluator):
     def score(self, question: str, passages: Any) -> list[float]:
-        raise NotImplementedError("the parts of a sketch cannot run")
+        raise NotImplementedError("a sketch of a graph cannot run")

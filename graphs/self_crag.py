@@ -1,0 +1,19 @@
+"""Self-CRAG, as LangGraph Studio and a LangGraph server load it; copy and edit."""
+
+from selfcorrect_rag import create_self_crag
+from selfcorrect_rag.serving import Graph, Parts, served
+
+
+def build(parts: Parts) -> Graph:
+    """Build the graph from the models and the index that the environment names."""
+    return create_self_crag(
+        parts.llm,
+        parts.retriever,
+        parts.evaluator,
+        parts.web_search,
+        follow_up=parts.chat_model,
+        settings=parts.settings("self_crag"),
+    )
+
+
+graph = served(build)

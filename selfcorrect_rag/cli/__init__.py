@@ -1,0 +1,1 @@
+"""The command ``selfcorrect-rag``, one file a command."""

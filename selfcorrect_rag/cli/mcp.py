@@ -1,0 +1,36 @@
+"""``selfcorrect-rag mcp``: the graphs as MCP tools."""
+
+from typing import Any
+
+import click
+
+from selfcorrect_rag.cli.options import config_from, config_options, host_options
+
+
+@click.command()
+@config_options
+@click.option("--http", is_flag=True, help="Streamable HTTP instead of stdio.")
+@host_options(port=8900)
+@click.option("--approve", is_flag=True, help="Ask the client's user before each web search.")
+def command(
+    http: bool, host: str, port: int, allow_host: tuple[str, ...], approve: bool, **options: Any
+) -> None:
+    """Serve the graphs as MCP tools, over stdio or streamable HTTP, until the client goes away."""
+    from selfcorrect_rag.errors import require
+
+    require("mcp.server.mcpserver", "mcp")
+    from selfcorrect_rag.serving import Parts, mcp_server
+
+    config = config_from(**options)
+    security = mcp_server.transport_security(host, allow_host)
+    with Parts(config) as parts:
+        server = mcp_server.server(
+            mcp_server.graph_opener(parts, approve=approve),
+            f"Answers come from {parts.source}, by {parts.answers}. A question must stand alone. "
+            "The marks [n] of an answer are its citations: keep them. Each citation has the "
+            "address of a resource with its text.",
+        )
+        if http:
+            server.run("streamable-http", transport_security=security, host=host, port=port)
+        else:
+            server.run("stdio")

@@ -1,0 +1,85 @@
+"""``selfcorrect-rag studio``: the graphs in LangGraph Studio, from a local server."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from selfcorrect_rag.cli.options import config_from, config_options, host_options
+
+MAX_RUNS = "10"
+"""Runs at a time: a graph that waits for another on the same server must not block it."""
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@config_options
+@host_options(port=2024)
+@click.option("--no-browser", is_flag=True, help="Do not open Studio.")
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION ...]")
+def command(
+    host: str,
+    port: int,
+    allow_host: tuple[str, ...],
+    no_browser: bool,
+    rest: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Serve the graphs to LangGraph Studio and to clients.
+
+    The server runs on this machine; Studio's page is hosted by LangChain, and your browser opens it
+    there. What follows -- goes to `langgraph dev`.
+    """
+    from selfcorrect_rag.errors import require
+    from selfcorrect_rag.serving.hosts import ALLOWED_HOSTS, host_names
+
+    require("langgraph_cli", "studio")
+    require("langgraph_api", "studio")
+    config = config_from(**options)
+    names = host_names(host, allow_host)
+    folder = private_folder()
+    variables = config.model_copy(update=absolute_paths(config)).as_environment()
+    if any(":" in (name or "") for name in (config.retriever, config.embeddings, config.model)):
+        variables["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.getenv("PYTHONPATH", "")])
+    variables |= {ALLOWED_HOSTS: " ".join(names), "LANGGRAPH_CLI_NO_ANALYTICS": "1"}
+    arguments = [sys.executable, "-m", "langgraph_cli", "dev", "--no-reload", "--host", host]
+    arguments += ["--port", str(port), "--n-jobs-per-worker", MAX_RUNS]
+    arguments += ["--no-browser"] if no_browser else []
+    os.chdir(folder)
+    os.execve(sys.executable, [*arguments, *rest], {**os.environ, **variables})
+
+
+def private_folder() -> Path:
+    """Copy graphs/ and langgraph.json to a folder that only the user can write, and return it.
+
+    The server loads pickled threads from the folder in which it runs, so it must not run in one
+    that came from elsewhere.
+    """
+    import selfcorrect_rag
+
+    package = Path(selfcorrect_rag.__file__).parent
+    installed = package / "studio"  # in the wheel; in a checkout beside the package
+    source = installed if installed.is_dir() else package.parent
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    folder = state / "selfcorrect-rag" / "studio"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.chmod(0o700)
+    shutil.copy(source / "langgraph.json", folder)
+    shutil.copytree(source / "graphs", folder / "graphs", dirs_exist_ok=True)
+    return folder
+
+
+def absolute_paths(config: Any) -> dict[str, Any]:
+    """Return the configuration's paths made absolute; the default index too, if it exists."""
+    from selfcorrect_rag.serving.config import DEFAULT_INDEX
+
+    index = config.index or (None if config.reads_demo or config.retriever else DEFAULT_INDEX)
+    paths = {"index": index, "demonstrations": config.demonstrations}
+    found: dict[str, Any] = {name: path.absolute() for name, path in paths.items() if path}
+    for name in ("model", "evaluator", "tokenizer", "web"):
+        given = getattr(config, name)
+        if given and Path(given).exists():
+            found[name] = str(Path(given).absolute())
+    return found

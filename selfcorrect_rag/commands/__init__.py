@@ -1,1 +1,0 @@
-"""One module a subcommand of ``selfcorrect-rag``."""
