@@ -30,7 +30,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import T5Config, T5ForSequenceClassification, T5Tokenizer
 
 from selfcorrect_rag.models import T5Evaluator
-from selfcorrect_rag.models.evaluators.pairs import PairTokenizer
+from selfcorrect_rag.models.t5_evaluator import PairTokenizer
 
 DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SMALL = {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8}

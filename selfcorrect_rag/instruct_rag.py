@@ -14,7 +14,7 @@ from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
-from selfcorrect_rag.models.by_name import Model, as_embeddings, as_language_model
+from selfcorrect_rag.models.from_name import Model, as_embeddings, as_language_model
 from selfcorrect_rag.nodes.base.node import Update, current
 from selfcorrect_rag.nodes.base.own_node import OwnNode
 from selfcorrect_rag.nodes.base.turns import TurnGraph

@@ -15,7 +15,7 @@ from langgraph.types import Checkpointer
 
 from selfcorrect_rag.crag import add_correction
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.by_name import Evaluator, Model, as_reflection_llm
+from selfcorrect_rag.models.from_name import Evaluator, Model, as_reflection_llm
 from selfcorrect_rag.nodes.base.limits import is_ended
 from selfcorrect_rag.nodes.base.own_node import OwnNode
 from selfcorrect_rag.nodes.base.turns import TurnGraph

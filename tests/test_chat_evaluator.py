@@ -12,7 +12,7 @@ from langgraph.graph import START, StateGraph
 
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.models import ChatEvaluator
-from selfcorrect_rag.models.evaluators.chat_evaluator import ChatCounts
+from selfcorrect_rag.models.chat_evaluator import ChatCounts
 from selfcorrect_rag.prompts.evaluator import parse_label, prompt_for_one, prompt_for_several
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.thresholds import Thresholds

@@ -10,8 +10,8 @@ import pytest
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag.models.chat import model_calls
-from selfcorrect_rag.models.chat.classification import (
+from selfcorrect_rag.models import chat_model as model_calls
+from selfcorrect_rag.models.chat_model import (
     ABSENT,
     ChatClassifier,
     Classification,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
 from selfcorrect_rag.models import T5Evaluator
-from selfcorrect_rag.models.evaluators.pairs import PairTokenizer, batches
+from selfcorrect_rag.models.batching import batches
+from selfcorrect_rag.models.t5_evaluator import PairTokenizer
 from tests.tiny_evaluators import (
     PASSAGES,
     QUESTION,

@@ -10,7 +10,7 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from selfcorrect_rag.errors import MissingExtra, ModelNotFound
-from selfcorrect_rag.models.by_name import NoLanguageModel, find_language_model
+from selfcorrect_rag.models.from_name import NoLanguageModel, find_language_model
 from selfcorrect_rag.models.local.hub import refuse_unknown
 
 OWN = """

@@ -20,7 +20,6 @@ from selfcorrect_rag.models import (
     T5Evaluator,
     TransformersReflectionLLM,
 )
-from selfcorrect_rag.models.chat.transformers_chat import TransformersChat
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.reader import Reader, ReaderEvaluator, ReaderLLM
 from tests.conftest import byte_level_tokenizer, random_model
@@ -86,7 +85,6 @@ TOLD: Mapping[str, Callable[[], Any]] = {
     "language model": language_model,
     "other weights": lambda: language_model(0.01),
     "other limit": lambda: language_model(max_tokens=7),
-    "transformers chat": lambda: TransformersChat(random_model(300), None),
     "evaluator": evaluator,
     "evaluator of other weights": lambda: evaluator(0.01),
     "evaluator with another separator": lambda: evaluator(separator=" // "),

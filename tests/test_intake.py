@@ -19,7 +19,7 @@ from langgraph.types import Command, Overwrite
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.models import ChatEvaluator
-from selfcorrect_rag.models.chat.prompted_llm import PromptedReflectionLLM
+from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.nodes.base.strips import fair_shares
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.settings import SelfRAGSettings

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.models.chat.classification import (
+from selfcorrect_rag.models.chat_model import (
     ABSENT,
     ChatClassifier,
     Classification,

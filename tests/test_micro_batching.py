@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
-from selfcorrect_rag.models.evaluators.micro_batching import MicroBatcher
+from selfcorrect_rag.models.batching import MicroBatcher
 
 
 class Gate:

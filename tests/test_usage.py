@@ -1,7 +1,6 @@
 """What models cost, from what callbacks tell: calls, and tokens that are known or are not."""
 
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -109,33 +108,6 @@ def test_a_chain_without_a_model_below_it_counts_nothing() -> None:
     counted = UsageCounter()
     begin(counted, "chain", begin(counted, "chain"))
     assert costs(counted) == (0, 0, 0)
-
-
-def test_a_decision_model_is_a_chain_of_type_llm() -> None:
-    counted = UsageCounter()
-
-    def decides(parent: UUID | None = None) -> UUID:
-        run_id = uuid4()
-        counted.on_chain_start(None, {}, run_id=run_id, parent_run_id=parent, run_type="llm")
-        return run_id
-
-    told = SimpleNamespace(usage={"input_tokens": 3, "output_tokens": 4})
-    counted.on_chain_end(told, run_id=decides())
-    assert costs(counted) == (1, 3, 4)
-    counted.on_chain_end(told, run_id=begin(counted, "chain"))
-    counted.on_chain_error(ValueError(), run_id=begin(counted, "chain"))
-    assert costs(counted) == (1, 3, 4), "another chain is no model"
-    counted.on_chain_error(ConnectionError(), run_id=decides())
-    assert costs(counted) == (2, 3, 4)
-    outer = decides()
-    counted.on_llm_end(message(1, 2), run_id=begin(counted, "chat_model", outer))
-    counted.on_chain_end(told, run_id=outer)
-    assert costs(counted) == (3, 4, 6), "it asked a model"
-    counted.on_chain_end(SimpleNamespace(usage=None), run_id=decides())
-    assert costs(counted) == (4, None, None)
-
-
-# While a node runs
 
 
 def model() -> FakeListChatModel:

@@ -15,7 +15,7 @@ from pydantic import PrivateAttr
 
 from selfcorrect_rag.agents.tool import inside
 from selfcorrect_rag.crag import add_correction
-from selfcorrect_rag.models.by_name import Evaluator
+from selfcorrect_rag.models.from_name import Evaluator
 from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.recompose_knowledge import external_scores, internal_scores

@@ -10,7 +10,7 @@ from langchain_core.runnables import ensure_config
 from langgraph.constants import TAG_NOSTREAM
 from pydantic import PrivateAttr
 
-from selfcorrect_rag.models.by_name import Evaluator, as_evaluator
+from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, agrade, grade, titled
 from selfcorrect_rag.nodes.base.usage import called_with
 

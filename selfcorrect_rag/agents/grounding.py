@@ -20,7 +20,7 @@ from selfcorrect_rag.agents.support_judge import SentenceSupport, SupportJudge
 from selfcorrect_rag.agents.tool import check_context, inside
 from selfcorrect_rag.errors import NoQuestion, require
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.by_name import Model
+from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.nodes.base.citations import citation
 from selfcorrect_rag.prompts.parts import as_text, numbered_document
 from selfcorrect_rag.prompts.quoting import quoted

@@ -6,7 +6,7 @@ from typing import TypedDict
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.by_name import Model, as_reflection_llm
+from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.prompts.marks import marks_in
 from selfcorrect_rag.prompts.parts import Part, Prompt, in_one_text, passage_title
 from selfcorrect_rag.prompts.refusals import refuses

@@ -9,7 +9,7 @@ from typing import Any
 from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 
-from selfcorrect_rag.models.by_name import Model, as_language_model
+from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.base.node import Node, Update
 from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.generate import generate

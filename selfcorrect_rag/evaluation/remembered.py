@@ -18,7 +18,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables.base import RunnableBindingBase
 
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.evaluators.chat_evaluator import ChatEvaluator
+from selfcorrect_rag.models.chat_evaluator import ChatEvaluator
 from selfcorrect_rag.models.identity import identity_of_object, joined
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, agrade
 from selfcorrect_rag.nodes.base.usage import usage_of

@@ -6,7 +6,7 @@ from typing import cast
 
 from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.by_name import Model, as_reflection_llm
+from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.base.citations import cited_passages, cited_text, settled
 from selfcorrect_rag.nodes.base.limits import limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, current, emit

@@ -2,7 +2,7 @@
 
 from selfcorrect_rag.events import RetrievalDecided
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.by_name import Model, as_reflection_llm
+from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.base.limits import limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, callbacks, current, emit
 from selfcorrect_rag.nodes.base.usage import used

@@ -8,8 +8,8 @@ from langchain_core.messages import BaseMessage
 
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.by_name import Model, as_language_model
-from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
+from selfcorrect_rag.models.chat_model import LLMChat, is_llm, model_behind
+from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.citations import RELEVANT, citation
 from selfcorrect_rag.nodes.base.node import (

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import CandidateScored
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.by_name import Model, as_reflection_llm
+from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.base.limits import best_so_far, limit_met, stopped, with_first_beam
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, callbacks, current, emit
 from selfcorrect_rag.nodes.base.usage import attempted, counter, used

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Graded
-from selfcorrect_rag.models.by_name import Evaluator, as_evaluator
+from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grading, titled
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit

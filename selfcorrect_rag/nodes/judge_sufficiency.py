@@ -9,9 +9,8 @@ from langgraph.graph import END
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
-from selfcorrect_rag.models.by_name import Model, as_language_model
-from selfcorrect_rag.models.chat.classification import ChatClassifier
-from selfcorrect_rag.models.chat.llm_chat import model_behind
+from selfcorrect_rag.models.chat_model import ChatClassifier, model_behind
+from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.base.asking import choose
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Call, Node, Update, Work, call, callbacks, current, emit

@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadArgument, EvaluatorFailed, wrap_errors
 from selfcorrect_rag.events import StripsKept
-from selfcorrect_rag.models.by_name import Evaluator, as_evaluator
+from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import (
     IRRELEVANT,
     RELEVANT,

@@ -9,7 +9,7 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.events import FollowUpRewritten
-from selfcorrect_rag.models.by_name import Model, as_language_model
+from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, emit
 from selfcorrect_rag.nodes.base.turns import TurnGraph

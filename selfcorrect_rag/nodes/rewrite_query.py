@@ -8,7 +8,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.events import QueryRewritten
-from selfcorrect_rag.models.by_name import as_language_model
+from selfcorrect_rag.models.from_name import as_language_model
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit

@@ -8,10 +8,9 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.events import Dropped, RationaleWritten
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.by_name import Model, as_language_model
-from selfcorrect_rag.models.chat.context import exceeds, prompt_limit
-from selfcorrect_rag.models.chat.llm_chat import LLMChat, is_llm, model_behind
+from selfcorrect_rag.models.chat_model import LLMChat, exceeds, is_llm, model_behind, prompt_limit
 from selfcorrect_rag.models.engines.engine import split_context
+from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.base.asking import ask
 from selfcorrect_rag.nodes.base.node import Node, Update, Work, current, emit
 from selfcorrect_rag.nodes.base.reply import NO_ANSWER, SILENT, reply

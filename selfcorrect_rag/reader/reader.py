@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from selfcorrect_rag.models.evaluators.micro_batching import MicroBatcher
-from selfcorrect_rag.models.evaluators.pairs import batches
+from selfcorrect_rag.models.batching import MicroBatcher, batches
 from selfcorrect_rag.models.identity import weights
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.sentences import sentence_place

@@ -12,10 +12,9 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
 from selfcorrect_rag.evaluation.pooled import auc
-from selfcorrect_rag.models.evaluators.pairs import PairTokenizer
-from selfcorrect_rag.models.evaluators.t5_evaluator import MAX_TOKENS, T5Evaluator
 from selfcorrect_rag.models.local.checkpoints import reading, taken
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade, titled
+from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, PairTokenizer, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training.fine_tuning import (
     RunOptions,

@@ -22,7 +22,7 @@ from selfcorrect_rag.journal import (
     run_folder,
     write_rows,
 )
-from selfcorrect_rag.models.chat.completion import was_cut
+from selfcorrect_rag.models.prompted_llm import was_cut
 from selfcorrect_rag.prompts.instruct_rag import (
     TASK_INSTRUCTIONS,
     rationale_prompt,

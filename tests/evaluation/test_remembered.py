@@ -16,7 +16,7 @@ from selfcorrect_rag.evaluation.costs import asked_for
 from selfcorrect_rag.evaluation.methods import open_method, read_spec
 from selfcorrect_rag.evaluation.remembered import Memory, saving
 from selfcorrect_rag.evaluation.rows import Outcome, Question
-from selfcorrect_rag.models.evaluators.chat_evaluator import ChatEvaluator
+from selfcorrect_rag.models.chat_evaluator import ChatEvaluator
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import agrade
 from selfcorrect_rag.prompts.self_rag import segment_prompt

@@ -6,13 +6,14 @@ from typing import Any
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.errors import ModelFailed, wrap_errors
-from selfcorrect_rag.models.chat.classification import (
+from selfcorrect_rag.models.chat_model import (
     ChatClassifier,
     Classification,
     LabelField,
+    LLMChat,
     Prediction,
+    model_behind,
 )
-from selfcorrect_rag.models.chat.llm_chat import LLMChat, model_behind
 from selfcorrect_rag.nodes.base.node import Call, call
 from selfcorrect_rag.nodes.base.usage import counted_calls
 from selfcorrect_rag.prompts.labels import LabelParser

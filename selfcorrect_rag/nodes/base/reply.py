@@ -11,7 +11,7 @@ from langchain_core.runnables import ensure_config
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.pregel._messages import StreamMessagesHandler
 
-from selfcorrect_rag.models.chat.llm_chat import model_name
+from selfcorrect_rag.models.chat_model import model_name
 from selfcorrect_rag.nodes.base.annotations import STANDARD, cited_content
 from selfcorrect_rag.nodes.base.node import Update, is_given_up, runtime
 from selfcorrect_rag.nodes.base.usage import counter

@@ -15,7 +15,6 @@ from langgraph.constants import TAG_NOSTREAM
 from langgraph.pregel._messages import StreamMessagesHandler
 
 from selfcorrect_rag.errors import Fault, wrap_errors
-from selfcorrect_rag.models.chat.decisions import decision_usage
 from selfcorrect_rag.state.costs import Cost, Usage, plus
 from selfcorrect_rag.state.self_rag import Segment
 
@@ -32,7 +31,6 @@ class UsageCounter(BaseCallbackHandler):
         self._calls: list[tuple[int, int | None, int | None]] = []
         self._parents: dict[UUID, UUID | None] = {}
         self._outer: set[UUID] = set()
-        self._decisions: set[UUID] = set()
         self.attempt: UsageCounter | None = None
         """A call in progress, whose usage is not known yet."""
         self.message: AIMessage | None = None
@@ -74,16 +72,6 @@ class UsageCounter(BaseCallbackHandler):
         self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
         self._parents[run_id] = parent_run_id
-        if kwargs.get("run_type") == "llm":  # a decision model
-            self._decisions.add(run_id)
-
-    def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        if run_id in self._decisions - self._outer:
-            self.add(1, *decision_usage(outputs))
-
-    def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        if run_id in self._decisions - self._outer:
-            self.add(1, 0, 0)
 
     def on_chat_model_start(
         self, *args: Any, parent_run_id: UUID | None = None, **kwargs: Any
@@ -199,7 +187,7 @@ def counted_calls(at_least: int = 0) -> Iterator[None]:
 @contextmanager
 def counted_part(kind: type[Fault], part: str) -> Iterator[None]:
     """:func:`counted_calls` around a part; its errors become ``kind``
-    (:func:`~selfcorrect_rag.errors.wrap_errors`)."""
+    (:func:`~selfcorrect_rag.errors.faults.wrap_errors`)."""
     with wrap_errors(kind, part), counted_calls():
         yield
 

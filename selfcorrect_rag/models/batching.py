@@ -1,4 +1,4 @@
-"""Micro-batching: one worker thread for a model that concurrent runs share."""
+"""Batches of pairs: by length, and of concurrent runs."""
 
 import asyncio
 from collections import deque
@@ -89,3 +89,35 @@ class MicroBatcher(Generic[Item, Result]):
         for call in calls:
             call.results.set_result(results[start : start + len(call.items)])
             start += len(call.items)
+
+
+def batches(lengths: Sequence[int], most_tokens: int, pass_tokens: int) -> list[list[int]]:
+    """Split pairs of these lengths into batches, minimising computed token positions.
+
+    Args:
+        lengths: tokens of each pair.
+        most_tokens: maximum padded tokens of a batch; a longer pair goes alone.
+        pass_tokens: fixed cost of a forward pass in tokens: where it is high, padding is cheaper
+            than another pass.
+
+    Returns:
+        Indices of the pairs of each batch, shortest first.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    costs, starts = (
+        [0],
+        [0],
+    )  # best split of the first n pairs: cost, start of its last batch
+    for end in range(1, len(order) + 1):
+        longest = lengths[order[end - 1]]
+        first = max(0, end - max(1, most_tokens // longest))
+        cost, start = min(
+            (costs[s] + pass_tokens + (end - s) * longest, s) for s in range(first, end)
+        )
+        costs.append(cost)
+        starts.append(start)
+    made, end = [], len(order)
+    while end:
+        made.append(order[starts[end] : end])
+        end = starts[end]
+    return made[::-1]

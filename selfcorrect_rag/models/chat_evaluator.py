@@ -7,24 +7,16 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.models.chat.decisions import (
-    DecisionQuestion,
-    decision_request,
-    is_decision_model,
-    probabilities_of_yes,
-)
-from selfcorrect_rag.models.chat.label_probabilities import (
+from selfcorrect_rag.models.chat_model import (
     TOP_LOGPROBS,
-    label_probabilities,
-    tokens_of,
-)
-from selfcorrect_rag.models.chat.model_calls import (
     CallResult,
     Calls,
     ModelCall,
     arun,
     is_refusal,
+    label_probabilities,
     run,
+    tokens_of,
 )
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT, RELEVANT, RetrievalEvaluator
@@ -32,8 +24,6 @@ from selfcorrect_rag.prompts.evaluator import (
     NO,
     YES,
     PromptKind,
-    document_question,
-    documents_state,
     parse_label,
     parse_labels,
     prompt_for_one,
@@ -104,7 +94,7 @@ class ChatEvaluator(RetrievalEvaluator):
         self.llm, self.prompt, self.passages_per_call = llm, prompt, passages_per_call
         self.max_concurrency = max_concurrency
         self.thresholds = thresholds or self.thresholds
-        self._is_plain = is_decision_model(llm)
+        self._is_plain = False
         self._counts, self._counting = ChatCounts(), threading.Lock()
 
     @property
@@ -177,7 +167,6 @@ class _Grading:
 
     def __init__(self, evaluator: ChatEvaluator, question: str, passages: Sequence[str]) -> None:
         self._kind, self._question, self._passages = evaluator.prompt, question, passages
-        self._llm, self._decides = evaluator.llm, is_decision_model(evaluator.llm)
         nonblank = [i for i, passage in enumerate(passages) if passage.strip()]
         size = evaluator.passages_per_call
         self._groups = [nonblank[start : start + size] for start in range(0, len(nonblank), size)]
@@ -189,8 +178,6 @@ class _Grading:
 
     def inputs(self) -> list[Any]:
         """The next inputs of the model; empty when done."""
-        if self._decides:
-            return [self._request(group) for group in self._groups]
         return [
             prompt_for_one(self._kind, self._question, self._passages[group[0]])
             if len(group) == 1
@@ -203,24 +190,13 @@ class _Grading:
             for group in self._groups
         ]
 
-    def _request(self, group: list[int]) -> dict[str, Any]:
-        state = documents_state(self._question, [self._passages[i] for i in group])
-        questions = {name: DecisionQuestion(document_question(name)) for name in state["documents"]}
-        return decision_request(self._llm, state, questions)
-
     def read(self, results: Sequence[CallResult]) -> None:
         """Record the answers to :meth:`inputs`, in order."""
         groups, unread = self._groups, []
         self.counts.calls += len(groups)
         self.counts.retried += len(groups) if self._is_retry else 0
         for group, result in zip(groups, results, strict=True):
-            if self._decides:
-                if (shares := probabilities_of_yes(result.answer, len(group))) is None:
-                    unread.append(group)
-                else:
-                    for i, yes in zip(group, shares, strict=True):
-                        self.scores[i] = 2 * yes - 1
-            elif len(group) == 1:
+            if len(group) == 1:
                 self._set(group[0], parse_label(self._kind, result.text), result)
             elif (given := parse_labels(result.text, len(group))) is None:
                 unread.append(group)

@@ -1,26 +1,40 @@
 """A ReflectionLLM over any chat model, which is prompted for the reflection tokens."""
 
+import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from langchain_core.runnables import Runnable
 from pydantic import Field, PrivateAttr
 
-from selfcorrect_rag.models.chat.classification import (
+from selfcorrect_rag.errors import EngineFailed, describe_error, hint
+from selfcorrect_rag.models.chat_model import (
     ABSENT,
+    CallResult,
+    Calls,
+    CallUsage,
     ChatClassifier,
     Classification,
     ClassificationCounts,
     LabelField,
+    ModelCall,
     Prediction,
+    Tokenizer,
+    arun,
+    is_refusal,
+    model_behind,
+    own_extra_body,
+    run,
+    tokens_of,
+    was_cut,
 )
-from selfcorrect_rag.models.chat.completion import ChatCompleter, ChatCompletion
-from selfcorrect_rag.models.chat.llm_chat import model_behind
-from selfcorrect_rag.models.chat.model_calls import Calls, CallUsage, arun, run
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import (
+    END,
     SegmentRequest,
+    answer_prompt,
     critique_state,
     joint_critique_prompt,
     numbered_instructions,
@@ -47,6 +61,104 @@ from selfcorrect_rag.reflection import (
 )
 from selfcorrect_rag.state.self_rag import Piece, Segment
 
+_END = re.compile(re.escape(END), re.IGNORECASE)
+
+
+class ChatCompletion(NamedTuple):
+    """A text that a model wrote."""
+
+    text: str
+    is_open: bool
+    """Whether the answer continues after it."""
+    finish_reason: Literal["end", "length", "stop"]
+    mean_logprob: float | None
+    """Mean of its tokens' log-probabilities; None where the provider gives none."""
+    tokens: int
+    usage: CallUsage
+
+
+class ChatCompleter:
+    """Asks a chat model for answers; detects supported options by refusals."""
+
+    def __init__(self, model: Runnable[Any, Any], *, tokenizer: Tokenizer | None = None) -> None:
+        """Use ``model``, a chat model or an LLM; ``tokenizer`` as for a ChatClassifier."""
+        self.model, self._tokenizer, self._level = model, tokenizer, 0
+
+    def calls(
+        self,
+        wanted: Sequence[tuple[Instance, bool]],
+        *,
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        **sampling: Any,
+    ) -> Calls[list[ChatCompletion]]:
+        """An answer to each instance, or only its next sentence where its flag is set.
+
+        Raises:
+            EngineFailed: the model gave none of them.
+        """
+        prompts = [answer_prompt(instance, sentence=sentence) for instance, sentence in wanted]
+        levels = self._option_levels(max_tokens, sampling)
+        tried: list[list[CallResult]] = [[] for _ in prompts]
+        for level in range(self._level, len(levels)):
+            waiting = [i for i, results in enumerate(tried) if not results or _refused(results)]
+            if not waiting:
+                break
+            bound = self.model.bind(**levels[level])
+            results = yield [ModelCall(bound, prompts[i]) for i in waiting]
+            for i, result in zip(waiting, results, strict=True):
+                tried[i].append(result)
+            if len(waiting) == len(prompts) and any(r.error is None for r in results):
+                self._level = max(self._level, level)  # below, all were refused
+        errors = [error for results in tried if (error := results[-1].error) is not None]
+        if errors and len(errors) == len(tried):
+            message = f"the model gave no answer ({describe_error(errors[0])})"
+            raise EngineFailed(message, hint(errors[0])) from errors[0]
+        return [
+            _completion(results, sentence, stop)
+            for results, (_, sentence) in zip(tried, wanted, strict=True)
+        ]
+
+    def _option_levels(self, max_tokens: int, sampling: dict[str, Any]) -> list[dict[str, Any]]:
+        """Options to bind, from all to none."""
+        limited = {**sampling, "max_tokens": max_tokens}
+        full = {**limited, "logprobs": True}
+        if self._tokenizer is not None:
+            # On vLLM, requests for chosen ids disturb top-k log-probabilities of concurrent ones.
+            full["extra_body"] = {**own_extra_body(self.model), "logprob_token_ids": [0]}
+        return [full, limited, {}]
+
+
+def _refused(results: Sequence[CallResult]) -> bool:
+    error = results[-1].error
+    return error is not None and is_refusal(error)
+
+
+def _completion(
+    results: Sequence[CallResult], sentence: bool, stop: Sequence[str]
+) -> ChatCompletion:
+    result, usage = results[-1], CallUsage.of(results)
+    text = result.text
+    finish_reason: Literal["end", "length", "stop"] = "end"
+    if was_cut(result.message):
+        finish_reason = "length"
+    if any(s in text for s in stop):
+        text = text[: min(text.find(s) for s in stop if s in text)]
+        finish_reason = "stop"
+    end = _END.search(text) if sentence else None
+    text = text[: end.start()] if end else text
+    is_open = sentence and not end and bool(text.strip()) and finish_reason == "end"
+    logprobs = [token.logprob for token in tokens_of(result.message) or ()]
+    return ChatCompletion(
+        text=text.strip(),
+        is_open=is_open,
+        finish_reason=finish_reason,
+        mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
+        tokens=len(logprobs) or usage.tokens,
+        usage=usage,
+    )
+
+
 PASSAGES_PER_CALL = 10
 """Maximum passages per call for ISREL."""
 
@@ -57,7 +169,7 @@ class PromptedReflectionLLM(ReflectionLLM):
 
     Retrieve uses table 8, and after a sentence table 9; ISREL, ISSUP and ISUSE use tables 10 to 12.
     The labels' probabilities become those of the group's tokens; a provider that gives none gives
-    hard labels (:class:`~selfcorrect_rag.models.chat.classification.ChatClassifier`), and
+    hard labels (:class:`~selfcorrect_rag.models.chat_model.ChatClassifier`), and
     reflections are marked so. A label that stays malformed, or whose call fails, is absent.
 
     A batch takes one call for the ISREL of its passages (up to 10 at a time), then for each of the

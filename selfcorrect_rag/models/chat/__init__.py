@@ -1,1 +1,0 @@
-"""Any chat model: classification, completion, and prompted reflection."""
