@@ -22,7 +22,7 @@ from nano_training.batches import Batch
 from nano_training.optimizer import Muon, mixed, precision
 from nano_training.rows import EARLY, MAIN
 from nano_training.tokenizer import load_tokenizer, train_tokenizer
-from selfcorrect_rag.journal import digest_of_weights
+from selfcorrect_rag.old_journal import digest_of_weights
 
 
 @dataclass(frozen=True)

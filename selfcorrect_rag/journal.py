@@ -1,4 +1,8 @@
-"""The journal that makes long runs resumable: rows by key, a lock, settings, fingerprints."""
+"""The journal that makes long runs resumable: rows by key, one writer, constant settings.
+
+A run has a folder: ``settings.json``, a lock, and one or more journals (JSONL). Finished rows are
+appended and survive a kill; results are written beside their place and then moved there.
+"""
 
 import hashlib
 import json
@@ -10,190 +14,174 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import BadRun, ModelNotFound, disk_full, wrap_disk_full
+from selfcorrect_rag.errors import BadRun, wrap_disk_full
 
 FAILURES = "failures.jsonl"
-"""In a run's folder: what a model failed at, and why."""
-_OPENING = b'{"key": "'
+"""The journal of failed items and their reasons, in a run's folder."""
+SETTINGS, LOCK = "settings.json", "lock"
+_START = b'{"key": "'
 
 
 class Journal:
-    """Rows by key in a JSONL file; each is appended as it comes and read back by the next run.
+    """Rows by key in an append-only JSONL file; a torn last line, left by a kill, is ignored.
 
-    Half a last line, which a kill may leave, is as if it had never been. May be shared by threads,
-    and by one process at a time: see :func:`only_run`.
+    Safe to share between threads; processes must hold the run (:func:`open_run`).
     """
 
     def __init__(self, path: Path) -> None:
-        """Read ``path`` where it exists; nothing is written before the first row.
+        """Read ``path`` if it exists; nothing is written before the first row.
 
         Raises:
-            BadRun: it cannot be read, or is another kind of file; where there is a line
-                to blame, the message names it.
+            BadRun: it cannot be read or is another kind of file; the message names the line.
         """
-        self.path = path
+        self.path, self._lock = path, threading.Lock()
         self.rows: dict[str, dict[str, Any]] = {}
-        """By key; of several rows with one key the last."""
-        self._lock = threading.Lock()
-        whole, self._torn_at = _whole_lines(path)
-        for number, line in enumerate(whole.splitlines(), start=1):
+        """The rows by key; the last one of a key counts."""
+        try:
+            text = path.read_bytes() if path.exists() else b""
+        except OSError as error:
+            raise BadRun(f"cannot read {path}: {error}") from error
+        self._end = text.rfind(b"\n") + 1
+        torn = text[self._end :]
+        if not _START.startswith(torn[: len(_START)]):  # a foreign file must not be cut
+            raise BadRun(f"the last line of {path} is not a journal row; use another file")
+        for number, line in enumerate(text[: self._end].splitlines(), start=1):
             try:
                 row = json.loads(line)
-                is_ours = isinstance(row["key"], str)
-            except (ValueError, KeyError, TypeError):
-                is_ours = False
-            if not is_ours:
-                raise BadRun(f"{path}:{number}: no row of a run; write to another file")
-            self.rows[row.pop("key")] = row
+                self.rows[row.pop("key")[:]] = row
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise BadRun(f"{path}:{number}: not a journal row; use another file") from error
 
     def append(self, key: str, row: Mapping[str, Any]) -> None:
-        """Write a row, so that it outlives this process."""
+        """Write a row; when this returns, the row is on the disk."""
         line = _line({"key": key, **row})
-        with self._lock:
-            with self.path.open("ab") as file:
-                if self._torn_at is not None:
-                    file.truncate(self._torn_at)
-                self._torn_at = file.seek(0, os.SEEK_END)  # until the line is whole
-                file.write(line)
-            self._torn_at = None
+        with self._lock, wrap_disk_full(self.path.parent), self.path.open("ab") as file:
+            file.truncate(self._end)  # drops what an interrupted write has left
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+            self._end += len(line)
             self.rows[key] = dict(row)
 
     def keep(self, keys: Collection[str]) -> None:
         """Drop the rows of all other keys; a journal without rows has no file."""
-        rows = {key: row for key, row in self.rows.items() if key in keys}
-        write_rows(self.path, ({"key": key, **row} for key, row in rows.items()))
-        self.rows, self._torn_at = rows, None
+        self.rows = {key: row for key, row in self.rows.items() if key in keys}
+        write_rows(self.path, ({"key": key, **row} for key, row in self.rows.items()))
+        self._end = self.path.stat().st_size
         if not self.rows:
             self.path.unlink()
 
 
 def run_folder(out: Path) -> Path:
-    """Where the run that writes the file ``out`` keeps its place."""
+    """The folder of the run that writes the file ``out``."""
     return out.with_name(f"{out.name}.run")
 
 
 @contextmanager
-def only_run(folder: Path) -> Iterator[None]:
-    """Keep ``folder``, which is made where there is none, to this process; a kill frees it.
+def open_run(folder: Path, settings: Mapping[str, Any], *, grows: str = "") -> Iterator[None]:
+    """Lock ``folder`` for this process and store the run's settings in it; a kill frees the lock.
+
+    Args:
+        folder: made if missing.
+        settings: JSON values that decide the rows.
+        grows: settings whose name starts with this may be added to an existing run.
 
     Raises:
-        BadRun: another run works in it.
-        DiskFull: the disk is, also while the run works.
+        BadRun: another process works there, or see :func:`check_run`.
+        DiskFull: raised for any write inside the block that fails for lack of space.
     """
+    check_run(folder, settings, grows=grows)
     with wrap_disk_full(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(folder / "lock", timeout=0)) as lock:
+        with closing(sqlite3.connect(folder / LOCK, timeout=0)) as lock:
             try:
                 lock.execute("BEGIN EXCLUSIVE")
             except sqlite3.OperationalError as error:
-                if full := disk_full(folder, error):
-                    raise full from error
-                raise BadRun(f"another run works in {folder} ({error})") from error
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                raise BadRun(f"another run is writing to {folder}; wait for it to end") from error
+            check_run(folder, settings, grows=grows)  # another run may have written since
+            write_rows(folder / SETTINGS, [{**read_settings(folder), **settings}])
             yield
 
 
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a JSONL file that is there whole or not at all."""
-    draft = path.with_name(f"{path.name}.draft")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with draft.open("wb") as file:
-        file.writelines(map(_line, rows))
-    os.replace(draft, path)
-
-
-def refuse_foreign(out: Path, journal: str) -> None:
-    """Do nothing if a run may write the file ``out``: it is not there, empty, or the run's own.
-
-    Whose it is tells the journal in the run's folder, without which nothing was ever written.
+def check_run(folder: Path, settings: Mapping[str, Any], *, grows: str = "") -> None:
+    """Do nothing if a run with these settings may use ``folder``; see :func:`open_run`.
 
     Raises:
-        BadRun: ``out`` is a folder or somebody else's file.
+        BadRun: it is a file, holds foreign files, or a run with other settings, named here.
     """
-    if out.is_dir():
-        raise BadRun(f"{out} is a folder: write to a file")
-    if out.exists() and out.stat().st_size and not (run_folder(out) / journal).exists():
-        raise BadRun(f"{out} is not of this command's making: write to another file")
-
-
-def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Do nothing if ``folder`` holds a run with these settings (JSON values), or none.
-
-    Raises:
-        BadRun: it holds a run with others; the message names them.
-    """
-    file = folder / "settings.json"
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else settings
-    others = [name for name in settings if kept.get(name) != settings[name]]
-    if others:
+    if folder.exists() and not folder.is_dir():
+        raise BadRun(f"{folder} is a file; give a folder")
+    stored = read_settings(folder)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if SETTINGS not in names and names - {LOCK, f"{LOCK}-journal", f"{SETTINGS}.draft"}:
+        raise BadRun(f"{folder} was not made by this command; give another folder")
+    given = json.loads(_line(settings)) if stored else {}
+    new = {name for name in given.keys() - stored.keys() if not (grows and name.startswith(grows))}
+    if other := new | {name for name in given if stored.get(name, given[name]) != given[name]}:
         raise BadRun(
-            f"{folder} holds a run with other settings ({', '.join(others)}): give another place"
+            f"{folder} holds a run with other settings ({', '.join(sorted(other))}); give another"
+            " place"
         )
 
 
-def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Keep a run's settings in its folder; see :func:`refuse_other_settings`."""
-    refuse_other_settings(folder, settings)
-    write_rows(folder / "settings.json", [settings])
-
-
-def newest_checkpoint(folder: Path) -> str | None:
-    """The newest of the Trainer's checkpoints in ``folder`` that is whole; None before the first.
-
-    A kill may leave one half written. The Trainer writes its own state last.
-    """
-    steps = {path: path.name.rpartition("-")[2] for path in folder.glob("checkpoint-*")}
-    whole = [path for path, step in steps.items() if step.isdecimal() and _holds_state(path)]
-    return str(max(whole, key=lambda path: int(steps[path]))) if whole else None
-
-
-def _holds_state(checkpoint: Path) -> bool:
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The settings of the run in ``folder``; empty if there is no run."""
     try:
-        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _whole_lines(path: Path) -> tuple[bytes, int | None]:
-    """A file's whole lines, and where they end if half a row follows."""
-    try:
-        text = path.read_bytes()
+        return dict(json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
     except FileNotFoundError:
-        return b"", None
-    except OSError as error:
-        raise BadRun(f"cannot read {path}: {error}") from error
-    end = text.rfind(b"\n") + 1
-    torn = text[end:]
-    if not _OPENING.startswith(torn[: len(_OPENING)]):  # somebody else's file, not to be cut
-        raise BadRun(f"{path} ends in no row of a run; write to another file")
-    return text[:end], end if torn else None
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        raise BadRun(f"cannot read {folder / SETTINGS}: {error}") from error
+
+
+def refuse_foreign(out: Path, journal: str) -> None:
+    """Do nothing if a run may write ``out``: missing, empty, or written by the run beside it.
+
+    Args:
+        out: a file to be written.
+        journal: name of a file that a run for ``out`` always has in its folder.
+
+    Raises:
+        BadRun: ``out`` is a folder or a file of another origin.
+    """
+    if out.is_dir():
+        raise BadRun(f"{out} is a folder; give a file")
+    if out.exists() and out.stat().st_size and not (run_folder(out) / journal).exists():
+        raise BadRun(f"{out} was not made by this command; give another file")
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield a draft beside ``path`` to write to; move it to ``path``, or delete it on an error."""
+    draft = path.with_name(f"{path.name}.draft")
+    with wrap_disk_full(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield draft
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a JSONL file as a whole or not at all."""
+    with replace_file(path) as draft, draft.open("wb") as file:
+        file.writelines(map(_line, rows))
+
+
+def digest(values: Iterable[object]) -> str:
+    """32 hexadecimal digits of texts in order, or of the ``repr`` of other values."""
+    found = hashlib.sha256()
+    for value in values:
+        text = value if isinstance(value, str) else repr(value)
+        found.update(text.encode(errors="surrogatepass") + b"\n")
+    return found.hexdigest()[:32]
 
 
 def _line(row: Mapping[str, Any]) -> bytes:
-    # What no encoding can hold becomes the JSON escape that it was read from.
+    # A lone surrogate becomes the JSON escape that it was read from.
     return json.dumps(row, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
-
-
-_WEIGHTS = ("*.safetensors", "*.bin")
-
-
-def digest_of_weights(checkpoint: Path) -> str:
-    """64 hexadecimal digits of a folder's weights: whole, sharded or an adapter's.
-
-    Raises:
-        ModelNotFound: there are none in the folder.
-    """
-    files = sorted(file for pattern in _WEIGHTS for file in checkpoint.glob(pattern))
-    if not files:
-        raise ModelNotFound(f"{checkpoint} holds no weights ({', '.join(_WEIGHTS)})")
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{content} {path.name}\n".encode())
-    return digest.hexdigest()
-
-
-def digest_of_ids(ids: Iterable[str]) -> str:
-    """64 hexadecimal digits of what an index holds, by the ids of its passages in any order."""
-    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()

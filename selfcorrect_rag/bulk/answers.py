@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from selfcorrect_rag.bulk.rows import COLUMNS, arrow_schema
 from selfcorrect_rag.errors import BadRun, require
-from selfcorrect_rag.journal import (
+from selfcorrect_rag.old_journal import (
     Journal,
     keep_settings,
     only_run,

@@ -18,7 +18,7 @@ from selfcorrect_rag.bulk.question_files import find_files
 from selfcorrect_rag.bulk.questions import Columns, check_columns, read_questions
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.evaluation.run import FirstErrors
-from selfcorrect_rag.journal import write_rows
+from selfcorrect_rag.old_journal import write_rows
 
 BATCH_SIZE = 64
 """Questions that share a journal and, on Ray, an actor."""

@@ -13,7 +13,7 @@ from selfcorrect_rag.bulk.graph_maker import GraphMaker
 from selfcorrect_rag.bulk.questions import Line
 from selfcorrect_rag.bulk.rows import ANSWER, BROKEN, arrow_schema, failed
 from selfcorrect_rag.errors import BadRun, describe_error, require, wrap_disk_full
-from selfcorrect_rag.journal import Journal
+from selfcorrect_rag.old_journal import Journal
 
 
 class GraphActor:

@@ -9,7 +9,7 @@ from selfcorrect_rag.bulk.asking import Asker
 from selfcorrect_rag.bulk.finished import Finished
 from selfcorrect_rag.bulk.questions import Line
 from selfcorrect_rag.evaluation.run import together
-from selfcorrect_rag.journal import Journal
+from selfcorrect_rag.old_journal import Journal
 
 
 def ask_here(

@@ -15,9 +15,9 @@ from selfcorrect_rag.evaluation.citations import (
 )
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.evaluation.rows import Outcome, Question
-from selfcorrect_rag.journal import Journal, only_run
 from selfcorrect_rag.models.identity import weights
 from selfcorrect_rag.models.local.checkpoints import placed, reading, taken
+from selfcorrect_rag.old_journal import Journal, only_run
 
 JUDGED = "entailment.jsonl"
 """In a run's folder: what an entailment model said of each pair."""

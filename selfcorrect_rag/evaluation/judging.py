@@ -34,8 +34,8 @@ from selfcorrect_rag.evaluation.run import JUDGED, Finished, FirstErrors, Limits
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.evaluation.tasks import asked
 from selfcorrect_rag.evaluation.texts import stated, text_of
-from selfcorrect_rag.journal import Journal, only_run
 from selfcorrect_rag.nodes.base.usage import UsageCounter
+from selfcorrect_rag.old_journal import Journal, only_run
 
 JUDGEMENTS = "judgements.jsonl"
 Settled = float | None

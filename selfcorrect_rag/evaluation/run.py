@@ -16,7 +16,7 @@ from selfcorrect_rag.evaluation.costs import Bound, Known, Spent, asked_for
 from selfcorrect_rag.evaluation.methods import Method, Spec
 from selfcorrect_rag.evaluation.outcomes import outcome_from, question_from, question_row
 from selfcorrect_rag.evaluation.rows import Outcome, Question
-from selfcorrect_rag.journal import Journal, only_run, write_rows
+from selfcorrect_rag.old_journal import Journal, only_run, write_rows
 
 ROWS, QUESTIONS, SETTINGS = "rows.jsonl", "questions.jsonl", "settings.json"
 JUDGED = "judged_"

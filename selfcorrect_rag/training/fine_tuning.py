@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
-from selfcorrect_rag.journal import (
+from selfcorrect_rag.old_journal import (
     newest_checkpoint,
     only_run,
     refuse_other_settings,

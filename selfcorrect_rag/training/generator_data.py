@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.journal import (
+from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.old_journal import (
     FAILURES,
     Journal,
     keep_settings,
@@ -25,7 +26,6 @@ from selfcorrect_rag.journal import (
     run_folder,
     write_rows,
 )
-from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.prompts.critic import critique_prompts, registered_prompts
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_RETRIEVAL, PARTIALLY_SUPPORTED, RELEVANT
 from selfcorrect_rag.training.augmentation import Decisions, Judge, Retrieve, augment

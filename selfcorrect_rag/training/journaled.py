@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.errors import RetrievalFailed, describe_error
-from selfcorrect_rag.journal import Journal
+from selfcorrect_rag.old_journal import Journal
 from selfcorrect_rag.models.critic import Answer, Critic, CriticInput, critic_input, critic_prompt
 from selfcorrect_rag.prompts.critic import critique_prompts
 from selfcorrect_rag.training.augmentation import CritiqueRequest, Label, Passage

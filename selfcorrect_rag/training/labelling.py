@@ -14,7 +14,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.journal import (
+from selfcorrect_rag.old_journal import (
     FAILURES,
     Journal,
     keep_settings,

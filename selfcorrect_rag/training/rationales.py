@@ -12,7 +12,7 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import BadRun, BadTrainingData, SynthesisFailed
 from selfcorrect_rag.evaluation.matching import contains_answer
-from selfcorrect_rag.journal import (
+from selfcorrect_rag.old_journal import (
     FAILURES,
     Journal,
     keep_settings,

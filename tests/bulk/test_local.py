@@ -15,7 +15,7 @@ from selfcorrect_rag.bulk.graph_maker import NoGraph
 from selfcorrect_rag.bulk.question_files import BadQuestions
 from selfcorrect_rag.errors import BadRun, DiskFull
 from selfcorrect_rag.evaluation.run import AllFailed
-from selfcorrect_rag.journal import only_run
+from selfcorrect_rag.old_journal import only_run
 from selfcorrect_rag.search.open_index import NoIndex
 from selfcorrect_rag.serving.config import BadOption, ServingConfig
 from selfcorrect_rag.settings import CRAGSettings

@@ -16,7 +16,7 @@ from selfcorrect_rag.evaluation.entailment import (
     open_entailment,
 )
 from selfcorrect_rag.evaluation.metrics import score
-from selfcorrect_rag.journal import only_run
+from selfcorrect_rag.old_journal import only_run
 from tests.evaluation.generated import entails, long_rows
 from tests.tiny_evaluators import bert, bert_tokenizer
 

@@ -20,7 +20,7 @@ from selfcorrect_rag.evaluation.run import (
     read_run,
     run_methods,
 )
-from selfcorrect_rag.journal import only_run
+from selfcorrect_rag.old_journal import only_run
 from tests.evaluation.scripted_parts import PAGES, ScriptedParts, opened
 from tests.evaluation.slow_run import QUESTIONS, slow_run
 

@@ -20,7 +20,7 @@ from transformers import Trainer
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.demo import demo_passages
-from selfcorrect_rag.journal import Journal, newest_checkpoint, only_run
+from selfcorrect_rag.old_journal import Journal, newest_checkpoint, only_run
 from selfcorrect_rag.search import BM25Index
 from selfcorrect_rag.training.evaluator import read_graded, train_evaluator
 from selfcorrect_rag.training.fine_tuning import RunOptions

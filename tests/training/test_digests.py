@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from selfcorrect_rag.errors import ModelNotFound
-from selfcorrect_rag.journal import digest_of_ids, digest_of_weights
+from selfcorrect_rag.old_journal import digest_of_ids, digest_of_weights
 
 
 @pytest.mark.parametrize(

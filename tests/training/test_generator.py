@@ -25,7 +25,7 @@ from transformers import (
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.errors import BadRun, BadTrainingData, ModelNotFound
-from selfcorrect_rag.journal import only_run
+from selfcorrect_rag.old_journal import only_run
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.reflection import CONTROL_TOKENS

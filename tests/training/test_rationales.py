@@ -10,7 +10,7 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage
 
 from selfcorrect_rag.errors import BadRun, BadTrainingData, SynthesisFailed
-from selfcorrect_rag.journal import run_folder
+from selfcorrect_rag.old_journal import run_folder
 from selfcorrect_rag.prompts.instruct_rag import training_prompt
 from selfcorrect_rag.training.rationales import (
     RationaleSettings,
