@@ -39,7 +39,7 @@ from selfcorrect_rag.models.engines import tokens
 from selfcorrect_rag.models.engines.background import gather
 from selfcorrect_rag.models.engines.engine_llm import _EngineCall
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.models.local.checkpoints import load_tokenizer
+from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selfcorrect_rag.models.local.llama_tokenizer import NotSentencePiece, tokenizer_of_pieces
 from sentencepiece import SentencePieceTrainer
 from tokenizers import (
     AddedToken,
@@ -26,10 +27,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import MissingExtra, ModelNotFound
 from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
 from selfcorrect_rag.models.engines import tokens
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.models.local.checkpoints import load_tokenizer, save_tokenizer
-from selfcorrect_rag.models.local.llama_tokenizer import NotSentencePiece, tokenizer_of_pieces
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
 from selfcorrect_rag.training.generator import (

@@ -11,7 +11,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from selfcorrect_rag.errors import MissingExtra, ModelNotFound
 from selfcorrect_rag.models.from_name import NoLanguageModel, find_language_model
-from selfcorrect_rag.models.local.hub import refuse_unknown
+from selfcorrect_rag.models.checkpoints import check_on_hub
 
 OWN = """
 from langchain_core.language_models.fake import FakeListLLM
@@ -94,5 +94,5 @@ def test_without_langchain_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_folder_that_is_not_there_is_asked_for_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match="is no folder here") as raised:
-        refuse_unknown(tmp_path / "nowhere")
+        check_on_hub(tmp_path / "nowhere")
     assert "PosixPath" not in str(raised.value)

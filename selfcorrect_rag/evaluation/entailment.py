@@ -15,8 +15,8 @@ from selfcorrect_rag.evaluation.citations import (
 )
 from selfcorrect_rag.evaluation.progress import Progress
 from selfcorrect_rag.evaluation.rows import Outcome, Question
+from selfcorrect_rag.models.checkpoints import loading, max_input_tokens, resolve_device
 from selfcorrect_rag.models.identity import weights
-from selfcorrect_rag.models.local.checkpoints import placed, reading, taken
 from selfcorrect_rag.old_journal import Journal, only_run
 
 JUDGED = "entailment.jsonl"
@@ -65,8 +65,8 @@ class NLIClassifier:
             MissingExtra: torch or transformers is not installed.
         """
         transformers = require("transformers", "local")
-        device, dtype = placed(None, None)
-        with reading(name):
+        device, dtype = resolve_device(None, None)
+        with loading(name):
             tokenizer = transformers.AutoTokenizer.from_pretrained(name)
             model = transformers.AutoModelForSequenceClassification.from_pretrained(
                 name, dtype=dtype
@@ -82,7 +82,7 @@ class NLIClassifier:
                 list(premises),
                 list(hypotheses),
                 truncation=True,
-                max_length=taken(self._model, MAX_TOKENS),
+                max_length=max_input_tokens(self._model, MAX_TOKENS),
                 padding=True,
                 return_tensors="pt",
             ).to(self._model.device)

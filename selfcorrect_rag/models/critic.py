@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from selfcorrect_rag.errors import ModelNotFound
-from selfcorrect_rag.models.local.checkpoints import load_language_model, placed, taken
+from selfcorrect_rag.models.checkpoints import load_language_model, max_input_tokens, resolve_device
 from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.state.intake import valid
@@ -197,7 +197,7 @@ class TransformersCritic(Critic):
             ModelNotFound: see :class:`Critic`.
         """
         is_causal = not model.config.is_encoder_decoder
-        super().__init__(tokenizer, taken(model, max_tokens), is_causal=is_causal)
+        super().__init__(tokenizer, max_input_tokens(model, max_tokens), is_causal=is_causal)
         self.model: Any = model
         self._batch = batch
         rotary = getattr(model.config.get_text_config(), "rope_parameters", None)
@@ -225,7 +225,7 @@ class TransformersCritic(Critic):
             MissingExtra: torch or transformers is not installed.
             ModelNotFound: no checkpoint is there, or it cannot be read.
         """
-        where, number_format = placed(device, dtype)
+        where, number_format = resolve_device(device, dtype)
         model, tokenizer = load_language_model(name_or_path, number_format)
         return cls(model.to(where), tokenizer, **options)
 

@@ -1,7 +1,8 @@
-"""Runs computation on long texts in a thread, so that the event loop is not blocked.
+"""Runs functions in threads, so that the event loop is not blocked.
 
-There is one thread for all runs: more of them would not compute sooner, and each would keep the
-event loop waiting for its turn of the interpreter. Nothing that waits for others runs there.
+:func:`in_thread` is for functions that wait (a user's retriever, a store, a sync model), and
+:func:`off_loop` for our own computation on long texts. Both pass the caller's context on, so that
+events are emitted and calls are counted as they would be here.
 """
 
 import asyncio
@@ -10,47 +11,72 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TypeVar
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 LONG = 20_000
 """Characters of documents, or a tenth of them written by a model, that take some milliseconds."""
+WAITING_THREADS = 64
+"""Functions that may wait at the same time; further ones start as these return."""
+
+_pools: dict[str, ThreadPoolExecutor] = {}
+"""Thread pools by name, started at the first use; a forked child starts its own."""
 
 
-def _worker() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="selfcorrect-rag-texts")
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return ``function(*args, **kwargs)``, run in a thread that may wait.
 
+    If the caller is cancelled, a function that has not begun does not begin, and the result of one
+    that has is dropped.
 
-_WORKER = _worker()
+    Raises:
+        RuntimeError: the function raised ``StopIteration``, which no future can hold.
+    """
+    return await _submit("waiting", WAITING_THREADS, partial(function, *args, **kwargs))
 
 
 async def off_loop(work: Callable[..., T], *arguments: object, long: bool = True) -> T:
-    """The result of ``work(*arguments)``, from the thread where it is ``long``, else at once.
+    """Return ``work(*arguments)``: computed in the thread if it is ``long``, else at once.
 
-    The thread has the caller's context, so that events are emitted and calls are counted as they
-    would be here. Work whose caller is cancelled is not begun, or its result is dropped.
+    There is one thread for all runs: more would not compute sooner, and each would keep the event
+    loop waiting for the interpreter's lock. ``work`` must not wait for others; errors as for
+    :func:`in_thread`.
     """
     if not long:
         return work(*arguments)
-    run = copy_context().run
-    return await asyncio.get_running_loop().run_in_executor(_WORKER, run, work, *arguments)
+    return await _submit("computing", 1, partial(work, *arguments))
 
 
-def spare_from_collection() -> None:
-    """Take all objects that there are out of garbage collection, as servers do with their models.
+async def _submit(name: str, threads: int, call: Callable[[], T]) -> T:
+    pool = _pools.get(name)
+    if pool is None:
+        pool = _pools[name] = ThreadPoolExecutor(threads, f"selfcorrect-rag-{name}")
+    context = copy_context()
+    return await asyncio.get_running_loop().run_in_executor(pool, context.run, _result, call)
 
-    A full collection looks at every object that torch and transformers have made, which takes the
-    event loop's turn for a tenth of a second.
+
+def _result(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except StopIteration as error:
+        # A future refuses it, and the caller would wait forever.
+        raise RuntimeError(
+            "StopIteration: an iterator was empty; give next() a default, as in next(it, None)"
+        ) from error
+
+
+def freeze_gc() -> None:
+    """Exclude all objects that exist now from garbage collection, as servers do with their models.
+
+    A full collection visits every object that torch and transformers have made, which blocks the
+    event loop for a tenth of a second.
     """
     gc.collect()
     gc.freeze()
 
 
-def _forked() -> None:
-    global _WORKER
-    _WORKER = _worker()  # a thread of the parent's is not here
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_pools.clear)

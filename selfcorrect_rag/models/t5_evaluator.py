@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator, require
 from selfcorrect_rag.models.batching import MicroBatcher, batches
+from selfcorrect_rag.models.checkpoints import loading, max_input_tokens, resolve_device
 from selfcorrect_rag.models.identity import weights
-from selfcorrect_rag.models.local.checkpoints import placed, reading, taken
 from selfcorrect_rag.models.retrieval_evaluator import (
     IRRELEVANT,
     RELEVANT,
@@ -167,7 +167,7 @@ class T5Evaluator(RetrievalEvaluator):
         self.pass_tokens = costs[0] if pass_tokens is None else pass_tokens
         model.train(False)
         self._model = model
-        limit = taken(model, max_tokens or min(MAX_TOKENS, tokenizer.model_max_length))
+        limit = max_input_tokens(model, max_tokens or min(MAX_TOKENS, tokenizer.model_max_length))
         self._pairs = PairTokenizer(tokenizer, separator=separator, max_tokens=limit)
         self._form = (separator, limit)
         self._padding = {"input_ids": tokenizer.pad_token_id or 0}
@@ -206,9 +206,9 @@ class T5Evaluator(RetrievalEvaluator):
             ModelNotFound: no checkpoint is there, or it cannot be read.
             NotAnEvaluator: it has not exactly one label, or its head was never trained.
         """
-        where, number_format = placed(device, dtype)
+        where, number_format = resolve_device(device, dtype)
         transformers = require("transformers", "local")
-        with reading(name_or_path):
+        with loading(name_or_path):
             config = transformers.AutoConfig.from_pretrained(name_or_path)
             _check_labels(config, str(name_or_path))  # before the weights are read
             tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, TypeVar
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.local.checkpoints import load_language_model
+from selfcorrect_rag.models.checkpoints import load_language_model
 from selfcorrect_rag.training.fine_tuning import (
     DROPPED,
     RunOptions,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.checkpoints import load_language_model
 from selfcorrect_rag.models.critic import MAX_TOKENS, Critic, TransformersCritic
-from selfcorrect_rag.models.local.checkpoints import load_language_model
 from selfcorrect_rag.training.agreement import agreement_of
 from selfcorrect_rag.training.critic_data import CriticRow
 from selfcorrect_rag.training.fine_tuning import (

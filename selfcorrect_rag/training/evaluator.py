@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
 from selfcorrect_rag.evaluation.pooled import auc
-from selfcorrect_rag.models.local.checkpoints import reading, taken
+from selfcorrect_rag.models.checkpoints import loading, max_input_tokens
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade, titled
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, PairTokenizer, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
@@ -254,7 +254,9 @@ def train_evaluator(
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     model.config.pad_token_id = tokenizer.pad_token_id
     model = adapted(model, settings, "SEQ_CLS", whole=_HEADS)
-    labelled = _examples(tokenizer, parts["train"], settings, taken(model, settings.max_length))
+    labelled = _examples(
+        tokenizer, parts["train"], settings, max_input_tokens(model, settings.max_length)
+    )
     collate = DataCollatorWithPadding(tokenizer)
     fine_tune(model, labelled, collate, out, settings, run_options, run=run, in_order=True)
     if settings.lora_rank:
@@ -355,7 +357,7 @@ def _pretrained(
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     name = settings.model
-    with reading(name):
+    with loading(name):
         tokenizer = AutoTokenizer.from_pretrained(name)
         # Also under an adapter, which trains the head whole: in bfloat16 that would hardly move.
         model = AutoModelForSequenceClassification.from_pretrained(

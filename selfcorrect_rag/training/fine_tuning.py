@@ -17,7 +17,7 @@ from selfcorrect_rag.old_journal import (
     refuse_other_settings,
     write_rows,
 )
-from selfcorrect_rag.models.local.checkpoints import save_tokenizer
+from selfcorrect_rag.models.checkpoints import save_tokenizer
 
 Schedule = Literal["linear", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]

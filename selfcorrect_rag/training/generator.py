@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from selfcorrect_rag.errors import BadTrainingData, PromptTooLong
+from selfcorrect_rag.models.checkpoints import max_input_tokens
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.models.local.checkpoints import taken
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.self_rag import instruction_parts
 from selfcorrect_rag.reflection import END_PARAGRAPH, GROUP_OF, PARAGRAPH, TOKENS, control_tokens
@@ -105,7 +105,7 @@ def train_generator(
     ids = controlled.control_ids
 
     def encode(some: Sequence[GeneratorRow]) -> Examples:
-        return generator_examples(some, controlled, taken(model, settings.max_length))
+        return generator_examples(some, controlled, max_input_tokens(model, settings.max_length))
 
     trainer, train, test = tune_answering(
         model, rows, encode, out, settings, run_options, run=run, tokens=ids.values()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models.checkpoints import max_input_tokens
 from selfcorrect_rag.models.engines.tokens import secretly_named
-from selfcorrect_rag.models.local.checkpoints import taken
 from selfcorrect_rag.prompts.instruct_rag import training_prompt
 from selfcorrect_rag.training.causal_lm import (
     CausalLMSettings,
@@ -229,7 +229,9 @@ def train_instruct(
     words = InstructTokenizer(tokenizer)
 
     def encode(some: Sequence[InstructRow]) -> Examples:
-        return instruct_examples(some, words, taken(model, settings.max_length), settings.order)
+        return instruct_examples(
+            some, words, max_input_tokens(model, settings.max_length), settings.order
+        )
 
     trainer, train, test = tune_answering(model, rows, encode, out, settings, run_options, run=run)
     read = predict_tokens(trainer, test.examples, groups=[])

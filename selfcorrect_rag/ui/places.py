@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selfcorrect_rag.demo.loaders import DEMO_INDEX, DEMO_WEB
-from selfcorrect_rag.models.off_loop import spare_from_collection
+from selfcorrect_rag.models.off_loop import freeze_gc
 from selfcorrect_rag.search import NoWebSearch
 from selfcorrect_rag.search.index import STORE_FILE, holds, is_index
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, BadOption, ServingConfig
@@ -80,7 +80,7 @@ class Places:
                 self.graph(self.first, name, self._open[self.first].settings(name), None)
         except Exception:
             return
-        spare_from_collection()
+        freeze_gc()
 
     def close(self) -> None:
         """Close the models and indexes."""

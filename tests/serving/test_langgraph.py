@@ -154,7 +154,7 @@ async def test_runs_that_begin_together_open_each_model_once(
             return SimpleNamespace(name=name, llm=self.llm)
 
     monkeypatch.setattr(langgraph_server, "Parts", Slow)
-    monkeypatch.setattr(langgraph_server, "spare_from_collection", lambda: None)
+    monkeypatch.setattr(langgraph_server, "freeze_gc", lambda: None)
     run: Any = SimpleNamespace(execution_runtime=object())
     begun = [langgraph_server.self_rag, langgraph_server.crag, langgraph_server.self_rag]
     graphs: list[Any] = await asyncio.gather(*(factory(run) for factory in begun))

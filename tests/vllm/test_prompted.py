@@ -19,7 +19,7 @@ from nano_training.questions import WorldQuestion
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models.chat_model import ChatClassifier
 from selfcorrect_rag.models.engines.vllm_engine import set_environment
-from selfcorrect_rag.models.local.checkpoints import load_language_model
+from selfcorrect_rag.models.checkpoints import load_language_model
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM, critique_classification
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from tests.vllm.conftest import SERVER_START, documents

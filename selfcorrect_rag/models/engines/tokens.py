@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from selfcorrect_rag.errors import NotAReflectionModel, PromptTooLong
-from selfcorrect_rag.models.local.checkpoints import load_tokenizer
+from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, PAPER_GROUPS, registered_groups
 from selfcorrect_rag.state.self_rag import Piece

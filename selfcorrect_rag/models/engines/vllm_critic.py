@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.models.critic import MAX_TOKENS, Answer, Critic, CriticInput, read_answer
 from selfcorrect_rag.models.engines.background import gather
 from selfcorrect_rag.models.engines.engine import Request
 from selfcorrect_rag.models.engines.runner import EngineRunner
 from selfcorrect_rag.models.engines.vllm_engine import VLLMEngine
-from selfcorrect_rag.models.local.checkpoints import load_tokenizer
 
 
 class VLLMCritic(Critic):

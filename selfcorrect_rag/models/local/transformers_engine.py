@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from selfcorrect_rag.errors import EngineFailed, NotAReflectionModel, require
+from selfcorrect_rag.models.checkpoints import loading, resolve_device
 from selfcorrect_rag.models.engines.engine import Completion, Engine, Request
 from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.identity import described, weights
-from selfcorrect_rag.models.local.checkpoints import best_device, reading
 from selfcorrect_rag.models.local.scheduler import Decode, ScheduledCall, Scheduler
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ class TransformersReflectionLLM(EngineReflectionLLM):
             ModelNotFound: no checkpoint is there, or it cannot be read.
             NotAReflectionModel: its vocabulary lacks reflection tokens.
         """
-        torch = require("torch", "local")
+        require("torch", "local")
         transformers = require("transformers", "local")
-        device = device or best_device(torch)
+        device = resolve_device(device)[0]
         dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
         controlled = ControlledTokenizer.from_pretrained(name_or_path)  # before the weights
-        with reading(name_or_path):
+        with loading(name_or_path):
             model = transformers.AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
         return cls.from_model(model.to(device), controlled, name=str(name_or_path), **options)
 
