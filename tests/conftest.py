@@ -23,7 +23,6 @@ from tokenizers import (
 )
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
@@ -106,7 +105,6 @@ TOKENIZERS = {
     "byte-level": byte_level_tokenizer,
     "sentencepiece": sentencepiece_tokenizer,
     "sentencepiece-legacy": lambda: sentencepiece_tokenizer("legacy"),
-    "nano": lambda: PreTrainedTokenizerFast.from_pretrained(generator_path()),
 }
 
 
