@@ -37,6 +37,8 @@ def command(
 
     require("langgraph_cli", "studio")
     require("langgraph_api", "studio")
+    if any(option.partition("=")[0] in ("--host", "--tunnel") for option in rest):
+        raise click.UsageError("--host stands before --; a tunnel opens the server to anybody")
     config = config_from(**options)
     names = host_names(host, allow_host)
     folder = private_folder()

@@ -270,8 +270,10 @@ async def _ask_client(context: Context[Any, Any], form: ElicitRequestFormParams)
 
 
 def _resumed(reply: Any) -> Command[Any]:
-    """Resume a run with a user's reply; anything but an acceptance is a no."""
-    return Command(resume=reply.content if getattr(reply, "action", "") == "accept" else False)
+    """Resume a run with a user's reply: yes, another query, or no, which is anything else."""
+    content = reply.content if getattr(reply, "action", "") == "accept" else {}
+    approved = bool(content.get("approve"))
+    return Command(resume=approved and (content.get("query") or True))
 
 
 def _progress_line(event: dict[str, Any]) -> str:

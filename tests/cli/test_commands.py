@@ -1,0 +1,236 @@
+"""The command line, as README and docs use it, on the embedded reader and two notes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+
+from selfcorrect_rag.cli.main import COMMANDS, main
+
+PORT = "Which port does the staging server run on?"
+RENT = "How much is the rent of the office?"
+NOTES = {
+    "staging.md": "# Staging\n\nThe staging server runs on port 8443. Priya Raman approves it.\n",
+    "office.md": "# Office\n\nTom waters the plants in the office on Mondays.\n",
+}
+REFUSAL = "The documents do not say."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two notes and their index."""
+    root = tmp_path_factory.mktemp("own")
+    (root / "notes").mkdir()
+    for name, text in NOTES.items():
+        (root / "notes" / name).write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        assert main(["index", "notes"]) == 0
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["ask", *arguments, "--json"]) == 0
+    out = capsys.readouterr().out
+    return json.loads(out[out.index("{") :])  # after what a person was asked
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+def test_a_pipe_gets_the_answer_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ask", PORT]) == 0
+    assert capsys.readouterr().out == "8443\n"
+
+
+def test_a_terminal_gets_the_answer_and_its_sources(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal(monkeypatch)
+    assert main(["ask", PORT]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("8443 [1]") < shown.index("[1] Staging")
+    assert "staging.md" in shown
+    assert "“The staging server runs on port 8443.”" in shown
+    assert "candidates" not in shown
+
+
+@pytest.mark.parametrize("graph", ["self-rag", "crag", "self-crag", "instruct-rag"])
+def test_explain_shows_what_led_to_the_answer(
+    graph: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ask", PORT, "--graph", graph, "--explain"]) == 0
+    shown = capsys.readouterr().out
+    assert "8443" in shown.splitlines()[0]
+    assert "passages from .selfcorrect/index:" in shown
+    assert "model calls" in shown
+    assert ("candidates:" in shown) == graph.startswith("self")
+    assert ("action:" in shown) == ("crag" in graph)
+
+
+def test_json_has_the_whole_result(capsys: pytest.CaptureFixture[str]) -> None:
+    result = ask(capsys, PORT)
+    assert result["citations"][0]["source"].endswith("staging.md")
+    assert result["passages"][0]["text"] and result["candidates"] and result["usage"]
+
+
+def test_what_no_note_says_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    result = ask(capsys, RENT)
+    assert (result["answer"], result["citations"]) == (REFUSAL, [])
+
+
+def test_set_reaches_the_run_and_the_reader(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(ask(capsys, PORT, "--set", "passages=1")["passages"]) == 1
+    assert ask(capsys, PORT, "--set", "answer_above=1")["answer"] == REFUSAL
+
+
+def test_a_config_file_gives_options_and_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "rag.toml"
+    config.write_text('passages = 1\n[settings]\nthreshold = 0.5\nstrips = 3\n', encoding="utf-8")
+    result = ask(capsys, PORT, "--config", str(config))
+    assert len(result["passages"]) == 1
+    assert len(ask(capsys, PORT, "--config", str(config), "--set", "passages=2")["passages"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--set", "pasages=3"], "did you mean passages?"),
+        (["--set", "passages=0"], "passages"),
+        (["--set", "passages"], "KEY=VALUE"),
+        (["--set", "depth=3", "--graph", "crag"], "a setting of self-rag, self-crag, not of crag"),
+        (["--set", "mode=sometimes"], "mode"),
+        (["--index", "nowhere"], "nowhere"),
+        (["--graph", "selfrag"], "selfrag"),
+        (["--config", "none.toml"], "none.toml"),
+        (["--model", "nope:gpt"], "nope"),
+        (["--html", "no/folder/run.html"], "no/folder/run.html"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = error_of(capsys, "ask", PORT, *arguments)
+    assert reason in error
+    assert "Traceback" not in error
+
+
+def test_a_misspelt_command_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Did you mean ask?" in error_of(capsys, "aks", PORT)
+
+
+def test_html_is_written_and_a_foreign_file_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "run.html"
+    for _ in range(2):  # its own page may be replaced
+        assert main(["ask", PORT, "--html", str(page)]) == 0
+    assert "8443" in page.read_text(encoding="utf-8")
+    assert page.stat().st_mode & 0o077 == 0
+    page.write_text("<p>mine", encoding="utf-8")
+    capsys.readouterr()
+    assert "was not written by this command" in error_of(capsys, "ask", PORT, "--html", str(page))
+    assert page.read_text(encoding="utf-8") == "<p>mine"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def make_stated() -> Any:
+    return FakeListChatModel(responses=["It runs on port 8443 [1]."] * 50)
+
+
+def test_a_chat_model_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    model = f"{__name__}:make_stated"
+    result = ask(capsys, PORT, "--graph", "crag", "--model", model, "--evaluator", model)
+    assert result["cited_answer"] == "It runs on port 8443 [1]."
+
+
+def test_chat_answers_each_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = iter([PORT, RENT, ""])
+    monkeypatch.setattr("builtins.input", lambda prompt="": next(lines))
+    assert main(["chat"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("8443 [1]") < shown.index(REFUSAL)
+
+
+@pytest.mark.parametrize(("reply", "searched"), [("yes", 1), ("no", 0), ("plants office", 1)])
+def test_a_search_waits_for_approval(
+    reply: str, searched: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal(monkeypatch)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("click.prompt", lambda *_, **__: reply)
+    given = ["--graph", "crag", "--web", ".selfcorrect/index"]
+    given += ["--set", "approve_search=true", "--set", "upper=1", "--set", "lower=1"]
+    result = ask(capsys, RENT, *given)
+    assert result["action"] == "incorrect"
+    assert len(result["web_results"]) >= searched
+    assert bool(result["web_results"]) == bool(searched)
+    assert (result["web_query"] == reply) == (" " in reply)
+
+
+def test_approval_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    error = error_of(capsys, "ask", PORT, "--graph", "crag", "--set", "approve_search=true")
+    assert "terminal" in error
+
+
+def test_settings_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings"]) == 0
+    assert "engine_options" in capsys.readouterr().out
+    assert main(["settings", "crag"]) == 0
+    shown = capsys.readouterr().out
+    assert "upper = none" in shown and "strips = 5" in shown
+
+
+def test_hostile_text_does_not_control_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    text = "# Staging\x1b[2J\n\nThe staging server runs on port 8443\x1b]0;owned\x07.\n"
+    (notes / "a.md").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["index", "notes"]) == 0
+    assert main(["ask", PORT, "--explain"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+HEAVY = {"torch", "transformers", "chromadb", "langgraph", "onnxruntime", "pydantic"}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from selfcorrect_rag.cli.main import main
+assert main({arguments}) == 0
+print(sorted({HEAVY} & set(sys.modules)))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert "Usage: selfcorrect-rag " + name in capsys.readouterr().out

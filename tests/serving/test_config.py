@@ -1,0 +1,164 @@
+"""The configuration: files, variables, values as text, and the parts that it opens."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.retrievers import BaseRetriever
+
+from selfcorrect_rag.serving import Parts, ServingConfig, parts, served
+from selfcorrect_rag.serving.config import BadOption, parse_value
+from selfcorrect_rag.serving.hosts import host_names
+from selfcorrect_rag.settings import GRAPHS
+
+GRAPH_FILES = sorted((Path(__file__).parents[2] / "graphs").glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("passages", "7", 7),
+        ("threshold", "none", None),
+        ("threshold", "0.5", 0.5),
+        ("closed_set", "true", True),
+        ("options", "A, B", ("A", "B")),
+        ("options", '["A", "B, C"]', ("A", "B, C")),
+        ("hard_constraints", "[Fully supported]", ("[Fully supported]",)),
+        ("instruction", "5", "5"),
+        ("engine_options", '{"dtype": "bfloat16"}', {"dtype": "bfloat16"}),
+        ("index", "notes-index", Path("notes-index")),
+    ],
+)
+def test_values_are_read_from_text(name: str, text: str, value: Any) -> None:
+    assert parse_value(name, text) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"modle": "x"}, "did you mean model?"),
+        ({"settings": {"pasages": 3}}, "did you mean passages?"),
+        ({"engine": "gpu"}, "engine"),
+        ({"answer_above": 2}, "answer_above"),
+        ({"engine": "chat"}, "needs a model"),
+        ({"retriever": "a:b", "index": "c"}, "replaces the index"),
+    ],
+)
+def test_mistakes_are_refused_by_name(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadOption, match=reason):
+        ServingConfig(**given)
+
+
+def test_variables_override_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "rag.toml"
+    file.write_text('model = "a"\nweb = "none"\npassages = 3\n', encoding="utf-8")
+    config = ServingConfig.from_environment(
+        {"SELFCORRECT_CONFIG": str(file), "SELFCORRECT_MODEL": "b", "SELFCORRECT_INDEX": ""}
+    )
+    assert (config.model, config.web, config.index) == ("b", "none", None)
+    assert config.settings == {"passages": 3}
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "model": st.text("abc:/", min_size=1),
+            "base_url": st.just("http://gpu:8000"),
+            "answer_above": st.floats(0, 1),
+            "engine_options": st.dictionaries(st.text("ab"), st.integers()),
+            "index": st.just(Path("a b")),
+            "settings": st.fixed_dictionaries({"passages": st.integers(1, 100)}),
+        },
+    )
+)
+def test_the_environment_carries_all_of_it(fields: dict[str, Any]) -> None:
+    config = ServingConfig(**fields)
+    assert ServingConfig.from_environment(config.as_environment()) == config
+
+
+@pytest.mark.parametrize(
+    ("fields", "engine"),
+    [
+        ({}, "reader"),
+        ({"model": "openai:gpt-4o-mini"}, "chat"),
+        ({"model": "selfrag/selfrag_llama2_7b"}, "transformers"),
+        ({"model": "m", "engine": "vllm"}, "vllm"),
+    ],
+)
+def test_the_engine_fits_the_models_name(fields: dict[str, Any], engine: str) -> None:
+    assert ServingConfig(**fields).runs_on == engine
+
+
+def test_each_graph_takes_its_own_settings() -> None:
+    config = ServingConfig(passages=3, depth=2, strips=4, index=Path("x"))
+    opened = Parts(config, sketch=True)
+    assert opened.settings("crag").model_dump()["strips"] == 4
+    self_rag: Any = opened.settings("self_rag", depth=5)
+    assert (self_rag.passages, self_rag.depth, self_rag.mode) == (3, 5, "always")
+
+
+def test_the_reader_is_in_memory_once() -> None:
+    with Parts(ServingConfig()) as opened:
+        llm: Any = opened.llm
+        evaluator: Any = opened.evaluator
+        assert llm.reader is opened.reader is evaluator.reader
+
+
+class NoRetriever(BaseRetriever):
+    def _get_relevant_documents(self, query: str, **_: Any) -> list[Any]:
+        return []
+
+
+def make_chat_model() -> Any:
+    return FakeListChatModel(responses=["Jane Austen."] * 20)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_graph_runs_with_parts_by_name(name: str) -> None:
+    here = __name__
+    config = ServingConfig(
+        retriever=f"{here}:NoRetriever", model=f"{here}:make_chat_model", web="none"
+    )
+    with Parts(config) as opened:
+        result = opened.graph(name).invoke({"question": "Who wrote Emma?"})
+    assert {"answer", "citations", "notes", "usage", "route"} <= set(result)
+
+
+@pytest.mark.parametrize("path", GRAPH_FILES, ids=lambda path: path.stem)
+def test_served_graphs_have_schemas_without_models(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFCORRECT_MODEL", "nowhere/none")
+    parts._environment_parts.cache_clear()
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(encoding="utf-8"), path.name, "exec"), names)
+    graph = asyncio.run(names["graph"](SimpleNamespace(execution_runtime=None)))
+    assert graph.get_context_jsonschema()["properties"]["passages"]["x_oap_ui_config"]
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 30
+    parts._environment_parts.cache_clear()
+
+
+async def test_runs_that_begin_together_build_a_graph_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Any] = []
+
+    def build(opened: Parts) -> Any:
+        built.append(opened)
+        return object()
+
+    factory = served(build)
+    run: Any = SimpleNamespace(execution_runtime=object())
+    graphs = await asyncio.gather(*(factory(run) for _ in range(8)))
+    assert len(built) == len(set(map(id, graphs))) == 1
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::"])
+def test_a_server_for_others_needs_a_name(host: str) -> None:
+    with pytest.raises(BadOption, match="--allow-host"):
+        host_names(host, [])
+    assert "rag.example" in host_names(host, ["RAG.example"])
