@@ -66,9 +66,7 @@ def command(
 
 
 @contextmanager
-def opened(
-    graph: str, status: StatusLine, **options: Any
-) -> Iterator[tuple["Graph", "Parts"]]:
+def opened(graph: str, status: StatusLine, **options: Any) -> Iterator[tuple["Graph", "Parts"]]:
     """Open the graph of these options, with a checkpointer, and its parts."""
     config = config_from(graph=graph, **options)
     status.say("loading")
@@ -103,8 +101,11 @@ async def answered(graph: "Graph", given: Any, status: StatusLine) -> dict[str, 
         status.clear()
         pauses = (await graph.aget_state(config)).interrupts
         if not pauses:
-            return {key: result[key] for key in graph.get_output_jsonschema()["properties"]
-                    if key in result}
+            return {
+                key: result[key]
+                for key in graph.get_output_jsonschema()["properties"]
+                if key in result
+            }
         given = Command(resume=_approval(pauses[0].value))
 
 

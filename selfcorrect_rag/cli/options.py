@@ -113,7 +113,9 @@ def config_from(
     given |= {name: value for name, value in fields.items() if value is not None}
     for name, value in parse_sets(sets).items():
         if graph and name in setting_names() and name not in GRAPHS[graph].model_fields:
-            owners = [g.replace("_", "-") for g, kind in GRAPHS.items() if name in kind.model_fields]
+            owners = [
+                g.replace("_", "-") for g, kind in GRAPHS.items() if name in kind.model_fields
+            ]
             raise BadOption(f"--set {name}: a setting of {', '.join(owners)}, not of {graph}")
         given[name] = value
     return ServingConfig(**given)

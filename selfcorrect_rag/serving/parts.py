@@ -188,9 +188,7 @@ class Parts:
             case "self_rag":
                 graph: Any = create_self_rag(self.llm, self.retriever, **options)
             case "instruct_rag":
-                graph = create_instruct_rag(
-                    writer, self.retriever, self.demonstrations, **options
-                )
+                graph = create_instruct_rag(writer, self.retriever, self.demonstrations, **options)
             case _:
                 create: Any = create_crag if name == "crag" else create_self_crag
                 graph = create(

@@ -105,7 +105,7 @@ def test_a_config_file_gives_options_and_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "rag.toml"
-    config.write_text('passages = 1\n[settings]\nthreshold = 0.5\nstrips = 3\n', encoding="utf-8")
+    config.write_text("passages = 1\n[settings]\nthreshold = 0.5\nstrips = 3\n", encoding="utf-8")
     result = ask(capsys, PORT, "--config", str(config))
     assert len(result["passages"]) == 1
     assert len(ask(capsys, PORT, "--config", str(config), "--set", "passages=2")["passages"]) == 2
