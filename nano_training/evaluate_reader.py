@@ -25,7 +25,7 @@ from nano_training.reader.written import written_rows
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.pooled import auc
 from selfcorrect_rag.reader.answers import Answer, stated
-from selfcorrect_rag.reader.network import pretrained
+from selfcorrect_rag.reader.torch_network import pretrained
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reader.weights import SHIPPED
 from selfcorrect_rag.thresholds import ANSWER_ABOVE, Judged, Thresholds, measure

@@ -23,7 +23,7 @@ from nano_training.reader.mixture import negatives, training_rows
 from nano_training.reader.rows import Row, real_rows
 from nano_training.reader.stream import examples
 from nano_training.trainer import refuse_another
-from selfcorrect_rag.reader.network import HeadLogits, pretrained
+from selfcorrect_rag.reader.torch_network import HeadLogits, pretrained
 
 NEGATIVES = (0.5, 1.3)
 """Retrieved passages that do not answer for each row that is answered, in each stage."""

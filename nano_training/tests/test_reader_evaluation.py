@@ -27,9 +27,9 @@ from nano_training.evaluate_reader import (
     with_retrieved,
 )
 from nano_training.reader.rows import NQ_HELD_OUT, Row, Split, drawn
-from selfcorrect_rag.reader import network
+from selfcorrect_rag.reader import torch_network as network
 from selfcorrect_rag.reader.answers import Answer
-from selfcorrect_rag.reader.network import ReaderNetwork
+from selfcorrect_rag.reader.torch_network import ReaderNetwork
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 from selfcorrect_rag.reader.weights import ReaderCalibration
 from selfcorrect_rag.search.bert import Architecture

@@ -21,8 +21,8 @@ from nano_training.export_reader import (
     report,
 )
 from nano_training.reader.rows import Row
-from selfcorrect_rag.reader import network
-from selfcorrect_rag.reader.network import ReaderNetwork
+from selfcorrect_rag.reader import torch_network as network
+from selfcorrect_rag.reader.torch_network import ReaderNetwork
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader, Span
 from selfcorrect_rag.reader.weights import ReaderCalibration
 from selfcorrect_rag.search.bert import Architecture

@@ -22,8 +22,8 @@ from nano_training.train_reader import (
     rate_at,
     span_loss,
 )
-from selfcorrect_rag.reader import network
-from selfcorrect_rag.reader.network import HeadLogits, ReaderNetwork
+from selfcorrect_rag.reader import torch_network as network
+from selfcorrect_rag.reader.torch_network import HeadLogits, ReaderNetwork
 from selfcorrect_rag.search.bert import Architecture
 
 TOY = ReaderSettings(stages=(3, 4), batch_tokens=256, warmup=2, threads=1, save_every=2)

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 from selfcorrect_rag.errors import require
 
 if TYPE_CHECKING:
+    from selfcorrect_rag.reader.embeddings import ReaderEmbeddings
     from selfcorrect_rag.reader.reader import Reader
     from selfcorrect_rag.reader.reader_evaluator import ReaderEvaluator
     from selfcorrect_rag.reader.reader_llm import ReaderLLM
 
-__all__ = ["Reader", "ReaderEvaluator", "ReaderLLM"]
+__all__ = ["Reader", "ReaderEmbeddings", "ReaderEvaluator", "ReaderLLM"]
 
 _MODULES = {
     "Reader": "reader",
+    "ReaderEmbeddings": "embeddings",
     "ReaderEvaluator": "reader_evaluator",
     "ReaderLLM": "reader_llm",
 }
@@ -24,7 +26,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("torch", "demo")
+    require("onnxruntime" if name == "ReaderEmbeddings" else "torch", "demo")
     module = require(f"{__name__}.{_MODULES[name]}", "demo")
     globals()[name] = value = getattr(module, name)
     return value

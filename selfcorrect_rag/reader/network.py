@@ -1,67 +1,151 @@
-"""The reader's network: MiniLM's encoder with heads for spans and judgements."""
+"""Run the embedded encoders: ONNX files on onnxruntime, without a thread pool of their own."""
 
-from typing import NamedTuple
+import hashlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 
-from selfcorrect_rag.search.bert import Architecture, Bert
-from selfcorrect_rag.search.minilm import minilm_weights
+from selfcorrect_rag.errors import ModelNotFound, require
 
-BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
-"""CPU capabilities, as torch names them, of which any multiplies matrices in bfloat16."""
+SHIPPED = Path(__file__).parent / "weights"
+READER, EMBEDDER, TOKENIZER = "reader.onnx", "embedder.onnx", "tokenizer.json"
+WORDS = "words.safetensors"
+"""Word embeddings, which both encoders share."""
+BATCH_TOKENS = 4096
+"""Most padded tokens of a forward pass."""
 
-
-class HeadLogits(NamedTuple):
-    """What the heads say about a batch of B rows of T tokens, as logits in float32."""
-
-    start: torch.Tensor
-    """(B, T): where the answer starts."""
-    end: torch.Tensor
-    """(B, T): its last token."""
-    relevant: torch.Tensor
-    """(B,): whether the passage answers the question."""
-    retrieve: torch.Tensor
-    """(B,): of a row that is a question alone: whether it needs evidence."""
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reads it when imported
 
 
-class ReaderNetwork(torch.nn.Module):
-    """The encoder, and a linear layer for each judgement.
+class Row(NamedTuple):
+    """Token ids of one sequence, and the segment (0 or 1) of each."""
 
-    Span heads read every token, the others the first one. Word embeddings are MiniLM's own and
-    stay as they are.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        sizes = Architecture()
-        self.bert = Bert(sizes)
-        width = sizes.hidden_size
-        self.span = torch.nn.Linear(width, 2)
-        self.first = torch.nn.Linear(width, 2)
-
-    def forward(self, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor) -> HeadLogits:
-        """Read rows of token ids (B, T), with their segments and the mask of real tokens."""
-        states = self.bert(ids, mask, types).float()
-        start, end = self.span(states).float().unbind(-1)
-        relevant, retrieve = self.first(states[:, 0]).float().unbind(-1)
-        return HeadLogits(start, end, relevant, retrieve)
+    ids: list[int]
+    types: list[int]
 
 
-def fastest_dtype() -> torch.dtype:
-    """bfloat16 where this CPU multiplies matrices in it, which halves the time; else float32."""
-    found = torch.cpu.get_capabilities()
-    return torch.bfloat16 if any(map(found.get, BFLOAT16)) else torch.float32
+class Network:
+    """An encoder in an ONNX file; threads may share one, and it works in a forked child.
 
+    A session computes on the thread that calls it. Batches run beside each other on threads that
+    end with the call, as many as ``OMP_NUM_THREADS`` says or as there are cores.
 
-def pretrained() -> ReaderNetwork:
-    """The network with MiniLM's encoder and random heads.
+    Args:
+        path: An ONNX file with the inputs ``input_ids``, ``attention_mask`` and
+            ``token_type_ids``, int64 (rows, tokens). Weights may be in files beside it.
 
     Raises:
-        ModelNotFound: MiniLM's weights are not here.
+        ModelNotFound: the file, or one that it points to, is missing or corrupt.
+        MissingExtra: onnxruntime is not installed.
     """
-    network, weights = ReaderNetwork(), minilm_weights()
-    network.bert.load_state_dict({name: weights[name] for name in network.bert.state_dict()})
-    for head in (network.span, network.first):
-        torch.nn.init.normal_(head.weight, std=0.02)
-        torch.nn.init.zeros_(head.bias)
-    return network
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        runtime = require("onnxruntime", "demo")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            self._session = runtime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its classes have no common base but this one
+            reason = " ".join(str(error).split())[:200]
+            raise ModelNotFound(
+                f"{path} cannot be read; install selfcorrect-rag again or export the network "
+                f"again ({reason})"
+            ) from error
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the network with its weights, in hexadecimal."""
+        digest = hashlib.sha256()
+        for path in (self.path, self.path.with_suffix(".safetensors"), self.path.parent / WORDS):
+            if path.exists():
+                digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+    def run(self, rows: Sequence[Row]) -> list[list["np.ndarray[Any, Any]"]]:
+        """Return the outputs of each row in the graph's order, cut to the row's tokens."""
+        results: list[Any] = [None] * len(rows)
+
+        def run_batch(batch: Sequence[int]) -> None:
+            ids, types, mask = (
+                np.zeros((len(batch), max(len(rows[i].ids) for i in batch)), dtype=np.int64)
+                for _ in range(3)
+            )
+            for line, i in enumerate(batch):
+                length = len(rows[i].ids)
+                ids[line, :length], types[line, :length] = rows[i].ids, rows[i].types
+                mask[line, :length] = 1
+            feed = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
+            outputs = self._session.run(None, feed)
+            for line, i in enumerate(batch):
+                results[i] = [values[line] for values in outputs]
+
+        threads = count_threads()
+        batches = split_batches([len(row.ids) for row in rows], threads)
+        if min(threads, len(batches)) < 2:
+            for batch in batches:
+                run_batch(batch)
+        else:
+            with ThreadPoolExecutor(threads, thread_name_prefix="selfcorrect-reader") as pool:
+                list(pool.map(run_batch, batches))
+        return results
+
+
+def count_threads() -> int:
+    """Return ``OMP_NUM_THREADS``, or else the number of cores that this process may use."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def split_batches(lengths: Sequence[int], threads: int = 1) -> list[list[int]]:
+    """Group the indices of rows of like length into batches of at most `BATCH_TOKENS`.
+
+    A batch has little padding, and there are enough batches for ``threads`` if there are as many
+    rows. The longest rows come first.
+    """
+    most = min(BATCH_TOKENS, max(1, -(-sum(lengths) // threads)))
+    batches: list[list[int]] = []
+    longest = 0
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        is_full = bool(batches) and (len(batches[-1]) + 1) * longest > most
+        if not batches or is_full or lengths[i] < 0.75 * longest - 16:
+            batches.append([])
+            longest = lengths[i]
+        batches[-1].append(i)
+    return batches
+
+
+def load_tokenizer(folder: Path = SHIPPED, max_tokens: int | None = None) -> Any:
+    """Load the encoders' ``tokenizers.Tokenizer``; special tokens in a text are plain text to it.
+
+    Args:
+        folder: Holds tokenizer.json.
+        max_tokens: Cut what is longer, special tokens included; by default nothing is cut.
+
+    Raises:
+        ModelNotFound: the file is missing or corrupt.
+        MissingExtra: tokenizers is not installed.
+    """
+    tokenizers, path = require("tokenizers", "demo"), folder / TOKENIZER
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise ModelNotFound(f"{path} cannot be read ({error})") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if max_tokens is not None:
+        tokenizer.enable_truncation(max_tokens)
+    tokenizer.encode_special_tokens = True
+    return tokenizer

@@ -13,7 +13,7 @@ from selfcorrect_rag.models.batching import MicroBatcher, batches
 from selfcorrect_rag.models.identity import weights
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.sentences import sentence_place
-from selfcorrect_rag.reader.network import HeadLogits, ReaderNetwork, fastest_dtype
+from selfcorrect_rag.reader.torch_network import HeadLogits, ReaderNetwork, fastest_dtype
 from selfcorrect_rag.reader.weights import SHIPPED, ReaderCalibration, load_weights
 from selfcorrect_rag.search.minilm import minilm_tokenizer
 

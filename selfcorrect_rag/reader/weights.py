@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from selfcorrect_rag.errors import ModelNotFound, describe_error
-from selfcorrect_rag.reader.network import ReaderNetwork
+from selfcorrect_rag.reader.torch_network import ReaderNetwork
 from selfcorrect_rag.search.minilm import minilm_weights
 
 WEIGHTS, CONFIG = "reader.safetensors", "reader.json"

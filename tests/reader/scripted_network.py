@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from selfcorrect_rag.reader.network import HeadLogits
+from selfcorrect_rag.reader.torch_network import HeadLogits
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.search.minilm import minilm_tokenizer
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from selfcorrect_rag.reader import reader as reader_module
-from selfcorrect_rag.reader.network import HeadLogits
+from selfcorrect_rag.reader.torch_network import HeadLogits
 from selfcorrect_rag.reader.reader import (
     ANSWER_CHARACTERS,
     ANSWER_TOKENS,

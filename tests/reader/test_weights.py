@@ -9,7 +9,7 @@ import torch
 
 from selfcorrect_rag.errors import ModelNotFound
 from selfcorrect_rag.reader import weights
-from selfcorrect_rag.reader.network import ReaderNetwork, pretrained
+from selfcorrect_rag.reader.torch_network import ReaderNetwork, pretrained
 from selfcorrect_rag.reader.reader import Reader
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
 from selfcorrect_rag.reader.weights import (
