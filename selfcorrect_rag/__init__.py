@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     )
     from selfcorrect_rag.crag import create_crag
     from selfcorrect_rag.instruct_rag import create_instruct_rag
-    from selfcorrect_rag.render import render_route, render_run, show_run
+    from selfcorrect_rag.render import render_run, show_run
     from selfcorrect_rag.self_crag import create_self_crag
     from selfcorrect_rag.self_rag import create_self_rag
     from selfcorrect_rag.settings import (
@@ -45,7 +45,7 @@ __all__ = [
     "create_instruct_rag",
     "create_self_crag",
     "create_self_rag",
-    "render_route",
+    
     "render_run",
     "show_run",
 ]
@@ -62,7 +62,6 @@ _MODULES = {
     "create_instruct_rag": "instruct_rag",
     "create_self_crag": "self_crag",
     "create_self_rag": "self_rag",
-    "render_route": "render",
     "render_run": "render",
     "show_run": "render",
 }

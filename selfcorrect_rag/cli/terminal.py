@@ -44,16 +44,9 @@ def tell(text: str = "", *, err: bool = False, **style: Any) -> None:
 
 def tell_json(value: Any) -> None:
     """Print ``value`` as JSON; documents are objects of id, text and metadata."""
-    click.echo(json.dumps(value, default=json_object, indent=2))
+    from selfcorrect_rag.render.view import json_value
 
-
-def json_object(value: Any) -> Any:
-    """Return a JSON value for an object in a result, as the ``default`` of ``json.dumps``."""
-    if hasattr(value, "page_content"):
-        return {"id": value.id, "text": value.page_content, "metadata": value.metadata}
-    if hasattr(value, "interrupt_id") or hasattr(value, "resumable") or hasattr(value, "value"):
-        return {"value": value.value, "id": getattr(value, "id", None)}
-    return str(value)
+    click.echo(json.dumps(value, default=json_value, indent=2))
 
 
 def write_page(path: Path, text: str, mark: str) -> None:

@@ -1,1 +1,1 @@
-"""The local page: ask any graph, watch it, approve its searches, weigh its result differently."""
+"""The local page: ask, watch a run, approve its searches, see why, and weigh differently."""

@@ -1,0 +1,258 @@
+"""The local page over HTTP: ask, watch, approve, weigh, past runs; hostile requests."""
+
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langgraph.graph.state import CompiledStateGraph
+from starlette.testclient import TestClient
+
+from selfcorrect_rag import create_crag, create_self_rag
+from selfcorrect_rag.serving import Parts, ServingConfig
+from selfcorrect_rag.serving.config import BadOption
+from selfcorrect_rag.ui import runs as live_runs
+from selfcorrect_rag.ui.app import make_app
+from selfcorrect_rag.ui.store import PastRun, RunStore
+from selfcorrect_rag.ui.weigh import weigh, weighable
+from tests.agents.scripted import reflecting
+from tests.crag_runs import PagesWebSearch, WordEvaluator, document
+
+QUESTION = "Who wrote Emma?"
+HOST = "http://127.0.0.1"
+
+
+class Scripted(Parts):
+    """Parts whose models are scripts."""
+
+    gate = threading.Event()
+
+    def graph(self, name: str, settings: Any = None, **options: Any) -> CompiledStateGraph[Any]:
+        def retrieve(query: str) -> list[Document]:
+            assert self.gate.wait(30)
+            return [document("Vague."), document("Gold is here.")]
+
+        options["settings"] = settings
+        if name == "self_rag":
+            return create_self_rag(reflecting(), retrieve, **options)
+        answers = FakeListChatModel(responses=["Jane Austen."] * 9)
+        found = [document("Vague.")]
+        return create_crag(
+            answers, lambda query: found, WordEvaluator(), PagesWebSearch(), **options
+        )
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("selfcorrect_rag.ui.app.Parts", Scripted)
+    Scripted.gate = threading.Event()
+    Scripted.gate.set()
+    app = make_app(ServingConfig(), RunStore(tmp_path / "runs.sqlite"), ["127.0.0.1"])
+    with TestClient(app, base_url=HOST) as made:
+        yield made
+
+
+def start(client: TestClient, **given: str) -> str:
+    """Ask, and return the address of the run."""
+    form = {"question": QUESTION, "graph": "self_rag", "source": "the demo corpus", **given}
+    answer = client.post("/ask", data=form, follow_redirects=False)
+    assert answer.status_code == 303, answer.text
+    return answer.headers["location"]
+
+
+def finished(client: TestClient, address: str) -> str:
+    """Follow a run to its end, and return its page."""
+    assert "event: over" in client.get(f"{address}/events").text
+    page = client.get(address)
+    assert page.status_code == 200
+    return page.text
+
+
+@pytest.mark.parametrize("graph", ["self_rag", "crag"])
+def test_a_question_is_asked_watched_and_kept(client: TestClient, graph: str) -> None:
+    address = start(client, graph=graph)
+    page = finished(client, address)
+    result = client.get(f"{address}.json").json()
+    assert result["answer"] and result["answer"].split("[")[0] in page
+    assert 'aria-labelledby="answer-heading"' in page
+    assert QUESTION in client.get("/runs").text
+    assert QUESTION in client.get("/runs", params={"q": "Emma"}).text
+    assert QUESTION not in client.get("/runs", params={"q": "100%"}).text
+    assert "<style>" in client.get(f"{address}.html").text
+    assert client.post(f"{address}/delete").status_code == 200
+    assert client.get(address).status_code == 404
+
+
+def test_steps_come_while_it_runs_and_a_run_can_be_stopped(client: TestClient) -> None:
+    Scripted.gate.clear()
+    address = start(client)
+    page = client.get(address).text
+    assert 'id="live"' in page
+    assert "/stop" in page
+    assert "going on" in client.get("/").text
+    stopped = client.post(f"{address}/stop")
+    Scripted.gate.set()
+    assert live_runs.STOPPED in stopped.text
+
+
+@pytest.mark.parametrize(
+    ("reply", "searched"),
+    [
+        ({"approve": "yes", "query": ""}, "wrote, Emma"),
+        ({"approve": "yes", "query": "Emma author"}, "Emma author"),
+        ({"approve": "no", "query": "Emma author"}, None),
+    ],
+)
+def test_a_search_waits_for_approval(
+    client: TestClient, reply: dict[str, str], searched: str | None
+) -> None:
+    address = start(client, graph="crag", approve_search="true")
+    deadline = time.monotonic() + 30
+    while "Do not search" not in (page := client.get(address).text):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert "wrote, Emma" in page
+    client.post(f"{address}/reply", data=reply)
+    finished(client, address)
+    result = client.get(f"{address}.json").json()
+    assert bool(result["web_results"]) == (searched is not None)
+    if searched:
+        assert result["web_query"] == searched
+
+
+def test_other_weights_choose_without_a_model(client: TestClient) -> None:
+    address = start(client)
+    plain = finished(client, address)
+    assert 'name="weight_issup"' in plain
+    same = client.get(address, params={"weight_issup": "1.0"}).text
+    assert "The answer would be" not in same
+    result = client.get(f"{address}.json").json()
+    other = client.get(address, params={"weight_isrel": "0", "weight_sequence": "3"})
+    assert other.status_code == 200
+    assert client.get(f"{address}.json").json() == result, "the run itself stays"
+    assert client.get(address, params={"weight_isrel": "much"}).status_code == 422
+
+
+def candidate(text: str, issup: float, sequence: float, chosen: bool) -> dict[str, Any]:
+    critique = {"ISREL": 0.9, "ISSUP": issup, "ISUSE": 0.5}
+    return {
+        **{"depth": 0, "beam": 0, "parent": None, "step": "retrieve", "passage": 0},
+        **{"text": text, "critique": critique, "sequence_probability": sequence},
+        **{"next": None, "dropped": None, "chosen": chosen, "path_score": 0.0, "pieces": []},
+    }
+
+
+def past(result: dict[str, Any], graph: str = "self_rag", **settings: Any) -> PastRun:
+    return PastRun("1", 0.0, QUESTION, graph, "notes", settings, "", result=result)
+
+
+def test_weighing_picks_the_best_by_the_new_weights() -> None:
+    rows = [candidate("Austen", 0.9, 0.2, True), candidate("Bronte", 0.1, 0.9, False)]
+    run = past({"candidates": rows, "answer": "Austen"})
+    assert weighable(run)["weight_issup"] == 1.0
+    result, changes = weigh(run, {"weight_issup": 0.0})
+    assert (result["answer"], [c["chosen"] for c in result["candidates"]]) == (
+        "Bronte",
+        [False, True],
+    )
+    assert "“Bronte” in place of “Austen”" in changes[0]
+    same, changes = weigh(run, {"weight_issup": 2.0})
+    assert (same["answer"], changes) == ("Austen", [])
+
+
+@pytest.mark.parametrize(
+    ("given", "action"),
+    [({"upper": 0.4}, "correct"), ({"lower": 0.55, "upper": 0.6}, "incorrect"), ({}, "ambiguous")],
+)
+def test_other_thresholds_take_another_action(given: dict[str, float], action: str) -> None:
+    grades = [{"score": 0.5}, {"score": -0.2}]
+    thresholds = {"upper": 0.6, "lower": -0.9}
+    run = past({"grades": grades, "thresholds": thresholds, "action": "ambiguous"}, "crag")
+    result, changes = weigh(run, given)
+    assert result["action"] == action
+    assert bool(changes) == (action != "ambiguous")
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({"question": "  "}, 422),
+        ({"graph": "other"}, 422),
+        ({"source": "/etc"}, 422),
+        ({"passages": "0"}, 422),
+        ({"passages": "many"}, 422),
+        ({"question": "x" * 300_000}, 413),
+    ],
+)
+def test_bad_forms_are_refused_and_keep_what_was_written(
+    client: TestClient, given: dict[str, str], status: int
+) -> None:
+    form = {"question": QUESTION, "graph": "self_rag", "source": "the demo corpus", **given}
+    answer = client.post("/ask", data=form)
+    assert answer.status_code == status
+    if "passages" in given:
+        assert 'role="alert"' in answer.text
+        assert QUESTION in answer.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "evil.example"}, 400),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": HOST}, 200),
+    ],
+)
+def test_other_pages_may_not_ask(client: TestClient, headers: dict[str, str], status: int) -> None:
+    form = {"question": QUESTION, "graph": "self_rag", "source": "the demo corpus"}
+    answer = client.post("/ask", data=form, headers=headers)
+    assert answer.status_code == status
+    policy = answer.headers.get("content-security-policy", "")
+    assert status != 200 or ("script-src 'self'" in policy and "unsafe" not in policy)
+
+
+def test_every_setting_has_a_field_with_its_help(client: TestClient) -> None:
+    page = client.get("/", params={"graph": "self_crag", "passages": "7"}).text
+    for name in ("passages", "weight_issup", "upper", "approve_search"):
+        assert re.search(rf'<(input|select) name="{name}"', page)
+    assert 'name="passages" value="7"' in page
+
+
+def test_the_file_of_runs_is_private_and_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selfcorrect_rag.ui.store.MAX_RUNS", 3)
+    store = RunStore(tmp_path / "runs.sqlite")
+    assert store.path.stat().st_mode & 0o077 == 0
+    for i in range(5):
+        store.add(PastRun(str(i), float(i), f"Q{i}", "crag", "notes", {}, "A", result={"n": i}))
+    assert [run.id for run in store.find()] == ["4", "3", "2"]
+    found = store.get("4")
+    assert found is not None
+    assert found.result == {"n": 4}
+    (tmp_path / "text").write_text("no database, " * 100)
+    with pytest.raises(BadOption, match="--runs"):
+        RunStore(tmp_path / "text")
+    sqlite3.connect(store.path).close()
+
+
+def test_no_more_than_some_runs_at_a_time(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_runs, "MAX_LIVE", 1)
+    Scripted.gate.clear()
+    first = start(client)
+    form = {"question": QUESTION, "graph": "self_rag", "source": "the demo corpus"}
+    second = client.post("/ask", data=form)
+    assert second.status_code == 422
+    assert "end one of them first" in second.text
+    Scripted.gate.set()
+    finished(client, first)
