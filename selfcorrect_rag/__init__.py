@@ -45,7 +45,6 @@ __all__ = [
     "create_instruct_rag",
     "create_self_crag",
     "create_self_rag",
-    
     "render_run",
     "show_run",
 ]

@@ -26,7 +26,7 @@ OWN_QUESTIONS = ("Who approves the deployments?", "How much is the rent of the o
 
 @click.command()
 def command() -> None:
-    """Answer questions from the demo's documents and from two notes; nothing leaves this machine."""
+    """Answer questions from the demo's documents and from two notes, offline."""
     from selfcorrect_rag.cli.show import show_answer
     from selfcorrect_rag.demo import DEMO_INDEX, demo_index
     from selfcorrect_rag.search import index_paths, open_index

@@ -66,11 +66,10 @@ def show_explanation(result: Result, source: str, answers: str, seconds: float) 
     usage = result["usage"]
     steps = " > ".join(step["step"] for step in result["route"])
     tell(f"steps: {steps}", dim=True)
-    tell(
-        f"{answers}: {usage['model_calls']} model calls, {usage['prompt_tokens'] or 0} tokens read, "
-        f"{usage['generated_tokens'] or 0} written, {seconds:.1f} s",
-        dim=True,
-    )
+    calls, read = usage["model_calls"], usage["prompt_tokens"] or 0
+    written = usage["generated_tokens"] or 0
+    cost = f"{calls} model calls, {read} tokens read, {written} written, {seconds:.1f} s"
+    tell(f"{answers}: {cost}", dim=True)
 
 
 def _decision(retrieval: Mapping[str, Any]) -> str:

@@ -170,9 +170,9 @@ class Parts:
         """
         chosen = {**self.config.settings_of(name), **given}
         # The reader writes nothing of its own: without passages it can only refuse.
-        if self.config.runs_on == "reader" and not self.config.reads_demo:
-            if issubclass(GRAPHS[name], SelfRAGSettings):
-                chosen.setdefault("mode", "always")
+        quotes_own = self.config.runs_on == "reader" and not self.config.reads_demo
+        if quotes_own and issubclass(GRAPHS[name], SelfRAGSettings):
+            chosen.setdefault("mode", "always")
         return GRAPHS[name](**chosen)
 
     def graph(self, name: str, settings: Settings | None = None, **options: Any) -> Graph:

@@ -253,7 +253,10 @@ async def _posted(request: Request) -> dict[str, str]:
     texts: dict[str, list[str]] = {}
     for name, value in form.multi_items():
         texts.setdefault(name, []).append(str(value))
-    return {name: values[0] if len(values) == 1 else json.dumps(values) for name, values in texts.items()}
+    return {
+        name: values[0] if len(values) == 1 else json.dumps(values)
+        for name, values in texts.items()
+    }
 
 
 def _float(name: str, text: str) -> float:

@@ -76,7 +76,7 @@ class RunStore:
 
     def add(self, run: PastRun) -> None:
         """Add a run, and delete the oldest ones beyond :data:`MAX_RUNS`."""
-        row = {name: value for name, value in vars(run).items()}
+        row = dict(vars(run).items())
         row |= {"settings": json.dumps(run.settings), "result": json.dumps(run.result)}
         names, values = ", ".join(row), ", ".join(f":{name}" for name in row)
         with self._open() as file:

@@ -94,4 +94,3 @@ def _path(candidates: list[dict[str, Any]], last: int) -> list[ScoredSegment]:
         path.insert(0, ScoredSegment(c["critique"], c["sequence_probability"], retrieved))
         at = c["parent"]
     return path
-

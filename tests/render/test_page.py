@@ -101,7 +101,13 @@ def test_no_text_becomes_markup_or_hides(text: str) -> None:
         "answer": hostile,
         "cited_answer": f"{hostile} [1]",
         "citations": [
-            {"number": 1, "title": hostile, "source": "javascript:x", "quote": hostile, "passage": 0}
+            {
+                "number": 1,
+                "title": hostile,
+                "source": "javascript:x",
+                "quote": hostile,
+                "passage": 0,
+            }
         ],
         "passages": [{"text": hostile, "metadata": {"title": hostile, "source": hostile}}],
         "notes": [hostile],

@@ -62,7 +62,8 @@ def started(folder: Path, *arguments: str) -> Iterator[tuple[str, Path]]:
     try:
         while socket.socket().connect_ex(("127.0.0.1", port)):
             text = log.read_text(encoding="utf-8")
-            assert process.poll() is None and time.monotonic() < deadline, text[-4000:]
+            assert process.poll() is None, text[-4000:]
+            assert time.monotonic() < deadline, text[-4000:]
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}", log
     finally:

@@ -76,7 +76,8 @@ async def test_every_tool_answers_with_citations_and_progress(url: str) -> None:
                 (content,) = (await client.read_resource(cited["uri"])).contents
                 assert content.text == cited["text"]  # type: ignore[union-attr]
             assert told["citations"]
-            assert heard == list(range(len(heard))) and len(heard) > 2
+            assert heard == list(range(len(heard)))
+            assert len(heard) > 2
 
 
 @pytest.mark.slow

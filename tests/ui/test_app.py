@@ -80,7 +80,8 @@ def test_a_question_is_asked_watched_and_kept(client: TestClient, graph: str) ->
     address = start(client, graph=graph)
     page = finished(client, address)
     result = client.get(f"{address}.json").json()
-    assert result["answer"] and result["answer"].split("[")[0] in page
+    assert result["answer"]
+    assert result["answer"].split("[")[0] in page
     assert 'aria-labelledby="answer-heading"' in page
     assert QUESTION in client.get("/runs").text
     assert QUESTION in client.get("/runs", params={"q": "Emma"}).text
@@ -143,9 +144,9 @@ def test_other_weights_choose_without_a_model(client: TestClient) -> None:
 def candidate(text: str, issup: float, sequence: float, chosen: bool) -> dict[str, Any]:
     critique = {"ISREL": 0.9, "ISSUP": issup, "ISUSE": 0.5}
     return {
-        **{"depth": 0, "beam": 0, "parent": None, "step": "retrieve", "passage": 0},
-        **{"text": text, "critique": critique, "sequence_probability": sequence},
-        **{"next": None, "dropped": None, "chosen": chosen, "path_score": 0.0, "pieces": []},
+        "depth": 0, "beam": 0, "parent": None, "step": "retrieve", "passage": 0,
+        "text": text, "critique": critique, "sequence_probability": sequence,
+        "next": None, "dropped": None, "chosen": chosen, "path_score": 0.0, "pieces": [],
     }
 
 

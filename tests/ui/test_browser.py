@@ -42,7 +42,9 @@ def page(chromium: Any, url: str, request: pytest.FixtureRequest) -> Iterator[An
     options: dict[str, Any] = getattr(request, "param", {})
     complaints: list[str] = []
     requests: list[str] = []
-    context = chromium.new_context(viewport={"width": options.pop("width", 1280), "height": 800}, **options)
+    context = chromium.new_context(
+        viewport={"width": options.pop("width", 1280), "height": 800}, **options
+    )
     made = context.new_page()
     made.set_default_timeout(SLOW)
     made.on("console", lambda message: complaints.append(message.text))
