@@ -12,10 +12,10 @@ from pathlib import Path
 from langchain_core.documents import Document
 
 from benchmarks.evidence.sets import Set
-from nano_training.reader import never_trained
-from nano_training.reader.kept_out import write_texts
-from nano_training.reader.negatives import encyclopedia
-from nano_training.reader.rows import natural_questions
+from reader_training import never_trained
+from reader_training.kept_out import write_texts
+from reader_training.rows import encyclopedia
+from reader_training.rows import natural_questions
 from selfcorrect_rag.search import ChromaIndex
 from selfcorrect_rag.search.chunking import chunk
 from selfcorrect_rag.search.index import passage_id

@@ -20,7 +20,7 @@ from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.evaluation.summary import comparison_figures, pairs, scores
 from selfcorrect_rag.evaluation.sweeps import read_variants
 from selfcorrect_rag.evaluation.tasks import question_hash
-from selfcorrect_rag.reader.weights import SHIPPED
+from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.render.made import versions
 from selfcorrect_rag.serving.config import ServingConfig
 

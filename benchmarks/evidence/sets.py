@@ -13,8 +13,8 @@ from typing import NamedTuple
 from langchain_core.documents import Document
 
 from benchmarks.own_documents.__main__ import QUESTIONS as OWN
-from nano_training.evaluate_reader import for_calibration
-from nano_training.reader.rows import DATA, Row, lines, real_rows, tidy
+from reader_training.evaluate import for_calibration
+from reader_training.rows import DATA, Row, lines, real_rows, tidy
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.rows import Question
 from selfcorrect_rag.evaluation.tasks import question_hash

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nano_training.reader.kept_out import write_texts
+from reader_training.kept_out import write_texts
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.reader.reader_llm import ReaderLLM

@@ -19,7 +19,7 @@ from selfcorrect_rag.follow_up.lexicon import (
 )
 from selfcorrect_rag.follow_up.mentions import Mention, Word, is_code, words_of
 from selfcorrect_rag.follow_up.pronouns import has_own, kind_of, named
-from selfcorrect_rag.reader.questions import is_readable
+from selfcorrect_rag.reader.answers import is_readable
 
 LONGEST = 300
 """Characters of a question; a longer one is neither rewritten nor referred to."""

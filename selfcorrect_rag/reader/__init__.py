@@ -1,8 +1,9 @@
 """The reader: the embedded model that answers from passages, in their own words.
 
-Its names are imported at their first use, since they need torch.
+Its names are imported at their first use, because they need the ``demo`` extra.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import require
@@ -24,11 +25,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("onnxruntime" if name == "ReaderEmbeddings" else "torch", "demo")
-    module = require(f"{__name__}.{_MODULES[name]}", "demo")
-    globals()[name] = value = getattr(module, name)
+    for needed in ("numpy", "onnxruntime", "tokenizers"):
+        require(needed, "demo")
+    globals()[name] = value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     return value
 
 

@@ -25,7 +25,6 @@ class ReaderEmbeddings(Embeddings):
 
     Raises:
         ModelNotFound: at first use: the folder holds no embedder, or a corrupt one.
-        MissingExtra: at first use: onnxruntime or tokenizers is not installed.
     """
 
     def __init__(self, folder: str | Path = SHIPPED) -> None:

@@ -35,13 +35,11 @@ class Network:
     A session computes on the thread that calls it. Batches run beside each other on threads that
     end with the call, as many as ``OMP_NUM_THREADS`` says or as there are cores.
 
-    Args:
-        path: An ONNX file with the inputs ``input_ids``, ``attention_mask`` and
-            ``token_type_ids``, int64 (rows, tokens). Weights may be in files beside it.
+    The file at ``path`` takes ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64
+    (rows, tokens). Its weights may be in files beside it.
 
     Raises:
         ModelNotFound: the file, or one that it points to, is missing or corrupt.
-        MissingExtra: onnxruntime is not installed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,10 +73,8 @@ class Network:
         results: list[Any] = [None] * len(rows)
 
         def run_batch(batch: Sequence[int]) -> None:
-            ids, types, mask = (
-                np.zeros((len(batch), max(len(rows[i].ids) for i in batch)), dtype=np.int64)
-                for _ in range(3)
-            )
+            width = max(len(rows[i].ids) for i in batch)
+            ids, types, mask = np.zeros((3, len(batch), width), dtype=np.int64)
             for line, i in enumerate(batch):
                 length = len(rows[i].ids)
                 ids[line, :length], types[line, :length] = rows[i].ids, rows[i].types
@@ -90,11 +86,10 @@ class Network:
 
         threads = count_threads()
         batches = split_batches([len(row.ids) for row in rows], threads)
-        if min(threads, len(batches)) < 2:
-            for batch in batches:
-                run_batch(batch)
+        if threads == 1 or len(batches) < 2:
+            list(map(run_batch, batches))
         else:
-            with ThreadPoolExecutor(threads, thread_name_prefix="selfcorrect-reader") as pool:
+            with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(run_batch, batches))
         return results
 
@@ -110,11 +105,8 @@ def count_threads() -> int:
 
 
 def split_batches(lengths: Sequence[int], threads: int = 1) -> list[list[int]]:
-    """Group the indices of rows of like length into batches of at most `BATCH_TOKENS`.
-
-    A batch has little padding, and there are enough batches for ``threads`` if there are as many
-    rows. The longest rows come first.
-    """
+    """Group the indices of rows of like length, longest first, into at least ``threads`` batches of
+    at most `BATCH_TOKENS` with little padding."""
     most = min(BATCH_TOKENS, max(1, -(-sum(lengths) // threads)))
     batches: list[list[int]] = []
     longest = 0
@@ -128,15 +120,10 @@ def split_batches(lengths: Sequence[int], threads: int = 1) -> list[list[int]]:
 
 
 def load_tokenizer(folder: Path = SHIPPED, max_tokens: int | None = None) -> Any:
-    """Load the encoders' ``tokenizers.Tokenizer``; special tokens in a text are plain text to it.
+    """Load the ``tokenizers.Tokenizer`` in ``folder``; "[SEP]" in a text is plain text to it.
 
-    Args:
-        folder: Holds tokenizer.json.
-        max_tokens: Cut what is longer, special tokens included; by default nothing is cut.
-
-    Raises:
-        ModelNotFound: the file is missing or corrupt.
-        MissingExtra: tokenizers is not installed.
+    Texts are cut to ``max_tokens``, special tokens included, if it is given. Raises `ModelNotFound`
+    if the file is missing or corrupt.
     """
     tokenizers, path = require("tokenizers", "demo"), folder / TOKENIZER
     try:

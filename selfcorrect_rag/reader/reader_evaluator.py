@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, with_blanks
-from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
+from selfcorrect_rag.reader.reader import Passage, Reader
 from selfcorrect_rag.state.sources import LONGEST_TITLE
 from selfcorrect_rag.thresholds import Thresholds
 
@@ -17,35 +17,27 @@ class ReaderEvaluator(RetrievalEvaluator):
     is_independent = True
 
     def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+        self.reader = reader
         self.thresholds = Thresholds(*reader.calibration.thresholds)
 
     @property
-    def reader(self) -> Reader:
-        """What reads."""
-        return self._reader
-
-    @property
     def identity(self) -> str:
-        return f"reader evaluator {self._reader.identity}"
+        return f"reader evaluator {self.reader.identity}"
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        return with_blanks(passages, map(_score, self._reader.read(_asked(question, passages))))
+        readings = self.reader.read(_pair(question, passages))
+        return with_blanks(passages, (2 * reading.relevant - 1 for reading in readings))
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
-        readings = await self._reader.aread(_asked(question, passages))
-        return with_blanks(passages, map(_score, readings))
+        readings = await self.reader.aread(_pair(question, passages))
+        return with_blanks(passages, (2 * reading.relevant - 1 for reading in readings))
 
 
-def _asked(question: str, passages: Sequence[str]) -> list[tuple[str, Passage]]:
-    return [(question, _passage(text)) for text in passages if text.strip()]
-
-
-def _passage(text: str) -> Passage:
-    title, found, rest = text.partition(SEPARATOR)
-    is_titled = found and len(title) <= LONGEST_TITLE and "\n" not in title
-    return Passage(title, rest) if is_titled else Passage("", text)
-
-
-def _score(reading: PassageReading) -> float:
-    return 2 * reading.relevant - 1
+def _pair(question: str, passages: Sequence[str]) -> list[tuple[str, Passage]]:
+    """Pair the question with each passage that is not blank, split into title and text."""
+    pairs = []
+    for text in filter(str.strip, passages):
+        title, found, rest = text.partition(SEPARATOR)
+        is_titled = found and len(title) <= LONGEST_TITLE and "\n" not in title
+        pairs.append((question, Passage(title, rest) if is_titled else Passage("", text)))
+    return pairs

@@ -3,34 +3,25 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
+from selfcorrect_rag import reflection as tokens
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
-from selfcorrect_rag.prompts.chat import SegmentRequest, segment_request
-from selfcorrect_rag.prompts.instruct_rag import InferenceRequest, inference_request
+from selfcorrect_rag.prompts.chat import segment_request
+from selfcorrect_rag.prompts.instruct_rag import inference_request
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
-from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
-from selfcorrect_rag.prompts.sentences import sentences
-from selfcorrect_rag.reader.answers import span_text, stated
-from selfcorrect_rag.reader.questions import is_readable, plain_question
-from selfcorrect_rag.reader.rationale import rationale
-from selfcorrect_rag.reader.reader import Need, Passage, PassageReading, Reader, Span
-from selfcorrect_rag.reader.weights import SHIPPED
-from selfcorrect_rag.reflection import (
-    FULLY_SUPPORTED,
-    IRRELEVANT,
-    NO_RETRIEVAL,
-    NO_SUPPORT,
-    PARTIALLY_SUPPORTED,
-    RELEVANT,
-    RETRIEVAL,
-    TOKENS,
-    UTILITY,
-    Group,
-    Reflection,
+from selfcorrect_rag.prompts.refusals import REFUSAL
+from selfcorrect_rag.reader.answers import (
+    is_readable,
+    plain_question,
+    state_answer,
+    write_rationale,
 )
+from selfcorrect_rag.reader.network import SHIPPED
+from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
+from selfcorrect_rag.reflection import Group, Reflection
 from selfcorrect_rag.state.self_rag import Piece, Segment
 from selfcorrect_rag.thresholds import ANSWER_ABOVE
 
@@ -38,34 +29,23 @@ NOT_ENGLISH = "I cannot answer: I read questions in English only."
 NO_DOCUMENTS = "I cannot answer this: I answer from documents alone."
 FLOOR = 1e-6
 """Least probability of a token."""
-SENTENCES = 3
-"""Most sentences of a long answer."""
 
 
 class ReaderLLM(ReflectionLLM):
-    """Answers with spans of the passage in a prompt, and refuses where it is not confident.
+    """Answers with spans of the passage in a prompt, and refuses if it is not confident.
 
     It writes no word that does not stand in a passage, except its refusals. Whether to retrieve is
     judged by the question alone. ISREL is the probability that the passage answers. The text's
-    probability is the confidence that it is right, for a span's own says nothing of whether its
-    passage answers; ISSUP and ISUSE follow from it too.
-    Questions how to do something get the sentence or the line, and so do questions that yes or no
-    would answer; see :func:`stated`.
+    probability is the confidence that it is right, because a span's own says nothing of whether
+    its passage answers; ISSUP and ISUSE follow from it too.
 
-    InstructRAG's inference prompts get a rationale: what each document says, and the conclusion. In
+    InstructRAG's inference prompts get a rationale: what each document says, and the answer. In
     those without its instruction, such as in-context RALM's, all documents are read as one text.
     Answers are short by themselves: ``max_tokens`` and ``stop`` cut none.
     """
 
     answer_above: float = Field(default=ANSWER_ABOVE, ge=0, le=1)
     """Confidence, calibrated, above which an answer is stated."""
-    show_guess: bool = False
-    """Whether a refusal names the best guess at its question, of all passages of a batch, and the
-    confidence in it."""
-
-    sentences: bool = False
-    """Whether a segment is one sentence, after which further evidence is retrieved for another, in
-    long form; no segment repeats one before it. By default the whole answer is one segment."""
 
     _reader: Reader = PrivateAttr()
 
@@ -75,13 +55,14 @@ class ReaderLLM(ReflectionLLM):
         self._reader = reader
 
     @classmethod
-    def load(cls, folder: Path = SHIPPED, **fields: Any) -> Self:
-        """With the reader in ``folder``; by default the shipped one.
-
-        Raises:
-            ModelNotFound: there is none.
-        """
+    def load(cls, folder: str | Path = SHIPPED, **fields: Any) -> Self:
+        """Load the reader in ``folder``, by default the shipped one; errors as `Reader.load`."""
         return cls(Reader.load(folder), **fields)
+
+    @property
+    def reader(self) -> Reader:
+        """The reader that answers."""
+        return self._reader
 
     @property
     def _llm_type(self) -> str:
@@ -96,233 +77,155 @@ class ReaderLLM(ReflectionLLM):
         return True
 
     def is_independent(self, prune_below: float | None = None) -> bool:
-        return prune_below is None and not self.show_guess
-
-    @property
-    def reader(self) -> Reader:
-        """What reads."""
-        return self._reader
+        return prune_below is None
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        requests = [_request(prompt) for prompt in prompts]
+        requests = [_parse(prompt) for prompt in prompts]
         if options.get("choose") == Group.RETRIEVE:
-            return _decisions(self._reader.needs_evidence([_question(r) for r in requests]))
-        readings = iter(self._reader.read([asked for r in requests for asked in _asked(r)]))
-        return self._written(requests, readings, **options)
+            needs = self._reader.needs_evidence([request.question for request in requests])
+            return [_decide(*need) for need in needs]
+        readings = self._reader.read([pair for request in requests for pair in request.pairs])
+        return self._write(requests, iter(readings), **options)
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        requests = [_request(prompt) for prompt in prompts]
+        requests = [_parse(prompt) for prompt in prompts]
         if options.get("choose") == Group.RETRIEVE:
-            return _decisions(await self._reader.aneeds_evidence([_question(r) for r in requests]))
-        readings = iter(await self._reader.aread([asked for r in requests for asked in _asked(r)]))
-        return self._written(requests, readings, **options)
+            needs = await self._reader.aneeds_evidence([request.question for request in requests])
+            return [_decide(*need) for need in needs]
+        pairs = [pair for request in requests for pair in request.pairs]
+        return self._write(requests, iter(await self._reader.aread(pairs)), **options)
 
-    def _written(
+    def _write(
         self,
-        requests: Sequence[SegmentRequest | InferenceRequest],
+        requests: Sequence["_Request"],
         readings: Iterator[PassageReading],
         *,
-        max_tokens: int,
-        stop: Sequence[str] = (),
         choose: str | None = None,
-        stop_at_retrieval: bool = False,
         prune_below: float | None = None,
-        critique: bool = False,
-        **sampling: Any,
+        **ignored: Any,
     ) -> list[Segment]:
-        given = [[next(readings) for _ in _asked(request)] for request in requests]
-        best = max((reading.relevant for found in given for reading in found), default=0.0)
-        refusals = self._refusals_with_guesses(requests, given) if self.show_guess else {}
+        """Write the segment of each request, from the readings of all their passages."""
+        given = [[next(readings) for _ in request.passages] for request in requests]
+        best = max((reading.relevant for some in given for reading in some), default=0.0)
         segments = []
-        for request, found in zip(requests, given, strict=True):
-            reading = found[0] if found else None
-            if choose is not None:
-                segments.append(_choice(choose, reading))
-            elif reading is None:
-                text = NO_DOCUMENTS if is_readable(_question(request)) else NOT_ENGLISH
-                segments.append(_segment(text, [], None, 1.0, 0))
-            elif isinstance(request, InferenceRequest):
-                refusal = refusals.get(request.question, REFUSAL)
-                segments.append(self._rationale(request, found, refusal))
-            elif prune_below is not None and reading.relevant < min(prune_below, best):
-                segments.append(
-                    _segment("", [_isrel(reading.relevant)], "pruned", 1.0, reading.tokens)
+        for request, some in zip(requests, given, strict=True):
+            read = sum(reading.tokens for reading in some)
+            if choose is not None:  # nothing judges a text that was written elsewhere
+                relevant = some[0].relevant if some else 0.0
+                judged = [_judge_relevance(relevant)] if choose == Group.ISREL else []
+                segments.append(_segment("", judged, 1.0, read))
+            elif not some:
+                text = NO_DOCUMENTS if is_readable(request.question) else NOT_ENGLISH
+                segments.append(_segment(text, [], 1.0, 0))
+            elif request.is_rationale:
+                answer = write_rationale(
+                    request.question, request.passages, some, self.answer_above, REFUSAL
                 )
+                segments.append(_segment(answer.text, [], answer.confidence, read))
+            elif prune_below is not None and some[0].relevant < min(prune_below, best):
+                segment = _segment("", [_judge_relevance(some[0].relevant)], 1.0, read)
+                segments.append({**segment, "finish_reason": "pruned"})
             else:
-                refusal = refusals.get(_question(request), REFUSAL)
-                sentence = self.sentences and stop_at_retrieval
-                segments.append(self._answer(request, reading, refusal, sentence=sentence))
+                segments.append(self._answer(request, some[0]))
         return segments
 
-    def _refusals_with_guesses(
-        self,
-        requests: Sequence[SegmentRequest | InferenceRequest],
-        given: Sequence[Sequence[PassageReading]],
-    ) -> dict[str, str]:
-        """A refusal for each question, with the most confident of the spans that are no answers."""
-        guesses: dict[str, Span] = {}
-        for request, found in zip(requests, given, strict=True):
-            question = _question(request)
-            for span in (span for reading in found for span in reading.spans[:1]):
-                known = guesses.get(question)
-                is_better = known is None or span.confidence > known.confidence
-                if is_better and span.confidence <= self.answer_above:
-                    guesses[question] = span
-        return {question: _with_guess(span) for question, span in guesses.items()}
-
-    def _rationale(
-        self, request: InferenceRequest, readings: Sequence[PassageReading], refusal: str
-    ) -> Segment:
-        documents = [passage for _, passage in _asked(request)]
-        if request.instructed:
-            text, probability = rationale(
-                request.question, documents, readings, self.answer_above, refusal
-            )
-        else:
-            (document,), (reading,) = documents, readings
-            text, sure = self._stated(request.question, document, reading.spans)
-            probability = sure if text else 1 - sure
-        return _segment(
-            text or refusal, [], None, probability, sum(each.tokens for each in readings)
-        )
-
-    def _stated(self, question: str, passage: Passage, spans: Sequence[Span]) -> tuple[str, float]:
-        """What a passage states, or nothing, and the confidence in it."""
-        if not spans:
-            return "", 0.0
-        text, sure = stated(question, passage.text, spans, self.answer_above)
-        return (text if sure > self.answer_above else ""), sure
-
-    def _answer(
-        self, request: SegmentRequest, reading: PassageReading, refusal: str, *, sentence: bool
-    ) -> Segment:
-        """The best span that was not written before, or ``refusal``, or nothing where the answer
+    def _answer(self, request: "_Request", reading: PassageReading) -> Segment:
+        """Write the best answer that was not written before, a refusal, or nothing if the answer
         has begun."""
-        ((question, passage),) = _asked(request)
-        written = request.instance.preceding_sentences
-        refusal = "" if written else refusal
-        for number in range(len(reading.spans)):
-            spans = reading.spans[number:]
-            text, sure = stated(question, passage.text, spans, self.answer_above, sentence=sentence)
-            if text and text not in written:
+        text, sure = "", 0.0
+        for first in range(len(reading.spans)):
+            spans = reading.spans[first:]
+            found = state_answer(
+                request.question, request.passages[0].text, spans, self.answer_above
+            )
+            if found.text and found.text not in request.written:
+                text, sure = found
                 break
-        else:
-            return _refusal(refusal, reading, 0.0)
+        unsure = (1 - sure) / 2
+        support = {
+            tokens.FULLY_SUPPORTED: sure,
+            tokens.PARTIALLY_SUPPORTED: unsure,
+            tokens.NO_SUPPORT: unsure,
+        }
+        judged = [_judge_relevance(reading.relevant), _reflect(Group.ISSUP, support)]
         if sure <= self.answer_above:
-            return _refusal(refusal, reading, sure)
-        reflections = [
-            _isrel(reading.relevant),
-            _reflection(
-                Group.ISSUP,
-                {
-                    FULLY_SUPPORTED: sure,
-                    PARTIALLY_SUPPORTED: (1 - sure) / 2,
-                    NO_SUPPORT: (1 - sure) / 2,
-                },
-            ),
-            _isuse(sure),
-        ]
-        segment = _segment(text, reflections, None, sure, reading.tokens)
-        if sentence and len(sentences(written)) + 1 < SENTENCES:
-            going_on = _reflection(Group.RETRIEVE, {RETRIEVAL: 0.9, NO_RETRIEVAL: 0.1})
-            going_on["position"] = segment["tokens"]
-            segment["next"] = going_on
-            segment["finish_reason"] = "retrieval"
-        return segment
+            text, sure, judged = "" if request.written else REFUSAL, 1 - sure, judged[:1]
+        # Only the ends of the scale have a probability: nothing tells 2 from 4.
+        useful = sure if len(judged) == 2 else 0.0
+        judged.append(
+            _reflect(Group.ISUSE, {tokens.UTILITY[-1]: useful, tokens.UTILITY[0]: 1 - useful})
+        )
+        return _segment(text, judged if request.is_critical else [], sure, reading.tokens)
 
 
-def _refusal(text: str, reading: PassageReading, sure: float) -> Segment:
-    """The refusal of a passage whose best span is an answer with the confidence ``sure``."""
-    reflections = [_isrel(reading.relevant), _isuse(0.0)]
-    return _segment(text, reflections, None, 1 - sure, reading.tokens)
+class _Request(NamedTuple):
+    """What a prompt asks."""
+
+    question: str
+    passages: list[Passage]
+    """What to read; empty if the reader does not understand the question."""
+    written: str = ""
+    """The answer's sentences before this one."""
+    is_rationale: bool = False
+    is_critical: bool = True
+    """Whether it is a prompt of Self-RAG, whose answers come with reflection tokens."""
+
+    @property
+    def pairs(self) -> list[tuple[str, Passage]]:
+        return [(self.question, passage) for passage in self.passages]
 
 
-def _with_guess(guess: Span) -> str:
-    """A refusal that names the guess, unless it would then read as an answer and be cited."""
-    told = f"(best guess, with a probability of {guess.confidence:.2f}: {span_text(guess)})"
-    text = f"{REFUSAL.removesuffix('.')} {told}."
-    return text if is_refusal(text) else REFUSAL
+def _parse(prompt: Prompt) -> _Request:
+    if inference := inference_request(prompt):
+        passages = [Passage(*document) for document in inference.documents]
+        if not inference.instructed:
+            passages = [Passage("", in_one_text(inference.documents))] if passages else []
+        request = _Request(inference.question, passages, "", inference.instructed, False)
+    else:
+        instance, _, title = segment_request(prompt)
+        # Behind a title comes a line break.
+        text = instance.evidence[len(title) + 1 :] if title else instance.evidence
+        passages = [Passage(title, text)] if instance.evidence.strip() else []
+        question = plain_question(instance.instruction)
+        request = _Request(question, passages, instance.preceding_sentences)
+    return request if is_readable(request.question) else request._replace(passages=[])
 
 
-def _request(prompt: Prompt) -> SegmentRequest | InferenceRequest:
-    return inference_request(prompt) or segment_request(prompt)
+def _decide(needed: float, read: int) -> Segment:
+    chosen = {tokens.RETRIEVAL: needed, tokens.NO_RETRIEVAL: 1 - needed}
+    return _segment("", [_reflect(Group.RETRIEVE, chosen)], 1.0, read)
 
 
-def _question(request: SegmentRequest | InferenceRequest) -> str:
-    if isinstance(request, InferenceRequest):
-        return request.question
-    return plain_question(request.instance.instruction)
+def _judge_relevance(relevant: float) -> Reflection:
+    given = {tokens.RELEVANT: relevant, tokens.IRRELEVANT: 1 - relevant}
+    return _reflect(Group.ISREL, given)
 
 
-def _asked(request: SegmentRequest | InferenceRequest) -> list[tuple[str, Passage]]:
-    """What to read for the question: nothing if the reader does not understand it."""
-    question = _question(request)
-    if not is_readable(question):
-        return []
-    if isinstance(request, InferenceRequest) and not request.instructed:
-        whole = in_one_text(request.documents)
-        return [(question, Passage("", whole))] if whole else []
-    if isinstance(request, InferenceRequest):
-        return [(question, Passage(*document)) for document in request.documents]
-    title, evidence = request.title, request.instance.evidence
-    text = evidence[len(title) + 1 :] if title else evidence  # behind a title comes a line break
-    return [(question, Passage(title, text))] if evidence.strip() else []
-
-
-def _decisions(needs: Sequence[Need]) -> list[Segment]:
-    """A choice of the Retrieve group for each question."""
-    segments = []
-    for needed, tokens in needs:
-        chosen = _reflection(Group.RETRIEVE, {RETRIEVAL: needed, NO_RETRIEVAL: 1 - needed})
-        segments.append(_segment("", [chosen], None, 1.0, tokens))
-    return segments
-
-
-def _choice(group: str, reading: PassageReading | None) -> Segment:
-    """The reflection of ISREL without text; none of a group that judges a text, for nothing reads
-    a text that was written elsewhere."""
-    judged = [_isrel(reading.relevant if reading else 0.0)] if group == Group.ISREL else []
-    return _segment("", judged, None, 1.0, reading.tokens if reading else 0)
-
-
-def _isrel(relevant: float) -> Reflection:
-    return _reflection(Group.ISREL, {RELEVANT: relevant, IRRELEVANT: 1 - relevant})
-
-
-def _isuse(sure: float) -> Reflection:
-    """All of it between the ends of the scale: nothing tells 2 from 4."""
-    return _reflection(Group.ISUSE, {UTILITY[-1]: sure, UTILITY[0]: 1 - sure})
-
-
-def _reflection(group: str, given: Mapping[str, float]) -> Reflection:
-    logprobs = {token: math.log(max(given.get(token, 0.0), FLOOR)) for token in TOKENS[group]}
+def _reflect(group: str, given: Mapping[str, float]) -> Reflection:
+    logprobs = {
+        token: math.log(max(given.get(token, 0.0), FLOOR)) for token in tokens.TOKENS[group]
+    }
     token = max(logprobs, key=lambda token: logprobs[token])
     return Reflection(group=group, position=0, token=token, logprobs=logprobs)
 
 
-def _segment(
-    text: str,
-    reflections: list[Reflection],
-    reason: str | None,
-    probability: float,
-    prompt_tokens: int,
-) -> Segment:
-    """A segment of this text behind its first reflection, and before the others."""
-    control = [Piece(kind="control", text=r["token"]) for r in reflections]
-    words = [Piece(kind="text", text=text)] if text else []
+def _segment(text: str, judged: list[Reflection], probability: float, read: int) -> Segment:
+    """Make a segment with its text behind the first reflection and before the others."""
     length = len(text.split())
-    for i, reflection in enumerate(reflections):
+    for i, reflection in enumerate(judged):
         reflection["position"] = i and length + i
-    tokens = length + len(reflections)
+    control = [Piece(kind="control", text=reflection["token"]) for reflection in judged]
+    words = [Piece(kind="text", text=text)] if text else []
+    written = length + len(judged)
     return Segment(
         text=text,
         pieces=[*control[:1], *words, *control[1:]],
-        reflections=reflections,
+        reflections=judged,
         next=None,
-        finish_reason=reason or "end",  # type: ignore[typeddict-item]
-        tokens=tokens,
-        logprob=tokens * math.log(max(probability, FLOOR)),
-        prompt_tokens=prompt_tokens,
+        finish_reason="end",
+        tokens=written,
+        logprob=written * math.log(max(probability, FLOOR)),
+        prompt_tokens=read,
         shortened=0,
         requests=0,
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from nano_training.reader.rows import Row
-from selfcorrect_rag.search.minilm import minilm_tokenizer
+from reader_training.rows import Row
+from selfcorrect_rag.reader.network import load_tokenizer
 
 MAX_TOKENS = 192
 """Most tokens of an example."""
@@ -42,14 +42,11 @@ class Encoder:
     """Turns rows into examples."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._tokenizer: Any = minilm_tokenizer()
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(MAX_TOKENS, strategy="longest_first")
-        self._tokenizer.encode_special_tokens = True
+        self._tokenizer = load_tokenizer(max_tokens=MAX_TOKENS)
         self._random = random.Random(seed)
 
-    def reading(self, row: Row) -> Example | None:
-        """The question against the passage; None where the answer is cut off."""
+    def encode_row(self, row: Row) -> Example | None:
+        """Encode the question with its passage; None if the answer is cut off."""
         text, answers = self._window(row)
         example, found = self._pair(row.question, row.title, text)
         example.relevant = float(bool(row.answers))
@@ -59,20 +56,20 @@ class Encoder:
                 return None
         return example
 
-    def decides(self, row: Row) -> Example:
-        """A question for yes or no against the passage that decides it, which has no span."""
+    def encode_yes_no(self, row: Row) -> Example:
+        """Encode a yes-or-no question with the passage that decides it, which has no span."""
         text, _ = self._window(row)
         example, _ = self._pair(row.question, row.title, text)
         example.relevant = 1.0
         return example
 
-    def question(self, text: str, retrieve: bool) -> Example:
-        """A question alone."""
-        found = self._tokenizer.encode(short(text))
+    def encode_question(self, text: str, retrieve: bool) -> Example:
+        """Encode a question alone."""
+        found = self._tokenizer.encode(cut_question(text))
         return Example(found.ids, found.type_ids, [], retrieve=float(retrieve))
 
     def _pair(self, question: str, title: str, text: str) -> tuple[Example, Any]:
-        found = self._tokenizer.encode(short(question), _context(title[:100], text))
+        found = self._tokenizer.encode(cut_question(question), _context(title[:100], text))
         offsets, head = found.offsets, len(_context(title[:100], ""))
         readable = [
             k
@@ -82,7 +79,7 @@ class Encoder:
         return Example(found.ids, found.type_ids, readable), found
 
     def _window(self, row: Row) -> tuple[str, Sequence[str]]:
-        """Some words of a long passage, around the answer where there is one."""
+        """Cut some words out of a long passage, around the answer if there is one."""
         words = [match.span() for match in re.finditer(r"\S+", row.passage)]
         size = self._random.randint(*WINDOW)
         if len(words) <= size:
@@ -100,8 +97,8 @@ class Encoder:
         return row.passage[words[first][0] : words[last][1]], row.answers
 
 
-def short(question: str) -> str:
-    """A question without what would leave no room for a passage."""
+def cut_question(question: str) -> str:
+    """Cut a question that would leave no room for a passage."""
     return " ".join(question.split()[:48])[:300]
 
 
@@ -110,7 +107,7 @@ def _context(title: str, text: str) -> str:
 
 
 def _point(example: Example, found: Any, title: str, text: str, answers: Sequence[str]) -> None:
-    """Targets of the answers, wherever they stand; of a long one every token inside."""
+    """Set the targets of the answers, wherever they stand; of a long one every token inside."""
     head = len(_context(title, ""))
     for answer in answers:
         answer = answer.strip(" .,;:")
@@ -150,7 +147,7 @@ class Batch:
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """Pad to the longest."""
+    """Pad examples to the longest and make tensors of them."""
     width = max(len(e.ids) for e in examples)
 
     def padded(rows: Iterable[list[int]]) -> torch.Tensor:
@@ -175,7 +172,7 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 
 def batches(stream: Iterator[Example], tokens: int, shuffle: random.Random) -> Iterator[Batch]:
-    """Batches of at most so many padded tokens, of examples of like length."""
+    """Group a stream into batches of at most so many padded tokens, of examples of like length."""
     while True:
         pool = sorted((next(stream) for _ in range(POOL)), key=lambda e: len(e.ids))
         groups: list[list[Example]] = [[]]

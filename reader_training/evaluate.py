@@ -1,8 +1,8 @@
-"""Measure a reader on what was set aside: ``python -m nano_training.evaluate_reader``.
+"""Measure a reader on the rows set aside: ``python -m reader_training.evaluate``.
 
 Reading: questions with the passage that answers them. Retrieval: five passages by BM25 from a pool
-of 13,000. Both on what was set aside of the sets that were trained on, and on sets of which nothing
-was: PopQA, HotpotQA and MuSiQue. Intervals are 95 % by bootstrap over questions.
+of 13,000. Both on the rows that are set aside of the sets that were trained on, and on sets of
+which nothing was: PopQA, HotpotQA and MuSiQue. Intervals are 95 % by bootstrap over questions.
 """
 
 import argparse
@@ -14,20 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import bm25s
-import torch
-
-from nano_training.reader.mixture import REAL
-from nano_training.reader.negatives import encyclopedia
-from nano_training.reader.never_trained import hotpotqa, musique_hops, pages, popqa
-from nano_training.reader.rows import Row, drawn, natural_questions, real_rows
-from nano_training.reader.written import written_rows
+from reader_training.mixture import REAL
+from reader_training.negatives import Passages
+from reader_training.never_trained import hotpotqa, musique_hops, pages, popqa
+from reader_training.rows import Row, drawn, encyclopedia, natural_questions, real_rows
+from reader_training.written import written_rows
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.pooled import auc
-from selfcorrect_rag.reader.answers import Answer, stated
-from selfcorrect_rag.reader.torch_network import pretrained
+from selfcorrect_rag.reader.answers import Answer, state_answer
+from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
-from selfcorrect_rag.reader.weights import SHIPPED
 from selfcorrect_rag.thresholds import ANSWER_ABOVE, Judged, Thresholds, measure
 
 CALIBRATION = 0.5
@@ -90,34 +86,28 @@ def for_calibration(rows: Sequence[Row], *, kept: bool = True) -> list[Row]:
 
 
 class Pool:
-    """Passages to retrieve from, by BM25."""
+    """The passages of NQ-open, of the sets never trained on, Wikipedia's and those of further
+    rows, by BM25."""
 
     def __init__(self, further: Sequence[Row] = ()) -> None:
-        """Index the passages of NQ-open, of the sets never trained on, Wikipedia's and those of
-        further rows."""
         rows = [*natural_questions(), *further]
-        passages = dict.fromkeys([(row.title, row.passage) for row in rows])
-        passages.update(dict.fromkeys([*pages(), *encyclopedia()]))
-        self.passages = [Passage(title, text) for title, text in passages]
-        self._index = bm25s.BM25()
-        texts = [f"{title} {text}" for title, text in self.passages]
-        self._index.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
+        passages = [(row.title, row.passage) for row in rows]
+        self._passages = Passages([*passages, *pages(), *encyclopedia()])
 
     def retrieve(self, questions: Sequence[str]) -> list[list[Passage]]:
-        """The five best passages of each question."""
-        tokens = bm25s.tokenize(list(questions), show_progress=False)
-        found, _ = self._index.retrieve(tokens, k=PASSAGES, show_progress=False)
-        return [[self.passages[i] for i in places] for places in found]
+        """Return the five best passages of each question."""
+        found = self._passages.retrieve(questions, PASSAGES)
+        return [[Passage(*passage) for passage in some] for some in found]
 
 
-def with_gold(reader: Reader, rows: Sequence[Row]) -> list[Measured]:
+def read_gold(reader: Reader, rows: Sequence[Row]) -> list[Measured]:
     """Readings of the passage that answers."""
     passages = [Passage(row.title, row.passage) for row in rows]
     read = reader.read([(row.question, p) for row, p in zip(rows, passages, strict=True)])
     return [Measured(row, [r], [True], [p]) for row, r, p in zip(rows, read, passages, strict=True)]
 
 
-def with_retrieved(reader: Reader, rows: Sequence[Row], pool: Pool) -> list[Measured]:
+def read_retrieved(reader: Reader, rows: Sequence[Row], pool: Pool) -> list[Measured]:
     """Readings of retrieved passages."""
     found = pool.retrieve([row.question for row in rows])
     asked = [(row.question, p) for row, some in zip(rows, found, strict=True) for p in some]
@@ -129,11 +119,11 @@ def with_retrieved(reader: Reader, rows: Sequence[Row], pool: Pool) -> list[Meas
     return measured
 
 
-def answers(m: Measured, threshold: float) -> list[Answer]:
+def find_answers(m: Measured, threshold: float) -> list[Answer]:
     """What each passage says, as :class:`ReaderLLM` says it with ``answer_above=threshold``; one
     without anything to read says nothing, with a confidence of 0."""
     return [
-        stated(m.row.question, passage.text, reading.spans, threshold)
+        state_answer(m.row.question, passage.text, reading.spans, threshold)
         if reading.spans
         else Answer("", 0.0)
         for passage, reading in zip(m.passages, m.readings, strict=True)
@@ -166,16 +156,16 @@ def report_retrieved(name: str, measured: Sequence[Measured], threshold: float) 
     """A few lines about choosing among retrieved passages."""
     some = [m for m in measured if any(m.states)]
     none = [m for m in measured if not any(m.states)]
-    said = [answers(m, threshold) for m in some]
+    said = [find_answers(m, threshold) for m in some]
     right = [_is_right(best(s), m) for s, m in zip(said, some, strict=True)]
     first = [_is_right(best(s[:1]), m) for s, m in zip(said, some, strict=True)]
     any_right = [max(_is_right(a, m) for a in s) for s, m in zip(said, some, strict=True)]
-    all_said = [best(answers(m, threshold)) for m in measured]
+    all_said = [best(find_answers(m, threshold)) for m in measured]
     is_stated = [answer.confidence > threshold for answer in all_said]
     marks = [_is_right(answer, m) for answer, m in zip(all_said, measured, strict=True)]
     wrong = [s * (1 - mark) for s, mark in zip(is_stated, marks, strict=True)]
     correct = [s * mark for s, mark in zip(is_stated, marks, strict=True)]
-    refused = [best(answers(m, threshold)).confidence <= threshold for m in none]
+    refused = [best(find_answers(m, threshold)).confidence <= threshold for m in none]
     gain = [a - b for a, b in zip(right, first, strict=True)]
     relevance = [
         (reading.relevant, float(state))
@@ -196,27 +186,27 @@ def report_retrieved(name: str, measured: Sequence[Measured], threshold: float) 
 def main() -> None:
     """Print all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--reader", type=Path, default=SHIPPED, help="Folder, or checkpoint.pt.")
+    parser.add_argument("--reader", type=Path, default=SHIPPED, help="Folder.")
     parser.add_argument("--most", type=int, default=1000, help="Most questions of a set.")
     parser.add_argument("--threshold", type=float, default=ANSWER_ABOVE)
     args = parser.parse_args()
-    reader = open_reader(args.reader)
+    reader = Reader.load(args.reader)
     kept = for_calibration(held_out_rows(), kept=False)
     asked = {name: [row for row in kept if row.source == name] for name in SETS}
     asked["popqa"] = [row for row in popqa() if contains_answer(row.passage, row.answers)]
     asked["musique"] = musique_hops()
     for name, rows in asked.items():
         if rows:  # no file of the questions on manuals may be on this machine
-            report_gold(name, with_gold(reader, rows[: args.most]))
+            report_gold(name, read_gold(reader, rows[: args.most]))
     asked["popqa"], asked["hotpotqa"] = popqa(), hotpotqa()
     pool = Pool(kept)
     for name in filter(asked.get, RETRIEVED):
-        measured = with_retrieved(reader, asked[name][: args.most], pool)
+        measured = read_retrieved(reader, asked[name][: args.most], pool)
         report_retrieved(name, measured, args.threshold)
         report_grades(name, measured, reader)
 
 
-def graded(measured: Sequence[Measured]) -> list[Judged]:
+def judge_grades(measured: Sequence[Measured]) -> list[Judged]:
     """Each question's grades: of all its passages, and of those that do not state an answer."""
     rows = []
     for m in measured:
@@ -230,7 +220,7 @@ def graded(measured: Sequence[Measured]) -> list[Judged]:
 def report_grades(name: str, measured: Sequence[Measured], reader: Reader) -> None:
     """A line about the reader as CRAG's evaluator, beside the rule that the question names the
     title."""
-    found = measure(graded(measured), Thresholds(*reader.calibration.thresholds))
+    found = measure(judge_grades(measured), Thresholds(*reader.calibration.thresholds))
     marks = [(r.relevant, s) for m in measured for r, s in zip(m.readings, m.states, strict=True)]
     titles = [
         (float(normal(passage.title) in normal(m.row.question)), 1.0 if state else -1.0)
@@ -254,15 +244,6 @@ def expected_error(marks: Sequence[tuple[float, bool]], bins: int = 10) -> float
         abs(sum(p for p, _ in some) - sum(right for _, right in some)) for some in found.values()
     )
     return sum(gaps) / len(marks)
-
-
-def open_reader(path: Path) -> Reader:
-    """The reader of a folder, or of a training checkpoint."""
-    if path.suffix != ".pt":
-        return Reader.load(path)
-    network = pretrained()
-    network.load_state_dict(torch.load(path, weights_only=True)["network"])
-    return Reader(network.eval())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Questions with the passage that answers them: real sets, and what is set aside from each.
+"""Questions with the passage that answers them: real sets, and the rows set aside from each.
 
 Sets that people wrote are in ../shared/data. Kept out of training altogether, and only measured:
 PopQA (both of its relations here), HotpotQA, MuSiQue and Bamboogle, and the questions on the
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 """The folder of real data, beside the checkout."""
 READING = ("covidqa", "fairytaleqa", "policyqa", "qed", "selqa")
 """Sets of ``data/reading`` with answers."""
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     answers: tuple[str, ...]
     """Each a substring of the passage; empty: the passage does not answer."""
     source: str
-    """The set, or the kind of rule that made it."""
+    """The set."""
 
 
 class Split(NamedTuple):
@@ -42,19 +42,19 @@ class Split(NamedTuple):
     held_out: list[Row]
 
 
-def real_rows(data: Path = DATA) -> Split:
-    """All real questions with a passage; the answer is the shortest form where a set has several.
+def real_rows() -> Split:
+    """Return all real questions with a passage; the first answer is the shortest form.
 
     Raises:
-        FileNotFoundError: ``data`` is not there.
+        FileNotFoundError: the folder of real data is not there.
     """
     split = Split([], [])
-    for row in natural_questions(data):
+    for row in natural_questions():
         _side(split, drawn(row.question, NQ_HELD_OUT)).append(row)
     # QED has questions of NQ-open: none may be on one side here and on the other there.
     trained, kept = ({_plain(row.question) for row in side} for side in split)
     for name in READING:
-        for found in lines(data / "reading" / f"{name}.jsonl.gz"):
+        for found in lines(DATA / "reading" / f"{name}.jsonl.gz"):
             row = Row(
                 found["question"],
                 found["title"],
@@ -70,9 +70,9 @@ def real_rows(data: Path = DATA) -> Split:
     return split
 
 
-def natural_questions(data: Path = DATA) -> Iterator[Row]:
-    """NQ-open's questions whose gold passage states the answer word for word."""
-    for found in lines(data / "nq_open_oracle_2655.jsonl.gz"):
+def natural_questions() -> Iterator[Row]:
+    """Return NQ-open's questions whose gold passage states the answer word for word."""
+    for found in lines(DATA / "nq_open_oracle_2655.jsonl.gz"):
         gold = found["ctxs"][0]
         passage = tidy(gold["text"])
         answers = sorted((a for a in map(tidy, found["answers"]) if a in passage), key=len)
@@ -81,19 +81,19 @@ def natural_questions(data: Path = DATA) -> Iterator[Row]:
 
 
 def drawn(text: str, share: float) -> bool:
-    """Whether a text is among this share of all texts, for good and everywhere."""
+    """Whether a text is among this share of all texts, by its hash."""
     return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) < share * 16**8
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines, compressed or not."""
+    """Iterate over the objects of a file of JSON lines, compressed or not."""
     data = path.read_bytes()
     text = gzip.decompress(data) if path.suffix == ".gz" else data
     yield from map(json.loads, text.decode().splitlines())
 
 
 def tidy(text: str) -> str:
-    """Without repeated white space, and without the spaces of a treebank's tokens."""
+    """Remove repeated white space, and the spaces of a treebank's tokens."""
     text = re.sub(r"\s+", " ", text)
     text = re.sub(r" (?=[,.;:!?)\]%]|'s\b|n't\b|'\w\w?\b)", "", text)
     text = re.sub(r"(?<=[(\[$]) ", "", text)
@@ -110,3 +110,9 @@ def _plain(question: str) -> str:
 
 def _side(split: Split, held_out: bool) -> list[Row]:
     return split.held_out if held_out else split.train
+
+
+def encyclopedia() -> list[tuple[str, str]]:
+    """Return further passages, of Wikipedia: title and text."""
+    pages = json.loads((DATA / "2wikimultihopqa_corpus_6119.json").read_text())
+    return [(page["title"], tidy(page["text"])) for page in pages]

@@ -1,7 +1,7 @@
-"""Train the reader from MiniLM's weights: ``python -m nano_training.train_reader --out FOLDER``.
+"""Train the reader from MiniLM's weights: ``python -m reader_training.train --out FOLDER``.
 
-Stage 1 reads questions that people wrote, stage 2 those that rules made too, with more passages
-that were retrieved and do not answer. A run that was cut resumes from its checkpoint.
+Stage 1 reads the real sets, stage 2 the questions written for this training too, with more
+passages that were retrieved and do not answer. A run that was cut resumes from its checkpoint.
 """
 
 import argparse
@@ -12,21 +12,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from nano_training.optimizer import mixed
-from nano_training.reader.examples import Batch, Encoder, batches
-from nano_training.reader.mixture import negatives, training_rows
-from nano_training.reader.rows import Row, real_rows
-from nano_training.reader.stream import examples
-from nano_training.trainer import refuse_another
-from selfcorrect_rag.reader.torch_network import HeadLogits, pretrained
+from reader_training.examples import Batch, Encoder, batches
+from reader_training.mixture import all_rows, generate_examples
+from reader_training.rows import Row, real_rows
+from reader_training.torch_network import HeadLogits, pretrained
 
 NEGATIVES = (0.5, 1.3)
 """Retrieved passages that do not answer for each row that is answered, in each stage."""
+
+BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
+"""CPU capabilities, as torch names them, of which any multiplies matrices in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ class ReaderSettings:
 
 
 def rate_at(settings: ReaderSettings, step: int) -> float:
-    """The learning rate of ``step``: warm-up, flat, linear to zero."""
+    """Return the learning rate of ``step``: warm-up, flat, linear to zero."""
     left = (settings.steps - step) / (settings.decay * settings.steps)
     return settings.learning_rate * min(1.0, (step + 1) / settings.warmup, left)
 
 
-def loss_of(heads: HeadLogits, batch: Batch) -> torch.Tensor:
-    """The sum of the heads' losses, each in nats over the examples that have its target."""
+def compute_loss(heads: HeadLogits, batch: Batch) -> torch.Tensor:
+    """Return the sum of the heads' losses, each in nats over the examples that have its target."""
     losses = [
         span_loss(heads.start, batch.starts, batch.readable),
         span_loss(heads.end, batch.ends, batch.readable),
@@ -73,7 +74,7 @@ def loss_of(heads: HeadLogits, batch: Batch) -> torch.Tensor:
 
 
 def span_loss(logits: torch.Tensor, targets: torch.Tensor, readable: torch.Tensor) -> torch.Tensor:
-    """Minus the logarithm of the probability of all targets together, among readable tokens."""
+    """Return minus the log-probability of all targets together, among readable tokens."""
     rows = targets.any(-1)
     if not rows.any():
         return logits.sum() * 0
@@ -83,7 +84,7 @@ def span_loss(logits: torch.Tensor, targets: torch.Tensor, readable: torch.Tenso
 
 
 def binary(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of a probability, zero without targets."""
+    """Return the cross-entropy of a probability, zero without targets."""
     if not len(targets):
         return logits.sum() * 0
     return binary_cross_entropy_with_logits(logits, targets)
@@ -97,7 +98,8 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.settings, self.folder, self.step = settings, folder, 0
         self.network = pretrained()
-        self.network.bert.embeddings.word_embeddings.weight.requires_grad_(False)
+        words: Any = self.network.bert.embeddings["word_embeddings"]
+        words.weight.requires_grad_(False)
         trained = [p for p in self.network.parameters() if p.requires_grad]
         matrices, rest = [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim < 2]
         groups = [{"params": matrices, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}]
@@ -108,7 +110,8 @@ class Trainer:
 
     def _resume(self) -> None:
         state = torch.load(self.folder / "checkpoint.pt", weights_only=True)
-        refuse_another(self.folder, state["run"], self._run)
+        if others := [name for name in self._run if state["run"].get(name) != self._run[name]]:
+            raise SystemExit(f"{self.folder} holds a checkpoint of another {', '.join(others)}")
         self.step = state["step"]
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -130,20 +133,23 @@ class Trainer:
         if self.step < first:
             yield from self._stage(real_rows().train, NEGATIVES[0], 0, first)
         if self.step < first + second:
-            yield from self._stage(training_rows(self.folder), NEGATIVES[1], first, first + second)
+            yield from self._stage(all_rows(), NEGATIVES[1], first, first + second)
 
     def _stage(self, rows: Sequence[Row], per_row: float, begin: int, end: int) -> Iterator[float]:
         seed = self.settings.seed + begin
-        stream = examples(rows, negatives(rows), Encoder(seed), seed, per_row)
+        stream = generate_examples(rows, Encoder(seed), seed, per_row)
         todo = batches(stream, self.settings.batch_tokens, random.Random(seed))
-        # A resumed run passes over what it has read.
+        # bfloat16 is faster only on CPUs that multiply matrices in it.
+        is_faster = any(map(torch.cpu.get_capabilities().get, BFLOAT16))
+        mixed = torch.autocast("cpu", torch.bfloat16, enabled=is_faster)
+        # A resumed run skips the batches that it has read.
         for batch in islice(todo, self.step - begin, end - begin):
             for group in self.optimizer.param_groups:
                 group["lr"] = rate_at(self.settings, self.step)
             # Backward through the fused kernel takes a third of a step at these lengths.
-            with mixed(), sdpa_kernel(SDPBackend.MATH):
+            with mixed, sdpa_kernel(SDPBackend.MATH):
                 heads = self.network(batch.ids, batch.types, batch.mask)
-            loss = loss_of(heads, batch)
+            loss = compute_loss(heads, batch)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
             self.optimizer.step()

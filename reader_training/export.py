@@ -1,4 +1,4 @@
-"""Calibrate a trained reader and write it as it ships: ``python -m nano_training.export_reader``.
+"""Calibrate a trained reader and write it as it ships: ``python -m reader_training.export``.
 
 Calibration is fitted on half of the questions that are set aside, with five passages retrieved for
 each: from the logits to the probability that a passage answers, that a span is right, and that the
@@ -6,31 +6,34 @@ sentence around it holds the answer.
 """
 
 import argparse
+import json
 import math
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from nano_training.evaluate_reader import (
+from reader_training.evaluate import (
     Measured,
     Pool,
-    answers,
     best,
     f1,
+    find_answers,
     for_calibration,
-    graded,
     held_out_rows,
-    open_reader,
-    with_gold,
-    with_retrieved,
+    judge_grades,
+    read_gold,
+    read_retrieved,
 )
-from nano_training.reader.rows import Row
+from reader_training.onnx_graph import save_quantised, write_graph
+from reader_training.rows import Row
+from reader_training.torch_network import ReaderNetwork
 from selfcorrect_rag.evaluation.matching import contains_answer
-from selfcorrect_rag.reader.reader import PassageReading, Reader, Span
-from selfcorrect_rag.reader.weights import ReaderCalibration, load_weights, save_weights
+from selfcorrect_rag.reader.network import READER, SHIPPED, TOKENIZER, WORDS
+from selfcorrect_rag.reader.reader import CONFIG, PassageReading, Reader, ReaderCalibration, Span
 from selfcorrect_rag.thresholds import calibrate
 
 THRESHOLDS = [step / 20 for step in range(2, 16)]
@@ -69,19 +72,21 @@ def fit(features: torch.Tensor, labels: torch.Tensor) -> list[float]:
     return [round(float(weight), 4) for weight in weights.detach()]
 
 
-def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
+def fit_calibration(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
     """Fit on the passages retrieved for each question, and on the one that answers it.
 
     ``reader`` has no calibration yet.
     """
-    measured = with_retrieved(reader, rows, Pool(rows))
+    measured = read_retrieved(reader, rows, Pool(rows))
     read = [
         (m.row, reading, passage.text, states)
-        for m in [*measured, *with_gold(reader, rows)]
+        for m in [*measured, *read_gold(reader, rows)]
         for reading, passage, states in zip(m.readings, m.passages, m.states, strict=True)
         if reading.spans
     ]
-    logits = torch.tensor([(_logit(r.relevant), *raw(r.spans[0])) for _, r, _, _ in read])
+    logits = torch.tensor(
+        [(_logit(r.relevant), *recover_logits(r.spans[0])) for _, r, _, _ in read]
+    )
     states = torch.tensor([float(states) for _, _, _, states in read])
     right = torch.tensor([float(is_right(r.spans[0].text, row)) for row, r, _, _ in read])
     held = torch.tensor(
@@ -97,7 +102,7 @@ def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
     report(measured, calibration)
     graded_rows = [
         row._replace(scores=[_recalibrated(score, slope, offset) for score in row.scores])
-        for row in graded(measured)
+        for row in judge_grades(measured)
     ]
     found = calibrate(graded_rows).thresholds
     thresholds = (round(found.upper, 3), round(found.lower, 3))
@@ -106,9 +111,11 @@ def calibrated(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
 
 def report(measured: Sequence[Measured], calibration: ReaderCalibration) -> None:
     """Print how many answers are right and wrong above each threshold."""
-    known = [m._replace(readings=[_known(r, calibration) for r in m.readings]) for m in measured]
+    known = [
+        m._replace(readings=[_recalibrate(r, calibration) for r in m.readings]) for m in measured
+    ]
     for threshold in THRESHOLDS:
-        said = [(m.row, best(answers(m, threshold))) for m in known]
+        said = [(m.row, best(find_answers(m, threshold))) for m in known]
         told = [holds(a.text, a.text, row) for row, a in said if a.confidence > threshold]
         print(
             f"above {threshold:.2f}: {sum(told) / len(known):.3f} right, "
@@ -116,12 +123,12 @@ def report(measured: Sequence[Measured], calibration: ReaderCalibration) -> None
         )
 
 
-def _known(reading: PassageReading, calibration: ReaderCalibration) -> PassageReading:
+def _recalibrate(reading: PassageReading, calibration: ReaderCalibration) -> PassageReading:
     """A reading without calibration, with it; only its first span is."""
     if not reading.spans:
         return reading
     (a, b, c), (d, e, f) = calibration.answer, calibration.sentence
-    logit, span, sentence = raw(reading.spans[0])
+    logit, span, sentence = recover_logits(reading.spans[0])
     found = reading.spans[0]._replace(
         confidence=_probability(a * logit + b * span + c),
         sentence_confidence=_probability(d * logit + e * sentence + f),
@@ -137,7 +144,7 @@ def _probability(logit: float) -> float:
     return 1 / (1 + math.exp(-logit))
 
 
-def raw(span: Span) -> tuple[float, float, float]:
+def recover_logits(span: Span) -> tuple[float, float, float]:
     """What a reader without calibration made a span's confidences of: the logit that its window
     answers, and the log-probabilities of the span and of the sentence around it.
 
@@ -153,19 +160,42 @@ def _logit(probability: float) -> float:
     return math.log(clamped / (1 - clamped))
 
 
+def write_reader(network: ReaderNetwork, calibration: ReaderCalibration, folder: Path) -> None:
+    """Write a reader's folder: weights in eight bits, graph, calibration, tokenizer, and the word
+    embeddings, which training does not change."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        name: values.numpy()
+        for name, values in network.state_dict().items()
+        if not name.endswith("word_embeddings.weight")
+    }
+    save_quantised(tensors, (folder / READER).with_suffix(".safetensors"))
+    for name in (WORDS, TOKENIZER):
+        shutil.copy(SHIPPED / name, folder)
+    write_graph(folder, "reader")
+    write_calibration(calibration, folder)
+
+
+def write_calibration(calibration: ReaderCalibration, folder: Path) -> None:
+    """Write reader.json."""
+    config = {"calibration": calibration._asdict()}
+    (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
-    """Export, load what was written, calibrate it, and write it with its calibration."""
+    """Export, load what was written, calibrate it, and write its calibration."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", type=Path, default=Path("build/reader/checkpoint.pt"))
     parser.add_argument("--out", type=Path, default=Path("build/reader/weights"))
     parser.add_argument("--most", type=int, default=500, help="Most questions to fit on.")
     args = parser.parse_args()
-    save_weights(open_reader(args.checkpoint).network, ReaderCalibration(), args.out)
-    network, _ = load_weights(args.out)  # as it ships, in eight bits
+    network = ReaderNetwork()
+    network.load_state_dict(torch.load(args.checkpoint, weights_only=True)["network"])
+    write_reader(network, ReaderCalibration(), args.out)
     rows = [row for row in for_calibration(held_out_rows()) if row.source not in UNLABELLED]
     random.Random(0).shuffle(rows)
-    calibration = calibrated(Reader(network), rows[: args.most])
-    save_weights(network, calibration, args.out)
+    calibration = fit_calibration(Reader.load(args.out), rows[: args.most])
+    write_calibration(calibration, args.out)
     print(f"{len(rows[: args.most])} questions: {calibration}")
 
 

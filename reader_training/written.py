@@ -1,5 +1,5 @@
 """Questions written by hand for training, on files of this machine, on pages of Wikipedia and on
-notes: `nano_training/questions`.
+notes: `reader_training/questions`.
 
 A line of ``manuals.jsonl`` holds ``file``, ``question``, ``answer`` and ``near``: some words of the
 sentence that answers, so that the place is found. No text of the files is copied here: they are
@@ -17,11 +17,10 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
-from nano_training.reader.kept_out import Place, text_of
-from nano_training.reader.negatives import encyclopedia
-from nano_training.reader.rows import HELD_OUT, Row, Split, drawn
+from reader_training.kept_out import Place, text_of
+from reader_training.rows import HELD_OUT, Row, Split, drawn, encyclopedia
 
-QUESTIONS = Path(__file__).parents[1] / "questions"
+QUESTIONS = Path(__file__).parent / "questions"
 AROUND = 700
 """Characters of a passage before and behind the place that answers, and then to the line's end."""
 FAR = 400

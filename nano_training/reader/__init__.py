@@ -1,1 +1,0 @@
-"""Rows, batches and training of the reader, the embedded model that answers from passages."""
