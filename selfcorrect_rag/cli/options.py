@@ -1,10 +1,11 @@
 """Options that several commands share, and the configuration that they give."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from pydantic import BaseModel
 
 from selfcorrect_rag.serving.config import (
     BadOption,
@@ -121,23 +122,25 @@ def config_from(
     return ServingConfig(**given)
 
 
-def parse_sets(
-    sets: tuple[str, ...], parse: Callable[[str, str], Any] = parse_value
-) -> dict[str, Any]:
-    """Parse items KEY=VALUE.
-
-    Args:
-        sets: the items.
-        parse: from a key and a text to its value.
+def parse_sets(sets: Iterable[str], *kinds: type[BaseModel]) -> dict[str, Any]:
+    """Parse items KEY=VALUE, as :func:`~selfcorrect_rag.serving.config.parse_value` does.
 
     Raises:
-        BadOption: an item has no ``=``, or ``parse`` refuses it.
+        BadOption: an item has no ``=``, no key is called so, or a value is invalid.
     """
-    parsed = {}
-    for item in sets:
-        name, equals, text = item.partition("=")
-        if not equals:
-            raise BadOption(f"--set takes KEY=VALUE, got {item!r}")
-        name = name.strip().replace("-", "_")
-        parsed[name] = parse(name, text)
-    return parsed
+    return {name: parse_value(name, text, *kinds) for name, text in map(_split, sets)}
+
+
+def divide_sets(
+    sets: Iterable[str], kind: type[BaseModel]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Parse the items KEY=VALUE that are fields of ``kind``, and return the other items."""
+    own = [item for item in sets if _split(item)[0] in kind.model_fields]
+    return parse_sets(own, kind), tuple(item for item in sets if item not in own)
+
+
+def _split(item: str) -> tuple[str, str]:
+    name, equals, text = item.partition("=")
+    if not equals:
+        raise BadOption(f"--set takes KEY=VALUE, got {item!r}")
+    return name.strip().replace("-", "_"), text

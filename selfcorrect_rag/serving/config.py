@@ -176,25 +176,30 @@ def setting_names() -> set[str]:
     return {name for kind in GRAPHS.values() for name in kind.model_fields}
 
 
-def unknown_name(name: str, among: Iterable[str] | None = None) -> str:
+def unknown_name(name: str, known: Iterable[str] | None = None) -> str:
     """Return the message for a name that nothing has, with the nearest one that exists."""
-    known = sorted(among or {*ServingConfig.model_fields, *setting_names()} - {"settings"})
+    known = sorted(known or {*ServingConfig.model_fields, *setting_names()})
     near = difflib.get_close_matches(name, known, n=1)
     return f"there is no setting {name!r}; " + (
-        f"did you mean {near[0]}?" if near else "selfcorrect-rag settings lists all"
+        f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
     )
 
 
-def parse_value(name: str, text: str) -> Any:
+def parse_value(name: str, text: str, *kinds: type[BaseModel]) -> Any:
     """Parse the text of a field or setting: plain text, JSON, a list by commas, or none.
+
+    Args:
+        name: of a field of one of ``kinds``.
+        text: its value.
+        kinds: models of options; by default the configuration and all graphs' settings.
 
     Raises:
         BadOption: nothing is called ``name``, or the text is none of its values.
     """
-    kinds = [ServingConfig, *GRAPHS.values()]
+    kinds = kinds or (ServingConfig, *GRAPHS.values())
     field = next((k.model_fields[name] for k in kinds if name in k.model_fields), None)
     if field is None:
-        raise BadOption(unknown_name(name))
+        raise BadOption(unknown_name(name, {n for k in kinds for n in k.model_fields}))
     adapter: TypeAdapter[Any] = TypeAdapter(field.annotation)
     readings: list[Any] = [text, [part.strip() for part in text.split(",")]]
     try:

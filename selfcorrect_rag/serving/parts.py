@@ -213,8 +213,7 @@ class Parts:
             found = _find("retriever", self.config.retriever, VectorStore, BaseRetriever)
             is_store = isinstance(found, VectorStore)
             return found.as_retriever(search_kwargs={"k": MAX_PASSAGES}) if is_store else found
-        named = self.config.embeddings
-        embeddings = _find("embeddings", named, Embeddings) if named else None
+        embeddings = find_embeddings(self.config.embeddings)
         index = open_index(self.config.index or DEFAULT_INDEX, embeddings)
         return self._opened.enter_context(index).as_retriever(MAX_PASSAGES)
 
@@ -257,6 +256,15 @@ _opening = threading.RLock()
 @cache
 def _environment_parts(sketch: bool) -> Parts:
     return Parts(ServingConfig.from_environment(), sketch=sketch)
+
+
+def find_embeddings(name: str | None) -> Any:
+    """Return the embeddings at MODULE:ATTRIBUTE; "bm25" and None as they are.
+
+    Raises:
+        BadOption: there are none of that name.
+    """
+    return name if name in (None, "bm25") else _find("embeddings", name, Embeddings)
 
 
 def _find(option: str, name: str, *kinds: type) -> Any:

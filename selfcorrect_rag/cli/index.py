@@ -1,0 +1,88 @@
+"""``selfcorrect-rag index``: your own documents into an index."""
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=Path)
+@click.option(
+    "--index",
+    type=Path,
+    default=Path(".selfcorrect/index"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the index is or will be.",
+)
+@click.option(
+    "--embeddings",
+    metavar="bm25|MODULE:ATTRIBUTE",
+    help="Words alone, or LangChain embeddings of your own.  [default: ours, with words]",
+)
+@click.option("--chunk-words", default=120, show_default=True, help="Maximum words of a passage.")
+@click.option("--chunk-overlap", default=20, show_default=True, help="Words that repeat.")
+@click.option("--encoding", help="Of text files that are not UTF-8, such as gbk.")
+@click.option("--prune", is_flag=True, help="Drop the passages of files that no longer exist.")
+@click.option("--follow-links", is_flag=True, help="Read links that lead out of PATHS too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(
+    paths: tuple[Path, ...],
+    index: Path,
+    embeddings: str | None,
+    chunk_words: int,
+    chunk_overlap: int,
+    encoding: str | None,
+    prune: bool,
+    follow_links: bool,
+    as_json: bool,
+) -> int:
+    """Put files and folders into an index; run it again after a change or a stop.
+
+    Files that cannot be read are named with the reason, and then the exit status is 1; the rest is
+    in the index.
+    """
+    from selfcorrect_rag.errors import require
+    from selfcorrect_rag.search import index_paths, open_index
+    from selfcorrect_rag.serving.config import BadOption
+    from selfcorrect_rag.serving.parts import find_embeddings
+
+    require("chromadb", "demo")
+    if not 0 <= chunk_overlap < chunk_words:
+        raise BadOption(f"--chunk-overlap must be 0 to {chunk_words - 1}, got {chunk_overlap}")
+    found = find_embeddings(embeddings)
+    show = progress_line()
+    try:
+        with open_index(index, found, create=True) as opened:
+            report = index_paths(
+                paths,
+                opened,
+                chunk_words=chunk_words,
+                chunk_overlap=chunk_overlap,
+                encoding=encoding,
+                prune=prune,
+                follow_links=follow_links,
+                on_progress=lambda p: show(f"{p.done:.0%}  {p.passages:,} passages  {p.source}"),
+            )
+    except KeyboardInterrupt:
+        tell("stopped; run it again to resume", err=True)
+        return 130
+    if as_json:
+        tell_json(dataclasses.asdict(report))
+    else:
+        tell(
+            f"{report.files:,} files read, {report.unchanged:,} unchanged. {report.added:,} "
+            f"passages added, {report.removed:,} removed; {report.passages:,} in {index}."
+        )
+        for problem in report.problems:
+            tell(
+                f"{'read in part' if problem.partly else 'not read'}: {problem.path}: "
+                f"{problem.reason}",
+                err=True,
+            )
+        if report.vanished and not prune:
+            tell(f"{len(report.vanished):,} indexed files no longer exist (--prune drops them)")
+    return int(any(not problem.partly for problem in report.problems))

@@ -1,0 +1,66 @@
+"""``selfcorrect-rag train``: the papers' trainings and their data."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from selfcorrect_rag.cli.options import parse_sets
+from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
+
+NAMES = (
+    "critic-data",
+    "critic",
+    "generator-data",
+    "generator",
+    "evaluator",
+    "rationales",
+    "instruct",
+)
+
+
+@click.command()
+@click.argument("name", type=click.Choice(NAMES))
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the training; without any, all are listed. May be repeated.",
+)
+@click.option("--config", type=Path, metavar="FILE.toml", help="A file of options.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(name: str, sets: tuple[str, ...], config: Path | None, as_json: bool) -> None:
+    """Make the training data NAME, or fine-tune the model NAME; a stopped one resumes.
+
+    \b
+    selfcorrect-rag train evaluator                 (lists the options)
+    selfcorrect-rag train evaluator --set data=rows.jsonl --set out=my-evaluator
+    """
+    from selfcorrect_rag.serving.config import BadOption, read_config
+    from selfcorrect_rag.training import ENTRYPOINTS
+
+    entrypoint: Any = ENTRYPOINTS[name]
+    if not sets and config is None:
+        tell(f"{entrypoint.help}\n")
+        for key, field in entrypoint.options.model_fields.items():
+            required = field.is_required()
+            tell(f"{key}{'' if required else f' = {field.default}'}", bold=required)
+            tell(f"    {field.description}")
+        return
+    given = read_config(config) if config else {}
+    given |= parse_sets(sets, entrypoint.options)
+    try:
+        options = entrypoint.options(**given)
+    except ValueError as error:  # pydantic's
+        first = error.errors()[0]  # type: ignore[attr-defined]
+        raise BadOption(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    show = progress_line()
+    report = entrypoint.run(
+        options, lambda done, total: show(f"{done}" + (f" of {total}" if total else ""))
+    )
+    if as_json:
+        tell_json(report)
+    else:
+        for key, value in report.items():
+            tell(f"{key}: {value}")
