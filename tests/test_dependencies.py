@@ -78,7 +78,7 @@ def test_every_import_is_declared() -> None:
 
 
 def test_what_is_imported_at_once_is_in_the_core() -> None:
-    graphs = ("self_rag", "crag", "self_crag", "instruct_rag", "cli")
+    graphs = ("self_rag", "crag", "self_crag", "instruct_rag", "cli.main")
     reached = {f"{PACKAGE.name}.{name}" for name in graphs}
     left, lacking = list(reached), set()
     while left:
@@ -91,7 +91,7 @@ def test_what_is_imported_at_once_is_in_the_core() -> None:
         found = {*names(iter(tree(path).body)), *parents}
         left += found - reached
         reached |= found
-    assert len(reached) > 100
+    assert len(reached) > 40
     assert not lacking
 
 
@@ -107,14 +107,10 @@ def test_what_an_extra_is_named_for_is_in_it() -> None:
                 seen += 1
                 if not needed(module, CORE | declared(EXTRAS[extra])):
                     wrong.add(f"{path.relative_to(ROOT)}: {extra} lacks {module}")
-    assert seen > 40
+    assert seen > 10
     assert not wrong
 
 
-DEVELOPMENT = {"dev", "docs", "mutants", "test"}
-
-
-def test_the_readme_names_every_extra_for_users() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Extras")[2]
-    named = set(re.findall(r"`([\w-]+)`", readme.partition("\n## ")[0]))
-    assert EXTRAS.keys() - DEVELOPMENT == named
+def test_the_readme_names_every_extra() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("Extras:")[2]
+    assert EXTRAS.keys() == set(re.findall(r"`([\w-]+)`", readme.partition(".")[0])) - {"torch"}
