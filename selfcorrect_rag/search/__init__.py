@@ -1,34 +1,55 @@
-"""The user's own documents: files into an index, an index as a retriever."""
+"""The user's own documents: files into an index, an index as a retriever; web search.
 
-from selfcorrect_rag.search.bm25 import BM25Index
-from selfcorrect_rag.search.chroma import ChromaIndex
-from selfcorrect_rag.search.files import Problem
-from selfcorrect_rag.search.index import Index, IndexRetriever
-from selfcorrect_rag.search.indexing import IndexProgress, IndexReport, index_paths
-from selfcorrect_rag.search.loading import load
-from selfcorrect_rag.search.minilm import MiniLM
-from selfcorrect_rag.search.open_index import open_index, open_or_make_index, open_retriever
-from selfcorrect_rag.search.store import StoreIndex
-from selfcorrect_rag.search.tavily import TavilyWebSearch
-from selfcorrect_rag.search.web_search import NoWebSearch, RetrieverWebSearch, WebSearch
+The names below are imported at their first use: the process that converts files loads no LangChain.
+"""
 
-__all__ = [
-    "BM25Index",
-    "ChromaIndex",
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from selfcorrect_rag.search.documents import load
+    from selfcorrect_rag.search.files import Problem
+    from selfcorrect_rag.search.index import Index, NoIndex, open_index
+    from selfcorrect_rag.search.indexing import IndexProgress, IndexReport, index_paths
+    from selfcorrect_rag.search.retriever import IndexRetriever, Retriever
+    from selfcorrect_rag.search.tavily import TavilyWebSearch
+    from selfcorrect_rag.search.web_search import (
+        NoWebSearch,
+        RetrieverWebSearch,
+        WebSearch,
+        as_web_search,
+    )
+
+_MODULES = {
+    "documents": ("load",),
+    "files": ("Problem",),
+    "index": ("Index", "NoIndex", "open_index"),
+    "indexing": ("IndexProgress", "IndexReport", "index_paths"),
+    "retriever": ("IndexRetriever", "Retriever"),
+    "tavily": ("TavilyWebSearch",),
+    "web_search": ("NoWebSearch", "RetrieverWebSearch", "WebSearch", "as_web_search"),
+}
+__all__ = [  # noqa: F822 - imported at first use
     "Index",
     "IndexProgress",
     "IndexReport",
     "IndexRetriever",
-    "MiniLM",
+    "NoIndex",
     "NoWebSearch",
     "Problem",
+    "Retriever",
     "RetrieverWebSearch",
-    "StoreIndex",
     "TavilyWebSearch",
     "WebSearch",
+    "as_web_search",
     "index_paths",
     "load",
     "open_index",
-    "open_or_make_index",
-    "open_retriever",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Passages in JSON, in the formats of question answering data sets.
+"""Read passages out of JSON, in the formats of question answering data sets.
 
 - ``{"title": .., "text": ..}``, alone, in a list or one a line
 - rows that carry their passages: ``{"question": .., "ctxs": [{"title": .., "text": ..}]}``, also
@@ -13,50 +13,30 @@ from typing import Any, TypeGuard
 
 from langchain_core.documents import Document
 
-TEXT_KEYS = (
-    "text",
-    "paragraph_text",
-    "contents",
-    "content",
-    "page_content",
-    "passage",
-    "body",
-    "context",
-)
+TEXT_KEYS = "text paragraph_text contents content page_content passage body context".split()
 """Fields with a row's text: a string, or sentences that are joined."""
-PASSAGE_KEYS = (
-    "ctxs",
-    "contexts",
-    "context",
-    "paragraphs",
-    "passages",
-    "documents",
-    "docs",
-    "data",
-    "demos",
-)
+PASSAGE_KEYS = "ctxs contexts context paragraphs passages documents docs data demos".split()
 """Fields with a row's passages."""
 MAX_FIELD = 200
-"""Maximum characters of a metadata field; a longer one is content."""
+"""Most characters of a metadata field; a longer one is content."""
 
 
 def passages(value: Any) -> Iterator[Document]:
-    """The passages of one JSON file, with ``title`` in their metadata ("" where there is none).
+    """Yield the passages of one JSON file, with ``title`` in their metadata ("" if there is none).
 
-    A passage's other fields that are numbers, booleans or short strings become metadata.
+    Numbers, booleans and short strings beside a passage become its metadata.
     """
-    if isinstance(value, dict) and not _holds_passages(value):
+    known = (*TEXT_KEYS, *PASSAGE_KEYS)
+    if isinstance(value, dict) and value and not any(key.lower() in known for key in value):
         if all(_is_sentences(item) for item in value.values()):
-            for title, sentences in value.items():
-                yield from row_passages([title, sentences])
-            return
-        if all(isinstance(item, dict) for item in value.values()):
+            value = [[title, sentences] for title, sentences in value.items()]
+        elif all(isinstance(item, dict) for item in value.values()):
             value = list(value.values())
     yield from row_passages(value)
 
 
 def row_passages(value: Any, title: str = "") -> Iterator[Document]:
-    """The passages of one row; ``title`` is that of the row around it."""
+    """Yield the passages of one row; ``title`` is that of the row around it."""
     match value:
         case str():
             yield Document(value, metadata={"title": title})
@@ -66,27 +46,18 @@ def row_passages(value: Any, title: str = "") -> Iterator[Document]:
             for item in value:
                 yield from row_passages(item, title)
         case dict():
-            yield from _object_passages(value, title)
-
-
-def _object_passages(value: dict[str, Any], title: str) -> Iterator[Document]:
-    fields = {key.lower(): item for key, item in value.items()}
-    if isinstance(fields.get("title"), str):
-        title = fields["title"]
-    for key in TEXT_KEYS:
-        text = fields.get(key)
-        if key not in PASSAGE_KEYS and _is_sentences(text):
-            text = " ".join(text)
-        if isinstance(text, str):
-            others = {name: item for name, item in value.items() if name.lower() != key}
-            yield Document(text, metadata={**_short_fields(others), "title": title})
-            return
-    for key in PASSAGE_KEYS:
-        yield from row_passages(fields.get(key), title)
-
-
-def _holds_passages(value: dict[str, Any]) -> bool:
-    return any(key.lower() in (*TEXT_KEYS, *PASSAGE_KEYS) for key in value)
+            fields = {key.lower(): item for key, item in value.items()}
+            title = fields["title"] if isinstance(fields.get("title"), str) else title
+            for key in TEXT_KEYS:
+                text = fields.get(key)
+                if key not in PASSAGE_KEYS and _is_sentences(text):
+                    text = " ".join(text)
+                if isinstance(text, str):
+                    others = {name: item for name, item in value.items() if name.lower() != key}
+                    yield Document(text, metadata={**_short_fields(others), "title": title})
+                    return
+            for key in PASSAGE_KEYS:
+                yield from row_passages(fields.get(key), title)
 
 
 def _is_sentences(value: Any) -> TypeGuard[list[str]]:

@@ -1,12 +1,8 @@
-"""Adapts any retriever or function to one that returns a list of Documents, sync and async."""
+"""Call any retriever or function as one that returns Documents, sync and async, with filters."""
 
-import asyncio
-import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -18,36 +14,91 @@ from langchain_core.output_parsers import BaseOutputParser
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
-from langchain_core.runnables.config import set_config_context
+from langchain_core.runnables.config import run_in_executor, set_config_context
 from langchain_core.runnables.utils import accepts_config, is_async_callable, is_async_generator
 from langchain_core.tools import BaseTool
-from langchain_core.vectorstores import VectorStore
+from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
+from langgraph.runtime import get_runtime
+from pydantic import ConfigDict, Field
 
-from selfcorrect_rag.errors import ASYNC_ONLY, BadArgument, Fault, RetrievalFailed, wrap_errors
-from selfcorrect_rag.state.documents import (
-    MOST_DOCUMENTS,
-    aas_documents,
-    as_documents,
-    first_of,
-    needs_async,
-)
+from selfcorrect_rag.errors import BadArgument, Fault, RetrievalFailed, wrap_errors
+from selfcorrect_rag.search.filters import BadFilter, Filter, matches, normal
+from selfcorrect_rag.search.index import Index
+from selfcorrect_rag.state.documents import aas_documents, as_documents
 
 Retriever = Runnable[str, Any] | VectorStore | Callable[[str], Any]
 """A LangChain retriever or vector store, or a function from a query to documents. A function may be
 async, for async runs only; it may return a list, a tuple or a generator, of Documents or of JSON
-objects."""
-NO_RETRIEVERS = (BaseLanguageModel, BaseTool, BasePromptTemplate, BaseOutputParser)
+objects; it may take the run's ``config`` or its ``filter`` as a second argument of that name."""
+_NO_RETRIEVERS = (BaseLanguageModel, BaseTool, BasePromptTemplate, BaseOutputParser)
 """Runnables that are passed by mistake where arguments are swapped."""
 
 
+class IndexRetriever(BaseRetriever):
+    """The ``k`` best passages of an index.
+
+    ``invoke(query, k=3, filter={"owner": "ada"})`` overrides both for a call; without, a run's
+    filter holds (`run_filter`).
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    index: Index
+    k: int = Field(default=5, ge=1)
+
+    def invoke(
+        self, input: str, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> list[Document]:
+        kwargs.setdefault("filter", run_filter(config))
+        return super().invoke(input, config, **kwargs)
+
+    async def ainvoke(
+        self, input: str, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> list[Document]:
+        kwargs.setdefault("filter", run_filter(config))
+        return await super().ainvoke(input, config, **kwargs)
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: Filter | None = None,
+    ) -> list[Document]:
+        return self.index.search(query, k or self.k, filter=filter)
+
+
+def run_filter(config: RunnableConfig | None = None) -> Filter | None:
+    """Return the filter of a run: ``filter`` in its config's ``configurable`` or in its context."""
+    given = ensure_config(config).get("configurable", {}).get("filter")
+    if given is None:
+        try:
+            context = get_runtime().context
+        except Exception:  # not within a graph
+            return None
+        is_mapping = isinstance(context, Mapping)
+        given = context.get("filter") if is_mapping else getattr(context, "filter", None)
+    return given
+
+
 class AnyRetriever(Runnable[str, list[Document]]):
-    """Converts a retriever's results to Documents where that is unambiguous, and refuses the rest.
+    """A retriever, vector store or function whose results are Documents, within the run's filter.
+
+    A document that does not satisfy the filter is dropped, whoever found it.
+
+    Args:
+        retriever: What is called.
+        source: Its name in error messages.
+        fault: The error to raise if it raises.
+        read: Converts its results to documents, if they are something else.
+        filters: False where the filter does not hold, as for pages of the web.
 
     Raises:
         BadArgument: at creation, if ``retriever`` is not a retriever.
-        NoDocument: at a call that returns something else than documents, or a sync call of an async
-            function.
-        RetrievalFailed: at a call that raises.
+        NoDocument: at a call that returns something other than documents, or at a sync call of an
+            async function.
+        BadFilter: at a call with a filter that cannot be applied.
     """
 
     def __init__(
@@ -56,93 +107,78 @@ class AnyRetriever(Runnable[str, list[Document]]):
         source: str = "the retriever",
         fault: type[Fault] = RetrievalFailed,
         read: Callable[[Any], Any] | None = None,
+        *,
+        filters: bool = True,
     ) -> None:
-        """Wrap ``retriever``.
-
-        Args:
-            retriever: the retriever, vector store or function.
-            source: its name in error messages.
-            fault: the error to raise where it raises.
-            read: converts its results to documents, where they are something else.
-        """
         self._is_store = isinstance(retriever, VectorStore)
         if isinstance(retriever, VectorStore):
             retriever = retriever.as_retriever()
-        is_runnable = isinstance(retriever, Runnable) and not isinstance(retriever, NO_RETRIEVERS)
+        if type(retriever) is RunnableLambda:  # it would add up the items of a generator
+            retriever = retriever.func if hasattr(retriever, "func") else retriever.afunc
+        is_runnable = isinstance(retriever, Runnable) and not isinstance(retriever, _NO_RETRIEVERS)
         if not is_runnable and not takes_one(retriever):
             kinds = "a LangChain retriever or vector store, or a function from a query to documents"
             given = "its .as_retriever()" if hasattr(retriever, "as_retriever") else kinds
-            raise BadArgument(f"{type(retriever).__name__} is no retriever: give {given}")
-        self._source, self._fault = source, fault
-        self._read: Callable[[Any], Any] = read or (lambda found: found)
-        self._inner: Runnable[str, Any] = (
-            _whole_runnable(retriever)
-            if isinstance(retriever, Runnable)
-            else FunctionRetriever.of(retriever, source, fault, self._read)
-        )
-        if isinstance(self._inner, FunctionRetriever):
-            self._read = list
+            raise BadArgument(f"retriever must be {given}, got {type(retriever).__name__}")
+        self._source, self._fault, self._filters = source, fault, filters
+        self._inner: Runnable[str, Any]
+        if isinstance(retriever, Runnable):
+            self._inner, self._read = retriever, read or (lambda found: found)
+        else:
+            name = getattr(retriever, "__name__", type(retriever).__name__)
+            self._inner = FunctionRetriever(
+                name="retriever" if name == "<lambda>" else name,
+                function=retriever,
+                source=source,
+                fault=fault,
+                read=read or (lambda found: found),
+            )
+            self._read = lambda found: found
 
     def invoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
-        """The documents for a query; a vector store returns the best ``k``, others as many as they
-        were made for."""
-        with self._named(), self._sync():
-            found = self._inner.invoke(input, config, **self._most(k))
-            return as_documents(self._read(found), self._source)
+        """Return the documents for a query; a vector store returns the best ``k``."""
+        with wrap_errors(self._fault, self._source):
+            options, filter = self._options(config, k)
+            found = self._inner.invoke(input, config, **options)
+            return self._within(as_documents(self._read(found), self._source), filter)
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
-        with self._named():
-            found: Any = await self._inner.ainvoke(input, config, **self._most(k))
+        """Return the documents for a query; a vector store returns the best ``k``."""
+        with wrap_errors(self._fault, self._source):
+            options, filter = self._options(config, k)
+            found: Any = await self._inner.ainvoke(input, config, **options)
             found = await found if inspect.isawaitable(found) else found
-            return await aas_documents(self._read(found), self._source)
+            return self._within(await aas_documents(self._read(found), self._source), filter)
 
-    def _most(self, k: int | None) -> dict[str, Any]:
-        return {"k": k} if self._is_store and k is not None else {}
-
-    def batch(  # type: ignore[override]  # exceptions are raised, not returned
-        self,
-        inputs: list[str],
-        config: RunnableConfig | None = None,
-        *,
-        k: int | None = None,
-        **_: Any,
-    ) -> list[list[Document]]:
-        with self._named(), self._sync():
-            found = self._inner.batch(inputs, config, **self._most(k))
-            return [as_documents(self._read(documents), self._source) for documents in found]
-
-    async def abatch(  # type: ignore[override]
-        self,
-        inputs: list[str],
-        config: RunnableConfig | None = None,
-        *,
-        k: int | None = None,
-        **_: Any,
-    ) -> list[list[Document]]:
-        with self._named():
-            found = await self._inner.abatch(inputs, config, **self._most(k))
-            return [await aas_documents(self._read(documents), self._source) for documents in found]
-
-    def _named(self) -> AbstractContextManager[None]:
-        return wrap_errors(self._fault, self._source)
-
-    @contextmanager
-    def _sync(self) -> Iterator[None]:
+    def _options(
+        self, config: RunnableConfig | None, k: int | None
+    ) -> tuple[dict[str, Any], Filter | None]:
+        """Return the arguments for a call, and the filter that its results must satisfy."""
+        options: dict[str, Any] = {"k": k} if self._is_store and k is not None else {}
+        filter = run_filter(config)
+        if filter is None:
+            return options, None
+        takes_filter = isinstance(self._inner, VectorStoreRetriever | IndexRetriever)
+        if takes_filter:
+            options["filter"] = filter
         try:
-            yield
-        except TypeError as error:
-            if ASYNC_ONLY in str(error):
-                raise needs_async(self._source) from error
+            return options, normal(filter) if self._filters else None
+        except BadFilter:
+            if isinstance(self._inner, VectorStoreRetriever):
+                return options, None  # in the store's own language
             raise
+
+    @staticmethod
+    def _within(found: list[Document], filter: Filter | None) -> list[Document]:
+        return found if filter is None else [d for d in found if matches(filter, d.metadata)]
 
 
 class FunctionRetriever(BaseRetriever):
-    """A function from a query to documents, whose calls are retriever runs in traces, and what it
-    calls their children."""
+    """A function from a query to documents; its calls are retriever runs in traces."""
 
     function: Any
     """The function, which may be async, for async runs only."""
@@ -151,67 +187,47 @@ class FunctionRetriever(BaseRetriever):
     source: str
     """Its name in error messages."""
     fault: type[Fault]
-    """The error to raise where it raises: traces keep no words of another's."""
+    """The error to raise if it raises."""
     read: Any = list
-    """Converts its results to what :func:`~selfcorrect_rag.state.documents.as_documents` takes."""
-
-    @classmethod
-    def of(
-        cls,
-        function: Callable[[str], Any],
-        source: str,
-        fault: type[Fault],
-        read: Callable[[Any], Any],
-    ) -> Self:
-        """The function under its own name."""
-        name = getattr(function, "__name__", type(function).__name__)
-        name = "retriever" if name == "<lambda>" else name
-        return cls(name=name, function=function, source=source, fault=fault, read=read)
+    """Converts its results to what `as_documents` takes."""
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun
     ) -> list[Document]:
-        def documents() -> list[Document]:
-            return as_documents(self.read(self._called(self.function, query)), self.source)
-
-        with self._named(), set_config_context(_within(run_manager)) as context:
-            return context.run(documents)
+        config: RunnableConfig = {**ensure_config(), "callbacks": run_manager.get_child()}
+        with wrap_errors(self.fault, self.source), set_config_context(config) as context:
+            return context.run(self._documents, query)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
     ) -> list[Document]:
         function = self.afunction or self.function
-
-        async def documents() -> list[Document]:
-            is_async = is_async_callable(function) or is_async_generator(function)
-            found = (
-                self._called(function, query)
-                if is_async
-                else await asyncio.to_thread(self._called, function, query)
-            )
+        config: RunnableConfig = {**ensure_config(), "callbacks": run_manager.get_sync().get_child()}
+        with wrap_errors(self.fault, self.source), set_config_context(config):
+            if is_async_callable(function) or is_async_generator(function):
+                found = self._called(function, query)
+            else:  # a StopIteration in a bare thread would never end the wait
+                found = await run_in_executor(None, self._called, function, query)
             found = await found if inspect.isawaitable(found) else found
             return await aas_documents(self.read(found), self.source)
 
-        with self._named(), set_config_context(_within(run_manager)) as context:
-            return await asyncio.create_task(documents(), context=context)
+    def _documents(self, query: str) -> list[Document]:
+        return as_documents(self.read(self._called(self.function, query)), self.source)
 
-    def _named(self) -> AbstractContextManager[None]:
-        return wrap_errors(self.fault, self.source)
-
-    def _called(self, function: Callable[..., Any], query: str) -> Any:
-        given = {"config": ensure_config()} if accepts_config(function) else {}
+    @staticmethod
+    def _called(function: Callable[..., Any], query: str) -> Any:
+        given: dict[str, Any] = {"config": ensure_config()} if accepts_config(function) else {}
+        try:
+            parameters = inspect.signature(function).parameters
+        except ValueError:  # a builtin
+            parameters = {}  # type: ignore[assignment]
+        if "filter" in parameters:
+            given["filter"] = run_filter()
         return function(query, **given)
 
 
-def _within(
-    run: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
-) -> RunnableConfig:
-    sync = run.get_sync() if isinstance(run, AsyncCallbackManagerForRetrieverRun) else run
-    return {**ensure_config(), "callbacks": sync.get_child()}
-
-
 def takes_one(function: object) -> bool:
-    """Whether it can be called with one argument, by its signature."""
+    """Return whether it can be called with one argument, by its signature."""
     if not callable(function):
         return False
     try:
@@ -221,34 +237,3 @@ def takes_one(function: object) -> bool:
     except ValueError:  # a builtin without a signature
         return True
     return True
-
-
-def _whole_runnable(retriever: Runnable[str, Any]) -> Runnable[str, Any]:
-    if type(retriever) is RunnableLambda:
-        own = vars(retriever)
-        functions: list[Any] = [_whole(own[name]) for name in ("func", "afunc") if name in own]
-        whole: RunnableLambda[str, Any] = RunnableLambda(*functions)
-        whole.name = own.get("name")
-        return whole
-    return retriever
-
-
-def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function; a generator is collected into a list, as RunnableLambda would add up its
-    items."""
-    called = (function, type(function).__call__)  # a function, or an object that is called
-    if any(map(inspect.isgeneratorfunction, called)):
-
-        @functools.wraps(function)
-        def listed(*args: Any, **kwargs: Any) -> list[Any]:
-            return list(islice(function(*args, **kwargs), MOST_DOCUMENTS))
-
-        return listed
-    if any(map(inspect.isasyncgenfunction, called)):
-
-        @functools.wraps(function)
-        async def alisted(*args: Any, **kwargs: Any) -> list[Any]:
-            return await first_of(function(*args, **kwargs))
-
-        return alisted
-    return function

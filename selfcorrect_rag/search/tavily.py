@@ -1,23 +1,28 @@
-"""Web search with Tavily: pages as text, and every failure in one line."""
+"""Web search by Tavily."""
 
 import asyncio
+import contextvars
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
 from langchain_core.documents import Document
 from tenacity import (
     AsyncRetrying,
-    Retrying,
     retry_if_exception_type,
     stop_after_attempt,
     wait_random_exponential,
 )
 
 from selfcorrect_rag.errors import WebSearchFailed, require, safe_message
-from selfcorrect_rag.search.page_text import page_text
-from selfcorrect_rag.search.web_search import WebSearch
+from selfcorrect_rag.search.web_search import WebSearch, page_text
+
+MAX_BYTES = 32 * 2**20
+"""Bytes of an answer; Tavily's are at most a few megabytes."""
+MAX_RESULTS = 20
+"""Most pages that Tavily gives."""
 
 
 class _Transient(WebSearchFailed):
@@ -25,12 +30,22 @@ class _Transient(WebSearchFailed):
 
 
 class TavilyWebSearch(WebSearch):
-    """Searches with tavily-python, from sync and async code alike.
+    """Searches with tavily-python. Pages are untrusted: only their text is used.
 
-    Pages are untrusted: only their text is used, up to ``max_characters``.
+    Args:
+        api_key: ``TAVILY_API_KEY`` of the environment by default.
+        include_domains: Search only these.
+        exclude_domains: Never these.
+        prefer_domains: Their pages come first, among the 20 best (the paper prefers Wikipedia).
+        raw_content: Take the text of pages; otherwise only their snippets.
+        max_characters: Of each page; the rest is cut.
+        timeout: Seconds for the whole search, retries included.
+        retries: Further attempts after a transient failure.
+        search_depth: As Tavily names it: basic, advanced, fast, ultra-fast.
+        api_base_url: Address of the API, for a proxy or a test server.
 
     Raises:
-        MissingExtra: tavily-python or lxml is not installed.
+        MissingExtra: the extra ``tavily`` is not installed.
         WebSearchFailed: there is no key; Tavily's own client would go on without one.
     """
 
@@ -50,28 +65,14 @@ class TavilyWebSearch(WebSearch):
         search_depth: str = "basic",
         api_base_url: str | None = None,
     ) -> None:
-        """Check that there is a key; makes no call yet.
-
-        Args:
-            api_key: ``TAVILY_API_KEY`` of the environment by default.
-            include_domains: search only these.
-            exclude_domains: never these.
-            prefer_domains: their pages come first (the paper prefers Wikipedia's).
-            raw_content: take the text of pages; only their snippets otherwise.
-            max_characters: maximum per page; the rest is cut.
-            timeout: seconds for one attempt, 120 at most.
-            retries: further attempts after a transient failure.
-            search_depth: as Tavily names it: basic, advanced, fast, ultra-fast.
-            api_base_url: address of the API, for a proxy or a test server.
-        """
-        self._tavily = require("tavily", "tavily")
-        require("lxml", "tavily")  # which reads the pages
-        key = (api_key or os.environ.get("TAVILY_API_KEY") or "").strip()
-        if not key:
+        self._tavily, self._httpx = require("tavily", "tavily"), require("httpx", "tavily")
+        require("lxml", "tavily")  # reads the pages
+        self._key = (api_key or os.environ.get("TAVILY_API_KEY") or "").strip()
+        if not self._key:
             raise WebSearchFailed("Tavily needs a key: give api_key, or set TAVILY_API_KEY")
-        self._connection = {"api_key": key, "api_base_url": api_base_url}
+        self._address = api_base_url or "https://api.tavily.com"
         self._prefer = tuple(prefer_domains)
-        self._max_characters, self._retries = max_characters, retries
+        self._max_characters, self._timeout, self._retries = max_characters, timeout, retries
         self._options: dict[str, Any] = {
             "include_domains": list(include_domains) or None,
             "exclude_domains": list(exclude_domains) or None,
@@ -81,48 +82,68 @@ class TavilyWebSearch(WebSearch):
         }
 
     def search(self, query: str, k: int) -> list[Document]:
-        with self._tavily.TavilyClient(**self._connection) as client:
-            for attempt in Retrying(**self._attempts()):
-                with attempt:
-                    return self._pages(self._asked(client, query, k), k)
-        raise AssertionError("the last attempt returns or raises")
+        # In a thread, for the caller may be in an event loop.
+        context = contextvars.copy_context()
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(context.run, asyncio.run, self.asearch(query, k)).result()
 
     async def asearch(self, query: str, k: int) -> list[Document]:
-        # A client of its own: Tavily's belongs to the event loop in which it was first used.
-        async with self._tavily.AsyncTavilyClient(**self._connection) as client:
-            async for attempt in AsyncRetrying(**self._attempts()):
-                with attempt:
-                    answer = await self._aasked(client, query, k)
-                    # Pages may be long, and parsing them would block the event loop.
-                    return await asyncio.to_thread(self._pages, answer, k)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _attempts(self) -> dict[str, Any]:
-        return {
-            "stop": stop_after_attempt(1 + self._retries),
-            "wait": wait_random_exponential(multiplier=0.2, max=2),
-            "retry": retry_if_exception_type(_Transient),
-            "reraise": True,
-        }
-
-    def _asked(self, client: Any, query: str, k: int) -> Any:
+        attempts = AsyncRetrying(
+            stop=stop_after_attempt(1 + self._retries),
+            wait=wait_random_exponential(multiplier=0.2, max=2),
+            retry=retry_if_exception_type(_Transient),
+            reraise=True,
+        )
         try:
-            return client.search(query, max_results=min(k, 20), **self._options)
-        except Exception as error:
-            raise self._failure(error) from error
+            async with asyncio.timeout(self._timeout):
+                answer = await attempts(self._ask, query, MAX_RESULTS if self._prefer else k)
+        except TimeoutError as error:
+            raise WebSearchFailed(f"Tavily gave no answer within {self._timeout:g} s") from error
+        # Parsing long pages would block the event loop.
+        return await asyncio.to_thread(self._pages, answer, k)
 
-    async def _aasked(self, client: Any, query: str, k: int) -> Any:
-        try:
-            return await client.search(query, max_results=min(k, 20), **self._options)
-        except Exception as error:
-            raise self._failure(error) from error
+    async def _ask(self, query: str, k: int) -> Any:
+        client = self._httpx.AsyncClient(
+            base_url=self._address,
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={"response": [self._limit]},
+        )
+        async with client:
+            tavily = self._tavily.AsyncTavilyClient(api_key=self._key, client=client)
+            try:
+                return await tavily.search(query, max_results=min(k, MAX_RESULTS), **self._options)
+            except Exception as error:
+                raise self._failure(error) from error
+
+    async def _limit(self, response: Any) -> None:
+        """Refuse long answers and packed ones, whose length is unknown."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise WebSearchFailed("Tavily's answer is compressed, which was not asked for")
+        stream = response.stream
+
+        class Limited(self._httpx.AsyncByteStream):  # type: ignore[misc, name-defined]
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                size = 0
+                async for block in stream:
+                    size += len(block)
+                    if size > MAX_BYTES:
+                        limit = f"{MAX_BYTES / 2**20:.0f} MiB"
+                        raise WebSearchFailed(f"Tavily's answer is longer than {limit}")
+                    yield block
+
+            async def aclose(self) -> None:
+                await stream.aclose()
+
+        response.stream = Limited()
 
     def _failure(self, error: Exception) -> WebSearchFailed:
-        """The message for any error that tavily-python, requests or httpx raises."""
+        """Return the message for any error that tavily-python or httpx raises."""
         errors = self._tavily.errors
         status = getattr(getattr(error, "response", None), "status_code", None)
         why = f": {safe_message(error)}" if str(error) else ""
         match error:
+            case WebSearchFailed():
+                return error
             case errors.InvalidAPIKeyError():
                 return WebSearchFailed("Tavily refuses the key (401): check TAVILY_API_KEY")
             case errors.UsageLimitExceededError():
@@ -132,7 +153,7 @@ class TavilyWebSearch(WebSearch):
             case errors.BadRequestError():
                 return WebSearchFailed(f"Tavily does not take the query (400){why}")
             case errors.TimeoutError():
-                return _Transient(f"Tavily gave no answer within {self._options['timeout']:g} s")
+                return _Transient(f"Tavily gave no answer within {self._timeout:g} s")
             case ValueError() if "JSON" in type(error).__name__:
                 return _Transient("Tavily did not answer in JSON")
         if status is not None and 400 <= status < 500:
@@ -142,33 +163,29 @@ class TavilyWebSearch(WebSearch):
         return _Transient(f"Tavily cannot be reached ({type(error).__name__})")
 
     def _pages(self, answer: Any, k: int) -> list[Document]:
-        """The pages of an answer, each address once, those of preferred domains first."""
+        """Return the pages of an answer, each address once, those of preferred domains first."""
         results = answer.get("results") if isinstance(answer, Mapping) else None
         if not isinstance(results, list):
             raise WebSearchFailed("Tavily's answer has no list of results")
         pages: dict[str, Document] = {}
         for result in results:
-            page = self._page(result)
-            if page is not None:
+            if isinstance(result, Mapping) and (page := self._page(result)):
                 pages.setdefault(page.metadata["source"], page)
-        ranked = sorted(pages.values(), key=lambda page: not self._preferred(page))
-        return ranked[:k]
+        return sorted(pages.values(), key=lambda page: not self._is_preferred(page))[:k]
 
-    def _page(self, result: Any) -> Document | None:
-        """One result as a document; None without a web address or text."""
-        if not isinstance(result, Mapping):
-            return None
+    def _page(self, result: Mapping[str, Any]) -> Document | None:
+        """Return one result as a document; None without a web address or text."""
         url = str(result.get("url") or "")
-        text = page_text(str(result.get("raw_content") or "")) or page_text(
-            str(result.get("content") or "")
-        )
+        texts = (page_text(str(result.get(key) or "")) for key in ("raw_content", "content"))
+        text = next(filter(None, texts), "")
         if urlsplit(url).scheme not in ("http", "https") or not text:
             return None
-        metadata = {"title": page_text(str(result.get("title") or ""))[:300], "source": url}
+        metadata: dict[str, Any] = {"source": url}
+        metadata["title"] = page_text(str(result.get("title") or ""))[:300]
         if isinstance(result.get("score"), int | float):
-            metadata["search_score"] = float(result["score"])  # type: ignore[assignment]
+            metadata["search_score"] = float(result["score"])
         return Document(text[: self._max_characters], metadata=metadata, id=url)
 
-    def _preferred(self, page: Document) -> bool:
+    def _is_preferred(self, page: Document) -> bool:
         host = urlsplit(page.metadata["source"]).hostname or ""
         return any(host == domain or host.endswith(f".{domain}") for domain in self._prefer)

@@ -1,6 +1,7 @@
 """CRAG's interface to web search, and adapters for tools, functions and retrievers."""
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,16 +11,16 @@ from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langchain_core.tools import BaseTool
 from langgraph.constants import TAG_NOSTREAM
 
-from selfcorrect_rag.errors import BadArgument, WebSearchFailed, safe_message
+from selfcorrect_rag.errors import BadArgument, WebSearchFailed, require, safe_message
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
+from selfcorrect_rag.state.intake import valid
 
 
 class WebSearch(ABC):
     """Finds pages for a query (CRAG section 4.5).
 
-    Results are Documents with ``title`` and ``source`` (the address) in their metadata, best
-    first. A search that fails raises
-    :class:`~selfcorrect_rag.errors.WebSearchFailed`.
+    Pages are Documents with ``title`` and ``source`` (the address) in their metadata, best first. A
+    search that fails raises `WebSearchFailed`.
     """
 
     name: str
@@ -27,15 +28,15 @@ class WebSearch(ABC):
 
     @abstractmethod
     def search(self, query: str, k: int) -> list[Document]:
-        """At most ``k`` pages."""
+        """Return at most ``k`` pages."""
 
     @abstractmethod
     async def asearch(self, query: str, k: int) -> list[Document]:
-        """The async twin of :meth:`search`."""
+        """Return at most ``k`` pages."""
 
 
 class NoWebSearch(WebSearch):
-    """No web search: the run uses the retrieved documents only, and says how to add one."""
+    """No web search: a run uses the retrieved documents only, and says how to add one."""
 
     name = "the web"
 
@@ -44,7 +45,7 @@ class NoWebSearch(WebSearch):
         self._remedy = remedy
 
     def search(self, query: str, k: int) -> list[Document]:
-        raise WebSearchFailed(f"none was chosen: {self._remedy}")
+        raise WebSearchFailed(f"there is no web search: {self._remedy}")
 
     async def asearch(self, query: str, k: int) -> list[Document]:
         return self.search(query, k)
@@ -53,7 +54,13 @@ class NoWebSearch(WebSearch):
 class RetrieverWebSearch(WebSearch):
     """A retriever, a function or a LangChain tool in place of a web search.
 
-    A second corpus, an intranet, a search engine's tool, or a demo without a network.
+    Args:
+        retriever: A second corpus, an intranet, a search engine's tool.
+        name: Its name in results.
+        read: Converts its results to documents; by default `read_pages` for a tool, else nothing.
+
+    Raises:
+        BadArgument: ``retriever`` is none of these.
     """
 
     def __init__(
@@ -63,28 +70,17 @@ class RetrieverWebSearch(WebSearch):
         *,
         read: Callable[[Any], Any] | None = None,
     ) -> None:
-        """Wrap ``retriever``.
-
-        Args:
-            retriever: the retriever, function or tool.
-            name: its name in results.
-            read: converts its results to documents; by default :func:`read_pages` for a tool, else
-                none.
-
-        Raises:
-            BadArgument: it is none of these.
-        """
         self.name = name
         if isinstance(retriever, BaseTool):
             retriever, read = _CalledTool(retriever), read or read_pages
         source = f"{name}, as the web,"
-        self._retriever = AnyRetriever(retriever, source, WebSearchFailed, read)
+        self._retriever = AnyRetriever(retriever, source, WebSearchFailed, read, filters=False)
 
     def search(self, query: str, k: int) -> list[Document]:
-        return self._named(self._retriever.invoke(query, _unstreamed(), k=k), k)
+        return self._named(self._retriever.invoke(query, _quiet(), k=k), k)
 
     async def asearch(self, query: str, k: int) -> list[Document]:
-        return self._named(await self._retriever.ainvoke(query, _unstreamed(), k=k), k)
+        return self._named(await self._retriever.ainvoke(query, _quiet(), k=k), k)
 
     def _named(self, found: list[Document], k: int) -> list[Document]:
         return [
@@ -98,11 +94,11 @@ Web = WebSearch | BaseTool | Retriever | None
 
 
 def as_web_search(given: object) -> WebSearch:
-    """A factory's argument as a :class:`WebSearch`.
+    """Return a factory's argument as a `WebSearch`.
 
     Args:
-        given: a :class:`WebSearch`; a LangChain tool that searches, retriever or vector store; a
-            function from a query to pages, sync or async; or None for no web search.
+        given: A `WebSearch`; a LangChain tool that searches, retriever or vector store; a function
+            from a query to pages, sync or async; or None for no web search.
 
     Raises:
         BadArgument: it is something else.
@@ -121,8 +117,8 @@ def as_web_search(given: object) -> WebSearch:
         return RetrieverWebSearch(wanted, **options)
     except BadArgument as error:
         raise BadArgument(
-            f"web_search is a {type(given).__name__}: give a WebSearch such as TavilyWebSearch(), "
-            "a LangChain tool, retriever or vector store, a function from a query to pages, or None"
+            "web_search must be a WebSearch such as TavilyWebSearch(), a LangChain tool, retriever "
+            f"or vector store, a function from a query to pages, or None; got {type(given).__name__}"
         ) from error
 
 
@@ -132,7 +128,7 @@ _SOURCES = ("url", "link", "href", "source")
 
 
 def read_pages(found: Any) -> Any:
-    """The pages in a search tool's result as Documents, if its format is known.
+    """Return the pages in a search tool's result as Documents, if its format is known.
 
     Known formats are a list of texts, or of objects with text and address under common names; an
     object with such a list (``{"results": [...]}`` of langchain-tavily); the same as JSON; one
@@ -142,36 +138,54 @@ def read_pages(found: Any) -> Any:
         WebSearchFailed: it is an object with an ``error``.
     """
     if isinstance(found, str):
-        text = found.strip()
         try:
-            return read_pages(json.loads(text)) if text[:1] in ("[", "{") else _pages([text])
+            read = json.loads(found) if found.strip()[:1] in ("[", "{") else [found]
         except ValueError:
-            return _pages([text])
+            read = [found]
+        return read_pages(read)
     if isinstance(found, Mapping):
         if found.get("error"):
             raise WebSearchFailed(safe_message(found["error"]))
-        lists = (found[key] for key in _LISTS if isinstance(found.get(key), list))
-        return _pages(next(lists, [found]))
-    return _pages(found) if isinstance(found, list | tuple) else found
-
-
-def _pages(found: list[Any] | tuple[Any, ...]) -> list[Any]:
+        found = next((found[key] for key in _LISTS if isinstance(found.get(key), list)), [found])
+    if not isinstance(found, list | tuple):
+        return found
     return [page for page in map(_page, found) if page is not None]
 
 
 def _page(given: Any) -> Any:
-    """One page; None if it has no text, ``given`` itself if its format is unknown."""
+    """Return one page; None if it has no text, ``given`` itself if its format is unknown."""
     if isinstance(given, str):
         return Document(given) if given.strip() else None
     if not isinstance(given, Mapping) or "page_content" in given:
         return given
-    if not any(key in given for key in _TEXTS):
+    texts = [given[key] for key in _TEXTS if isinstance(given.get(key), str)]
+    if not texts and not any(key in given for key in _TEXTS):
         return given
-    text = next((given[key] for key in _TEXTS if isinstance(given.get(key), str)), "")
     source = next((given[key] for key in _SOURCES if given.get(key)), None)
-    metadata = {"title": given.get("title"), "source": source}
-    kept = {key: str(value) for key, value in metadata.items() if value is not None}
-    return Document(text, metadata=kept) if text.strip() else None
+    known = {"title": given.get("title"), "source": source}
+    metadata = {key: str(value) for key, value in known.items() if value is not None}
+    text = next(filter(str.strip, texts), "")
+    return Document(text, metadata=metadata) if text else None
+
+
+_MARKUP = re.compile(r"</?(?:html|body|div|p|span|br|table|ul|li|h[1-6]|script)\b[^<>]*>", re.I)
+_INLINE = "a abbr b code em font i mark q s small span strong sub sup td th u".split()
+
+
+def page_text(text: str) -> str:
+    """Return a page's text in lines without blank ones; where there is markup, it is taken out.
+
+    Raises:
+        MissingExtra: lxml is not installed.
+    """
+    text = valid(text)
+    if _MARKUP.search(text):
+        html, etree = require("lxml.html", "tavily"), require("lxml.etree", "tavily")
+        tree = html.document_fromstring(text)
+        etree.strip_elements(tree, "script", "style", etree.Comment, with_tail=False)
+        etree.strip_tags(tree, *_INLINE)
+        text = "\n".join(tree.itertext())
+    return "\n".join(line for raw in text.splitlines() if (line := " ".join(raw.split())))
 
 
 class _CalledTool(Runnable[str, Any]):
@@ -181,7 +195,7 @@ class _CalledTool(Runnable[str, Any]):
         fields = list(tool.args)
         if not fields:
             raise BadArgument(f"the tool {tool.name} takes no query")
-        # A handled error is the tool's result, a text like any: it would be read as a page.
+        # A handled error would be the tool's result, and read as a page.
         self._tool = tool.model_copy(update={"handle_tool_error": False})
         self._field = "query" if "query" in fields else fields[0]
 
@@ -192,6 +206,6 @@ class _CalledTool(Runnable[str, Any]):
         return await self._tool.ainvoke({self._field: input}, config)
 
 
-def _unstreamed() -> RunnableConfig:
+def _quiet() -> RunnableConfig:
     # A retriever may call a chat model, whose tokens are not part of the answer.
     return ensure_config({"tags": [TAG_NOSTREAM]})
