@@ -29,7 +29,7 @@ _MODULES = {
     "tavily": ("TavilyWebSearch",),
     "web_search": ("NoWebSearch", "RetrieverWebSearch", "WebSearch", "as_web_search"),
 }
-__all__ = [  # noqa: F822 - imported at first use
+__all__ = [
     "Index",
     "IndexProgress",
     "IndexReport",

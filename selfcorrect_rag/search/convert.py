@@ -31,8 +31,29 @@ from langchain_core.documents import Document
 from selfcorrect_rag.search.json_rows import passages, row_passages
 
 KREUZBERG = frozenset(
-    ".doc .docm .docx .dotx .epub .fb2 .ipynb .msg .odp .ods .odt .org .ppsx .ppt .pptm .pptx .rst"
-    " .rtf .tex .typ .xls".split()
+    [
+        ".doc",
+        ".docm",
+        ".docx",
+        ".dotx",
+        ".epub",
+        ".fb2",
+        ".ipynb",
+        ".msg",
+        ".odp",
+        ".ods",
+        ".odt",
+        ".org",
+        ".ppsx",
+        ".ppt",
+        ".pptm",
+        ".pptx",
+        ".rst",
+        ".rtf",
+        ".tex",
+        ".typ",
+        ".xls",
+    ]
 )
 _TITLED = frozenset((".epub", ".fb2", ".ipynb", ".org", ".rst", ".tex", ".typ"))
 """Kinds whose first heading is their title; office files often have a wrong one."""

@@ -42,7 +42,9 @@ _RRF = 60
 """Reciprocal rank fusion adds 1 / (60 + rank) of each ranking."""
 _SAME_PLACE = 2
 """Passages of one page or section that are taken before those of other places."""
-_WORDS = r"(?u)[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]+"
+_WORDS = (
+    r"(?u)[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]+"
+)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files (
@@ -202,7 +204,10 @@ class Index:
         Raises:
             IndexBusy: another writer holds it; its hold ends with its process.
         """
-        with self._errors(), closing(sqlite3.connect(self.path / "lock.sqlite3", timeout=0)) as lock:
+        with (
+            self._errors(),
+            closing(sqlite3.connect(self.path / "lock.sqlite3", timeout=0)) as lock,
+        ):
             lock.execute("BEGIN EXCLUSIVE")
             self._repair()
             try:
@@ -263,7 +268,9 @@ class Index:
     def sources(self) -> list[str]:
         """Return all sources that hold passages."""
         with self._database() as database:
-            rows = database.execute("SELECT DISTINCT source FROM passages UNION SELECT source FROM files")
+            rows = database.execute(
+                "SELECT DISTINCT source FROM passages UNION SELECT source FROM files"
+            )
             return sorted(source for (source,) in rows)
 
     def finish(self, source: str, ids: set[str], fingerprint: str, fault: str) -> int:
@@ -274,7 +281,9 @@ class Index:
         if stale:
             self.remove(stale)
         with self._database() as database:
-            database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (source, fingerprint, fault))
+            database.execute(
+                "INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (source, fingerprint, fault)
+            )
         return len(stale)
 
     def forget(self, source: str) -> int:
@@ -377,7 +386,9 @@ class Index:
         return [document for document in documents if str(document.id) in chosen]
 
     def _documents(self, ids: Sequence[str]) -> list[Document]:
-        query = "SELECT id, text, metadata FROM passages WHERE id IN (SELECT value FROM json_each(?))"
+        query = (
+            "SELECT id, text, metadata FROM passages WHERE id IN (SELECT value FROM json_each(?))"
+        )
         with self._database() as database:
             rows = database.execute(query, [json.dumps(ids)]).fetchall()
         found = {id_: Document(text, id=id_, metadata=json.loads(m)) for id_, text, m in rows}
@@ -427,7 +438,9 @@ class Index:
 
     def _count_words(self, folder: Path) -> tuple[list[str], Any]:
         with self._database() as database:
-            rows = database.execute("SELECT id, text, metadata FROM passages ORDER BY rowid").fetchall()
+            rows = database.execute(
+                "SELECT id, text, metadata FROM passages ORDER BY rowid"
+            ).fetchall()
         texts = [indexed_text(Document(text, metadata=json.loads(m))) for _, text, m in rows]
         tokens, ids = _tokenize(texts), [id_ for id_, *_ in rows]
         if not any(tokens):
@@ -465,7 +478,12 @@ class Index:
                 "passages",
                 embedding_function=None,
                 configuration={
-                    "hnsw": {"space": "cosine", "max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
+                    "hnsw": {
+                        "space": "cosine",
+                        "max_neighbors": 32,
+                        "ef_construction": 200,
+                        "ef_search": 200,
+                    }
                 },
             )
 
@@ -477,7 +495,9 @@ class Index:
 
     def _version(self) -> int:
         with self._database() as database:
-            return int(database.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()[0])
+            return int(
+                database.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()[0]
+            )
 
     def _count(self) -> int:
         with self._database() as database:
@@ -544,9 +564,7 @@ class Index:
 _OLD = "{} was made by an earlier version: index again, into a new folder"
 
 
-def open_index(
-    path: str | Path, embeddings: Embeddings | Literal["bm25"] | None = None
-) -> Index:
+def open_index(path: str | Path, embeddings: Embeddings | Literal["bm25"] | None = None) -> Index:
     """Open the index in the folder ``path``; see `Index`.
 
     Raises:

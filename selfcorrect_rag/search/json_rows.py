@@ -13,9 +13,28 @@ from typing import Any, TypeGuard
 
 from langchain_core.documents import Document
 
-TEXT_KEYS = "text paragraph_text contents content page_content passage body context".split()
+TEXT_KEYS = [
+    "text",
+    "paragraph_text",
+    "contents",
+    "content",
+    "page_content",
+    "passage",
+    "body",
+    "context",
+]
 """Fields with a row's text: a string, or sentences that are joined."""
-PASSAGE_KEYS = "ctxs contexts context paragraphs passages documents docs data demos".split()
+PASSAGE_KEYS = [
+    "ctxs",
+    "contexts",
+    "context",
+    "paragraphs",
+    "passages",
+    "documents",
+    "docs",
+    "data",
+    "demos",
+]
 """Fields with a row's passages."""
 MAX_FIELD = 200
 """Most characters of a metadata field; a longer one is content."""

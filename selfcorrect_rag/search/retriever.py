@@ -202,7 +202,10 @@ class FunctionRetriever(BaseRetriever):
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
     ) -> list[Document]:
         function = self.afunction or self.function
-        config: RunnableConfig = {**ensure_config(), "callbacks": run_manager.get_sync().get_child()}
+        config: RunnableConfig = {
+            **ensure_config(),
+            "callbacks": run_manager.get_sync().get_child(),
+        }
         with wrap_errors(self.fault, self.source), set_config_context(config):
             if is_async_callable(function) or is_async_generator(function):
                 found = self._called(function, query)

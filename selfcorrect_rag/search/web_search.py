@@ -169,7 +169,26 @@ def _page(given: Any) -> Any:
 
 
 _MARKUP = re.compile(r"</?(?:html|body|div|p|span|br|table|ul|li|h[1-6]|script)\b[^<>]*>", re.I)
-_INLINE = "a abbr b code em font i mark q s small span strong sub sup td th u".split()
+_INLINE = [
+    "a",
+    "abbr",
+    "b",
+    "code",
+    "em",
+    "font",
+    "i",
+    "mark",
+    "q",
+    "s",
+    "small",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "td",
+    "th",
+    "u",
+]
 
 
 def page_text(text: str) -> str:
