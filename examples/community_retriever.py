@@ -3,7 +3,7 @@
 python examples/community_retriever.py FOLDER "question"
 
 langchain-community is archived: its retrievers still plug in, and nobody mends them any more. In
-new code take `selfcorrect_rag.search.BM25Index` in place of this one (examples/own_documents.py
+new code take `selfcorrect_rag.search.Index` in place of this one (examples/own_documents.py
 has an index), and where there is one, a package of the vector store's own, like langchain-chroma.
 """
 

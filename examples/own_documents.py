@@ -8,11 +8,11 @@ from pathlib import Path
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.reader import ReaderLLM
-from selfcorrect_rag.search import ChromaIndex, index_paths
+from selfcorrect_rag.search import Index, index_paths
 
 
 def main(folder: str, question: str) -> None:
-    index = ChromaIndex(Path(folder) / ".index")
+    index = Index(Path(folder) / ".index")
     report = index_paths([Path(folder)], index)
     print(f"{len(index)} passages; unreadable: {[str(p.path) for p in report.problems]}")
 

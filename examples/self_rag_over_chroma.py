@@ -10,7 +10,7 @@ from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.reader import ReaderLLM
-from selfcorrect_rag.search import MiniLM
+from selfcorrect_rag.reader import ReaderEmbeddings
 
 
 def main(folder: str, collection: str, embeddings: Embeddings, question: str) -> None:
@@ -23,5 +23,5 @@ def main(folder: str, collection: str, embeddings: Embeddings, question: str) ->
 
 
 if __name__ == "__main__":
-    # The embeddings that the collection was made with; MiniLM is in selfcorrect-rag[demo].
-    main(sys.argv[1], sys.argv[2], MiniLM(), sys.argv[3])
+    # The embeddings that the collection was made with; the reader.s are in selfcorrect-rag[demo].
+    main(sys.argv[1], sys.argv[2], ReaderEmbeddings(), sys.argv[3])

@@ -13,7 +13,7 @@ from nano_training.tokenizer import load_tokenizer
 from selfcorrect_rag import nano
 from selfcorrect_rag.demo import demo_passages, generator_path
 from selfcorrect_rag.reflection import FULLY_SUPPORTED, RELEVANT, UTILITY, unregister_group
-from selfcorrect_rag.search import BM25Index
+from selfcorrect_rag.search import Index
 from tests.prompted_runs import hard, opinion
 from tests.providers import Provider
 from tests.search.test_tavily import Tavily, page, tavily  # noqa: F401
@@ -28,7 +28,7 @@ PENICILLIN = "Who discovered penicillin?"
 @pytest.fixture(autouse=True)
 def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The demo corpus in an index that is quick to make."""
-    with BM25Index(tmp_path / "demo") as index:
+    with Index(tmp_path / "demo", "bm25") as index:
         index.add(demo_passages())
         monkeypatch.setattr(nano, "demo_index", lambda: index)
         yield

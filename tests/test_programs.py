@@ -11,7 +11,7 @@ import pytest
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.demo import demo_index, load_chat_model
 from selfcorrect_rag.errors import BadArgument
-from selfcorrect_rag.search import MiniLM
+from selfcorrect_rag.reader import ReaderEmbeddings
 from tests.crag_runs import WordEvaluator
 from tests.reader.scripted_reader import ScriptedReader
 from tests.test_examples import PENICILLIN, example, small_demo  # noqa: F401
@@ -22,14 +22,14 @@ def test_self_rag_over_an_own_chroma_collection(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chroma = pytest.importorskip("langchain_chroma", reason="langchain-chroma is not installed")
-    store = chroma.Chroma("notes", MiniLM(), persist_directory=str(tmp_path / "store"))
+    store = chroma.Chroma("notes", ReaderEmbeddings(), persist_directory=str(tmp_path / "store"))
     written = "Deployments happen every Tuesday, and Priya Raman approves them."
     store.add_texts(
         [written, "Tom waters the plants on Mondays."],
         [{"title": "Staging", "source": "staging.md"}, {"title": "Office"}],
     )
     question = "Who approves the deployments?"
-    example("self_rag_over_chroma").main(str(tmp_path / "store"), "notes", MiniLM(), question)
+    example("self_rag_over_chroma").main(str(tmp_path / "store"), "notes", ReaderEmbeddings(), question)
     answer, cited = capsys.readouterr().out.splitlines()
     assert answer == "Priya Raman [1]"
     assert cited == f"[1] Staging: {written}"

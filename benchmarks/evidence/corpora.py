@@ -16,10 +16,9 @@ from reader_training import never_trained
 from reader_training.kept_out import write_texts
 from reader_training.rows import encyclopedia
 from reader_training.rows import natural_questions
-from selfcorrect_rag.search import ChromaIndex
-from selfcorrect_rag.search.chunking import chunk
+from selfcorrect_rag.search import Index
 from selfcorrect_rag.search.index import passage_id
-from selfcorrect_rag.search.loading import load
+from selfcorrect_rag.search import load
 
 
 def whole_index(found: Set, work: Path) -> Path:
@@ -27,7 +26,7 @@ def whole_index(found: Set, work: Path) -> Path:
     folder = work / "indexes" / found.corpus
     if not folder.exists():
         part = _part(folder)
-        with ChromaIndex(part) as index:
+        with Index(part) as index:
             index.add(_passages(found, work))
         part.rename(folder)
     return folder
@@ -40,8 +39,8 @@ def index_without_gold(found: Set, work: Path) -> Path:
         part = _part(folder)
         shutil.copytree(whole_index(found, work), part)
         gold = [d for d in _passages(found, work) if any(a.is_gold(d) for a in found.asked)]
-        with ChromaIndex(part) as index:
-            index.delete([passage_id(document) for document in gold])
+        with Index(part) as index, index.writing():
+            index.remove([passage_id(document) for document in gold])
         part.rename(folder)
     return folder
 
@@ -64,6 +63,4 @@ def _passages(found: Set, work: Path) -> Iterator[Document]:
     folder = work / "files"
     folder.mkdir(parents=True, exist_ok=True)
     write_texts(folder)
-    for document in load([folder], print):
-        for text in chunk(document.page_content):
-            yield Document(text, metadata=document.metadata)
+    yield from load([folder], print)

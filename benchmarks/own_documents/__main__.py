@@ -19,7 +19,7 @@ from reader_training.kept_out import write_texts
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
-from selfcorrect_rag.search import ChromaIndex, index_paths
+from selfcorrect_rag.search import Index, index_paths
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 PASSAGES = 5
@@ -68,7 +68,7 @@ def is_right(said: str, row: dict[str, Any]) -> bool:
 
 def ask(llm: ReaderLLM, folder: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each question's answer, whether it was retrieved, right or refused, and its seconds."""
-    with tempfile.TemporaryDirectory() as place, ChromaIndex(place) as index:
+    with tempfile.TemporaryDirectory() as place, Index(place) as index:
         index_paths([folder], index)
         graph = create_self_rag(llm, index.as_retriever(PASSAGES), settings={"mode": "always"})
         asked = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from langchain_core.documents import Document
 from playwright.sync_api import Page, expect, sync_playwright
 
-from selfcorrect_rag.search import BM25Index
+from selfcorrect_rag.search import Index
 
 START = Path(__file__).with_name("start.py")
 QUESTION = "Who discovered penicillin?"
@@ -57,7 +57,7 @@ def main() -> None:
     args, further = parser.parse_known_args()
     folder = args.screenshots / "chat_ui_index"
     shutil.rmtree(folder, ignore_errors=True)
-    with BM25Index(folder) as index:
+    with Index(folder, "bm25") as index:
         index.add([PAGE])
     ports = ["--port", str(free_port()), "--server-port", str(free_port())]
     command = [sys.executable, START, "--index", folder, *ports, *further]

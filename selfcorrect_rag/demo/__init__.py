@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.demo.rule_chat_model import RuleChatModel
-from selfcorrect_rag.search import BM25Index, ChromaIndex, RetrieverWebSearch
+from selfcorrect_rag.search import Index, RetrieverWebSearch
 
 __all__ = ["RuleChatModel", "demo_index", "demo_passages", "demo_questions", "demo_web"]
 
@@ -27,10 +27,10 @@ def demo_questions() -> list[dict[str, Any]]:
     return list(_rows("questions.jsonl"))
 
 
-def demo_index(path: Path = DEMO_INDEX) -> ChromaIndex:
+def demo_index(path: Path = DEMO_INDEX) -> Index:
     """Open the index of the demo corpus on disk; it is made at the first call, and completed after
     a kill."""
-    index = ChromaIndex(path)
+    index = Index(path)
     passages = list(demo_passages())
     if len(index) < len(passages):
         index.add(passages)
@@ -39,7 +39,7 @@ def demo_index(path: Path = DEMO_INDEX) -> ChromaIndex:
 
 def demo_web(path: Path = DEMO_WEB) -> RetrieverWebSearch:
     """Open a second corpus that plays the web: it has answers that the first one lacks."""
-    index = BM25Index(path)
+    index = Index(path, "bm25")
     pages = list(_documents("web.jsonl", "demo web"))
     if len(index) < len(pages):
         index.add(pages)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from selfcorrect_rag.search.documents import load
     from selfcorrect_rag.search.files import Problem
-    from selfcorrect_rag.search.index import Index, NoIndex, open_index
+    from selfcorrect_rag.search.index import Index, NoIndex, is_index, open_index
     from selfcorrect_rag.search.indexing import IndexProgress, IndexReport, index_paths
     from selfcorrect_rag.search.retriever import IndexRetriever, Retriever
     from selfcorrect_rag.search.tavily import TavilyWebSearch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "documents": ("load",),
     "files": ("Problem",),
-    "index": ("Index", "NoIndex", "open_index"),
+    "index": ("Index", "NoIndex", "is_index", "open_index"),
     "indexing": ("IndexProgress", "IndexReport", "index_paths"),
     "retriever": ("IndexRetriever", "Retriever"),
     "tavily": ("TavilyWebSearch",),
@@ -43,6 +43,7 @@ __all__ = [
     "WebSearch",
     "as_web_search",
     "index_paths",
+    "is_index",
     "load",
     "open_index",
 ]

@@ -284,9 +284,8 @@ def _kreuzberg(file: File) -> Iterator[Section]:
     import kreuzberg
 
     is_word = file.suffix in (".docx", ".docm", ".dotx")
-    config = kreuzberg.ExtractionConfig(
-        use_cache=False, include_document_structure=True, disable_ocr=True
-    )
+    options: dict[str, Any] = {"use_cache": False, "disable_ocr": True}
+    config = kreuzberg.ExtractionConfig(include_document_structure=True, **options)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"file{file.suffix}"
         path.write_bytes(_mended_word(file.data) if is_word else file.data)
@@ -300,7 +299,8 @@ def _kreuzberg(file: File) -> Iterator[Section]:
             yield from _sheet(table.cells, {})
         return
     outline = Outline()
-    for node in (result.document or {}).get("nodes") or [{"content": {"text": result.content}}]:
+    document: Any = result.document or {}
+    for node in document.get("nodes") or [{"content": {"text": result.content}}]:
         content = node["content"]
         text = (content.get("text") or "").strip().translate(_ANGLES)
         if content.get("node_type") == "heading" and text:
@@ -553,10 +553,10 @@ def _mail(file: File) -> Iterator[Section]:
     fields = [
         f"{name}: {message[name]}" for name in ("Subject", "From", "To", "Date") if message[name]
     ]
-    body = message.get_body(("plain", "html"))  # type: ignore[attr-defined]
+    body = message.get_body(("plain", "html"))
     text = body.get_content() if body is not None else ""
     title = str(message["Subject"] or file.title)
-    for part in message.iter_attachments():  # type: ignore[attr-defined]
+    for part in message.iter_attachments():
         file.faults.append(f"its attachment {part.get_filename() or 'without a name'} is not read")
     if body is not None and body.get_content_type() == "text/html":
         file.data, file.encoding, file.title = text.encode(), "utf-8", title

@@ -375,15 +375,15 @@ class Index:
     def _spread(self, documents: Sequence[Document], k: int) -> list[Document]:
         """Take the ``k`` best, with those of a place that is well represented put off."""
         taken: dict[tuple[Any, ...], int] = {}
-        first, later = [], []
+        first: list[Document] = []
+        later: list[Document] = []
         for document in documents:
             known = document.metadata
             place = tuple(known.get(key) for key in ("source", "page", "heading"))
             windows = isinstance(known.get("chunk"), int)
             taken[place] = taken.get(place, 0) + 1
             (later if windows and taken[place] > _SAME_PLACE else first).append(document)
-        chosen = {str(document.id) for document in [*first, *later][:k]}
-        return [document for document in documents if str(document.id) in chosen]
+        return [*first, *later][:k]
 
     def _documents(self, ids: Sequence[str]) -> list[Document]:
         query = (
@@ -564,14 +564,24 @@ class Index:
 _OLD = "{} was made by an earlier version: index again, into a new folder"
 
 
-def open_index(path: str | Path, embeddings: Embeddings | Literal["bm25"] | None = None) -> Index:
+def is_index(path: Path) -> bool:
+    """Return whether the folder ``path`` holds an index."""
+    return (path / INDEX_FILE).is_file()
+
+
+def open_index(
+    path: str | Path,
+    embeddings: Embeddings | Literal["bm25"] | None = None,
+    *,
+    create: bool = False,
+) -> Index:
     """Open the index in the folder ``path``; see `Index`.
 
     Raises:
-        NoIndex: there is none.
+        NoIndex: there is none, unless ``create``.
     """
     path = Path(path)
-    if not (path.is_dir() and any(path.glob("*.sqlite3"))):
+    if not create and not (path.is_dir() and any(path.glob("*.sqlite3"))):
         raise NoIndex(f"{path} holds no index: selfcorrect-rag index PATH... --index {path}")
     return Index(path, embeddings)
 

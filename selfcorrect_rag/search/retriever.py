@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -71,7 +71,7 @@ class IndexRetriever(BaseRetriever):
 
 def run_filter(config: RunnableConfig | None = None) -> Filter | None:
     """Return the filter of a run: ``filter`` in its config's ``configurable`` or in its context."""
-    given = ensure_config(config).get("configurable", {}).get("filter")
+    given: Any = (ensure_config(config).get("configurable") or {}).get("filter")
     if given is None:
         try:
             context = get_runtime().context
@@ -79,7 +79,7 @@ def run_filter(config: RunnableConfig | None = None) -> Filter | None:
             return None
         is_mapping = isinstance(context, Mapping)
         given = context.get("filter") if is_mapping else getattr(context, "filter", None)
-    return given
+    return cast(Filter | None, given)
 
 
 class AnyRetriever(Runnable[str, list[Document]]):
@@ -103,7 +103,7 @@ class AnyRetriever(Runnable[str, list[Document]]):
 
     def __init__(
         self,
-        retriever: Retriever,
+        retriever: Any,
         source: str = "the retriever",
         fault: type[Fault] = RetrievalFailed,
         read: Callable[[Any], Any] | None = None,
@@ -159,6 +159,8 @@ class AnyRetriever(Runnable[str, list[Document]]):
     ) -> tuple[dict[str, Any], Filter | None]:
         """Return the arguments for a call, and the filter that its results must satisfy."""
         options: dict[str, Any] = {"k": k} if self._is_store and k is not None else {}
+        if isinstance(self._inner, IndexRetriever) and k is not None:
+            options = {"k": min(k, self._inner.k)}
         filter = run_filter(config)
         if filter is None:
             return options, None

@@ -96,7 +96,7 @@ class TavilyWebSearch(WebSearch):
         )
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await attempts(self._ask, query, MAX_RESULTS if self._prefer else k)
+                answer: Any = await attempts(self._ask, query, MAX_RESULTS if self._prefer else k)
         except TimeoutError as error:
             raise WebSearchFailed(f"Tavily gave no answer within {self._timeout:g} s") from error
         # Parsing long pages would block the event loop.

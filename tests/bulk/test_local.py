@@ -16,7 +16,7 @@ from selfcorrect_rag.bulk.question_files import BadQuestions
 from selfcorrect_rag.errors import BadRun, DiskFull
 from selfcorrect_rag.evaluation.run import AllFailed
 from selfcorrect_rag.old_journal import only_run
-from selfcorrect_rag.search.open_index import NoIndex
+from selfcorrect_rag.search import NoIndex
 from selfcorrect_rag.serving.config import BadOption, ServingConfig
 from selfcorrect_rag.settings import CRAGSettings
 from tests.bulk.runs import (

@@ -21,7 +21,7 @@ from transformers import Trainer
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.demo import demo_passages
 from selfcorrect_rag.old_journal import Journal, newest_checkpoint, only_run
-from selfcorrect_rag.search import BM25Index
+from selfcorrect_rag.search import Index
 from selfcorrect_rag.training.evaluator import read_graded, train_evaluator
 from selfcorrect_rag.training.fine_tuning import RunOptions
 from tests.faults.cases import Seen, fault
@@ -199,7 +199,7 @@ def _(tmp_path: Path) -> Seen:
 @fault("Training", "kill -9, train generator-data")
 def _(tmp_path: Path) -> Seen:
     write(tmp_path / "rows.jsonl", [row._asdict() for row in generator_runs.ROWS[:12]])
-    with BM25Index(tmp_path / "index") as index:
+    with Index(tmp_path / "index", "bm25") as index:
         index.add(demo_passages())
         index.search("the scores are computed")
     model = ["--critic", "tests.training.teacher:slow_and_steady", "--index", "index"]

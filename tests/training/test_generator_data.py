@@ -13,7 +13,7 @@ from selfcorrect_rag.demo import demo_index, demo_questions
 from selfcorrect_rag.models.critic import Critic, TransformersCritic, critic_input
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.critique import Instance
-from selfcorrect_rag.search import ChromaIndex
+from selfcorrect_rag.search import Index
 from selfcorrect_rag.training.generator_data import (
     GeneratorDataCost,
     GeneratorDataReport,
@@ -27,7 +27,7 @@ from tests.training.teacher import asked_about
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaIndex]:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
     with demo_index(tmp_path_factory.getbasetemp() / "demo") as index:
         yield index
 
@@ -38,7 +38,7 @@ def critic() -> TransformersCritic:
 
 
 def test_from_the_demo_corpus_with_a_real_critic(
-    tmp_path: Path, critic: Critic, index: ChromaIndex
+    tmp_path: Path, critic: Critic, index: Index
 ) -> None:
     out = tmp_path / "out.jsonl"
     finished: list[int] = []
@@ -87,7 +87,7 @@ def test_a_critic_gives_only_what_a_table_offers_and_how_sure_it_is(critic: Crit
     assert batch[1] == ("[Relevant]", {"[Relevant]": 1.0})
 
 
-def test_the_twins_are_alike(tmp_path: Path, critic: Critic, index: ChromaIndex) -> None:
+def test_the_twins_are_alike(tmp_path: Path, critic: Critic, index: Index) -> None:
     for name, either in (("critic", critic), ("model", Model().runnable)):
         now, later = tmp_path / f"{name}-now", tmp_path / f"{name}-later"
         report = make(now, either, index.as_retriever(3), ROWS[:6])

@@ -20,7 +20,7 @@ from selfcorrect_rag.cli import main, parser
 from selfcorrect_rag.commands.ray_options import check_ray_options
 from selfcorrect_rag.demo import demo_passages
 from selfcorrect_rag.errors import FailedOnActor
-from selfcorrect_rag.search import BM25Index
+from selfcorrect_rag.search import Index
 from selfcorrect_rag.training import labelling
 from tests.commands.mistakes import assert_said_in_one_line
 from tests.test_docs import ROOT
@@ -154,7 +154,7 @@ def test_a_critic_and_an_index_on_actors_make_the_same_rows(
     critic.model.save_pretrained("critic")
     critic.tokenizer.save_pretrained("critic")
     Path("rows.jsonl").write_text("".join(json.dumps(row._asdict()) + "\n" for row in ROWS[:5]))
-    with BM25Index("index") as index:
+    with Index("index", "bm25") as index:
         index.add(demo_passages())
     told = ["train", "generator-data", "--data", "rows.jsonl", "--critic", "critic"]
     told += ["--index", "index", "--top-k", "2", "--device", "cpu", "--out"]

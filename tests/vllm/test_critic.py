@@ -19,7 +19,7 @@ from selfcorrect_rag.models.critic import CriticInput, TransformersCritic, criti
 from selfcorrect_rag.models.engines.vllm_critic import VLLMCritic
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.critique import Instance
-from selfcorrect_rag.search import BM25Index
+from selfcorrect_rag.search import Index
 from selfcorrect_rag.training.generator_data import GeneratorDataSettings, make_generator_data
 from selfcorrect_rag.training.generator_rows import read_generator_rows
 from tests.conftest import byte_level_tokenizer, random_model
@@ -114,7 +114,7 @@ def test_the_command_makes_the_same_data_as_on_transformers(
     reference: TransformersCritic, cases: list[WorldQuestion], tmp_path: Path
 ) -> None:
     """Its report alone is on standard output, though vLLM logs there by itself."""
-    index = BM25Index(tmp_path / "index")
+    index = Index(tmp_path / "index", "bm25")
     index.add([document for case in cases[:4] for document in documents(case)])
     rows = [{"instruction": case.question, "output": case.answer} for case in cases[:4]]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -16,7 +16,7 @@ from selfcorrect_rag.models import (
 )
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
-from selfcorrect_rag.search import BM25Index
+from selfcorrect_rag.search import Index
 from tests.engine_contract import CLOSE, assert_alike
 from tests.vllm.conftest import documents
 
@@ -108,7 +108,7 @@ def test_the_three_backends_answer_the_demo_questions_alike(
     reference: TransformersReflectionLLM,
     tmp_path: Any,
 ) -> None:
-    index = BM25Index(tmp_path)
+    index = Index(tmp_path, "bm25")
     index.add(list(demo_passages()))
     questions = [{"question": row["question"]} for row in demo_questions()[:40]]
     results = [
