@@ -6,9 +6,9 @@ A reflection LLM continues prompts and criticises itself; a retrieval evaluator 
 from selfcorrect_rag.models.chat_evaluator import ChatEvaluator
 from selfcorrect_rag.models.engines.engine import Completion, Engine, EngineUnavailable, Request
 from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
-from selfcorrect_rag.models.engines.vllm_engine import VLLMReflectionLLM
+from selfcorrect_rag.models.engines.transformers import TransformersReflectionLLM
+from selfcorrect_rag.models.engines.vllm import VLLMReflectionLLM
 from selfcorrect_rag.models.engines.vllm_server import VLLMServerReflectionLLM
-from selfcorrect_rag.models.local.transformers_engine import TransformersReflectionLLM
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator

@@ -1,9 +1,7 @@
 """The interface between the graphs and a model with reflection tokens."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.callbacks import (
@@ -22,10 +20,7 @@ from selfcorrect_rag.models.identity import described
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
 from selfcorrect_rag.reflection import PAPER_GROUPS
-from selfcorrect_rag.state.self_rag import Segment
-
-_TRACED: dict[str, Any] = {"metadata": {}}
-"""Without metadata, LangChain's batches do not tell traces which model they are of."""
+from selfcorrect_rag.state import Segment
 
 
 class ReflectionLLM(BaseLLM):
@@ -46,7 +41,7 @@ class ReflectionLLM(BaseLLM):
     def identity(self) -> str:
         """A fingerprint for cached results; models that may write differently have different ones.
 
-        By default of its ``_identifying_params`` and its fields, or of the object where a backend
+        By default of its ``_identifying_params`` and its fields, or of the object if a backend
         gives none.
         """
         return described(self)
@@ -70,7 +65,7 @@ class ReflectionLLM(BaseLLM):
         return False
 
     def is_independent(self, prune_below: float | None = None) -> bool:
-        """Whether a prompt's segment depends on no other prompt of its batch.
+        """Return whether a prompt's segment depends on no other prompt of its batch.
 
         Args:
             prune_below: as for :meth:`generate_segments`.
@@ -100,7 +95,7 @@ class ReflectionLLM(BaseLLM):
             stop_at_retrieval: end a continuation at the next token of the Retrieve group.
             prune_below: end a continuation whose first token is an ISREL token with a score below
                 this; the best one of a batch is never pruned.
-            critique: whether to criticise the text, where that takes extra calls.
+            critique: whether to criticise the text, if that takes extra calls.
             sampling: the backend's own sampling settings.
         """
 
@@ -109,9 +104,9 @@ class ReflectionLLM(BaseLLM):
         """The async twin of :meth:`_segments`."""
 
     def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
-        """Upper bound on the model calls of one batch, for checking limits.
+        """Return an upper bound on the model calls of one batch, for checking limits.
 
-        1 where the whole batch is one call; more for a backend that sends a request per prompt.
+        1 if the whole batch is one call; more for a backend that sends a request per prompt.
 
         Args:
             prompts: how many there are.
@@ -119,12 +114,6 @@ class ReflectionLLM(BaseLLM):
             critique: whether segments are criticised.
         """
         return 1
-
-    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        params = super()._get_ls_params(stop, **kwargs)
-        kind, named = self._llm_type.removesuffix("-reflection"), self._identifying_params
-        name = named.get("model") or named.get("name_or_path") or kind
-        return {**params, "ls_provider": kind, "ls_model_name": str(name)}
 
     def generate_segments(
         self,
@@ -146,9 +135,7 @@ class ReflectionLLM(BaseLLM):
             ModelFailed: the model raised, or did not return one segment for each prompt.
         """
         options = _segment_options(max_tokens, prune_below, critique, whole)
-        with self._named():
-            given = self.generate_prompt(list(prompts), callbacks=callbacks, **_TRACED, **options)
-            return self._read(given, len(prompts))
+        return self._call(prompts, callbacks, options)
 
     async def agenerate_segments(
         self,
@@ -162,65 +149,66 @@ class ReflectionLLM(BaseLLM):
     ) -> list[Segment]:
         """The async twin of :meth:`generate_segments`."""
         options = _segment_options(max_tokens, prune_below, critique, whole)
-        with self._named():
-            given = await self.agenerate(
-                await _strings(prompts), callbacks=callbacks, **_TRACED, **options
-            )
-            return self._read(given, len(prompts))
+        return await self._acall(prompts, callbacks, options)
 
     def choose(
         self, prompts: Sequence[Prompt], group: str, *, callbacks: Callbacks = None
     ) -> list[Segment]:
-        """Which token of ``group`` comes next: segments of one token and one reflection each.
+        """Return which token of ``group`` comes next: segments of one token and one reflection.
 
         Raises:
             ValueError: ``group`` is not in :attr:`groups`.
             ModelFailed: the model raised, or did not return one segment for each prompt.
         """
-        options = self._choice_options(group)
-        with self._named():
-            given = self.generate_prompt(list(prompts), callbacks=callbacks, **_TRACED, **options)
-            return self._read(given, len(prompts))
+        return self._call(prompts, callbacks, self._choice_options(group))
 
     async def achoose(
         self, prompts: Sequence[Prompt], group: str, *, callbacks: Callbacks = None
     ) -> list[Segment]:
         """The async twin of :meth:`choose`."""
-        options = self._choice_options(group)
-        with self._named():
-            given = await self.agenerate(
-                await _strings(prompts), callbacks=callbacks, **_TRACED, **options
-            )
+        return await self._acall(prompts, callbacks, self._choice_options(group))
+
+    def _call(
+        self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
+    ) -> list[Segment]:
+        with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
+            strings: list[str] = [prompt.to_string() for prompt in prompts]
+            return self._read(self.generate(strings, callbacks=callbacks, **options), len(prompts))
+
+    async def _acall(
+        self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
+    ) -> list[Segment]:
+        with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
+            characters = sum(len(part.text) for prompt in prompts for part in prompt.parts)
+            texts = (prompt.to_string() for prompt in prompts)
+            strings: list[str] = await off_loop(list, texts, long=characters > LONG)
+            given = await self.agenerate(strings, callbacks=callbacks, **options)
             return self._read(given, len(prompts))
 
     def _choice_options(self, group: str) -> dict[str, Any]:
         if group not in self.groups:
             raise ValueError(f"the model has no reflection group {group}: {list(self.groups)}")
         # A choice is not part of the answer: keep it out of token streams.
-        return {"choose": str(group), "max_tokens": 1, "tags": ["nostream"]}
-
-    def _named(self) -> AbstractContextManager[None]:
-        return wrap_errors(ModelFailed, f"the model ({type(self).__name__})")
+        options = {"choose": str(group), "max_tokens": 1, "tags": ["nostream"]}
+        return {"metadata": {}, **options}  # see _segment_options
 
     def _read(self, result: LLMResult, prompts: int) -> list[Segment]:
+        """The segments of a result, after checking what a third party's backend gave."""
         given = [generations[0].generation_info or {} for generations in result.generations]
         missing = [key for info in given for key in Segment.__required_keys__ - info.keys()]
-        if len(given) == prompts and not missing:
-            self._check_groups(given)
-            return [Segment(**info) for info in given]  # type: ignore[typeddict-item]
-        wrong = f"a segment without {min(missing)}" if missing else f"{len(given)} segments"
-        raise ModelFailed(
-            f"the model ({type(self).__name__}) gave {wrong}: a whole one is expected for each of "
-            f"{prompts} prompts"
-        )
-
-    def _check_groups(self, given: Sequence[Mapping[str, Any]]) -> None:
-        every = chain.from_iterable((*info["reflections"], info["next"]) for info in given)
-        if unknown := {r["group"] for r in every if r} - set(self.groups):
+        if len(given) != prompts or missing:
+            wrong = f"a segment without {min(missing)}" if missing else f"{len(given)} segments"
+            raise ModelFailed(
+                f"the model ({type(self).__name__}) gave {wrong}: a whole one is expected for each "
+                f"of {prompts} prompts"
+            )
+        every = (r for info in given for r in (*info["reflections"], info["next"]) if r)
+        if unknown := {reflection["group"] for reflection in every} - set(self.groups):
             raise ModelFailed(
                 f"the model ({type(self).__name__}) gave a reflection of group {min(unknown)}, "
-                f"which is none of its groups ({', '.join(self.groups)})"
+                f"which is not one of its groups ({', '.join(self.groups)})"
             )
+        return [Segment(**info) for info in given]  # type: ignore[typeddict-item]
 
     def _generate(
         self,
@@ -242,33 +230,31 @@ class ReflectionLLM(BaseLLM):
         options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
         return _result(await self._asegments([prompt_of(text) for text in prompts], **options))
 
-
-async def _strings(prompts: Sequence[Prompt]) -> list[str]:
-    """The strings that ``agenerate_prompt`` makes of prompts, off the event loop if they are
-    long."""
-    characters = sum(len(part.text) for prompt in prompts for part in prompt.parts)
-    return await off_loop(list, (prompt.to_string() for prompt in prompts), long=characters > LONG)
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        params = super()._get_ls_params(stop, **kwargs)
+        kind, named = self._llm_type.removesuffix("-reflection"), self._identifying_params
+        name = named.get("model") or named.get("name_or_path") or kind
+        return {**params, "ls_provider": kind, "ls_model_name": str(name)}
 
 
 def _segment_options(
     max_tokens: int | None, prune_below: float | None, critique: bool, whole: bool
 ) -> dict[str, Any]:
-    options: dict[str, Any] = {"stop_at_retrieval": not whole, "critique": critique}
-    if max_tokens is not None:
-        options["max_tokens"] = max_tokens
-    if prune_below is not None:
-        options["prune_below"] = prune_below
-    return options
+    given = {"max_tokens": max_tokens, "prune_below": prune_below}
+    options = {key: value for key, value in given.items() if value is not None}
+    # Without metadata, LangChain's batches do not tell traces which model they are of.
+    return {"metadata": {}, "stop_at_retrieval": not whole, "critique": critique, **options}
 
 
 def _result(segments: Sequence[Segment]) -> LLMResult:
-    return LLMResult(generations=[[_generation(segment)] for segment in segments])
-
-
-def _generation(segment: Segment) -> ChatGeneration:
-    # Only a message has usage of its own, as each prompt of a batch is a run of its own in traces.
-    read, written = segment["prompt_tokens"], segment["tokens"]
-    usage = UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
-    # The requests of a prompted model are runs too, whose tokens must not be counted twice.
-    message = AIMessage(segment["text"], usage_metadata=None if segment.get("requests") else usage)
-    return ChatGeneration(message=message, generation_info=dict(segment))
+    generations = []
+    for segment in segments:
+        # Only a message has usage of its own, as each prompt of a batch is a run of its own in
+        # traces.
+        read, written = segment["prompt_tokens"], segment["tokens"]
+        usage = UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
+        # The requests of a prompted model are runs too, whose tokens must not be counted twice.
+        own = None if segment.get("requests") else usage
+        message = AIMessage(segment["text"], usage_metadata=own)
+        generations.append([ChatGeneration(message=message, generation_info=dict(segment))])
+    return LLMResult(generations=generations)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.checkpoints import max_input_tokens
-from selfcorrect_rag.models.engines.tokens import secretly_named
+from selfcorrect_rag.models.engines.tokens import hide_special_tokens
 from selfcorrect_rag.prompts.instruct_rag import training_prompt
 from selfcorrect_rag.training.causal_lm import (
     CausalLMSettings,
@@ -105,7 +105,7 @@ class InstructTokenizer:
         if tokenizer.eos_token_id is None or backend is None:
             raise BadTrainingData("a fast tokenizer with an end token (eos_token) is needed")
         self._tokenizer: Any = tokenizer
-        self._writer, names = secretly_named(backend)
+        self._writer, names = hide_special_tokens(backend)
         self._names = names
 
     def prompt_ids(self, prompt: str) -> list[int]:

@@ -1,13 +1,13 @@
 """The engine interface: continue token ids, and return log-probabilities of chosen ids.
 
-vLLM in this process, a vLLM server and transformers implement it; implement it for any other.
+vLLM in this process, a vLLM server and transformers implement it; a third party's takes 30 lines.
 :class:`~selfcorrect_rag.models.EngineReflectionLLM` makes a ReflectionLLM of an engine and a
-tokenizer, and handles threads, event loops, retries, concurrency limits and cancellation for all
-engines (:mod:`~selfcorrect_rag.models.engines.runner`).
+tokenizer, and :class:`~selfcorrect_rag.models.critic.Critic` a critic. Threads, event loops,
+retries, limits and cancellation are theirs (:mod:`~selfcorrect_rag.models.engines.runner`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -35,10 +35,6 @@ class Request:
     """The only ids that may be generated; log-probabilities stay those of the whole vocabulary."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """Settings under the engine's own names: ``temperature``, ``top_p``, ``seed`` and so on."""
-    keep: "Callable[[Sequence[Completion]], Collection[int]] | None" = None
-    """Pruning: called once with the first token of every prompt, it returns the indices of those to
-    continue; the others end as ``pruned``. Only for an engine that :attr:`~Engine.prunes`; for
-    others pruning takes two calls."""
 
 
 @dataclass
@@ -46,20 +42,20 @@ class Completion:
     """The tokens that an engine generated for one prompt."""
 
     ids: Sequence[int]
-    """Generated ids, at least one; with the stop id or end of text where that ended it."""
+    """Generated ids, at least one; with the stop id or end of text if that ended it."""
     logprobs: Sequence[Mapping[int, float]]
     """For each generated id: natural log-probabilities by id, under the whole vocabulary and before
     any temperature. At least the generated id's own; all of ``logprob_ids`` if it is one of
     them."""
-    finish_reason: Literal["stop", "length", "pruned"]
-    """``length`` where ``max_tokens`` ended it, ``stop`` at a stop id, a stop string or the end."""
+    finish_reason: Literal["stop", "length"]
+    """``length`` if ``max_tokens`` ended it; ``stop`` at a stop id, a stop string or the end."""
 
 
 class Engine(ABC):
     """Continues prompts of token ids.
 
-    Its coroutines run concurrently on one event loop in their own thread. A cancelled one must stop
-    computing. Any error becomes an :class:`~selfcorrect_rag.errors.EngineFailed`; an
+    Its coroutines run concurrently on one event loop in a thread of its own. A cancelled one must
+    stop computing. Any error becomes an :class:`~selfcorrect_rag.errors.EngineFailed`; an
     :class:`EngineUnavailable` is retried first.
     """
 
@@ -67,8 +63,6 @@ class Engine(ABC):
     """The model's context length in tokens, known after :meth:`open`; None if unknown."""
     in_flight: int = 512
     """Maximum number of concurrent prompts, known after :meth:`open`."""
-    prunes: bool = False
-    """Whether :meth:`complete` supports :attr:`Request.keep`."""
 
     @abstractmethod
     async def complete(
@@ -91,10 +85,6 @@ class Engine(ABC):
     async def close(self) -> None:  # noqa: B027
         """Free its resources. Runs once, last on its loop."""
 
-    async def is_up(self) -> bool:
-        """Whether it takes requests again after an :class:`EngineUnavailable`; must be cheap."""
-        return True
-
     def after_fork(self) -> None:
         """Recreate in a forked child what it does not inherit, such as connections.
 
@@ -108,7 +98,7 @@ class Engine(ABC):
 
 
 def split_context(context_tokens: int | None, max_tokens: int) -> tuple[int, int | None]:
-    """Maximum generated tokens and maximum prompt tokens for a context length.
+    """Return the maximum generated tokens and the maximum prompt tokens for a context length.
 
     Generation never takes more than half of the context.
 
@@ -116,7 +106,7 @@ def split_context(context_tokens: int | None, max_tokens: int) -> tuple[int, int
         ValueError: ``max_tokens`` is below 1.
     """
     if max_tokens < 1:
-        raise ValueError(f"max_tokens must be at least 1, not {max_tokens}")
+        raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
     if context_tokens is None:
         return max_tokens, None
     max_tokens = min(max_tokens, context_tokens // 2)

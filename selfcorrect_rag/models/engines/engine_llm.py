@@ -1,9 +1,10 @@
 """A ReflectionLLM over any engine: turns prompts into requests and completions into segments."""
 
-import asyncio
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ from pydantic import Field, PrivateAttr
 from selfcorrect_rag.models.engines.engine import Completion, Engine, Request, split_context
 from selfcorrect_rag.models.engines.runner import EngineRunner
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded
+from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
 from selfcorrect_rag.reflection import (
@@ -24,7 +26,7 @@ from selfcorrect_rag.reflection import (
     critique_score,
     is_readable,
 )
-from selfcorrect_rag.state.self_rag import Segment
+from selfcorrect_rag.state import Segment
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,19 +35,21 @@ if TYPE_CHECKING:
 class EngineReflectionLLM(ReflectionLLM):
     """A ReflectionLLM whose engine batches concurrent calls.
 
-    Sync and async calls from any thread and any event loop run on one background loop. A cancelled
+    Sync and async calls from any thread and any event loop run on one background loop; a cancelled
     call is cancelled in the engine. Close it when done, or use it in a ``with`` block.
     """
 
     in_flight: int | None = Field(default=None, ge=1)
     """Maximum number of prompts in the engine at a time, by default the engine's own; further ones
-    wait in order. Fewer than it decodes in a step keep its batches small."""
+    wait in order."""
     retry_seconds: float = Field(default=60.0, ge=0)
     """Seconds to retry while the engine is unavailable, such as a server that restarts."""
 
     _runner: EngineRunner = PrivateAttr()
     _tokenizer: ControlledTokenizer = PrivateAttr()
-    _reflection_ids: "ReflectionIds" = PrivateAttr()
+    _ids: dict[str, int] = PrivateAttr()
+    """Ids of the reflection tokens that the vocabulary has."""
+    _tokens: dict[int, str] = PrivateAttr()
 
     @classmethod
     def from_engine(
@@ -68,20 +72,21 @@ class EngineReflectionLLM(ReflectionLLM):
         llm = cls(**options)
         if isinstance(tokenizer, str | Path):
             tokenizer = ControlledTokenizer.from_pretrained(tokenizer)
-        llm._read_by(tokenizer)
-        llm._open(engine)
+        llm._use_tokenizer(tokenizer)
+        llm._start(engine)
         return llm
 
-    def _open(self, engine: Engine) -> None:
-        self._runner = EngineRunner(
-            engine, in_flight=self.in_flight, retry_seconds=self.retry_seconds
-        )
+    def _start(self, engine: Engine) -> None:
+        options = {"in_flight": self.in_flight, "retry_seconds": self.retry_seconds}
+        self._runner = EngineRunner(engine, **options)  # type: ignore[arg-type]
 
-    def _read_by(self, tokenizer: "PreTrainedTokenizerBase | ControlledTokenizer") -> None:
+    def _use_tokenizer(self, tokenizer: "PreTrainedTokenizerBase | ControlledTokenizer") -> None:
         if not isinstance(tokenizer, ControlledTokenizer):
             tokenizer = ControlledTokenizer(tokenizer)
         self._tokenizer = tokenizer
-        self._reflection_ids = ReflectionIds(tokenizer.control_ids)
+        ids = tokenizer.control_ids
+        self._ids = {token: ids[token] for token in GROUP_OF if token in ids}
+        self._tokens = {token_id: token for token, token_id in self._ids.items()}
 
     @property
     def _llm_type(self) -> str:
@@ -97,11 +102,11 @@ class EngineReflectionLLM(ReflectionLLM):
 
     @property
     def context_tokens(self) -> int | None:
-        """The model's context length in tokens, where the engine knows it."""
+        """The model's context length in tokens, if the engine knows it."""
         return self._runner.engine.context_tokens
 
     def get_token_ids(self, text: str) -> list[int]:
-        """The ids of a prompt, including the prefix that the tokenizer puts before every text."""
+        """Return the ids of a prompt, including what the tokenizer puts before every text."""
         return self._tokenizer.encode([prompt_of(text)])[0].ids
 
     def close(self) -> None:
@@ -115,13 +120,121 @@ class EngineReflectionLLM(ReflectionLLM):
         self.close()
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        call = _EngineCall(self, prompts, **options)
-        return call.segments(self._runner.complete(call.ids, call.request))
+        return self._runner.run(self._write(prompts, **options))
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        # Encoding thousands of tokens would block the caller's event loop.
-        call = await asyncio.to_thread(_EngineCall, self, prompts, **options)
-        return call.segments(await self._runner.acomplete(call.ids, call.request))
+        return await self._runner.arun(self._write(prompts, **options))
+
+    async def _write(
+        self, prompts: Sequence[Prompt], *, prune_below: float | None = None, **options: Any
+    ) -> list[Segment]:
+        """Encode, complete and decode, all on the engine's loop."""
+        encoded, request = self._request(prompts, **options)
+        ids = [each.ids for each in encoded]
+        if prune_below is None:
+            completions, pruned = await self._runner.complete(ids, request), set[int]()
+        else:
+            completions, pruned = await self._complete_best(ids, request, prune_below)
+        segments = [
+            self._segment(each, completion, request)
+            for each, completion in zip(encoded, completions, strict=True)
+        ]
+        for i in pruned:
+            segments[i]["finish_reason"] = "pruned"
+        return segments
+
+    def _request(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        choose: str | None = None,
+        stop_at_retrieval: bool = False,
+        critique: bool = False,  # always part of the generated text
+        **sampling: Any,
+    ) -> tuple[list[Encoded], Request]:
+        max_tokens, limit = split_context(self.context_tokens, max_tokens)
+        request = Request(
+            max_tokens=max_tokens,
+            logprob_ids=list(self._tokens),
+            stop_ids=self._group_ids(Group.RETRIEVE) if stop_at_retrieval and not choose else (),
+            stop=tuple(stop),
+            allowed_ids=self._group_ids(choose) if choose else None,
+            sampling=sampling,
+        )
+        return self._tokenizer.encode(prompts, limit), request
+
+    async def _complete_best(
+        self, prompts: list[list[int]], request: Request, below: float
+    ) -> tuple[list[Completion], set[int]]:
+        """Completions, and the indices of those that end after one token: an ISREL token that
+        scores below ``below``. The best one goes on."""
+        complete = self._runner.complete
+        begun = await complete(prompts, replace(request, max_tokens=1))
+        isrel: dict[int, float] = {}
+        for i, completion in enumerate(begun):
+            first = self._reflection(completion.ids[0], completion.logprobs[0], 0)
+            if first and first["group"] == Group.ISREL and is_readable(first):
+                isrel[i] = critique_score(first)
+        best = max(isrel, key=lambda i: isrel[i], default=None)
+        going = [i for i, each in enumerate(begun) if each.finish_reason == "length"]
+        pruned = {i for i in going if i != best and isrel.get(i, below) < below}
+        going = [i for i in going if i not in pruned]
+        if going and request.max_tokens > 1:
+            rest = replace(request, max_tokens=request.max_tokens - 1)
+            further = await complete([[*prompts[i], *begun[i].ids] for i in going], rest)
+            for i, more in zip(going, further, strict=True):
+                ids, logprobs = [*begun[i].ids, *more.ids], [*begun[i].logprobs, *more.logprobs]
+                begun[i] = Completion(ids, logprobs, more.finish_reason)
+        return begun, pruned
+
+    def _group_ids(self, group: str) -> list[int]:
+        return [self._ids[token] for token in TOKENS[group]]
+
+    def _reflection(
+        self, token_id: int, logprobs: Mapping[int, float], position: int
+    ) -> Reflection | None:
+        """The reflection of a token; None for tokens that are not reflection tokens."""
+        token = self._tokens.get(token_id)
+        if token is None:
+            return None
+        group = GROUP_OF[token]
+        given = {each: logprobs[self._ids[each]] for each in TOKENS[group]}
+        return Reflection(group=group, position=position, token=token, logprobs=given)
+
+    def _segment(self, encoded: Encoded, completion: Completion, request: Request) -> Segment:
+        ids, finish_reason = list(completion.ids), str(completion.finish_reason)
+        if size := stop_size(self._tokenizer.text, ids, request.stop):
+            ids, finish_reason = ids[:size], "stop"
+        pairs = list(zip(ids, completion.logprobs, strict=False))
+        given = (self._reflection(i, by_id, at) for at, (i, by_id) in enumerate(pairs))
+        reflections = [reflection for reflection in given if reflection]
+        tokens, following = len(ids), None
+        if finish_reason == "stop" and not size:
+            if ids[-1] in request.stop_ids:
+                finish_reason, following = "retrieval", reflections.pop()
+                ids.pop()
+            elif not request.stop or not self._tokenizer.pieces(ids[-1:]):
+                # Without stop strings it may be a further end id of the checkpoint. With them, an
+                # engine may see a space before the text that is not shown here.
+                finish_reason = "end"
+                ids.pop()
+        text = self._tokenizer.text(ids)
+        if finish_reason == "stop":
+            text = text[: _stop_place(text, request.stop)]
+        return Segment(
+            text=text.strip(),
+            pieces=self._tokenizer.pieces(ids),
+            reflections=reflections,
+            next=following,
+            finish_reason=finish_reason,  # type: ignore[typeddict-item]
+            tokens=tokens,
+            logprob=sum((by_id[i] for i, by_id in pairs), 0.0),
+            prompt_tokens=len(encoded.ids),
+            shortened=encoded.shortened,
+            requests=0,
+        )
 
     def _stream(
         self,
@@ -130,9 +243,10 @@ class EngineReflectionLLM(ReflectionLLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[GenerationChunk]:
-        call = _EngineCall(self, [prompt_of(prompt)], **self._options(stop, kwargs))
-        text = _TextStream(self._tokenizer, call.request.stop)
-        with closing(self._runner.stream(call.ids[0], call.request)) as stream:
+        options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
+        (encoded,), request = self._request([prompt_of(prompt)], **options)
+        text = _TextStream(self._tokenizer, request.stop)
+        with closing(self._runner.stream(encoded.ids, request)) as stream:
             for ids in stream:
                 if delta := text.add(ids):
                     chunk = GenerationChunk(text=delta)
@@ -151,10 +265,11 @@ class EngineReflectionLLM(ReflectionLLM):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[GenerationChunk]:
-        options = self._options(stop, kwargs)
-        call = await asyncio.to_thread(_EngineCall, self, [prompt_of(prompt)], **options)
-        text = _TextStream(self._tokenizer, call.request.stop)
-        async with aclosing(self._runner.astream(call.ids[0], call.request)) as stream:
+        options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
+        encode = partial(self._request, [prompt_of(prompt)], **options)
+        (encoded,), request = await off_loop(encode, long=len(prompt) > LONG)
+        text = _TextStream(self._tokenizer, request.stop)
+        async with aclosing(self._runner.astream(encoded.ids, request)) as stream:
             async for ids in stream:
                 if delta := text.add(ids):
                     chunk = GenerationChunk(text=delta)
@@ -165,139 +280,6 @@ class EngineReflectionLLM(ReflectionLLM):
                     break
         yield GenerationChunk(text=text.rest())
 
-    def _options(self, stop: list[str] | None, options: dict[str, Any]) -> dict[str, Any]:
-        return {"max_tokens": self.max_tokens, **options, "stop": stop or ()}
-
-
-class ReflectionIds:
-    """The ids of the reflection tokens in a vocabulary."""
-
-    def __init__(self, control_ids: Mapping[str, int]) -> None:
-        self._id = {token: control_ids[token] for token in GROUP_OF if token in control_ids}
-        self._token = {token_id: token for token, token_id in self._id.items()}
-        self.all = list(self._token)
-        """Ids of every reflection token."""
-
-    def of(self, group: str) -> list[int]:
-        """Ids of one group's tokens."""
-        return [self._id[token] for token in TOKENS[group]]
-
-    def reflection(
-        self, token_id: int, logprobs: Mapping[int, float], position: int
-    ) -> Reflection | None:
-        """The reflection for ``token_id``, given log-probabilities by id; None for other tokens."""
-        token = self._token.get(token_id)
-        if token is None:
-            return None
-        group = GROUP_OF[token]
-        return Reflection(
-            group=group,
-            position=position,
-            token=token,
-            logprobs={name: logprobs[self._id[name]] for name in TOKENS[group]},
-        )
-
-    def pruning(self, below: float) -> Callable[[Sequence[Completion]], list[int]]:
-        """A :attr:`Request.keep` that drops rows whose first ISREL scores below ``below``, except
-        the best."""
-
-        def keep(begun: Sequence[Completion]) -> list[int]:
-            isrel: dict[int, float] = {}
-            for i, completion in enumerate(begun):
-                first = self.reflection(completion.ids[0], completion.logprobs[0], 0)
-                if first and first["group"] == Group.ISREL and is_readable(first):
-                    isrel[i] = critique_score(first)
-            best = max(isrel, key=lambda i: isrel[i], default=None)
-            return [i for i in range(len(begun)) if i == best or isrel.get(i, below) >= below]
-
-        return keep
-
-
-class _EngineCall:
-    """Encoded prompts and their request; converts the completions to segments."""
-
-    def __init__(
-        self,
-        llm: EngineReflectionLLM,
-        prompts: Sequence[Prompt],
-        *,
-        max_tokens: int,
-        stop: Sequence[str] = (),
-        choose: str | None = None,
-        stop_at_retrieval: bool = False,
-        prune_below: float | None = None,
-        critique: bool = False,  # always part of the generated text
-        **sampling: Any,
-    ) -> None:
-        max_tokens, limit = split_context(llm.context_tokens, max_tokens)
-        self._tokenizer, self._reflection_ids = llm._tokenizer, llm._reflection_ids
-        self._encoded = self._tokenizer.encode(prompts, limit)
-        self.ids = [encoded.ids for encoded in self._encoded]
-        reflection_ids = self._reflection_ids
-        self.request = Request(
-            max_tokens=max_tokens,
-            logprob_ids=reflection_ids.all,
-            stop_ids=reflection_ids.of(Group.RETRIEVE) if stop_at_retrieval and not choose else (),
-            stop=tuple(stop),
-            allowed_ids=reflection_ids.of(choose) if choose else None,
-            sampling=sampling,
-            keep=None if prune_below is None else reflection_ids.pruning(prune_below),
-        )
-
-    def segments(self, completions: Sequence[Completion]) -> list[Segment]:
-        """The segments of all prompts, in order."""
-        return list(map(self._segment, self._encoded, completions))
-
-    def _segment(self, encoded: Encoded, completion: Completion) -> Segment:
-        ids, finish_reason = list(completion.ids), str(completion.finish_reason)
-        if size := self._stop_size(ids):
-            ids, finish_reason = ids[:size], "stop"
-        logprob, reflections = 0.0, list[Reflection]()
-        for position, (token_id, logprobs) in enumerate(
-            zip(ids, completion.logprobs, strict=False)
-        ):
-            logprob += logprobs[token_id]
-            reflection = self._reflection_ids.reflection(token_id, logprobs, position)
-            if reflection is not None:
-                reflections.append(reflection)
-        tokens, following = len(ids), None
-        if finish_reason == "stop" and not size:
-            if ids[-1] in self.request.stop_ids:
-                finish_reason, following = "retrieval", reflections.pop()
-                ids.pop()
-            elif not self.request.stop or not self._tokenizer.pieces(ids[-1:]):
-                # Without stop strings it may be a further end id of the checkpoint. With them, an
-                # engine may see a space before the text that is not shown here.
-                finish_reason = "end"
-                ids.pop()
-        text = self._tokenizer.text(ids)
-        if finish_reason == "stop":
-            found = (text.find(string) for string in self.request.stop if string in text)
-            text = text[: min(found, default=len(text))]
-        return Segment(
-            text=text.strip(),
-            pieces=self._tokenizer.pieces(ids),
-            reflections=reflections,
-            next=following,
-            finish_reason=finish_reason,  # type: ignore[typeddict-item]
-            tokens=tokens,
-            logprob=logprob,
-            prompt_tokens=len(encoded.ids),
-            shortened=encoded.shortened,
-            requests=0,
-        )
-
-    def _stop_size(self, ids: Sequence[int]) -> int:
-        """Number of ids up to the end of the first stop string; 0 without one."""
-
-        def has_stopped(size: int) -> bool:
-            text = self._tokenizer.text(ids[:size])
-            return any(string in text for string in self.request.stop)
-
-        if not self.request.stop or not has_stopped(len(ids)):
-            return 0
-        return bisect_left(range(len(ids)), True, key=has_stopped)
-
 
 class _TextStream:
     """Decodes a stream of ids to the same text as ``invoke``: stripped, cut at a stop string."""
@@ -305,40 +287,46 @@ class _TextStream:
     def __init__(self, tokenizer: ControlledTokenizer, stop: Sequence[str]) -> None:
         self._tokenizer, self._stop = tokenizer, stop
         self._ids: list[int] = []
-        self._from = self._read = 0
-        """Start and end, in the ids, of the last decoded piece."""
-        self._held, self._has_begun = "", False
+        self._shown = ""
         self.has_stopped = False
         """Whether a stop string was found; no text follows it."""
 
     def add(self, ids: Sequence[int]) -> str:
-        """The text that can be emitted now."""
-        self._ids += self._tokenizer.text_ids(ids)
-        return self._show(final=False)
-
-    def rest(self) -> str:
-        """The remaining text, at the end of the stream."""
-        return self._show(final=True)
-
-    def _show(self, *, final: bool) -> str:
+        """Return the text that can be shown now."""
         if self.has_stopped:
             return ""
-        # A token's text may depend on the piece before it.
-        before = self._tokenizer.text(self._ids[self._from : self._read])
-        text = self._tokenizer.text(self._ids[self._from :])
-        if final or not text.endswith("\ufffd"):  # the middle of a character
-            self._held += text[len(before) :]
-            if len(self._ids) > self._read:
-                self._from, self._read = self._read, len(self._ids)
-        end = len(self._held)
-        found = [i for i in (self._held.find(string) for string in self._stop) if i >= 0]
-        if found:
-            self.has_stopped, end = True, min(found)
-        elif self._stop and not final:  # its end may begin a stop string
-            end = max(0, end - max(map(len, self._stop)) + 1)
-        shown = self._held[:end].rstrip()
-        self._held = self._held[len(shown) :]
-        if not self._has_begun:
-            shown = shown.lstrip()
-            self._has_begun = bool(shown)
-        return shown
+        self._ids += ids
+        text = self._tokenizer.text(self._ids)
+        place = _stop_place(text, self._stop)
+        if place < len(text):
+            self.has_stopped = True
+            return self._show(text[:place])
+        held = max(map(len, self._stop), default=1) - 1  # its end may begin a stop string
+        # A character may lack its last bytes.
+        return self._show(text[: max(0, len(text) - held)].rstrip("\ufffd"))
+
+    def rest(self) -> str:
+        """Return the remaining text, at the end of the stream."""
+        return "" if self.has_stopped else self._show(self._tokenizer.text(self._ids))
+
+    def _show(self, text: str) -> str:
+        more = text.strip()[len(self._shown) :]
+        self._shown += more
+        return more
+
+
+def _stop_place(text: str, stop: Sequence[str]) -> int:
+    """Where the first stop string begins; the text's length without one."""
+    return min((text.find(string) for string in stop if string in text), default=len(text))
+
+
+def stop_size(text: Callable[[Sequence[int]], str], ids: Sequence[int], stop: Sequence[str]) -> int:
+    """Return the number of ids up to the end of the first stop string; 0 without one."""
+
+    def has_stopped(size: int) -> bool:
+        written = text(ids[:size])
+        return any(string in written for string in stop)
+
+    if not stop or not has_stopped(len(ids)):
+        return 0
+    return bisect_left(range(len(ids)), True, key=has_stopped)

@@ -1,42 +1,41 @@
 """Runs an engine for callers in any thread and event loop: limits, retries, errors, closing."""
 
 import asyncio
+import atexit
 import math
+import os
 import random
+import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Sequence,
-)
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from selfcorrect_rag.errors import EngineFailed, wrap_errors
-from selfcorrect_rag.models.engines.background import BackgroundLoop
 from selfcorrect_rag.models.engines.engine import Completion, Engine, EngineUnavailable, Request
 
 T = TypeVar("T")
+CLOSED = "this model has been closed: make a new one"
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 4.0
-"""Maximum backoff in seconds before the second attempt, and before any attempt."""
-PROBE_INTERVAL = 1.0
-"""Seconds between two probes of an engine after retries have ended."""
+"""Maximum seconds before the second attempt of a call, and before any attempt."""
+EXIT_SECONDS = 10.0
+"""Maximum seconds that the interpreter's exit waits for engines to close."""
+
+_loops: dict[threading.Thread, asyncio.AbstractEventLoop] = {}
+"""The loops that run, by thread. An engine that is freed while the interpreter exits can abort the
+process, so the exit waits for them."""
+_runners: "weakref.WeakSet[EngineRunner]" = weakref.WeakSet()
 
 
 class EngineRunner:
     """Runs an engine on one background event loop, for calls from any thread or loop.
 
-    At most ``in_flight`` prompts are in the engine; further calls wait in order. Calls are retried
-    while the engine is unavailable. A cancelled call is cancelled in the engine. Close it when
-    done: running calls then fail.
+    A cancelled or interrupted caller cancels its call in the engine; every other caller gets a
+    result or an error. At most ``in_flight`` prompts are in the engine; further calls wait in
+    order. The thread ends when this object is closed or freed, or with the interpreter. A forked
+    child starts a thread of its own if the engine allows it.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class EngineRunner:
         """Open the engine.
 
         Args:
-            engine: one that is not open yet.
+            engine: not open yet.
             in_flight: maximum number of concurrent prompts; the engine's own by default.
             retry_seconds: how long to retry while it is unavailable.
 
@@ -54,267 +53,265 @@ class EngineRunner:
         """
         self.engine, self._in_flight, self._retry_seconds = engine, in_flight, retry_seconds
         self._name = f"the engine ({type(engine).__name__})"
-        # A weak proxy: a reference cycle would hold a model's memory until garbage collection.
-        after_fork = partial(EngineRunner._after_fork, weakref.proxy(self))
-        self._loop = BackgroundLoop("engine", engine.close, after_fork)
+        self._closed, self._lock = False, threading.Lock()
+        self._start()
+        _runners.add(self)
         try:
-            self._loop.run(self._open())
+            self.run(self._open())
         except BaseException:
             self.close()
             raise
+
+    def _start(self) -> None:
+        self._process, self._loop = os.getpid(), asyncio.new_event_loop()
+        # The thread holds no reference to this object, so that it can be freed.
+        self._thread = threading.Thread(
+            target=_run_loop, args=(self._loop, self.engine), name="engine", daemon=True
+        )
+        _loops[self._thread] = self._loop
+        self._thread.start()
+        weakref.finalize(self, _stop, self._loop, self._process).atexit = False
+        self._turn, self._down_since = asyncio.Lock(), math.inf
+        self._places: asyncio.Semaphore | None = None
+
+    async def _open(self) -> None:
+        with wrap_errors(EngineFailed, self._name):
+            await self.engine.open()
 
     @property
     def in_flight(self) -> int:
         """Maximum number of prompts in the engine at a time."""
         return self._in_flight or self.engine.in_flight
 
-    def run(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the engine's loop, with retries, from a thread that may block."""
-        return self._loop.run(self._retries.call(attempt))
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the engine's loop, from a thread that may block.
 
-    def complete(self, prompts: Sequence[Sequence[int]], request: Request) -> list[Completion]:
-        """Continue prompts, from a thread that may block.
+        Raises:
+            EngineFailed: this is closed, or was closed before there was a result.
+        """
+        result = self._submit(call)
+        try:
+            return result.result()
+        except BaseException:  # also an interrupt of the caller
+            result.cancel()
+            raise
+
+    async def arun(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the engine's loop, from another event loop; see :meth:`run`."""
+        return await asyncio.wrap_future(self._submit(call))
+
+    async def complete(
+        self, prompts: Sequence[Sequence[int]], request: Request
+    ) -> list[Completion]:
+        """Continue prompts; called on the engine's loop.
 
         Raises:
             EngineFailed: the engine raised, is unavailable for too long, or is closed.
         """
-        return self._loop.run(self.complete_on_loop(prompts, request))
 
-    async def acomplete(
-        self, prompts: Sequence[Sequence[int]], request: Request
-    ) -> list[Completion]:
-        """The async twin of :meth:`complete`."""
-        return await self._loop.arun(self.complete_on_loop(prompts, request))
+        async def attempt() -> list[Completion]:
+            with wrap_errors(EngineFailed, self._name):
+                given = await self.engine.complete(prompts, request)
+                if problem := _problem(given, len(prompts), request):
+                    raise EngineFailed(f"{self._name} gave {problem}")
+            return given
 
-    async def complete_on_loop(
-        self, prompts: Sequence[Sequence[int]], request: Request
-    ) -> list[Completion]:
-        """:meth:`complete` for callers on the engine's loop."""
-        if request.keep is None or self.engine.prunes:
-            return await self._call(prompts, request)
-        begun = await self._call(prompts, replace(request, max_tokens=1, keep=None))
-        going = [i for i, each in enumerate(begun) if each.finish_reason == "length"]
-        kept = set(request.keep(begun))
-        for i in set(going) - kept:
-            begun[i].finish_reason = "pruned"
-        going = [i for i in going if i in kept]
-        if going and request.max_tokens > 1:
-            rest = replace(request, max_tokens=request.max_tokens - 1, keep=None)
-            further = await self._call([[*prompts[i], *begun[i].ids] for i in going], rest)
-            for i, more in zip(going, further, strict=True):
-                ids, logprobs = [*begun[i].ids, *more.ids], [*begun[i].logprobs, *more.logprobs]
-                begun[i] = Completion(ids, logprobs, more.finish_reason)
-        return begun
+        async with self._hold(len(prompts)):
+            return await self.retry(attempt)
 
     def stream(
         self, prompt: Sequence[int], request: Request
     ) -> Generator[Sequence[int], None, None]:
-        """Generated ids as they come, from a thread that may block; errors as :meth:`complete`.
+        """Yield generated ids as they come, for a thread that may block.
 
-        A broken stream is not retried, since its tokens cannot be taken back.
+        A stream that broke off is not retried, since its tokens cannot be taken back.
         """
-        return self._loop.iterate(self._stream(prompt, request))
+        stream = _Stream(self._ids(prompt, request))
+        try:
+            while (ids := self.run(stream.next())) is not None:
+                yield ids
+        finally:
+            with suppress(EngineFailed):  # closing has ended it
+                self.run(stream.close())
 
-    def astream(
+    async def astream(
         self, prompt: Sequence[int], request: Request
     ) -> AsyncGenerator[Sequence[int], None]:
         """The async twin of :meth:`stream`."""
-        return self._loop.aiterate(self._stream(prompt, request))
+        stream = _Stream(self._ids(prompt, request))
+        try:
+            while (ids := await self.arun(stream.next())) is not None:
+                yield ids
+        finally:
+            with suppress(EngineFailed):
+                await self.arun(stream.close())
 
     def close(self) -> None:
-        """Close the engine; calls that are running fail. May be repeated, from any thread."""
-        self._loop.close()
+        """Refuse new calls, fail running ones, close the engine, and wait until that is done.
 
-    async def _open(self) -> None:
-        with wrap_errors(EngineFailed, self._name):
-            await self.engine.open()
-        self._begin()
+        May be called from any thread and repeatedly; a forked child leaves the parent's alone.
+        """
+        with self._lock:
+            self._closed = True
+            if self._process != os.getpid():
+                return
+            _stop(self._loop, self._process)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
-    def _begin(self) -> None:
-        self._semaphore = WeightedSemaphore(self.in_flight)
-        self._retries = Retries(self._retry_seconds, self.engine.is_up)
+    def _submit(self, call: Coroutine[Any, Any, T]) -> "Future[T]":
+        try:
+            with self._lock:  # so that every accepted call is on the loop before it ends
+                if self._closed:
+                    raise EngineFailed(CLOSED)
+                if self._process != os.getpid():
+                    self.engine.after_fork()
+                    self._start()
+                return asyncio.run_coroutine_threadsafe(self._fail_if_closed(call), self._loop)
+        except BaseException:
+            call.close()
+            raise
 
-    def _after_fork(self) -> None:
-        self.engine.after_fork()
-        self._begin()
+    async def _fail_if_closed(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if self._closed:  # not the caller
+                raise EngineFailed(CLOSED) from None
+            raise
 
-    async def _call(self, prompts: Sequence[Sequence[int]], request: Request) -> list[Completion]:
-        async def attempt() -> list[Completion]:
-            with wrap_errors(EngineFailed, self._name):
-                given = await self.engine.complete(prompts, request)
-                if wrong := _wrong(given, len(prompts), request):
-                    raise EngineFailed(f"{self._name} gave {wrong}")
-            return given
-
-        async with self._semaphore.hold(len(prompts)):
-            return await self._retries.call(attempt)
-
-    async def _stream(
+    async def _ids(
         self, prompt: Sequence[int], request: Request
-    ) -> AsyncIterator[Sequence[int]]:
-        stream: AsyncIterator[Sequence[int]]
-
-        async def following() -> Sequence[int] | None:
+    ) -> AsyncGenerator[Sequence[int], None]:
+        async def following(stream: Any) -> Sequence[int] | None:
             with wrap_errors(EngineFailed, self._name):
-                return await anext(stream, None)
+                ids: Sequence[int] | None = await anext(stream, None)
+            return ids
 
-        async def begin() -> Sequence[int] | None:
-            nonlocal stream
+        async def begin() -> tuple[Any, Sequence[int] | None]:
             stream = self.engine.stream(prompt, request)
-            return await following()
+            return stream, await following(stream)
 
-        async with self._semaphore.hold(1):
-            ids = await self._retries.call(begin)
+        async with self._hold(1):
+            stream, ids = await self.retry(begin)
             try:
                 while ids is not None:
                     yield ids
-                    ids = await following()
+                    ids = await following(stream)
             finally:
-                if (aclose := getattr(stream, "aclose", None)) is not None:
+                if aclose := getattr(stream, "aclose", None):
                     await aclose()
 
+    @asynccontextmanager
+    async def _hold(self, prompts: int) -> AsyncGenerator[None, None]:
+        """Wait in order until ``prompts`` more may be in the engine."""
+        places = self._places = self._places or asyncio.Semaphore(self.in_flight)
+        held = 0
+        try:
+            async with self._turn:  # one caller at a time collects, or two could block each other
+                while held < min(prompts, self.in_flight):
+                    await places.acquire()
+                    held += 1
+            yield
+        finally:
+            for _ in range(held):
+                places.release()
 
-def _wrong(given: Sequence[Completion], prompts: int, request: Request) -> str | None:
+    async def retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Retry while the engine is unavailable, until ``retry_seconds`` after the first failure
+        of any call since its last answer."""
+        backoff = FIRST_BACKOFF
+        while True:
+            try:
+                answer = await attempt()
+            except EngineUnavailable:
+                now = time.monotonic()
+                self._down_since = min(self._down_since, now)
+                if now >= self._down_since + self._retry_seconds:
+                    raise
+                await asyncio.sleep(random.uniform(backoff / 2, backoff))
+                backoff = min(2 * backoff, LONGEST_BACKOFF)
+            else:
+                self._down_since = math.inf
+                return answer
+
+
+class _Stream:
+    """Ids that an engine streams: one step at a time, also if a step's caller was cancelled."""
+
+    def __init__(self, ids: AsyncGenerator[Sequence[int], None]) -> None:
+        self._ids, self._turn = ids, asyncio.Lock()
+
+    async def next(self) -> Sequence[int] | None:
+        async with self._turn:
+            return await anext(self._ids, None)
+
+    async def close(self) -> None:
+        async with self._turn:
+            await self._ids.aclose()
+
+
+def _problem(given: Sequence[Completion], prompts: int, request: Request) -> str | None:
     """Why an engine's completions are invalid; None if they are valid."""
     if len(given) != prompts:
         return f"{len(given)} completions for {prompts} prompts"
     wanted = set(request.logprob_ids)
-    for completion in given:
-        ids, logprobs = completion.ids, completion.logprobs
-        if not 0 < len(ids) <= request.max_tokens or len(logprobs) != len(ids):
+    for each in given:
+        if not 0 < len(each.ids) <= request.max_tokens or len(each.logprobs) != len(each.ids):
             return (
-                f"{len(ids)} ids and log-probabilities of {len(logprobs)} where up to "
-                f"{request.max_tokens} were asked for"
+                f"{len(each.ids)} ids and log-probabilities of {len(each.logprobs)}, up to "
+                f"{request.max_tokens} expected"
             )
-        if completion.finish_reason not in ("stop", "length", "pruned"):
-            return f"a completion that ended by {completion.finish_reason!r}"
-        for token_id, by_id in zip(ids, logprobs, strict=True):
+        if each.finish_reason not in ("stop", "length"):
+            return f"a completion that ended by {each.finish_reason!r}"
+        for token_id, by_id in zip(each.ids, each.logprobs, strict=True):
             needed = wanted if token_id in wanted else {token_id}
             if missing := needed - by_id.keys():
                 return f"no log-probability of the ids {sorted(missing)}"
             if any(math.isnan(by_id[i]) for i in needed):
-                return "a log-probability that is no number"
+                return "a log-probability that is not a number"
     return None
 
 
-class WeightedSemaphore:
-    """A fair semaphore of which callers acquire several units at once."""
-
-    def __init__(self, units: int) -> None:
-        self._free, self._units = units, units
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    @asynccontextmanager
-    async def hold(self, wanted: int) -> AsyncIterator[None]:
-        """Hold ``wanted`` units, at most all, for a ``with`` block."""
-        wanted = min(wanted, self._units)
-        if self._waiting or self._free < wanted:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append((wanted, turn))
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.cancelled():
-                    self._release(0)  # later waiters may fit
-                else:  # it had just acquired the units
-                    self._release(wanted)
-                raise
-        else:
-            self._free -= wanted
-        try:
-            yield
-        finally:
-            self._release(wanted)
-
-    def _release(self, units: int) -> None:
-        self._free += units
-        while self._waiting:
-            wanted, turn = self._waiting[0]
-            if not turn.cancelled():
-                if wanted > self._free:
-                    return
-                self._free -= wanted
-                turn.set_result(None)
-            self._waiting.popleft()
+def _stop(loop: asyncio.AbstractEventLoop, process: int) -> None:
+    if process == os.getpid():
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(loop.stop)
 
 
-class Retries:
-    """Retries calls while an engine is unavailable, for ``seconds`` from the first failure.
+def _run_loop(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
+    loop.run_forever()
+    try:
+        loop.run_until_complete(_finish(engine))
+    finally:
+        loop.close()
+        _loops.pop(threading.current_thread(), None)
 
-    The time is shared by all calls: while the engine is unavailable, one probe at a time runs and
-    all calls wait for it. Afterwards calls fail at once, and one of them probes from time to time.
-    Any answer resets this. For use on one event loop.
-    """
 
-    def __init__(
-        self,
-        seconds: float,
-        probe: Callable[[], Awaitable[bool]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Start without failures.
+async def _finish(engine: Engine) -> None:
+    await asyncio.sleep(0)  # calls that were just accepted begin, so that they fail as closed
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    await engine.close()
 
-        Args:
-            seconds: how long to retry.
-            probe: whether the engine takes requests; cheap.
-            clock: a monotonic clock in seconds.
-        """
-        self._seconds, self._probe, self._clock = seconds, probe, clock
-        self._error: EngineUnavailable | None = None  # the latest since the last answer
-        self._since = self._probed = 0.0
-        self._probing: asyncio.Task[bool] | None = None
 
-    async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """The result of ``attempt``, which is retried where it raises :class:`EngineUnavailable`.
+@atexit.register
+def _stop_all() -> None:
+    deadline, running = time.monotonic() + EXIT_SECONDS, dict(_loops)
+    for loop in running.values():
+        _stop(loop, os.getpid())
+    for thread in running:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
-        Raises:
-            EngineUnavailable: the time is over. Any other error of the attempt is raised at once.
-        """
-        backoff, first = FIRST_BACKOFF, float("inf")
-        while True:
-            if self._error is not None:
-                await self._wait_until_up()
-            try:
-                answer = await attempt()
-            except EngineUnavailable as error:
-                now = self._clock()
-                if self._error is None:
-                    self._since = now
-                self._error = error
-                # Answers to other calls do not extend this call's time.
-                first = min(first, now)
-                if now >= min(first, self._since) + self._seconds:
-                    raise
-                await asyncio.sleep(random.uniform(0, backoff))
-                backoff = min(2 * backoff, LONGEST_BACKOFF)
-            else:
-                self._error = None
-                return answer
 
-    async def _wait_until_up(self) -> None:
-        """Return when the engine is up; raise its last error when the time is over."""
-        error, now = self._error, self._clock()
-        if now < self._since + self._seconds:
-            self._probing = self._probing or asyncio.create_task(self._probe_until_up())
-        elif self._probing is None and now >= self._probed + min(PROBE_INTERVAL, self._seconds):
-            self._probing = asyncio.create_task(self._probe_until_up())
-        else:  # another call has just probed, or is probing
-            raise EngineUnavailable(str(error)) from error
-        if not await asyncio.shield(self._probing):
-            raise EngineUnavailable(str(error)) from error
+def _after_fork() -> None:
+    _loops.clear()  # they run in the parent alone
+    for runner in list(_runners):
+        runner._lock = threading.Lock()  # a thread of the parent may have held it
 
-    async def _probe_until_up(self) -> bool:
-        """Whether the engine came back in time; probes at least once."""
-        backoff = FIRST_BACKOFF
-        try:
-            while True:
-                self._probed = self._clock()
-                if await self._probe() or self._error is None:
-                    return True
-                left = self._since + self._seconds - self._clock()
-                if left <= 0:
-                    return False
-                await asyncio.sleep(min(left, random.uniform(backoff / 2, backoff)))
-                backoff = min(2 * backoff, LONGEST_BACKOFF)
-        finally:
-            self._probing = None
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)

@@ -2,11 +2,10 @@
 
 import json
 import secrets
-import threading
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -15,14 +14,14 @@ from selfcorrect_rag.errors import NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, PAPER_GROUPS, registered_groups
-from selfcorrect_rag.state.self_rag import Piece
+from selfcorrect_rag.state import Piece
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-REMEMBERED_TOKENS = 1 << 20
-"""Maximum ids in a tokenizer's cache of encoded text, some 16 MB."""
+REMEMBERED_SPANS = 1024
+"""Encoded spans that a tokenizer remembers: the next segment's prompt repeats the last one."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +40,8 @@ class Encoded:
         return list(chain.from_iterable(repeat(i, n) for i, n in enumerate(self.counts, -1)))
 
 
-class _Span(NamedTuple):
-    """Parts of a prompt that are encoded together."""
-
-    text: str
-    """The text, with control tokens by their secret names."""
-    begins: bool
-    """Whether it begins its prompt, where some tokenizers add a space."""
-
-
 class _EncodedSpan(NamedTuple):
-    """The ids of a span."""
+    """The ids of parts that are encoded together."""
 
     ids: list[int]
     ends: list[int]
@@ -65,8 +55,8 @@ class ControlledTokenizer:
     parts only: no text contains that name, so text stays text, with the ids that a model saw in
     training, whatever look-alikes it contains.
 
-    Text between two control tokens is encoded independently, and recent results are cached: the
-    next segment's prompt repeats the last one. Thread-safe.
+    Text between two control tokens is encoded independently, and recent results are cached.
+    Thread-safe.
 
     Raises:
         NotAReflectionModel: the vocabulary lacks a token of
@@ -104,7 +94,7 @@ class ControlledTokenizer:
         opening: list[int] = tokenizer("")["input_ids"]
         self._prefix = [token_id for token_id in opening if token_id != self.eos_id]
         self._reader = Tokenizer.from_str(backend.to_str())
-        self._writer, self._names = secretly_named(backend)
+        self._writer, self._names = hide_special_tokens(backend)
         for token, token_id in self.control_ids.items():
             if token_id not in self._writer.encode(f"x{self._names[token]}x").ids:
                 raise NotAReflectionModel(f"the tokenizer splits {token} where words are beside it")
@@ -113,13 +103,11 @@ class ControlledTokenizer:
         self._is_apart = not any(
             added[token][flag] for token in control for flag in ("normalized", "lstrip", "rstrip")
         )
-        self._recent: OrderedDict[_Span, _EncodedSpan] = OrderedDict()
-        self._recent_tokens = 0
-        self._lock = threading.Lock()
+        self._encode_span = lru_cache(REMEMBERED_SPANS)(self._encode_new_span)
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, extra: str = "local") -> Self:
-        """The tokenizer of a checkpoint.
+        """Load the tokenizer of a checkpoint.
 
         Args:
             name_or_path: a folder or a hub name.
@@ -145,25 +133,22 @@ class ControlledTokenizer:
         Raises:
             PromptTooLong: it does not fit although everything that may be cut has been.
         """
-        divided = [list(self._spans(prompt.parts)) for prompt in prompts]
-        known = self._encode_spans({span for prompt in divided for _, span in prompt})
-        encoded = []
-        for prompt, spans in zip(prompts, divided, strict=True):
-            ids = list(self._prefix)
-            counts = [len(self._prefix)]
-            for lengths, span in spans:
-                found = known[span]
-                ids += found.ids
-                before = 0
-                for end in accumulate(lengths):
-                    upto = bisect_right(found.ends, end)
-                    counts.append(upto - before)
-                    before = upto
-            encoded.append(_fit(prompt.parts, ids, counts, limit))
-        return encoded
+        return [self._encode_one(prompt.parts, limit) for prompt in prompts]
+
+    def _encode_one(self, parts: Sequence[Part], limit: int | None) -> Encoded:
+        ids, counts = list(self._prefix), [len(self._prefix)]
+        for number, texts in enumerate(self._spans(parts)):
+            span = self._encode_span("".join(texts), number == 0)
+            ids += span.ids
+            before = 0
+            for end in accumulate(map(len, texts)):
+                until = bisect_right(span.ends, end)
+                counts.append(until - before)
+                before = until
+        return _fit(parts, ids, counts, limit)
 
     def pieces(self, ids: Sequence[int]) -> list[Piece]:
-        """Generated ids as text and control tokens, in order; other special tokens are left out."""
+        """Return generated ids as text and control tokens; other special tokens are left out."""
         pieces: list[Piece] = []
         run: list[int] = []
         for token_id in [*ids, None]:
@@ -178,51 +163,28 @@ class ControlledTokenizer:
         return pieces
 
     def text(self, ids: Sequence[int]) -> str:
-        """Ids as plain text, special tokens left out."""
-        return self._reader.decode(self.text_ids(ids))
+        """Return ids as plain text, special tokens left out."""
+        return self._reader.decode([i for i in ids if i not in self._special])
 
-    def text_ids(self, ids: Sequence[int]) -> list[int]:
-        """The ids that are text, special tokens left out."""
-        return [i for i in ids if i not in self._special]
-
-    def _spans(self, parts: Sequence[Part]) -> Iterator[tuple[list[int], _Span]]:
-        """The spans that are encoded together, each with the number of characters of its parts."""
+    def _spans(self, parts: Sequence[Part]) -> Iterator[list[str]]:
+        """The texts of parts that are encoded together; control tokens by their secret names."""
         texts = [self._names[part.text] if part.kind == "control" else part.text for part in parts]
         begun = 0
         for end in range(1, len(parts) + 1):
             is_last = end == len(parts)
             if is_last or (self._is_apart and "control" in (parts[end - 1].kind, parts[end].kind)):
-                together = texts[begun:end]
-                yield [len(text) for text in together], _Span("".join(together), begun == 0)
+                yield texts[begun:end]
                 begun = end
 
-    def _encode_spans(self, wanted: set[_Span]) -> dict[_Span, _EncodedSpan]:
-        with self._lock:
-            known = {span: self._recent[span] for span in wanted & self._recent.keys()}
-            for span in known:
-                self._recent.move_to_end(span)
-        new = [span for span in wanted if span not in known]
-        if not new:
-            return known
-        # Inside a prompt, text follows a control token, so it is encoded after one.
-        before = next(iter(self._names.values()))
-        encodings = self._writer.encode_batch(
-            [text if begins else before + text for text, begins in new]
-        )
-        for span, encoding in zip(new, encodings, strict=True):
-            skipped = 0 if span.begins else 1
-            ends = (end - skipped * len(before) for _, end in encoding.offsets[skipped:])
-            # An id without characters of its own belongs to the ids before it.
-            known[span] = _EncodedSpan(encoding.ids[skipped:], list(accumulate(ends, max)))
-        with self._lock:
-            for span in new:
-                if span not in self._recent:
-                    self._recent[span] = known[span]
-                    self._recent_tokens += len(known[span].ids)
-            while self._recent_tokens > REMEMBERED_TOKENS:
-                _, dropped = self._recent.popitem(last=False)
-                self._recent_tokens -= len(dropped.ids)
-        return known
+    def _encode_new_span(self, text: str, begins: bool) -> _EncodedSpan:
+        # Some tokenizers add a space at the beginning of a prompt. Inside it, text follows a
+        # control token, so it is encoded after one.
+        before = "" if begins else next(iter(self._names.values()))
+        encoding = self._writer.encode(before + text)
+        skipped = 0 if begins else 1
+        ends = (end - len(before) for _, end in encoding.offsets[skipped:])
+        # An id without characters of its own belongs to the ids before it.
+        return _EncodedSpan(encoding.ids[skipped:], list(accumulate(ends, max)))
 
 
 def _is_special(token: dict[str, Any]) -> bool:
@@ -230,22 +192,17 @@ def _is_special(token: dict[str, Any]) -> bool:
     return bool(token["content"].strip())
 
 
-def secretly_named(
-    tokenizer: "Tokenizer", is_secret: Callable[[dict[str, Any]], bool] = _is_special
-) -> "tuple[Tokenizer, dict[str, str]]":
-    """A copy in which every special token has an unguessable name, and these names by token.
+def hide_special_tokens(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, str]]":
+    """Return a copy in which every special token has an unguessable name, and the names by token.
 
     Ids are unchanged. The copy adds nothing before or after a text.
-
-    Args:
-        is_secret: which added tokens, as in ``tokenizer.json``, to rename.
     """
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.to_str())
     secret = secrets.token_hex(16)
     names = {}
-    for number, token in enumerate(filter(is_secret, state["added_tokens"])):
+    for number, token in enumerate(filter(_is_special, state["added_tokens"])):
         names[token["content"]] = token["content"] = f"<{secret}.{number}>"
     model = state["model"]
     if isinstance(model["vocab"], dict):

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     import httpx
 
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""HTTP statuses of a server that is starting, busy or shutting down; these are retried."""
-PROBE_TIMEOUT = 5.0
-"""Timeout of a health check in seconds, enough for a server busy with long prompts."""
+"""HTTP statuses of a server that is starting, busy or shutting down."""
 TOKEN_ID = "token_id:"
 """The prefix of token ids in vLLM's log-probabilities."""
 
@@ -32,7 +30,7 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
 
     Raises:
         MissingExtra: httpx or transformers is not installed.
-        EngineFailed: no server answers, it refuses the key, or it is not (or too old a) vLLM.
+        EngineFailed: no server answers, it refuses the key, or it is not vLLM or too old.
         ModelNotFound: the server has no such model, or its tokenizer is not found.
         NotAReflectionModel: the vocabulary lacks reflection tokens.
     """
@@ -51,18 +49,18 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
         require("transformers", "vllm-server")
         key = self.api_key.get_secret_value() if self.api_key else ""
         engine = VLLMServerEngine(self.base_url, model=self.model, key=key, timeout=self.timeout)
-        self._open(engine)
+        self._start(engine)
         try:
             self.model, self.tokenizer = engine.model, self.tokenizer or engine.root
             try:
                 tokenizer = ControlledTokenizer.from_pretrained(self.tokenizer, "vllm-server")
             except ModelNotFound as error:
                 raise ModelNotFound(
-                    f"{error}; the server has it elsewhere: give its folder or hub name as "
+                    f"{error}; if the server has it elsewhere, give its folder or hub name as "
                     "tokenizer"
                 ) from error
-            self._read_by(tokenizer)
-            self._check(engine)
+            self._use_tokenizer(tokenizer)
+            self._runner.run(self._check(engine))
         except BaseException:
             self.close()
             raise
@@ -75,23 +73,24 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
     def _identifying_params(self) -> dict[str, Any]:
         return {"model": self.model, "base_url": self.base_url}
 
-    def _check(self, engine: "VLLMServerEngine") -> None:
-        """Check the ids of the control tokens, and generate one token, which detects an old server.
+    async def _check(self, engine: "VLLMServerEngine") -> None:
+        """Compare the ids of control tokens, and generate one token, which detects an old server.
 
-        The server's version would not tell whether other clients send plain top-k ``logprobs``,
-        which our requests would disturb (see docs/vllm.md).
+        A version number would not tell whether other clients send plain top-k ``logprobs``, which
+        our requests would disturb (see docs/vllm.md).
         """
-        ids = list(self._tokenizer.control_ids.values())
-        given = self._runner.run(lambda: engine.tokenize("".join(self._tokenizer.control_ids)))
-        if [i for i in given if i in ids] != ids:
+        control = self._tokenizer.control_ids
+        ids = set(control.values())
+        given = await self._runner.retry(lambda: engine.tokenize("".join(control)))
+        if [i for i in given if i in ids] != list(control.values()):
             raise NotAReflectionModel(
                 f"{self.base_url} has other ids for the reflection tokens than the tokenizer of "
                 f"{self.tokenizer}: give the tokenizer of the model that it serves"
             )
-        reflection_ids = self._reflection_ids.all
-        request = Request(max_tokens=1, logprob_ids=reflection_ids, allowed_ids=reflection_ids)
+        wanted = list(self._tokens)
+        request = Request(max_tokens=1, logprob_ids=wanted, allowed_ids=wanted)
         try:
-            self._runner.complete([[ids[0]]], request)
+            await self._runner.complete([wanted[:1]], request)
         except EngineUnavailable:
             raise
         except EngineFailed as error:
@@ -107,7 +106,7 @@ class VLLMServerEngine(Engine):
     def __init__(
         self, base_url: str, *, model: str = "", key: str = "", timeout: float = 300.0
     ) -> None:
-        """Set up the client, without connecting.
+        """Make the client, without connecting.
 
         Args:
             base_url: with or without ``/v1``.
@@ -127,8 +126,8 @@ class VLLMServerEngine(Engine):
             )
         if not (key.isascii() and key.isprintable()):
             raise EngineFailed(
-                "the API key holds a line break or another character that no HTTP header takes: "
-                "give it as the server has it, without what surrounds it"
+                "the API key holds a line break or another character that HTTP headers cannot "
+                "have: give it without what surrounds it"
             )
         self.base_url, self.model, self.root = base_url, model, ""
         self._key, self._timeout = key, timeout
@@ -147,7 +146,7 @@ class VLLMServerEngine(Engine):
             )
         except httpx.InvalidURL as error:
             raise EngineFailed(
-                f"{self.base_url} is no URL ({error}): give one such as http://localhost:8000"
+                f"{self.base_url} is not a URL ({error}): give one such as http://localhost:8000"
             ) from error
 
     async def open(self) -> None:
@@ -157,42 +156,35 @@ class VLLMServerEngine(Engine):
             EngineFailed: no server answers, it refuses the key, or it is not vLLM.
             ModelNotFound: the server has no such model.
         """
-        cards = _cards(await self._ask("GET", "/v1/models"))
-        if cards is None:
-            raise EngineFailed(f"{self.base_url} is no vLLM server: it gives no list of models")
+        answer = await self._ask("GET", "/v1/models")
+        cards = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(cards, list) or not all(
+            isinstance(card, dict) and isinstance(card.get("id"), str) for card in cards
+        ):
+            raise EngineFailed(f"{self.base_url} is not a vLLM server: it gives no list of models")
         card = next((c for c in cards if self.model in ("", c["id"])), None)
         if card is None:
-            names = ", ".join(c["id"] for c in cards)
+            names = ", ".join(c["id"] for c in cards) or "no model"
             raise ModelNotFound(
-                f"{self.base_url} serves {names}, not {self.model}: give one of its names as model"
-                if names
-                else f"{self.base_url} serves no model: start it with one"
+                f"{self.base_url} serves {names}, not {self.model or 'any'}: give one of its names "
+                "as model"
             )
-        length = _context_tokens(card)
-        if length is None:
+        metadata = card.get("metadata")  # of Ray Serve LLM
+        in_ray = metadata.get("max_request_context_length") if isinstance(metadata, dict) else None
+        length = card.get("max_model_len") or in_ray
+        if not isinstance(length, int):
             raise EngineFailed(
-                f"{self.base_url} is no vLLM server: its models name no max_model_len (on Ray "
+                f"{self.base_url} is not a vLLM server: its models have no max_model_len (on Ray "
                 "Serve LLM, set it in engine_kwargs)"
             )
         self.model, self.root = card["id"], card.get("root") or card["id"]
         self.context_tokens = length
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
-    async def is_up(self) -> bool:
-        """Whether the server's health check succeeds."""
-        import httpx
-
-        try:
-            response = await self._client.get("/health", timeout=PROBE_TIMEOUT)
-        except httpx.RequestError:
-            return False
-        return response.status_code not in RETRIED
-
     async def tokenize(self, text: str) -> list[int]:
-        """A text's ids by the server's own tokenizer; none where it does not answer."""
+        """Return a text's ids by the server's own tokenizer; none if it has no such endpoint."""
         body = {"model": self.model, "prompt": text, "add_special_tokens": False}
         answer = await self._ask("POST", "/tokenize", body)
         tokens = answer.get("tokens") if isinstance(answer, dict) else None
@@ -201,15 +193,16 @@ class VLLMServerEngine(Engine):
     async def complete(
         self, prompts: Sequence[Sequence[int]], request: Request
     ) -> list[Completion]:
-        """See :class:`Engine`."""
         answer = await self._ask("POST", "/v1/completions", self._body(prompts, request))
         try:
-            return _completions(answer, len(prompts))
-        except ValueError as error:
+            choices = {choice["index"]: choice for choice in answer["choices"]}
+            if choices.keys() != set(range(len(prompts))) or len(choices) != len(answer["choices"]):
+                raise ValueError(f"{len(answer['choices'])} choices for {len(prompts)} prompts")
+            return [_completion(choices[i]) for i in range(len(prompts))]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise self._malformed(error) from error
 
     async def stream(self, prompt: Sequence[int], request: Request) -> AsyncIterator[Sequence[int]]:
-        """See :class:`Engine`."""
         import httpx
 
         body = {**self._body([prompt], request), "stream": True}
@@ -218,8 +211,9 @@ class VLLMServerEngine(Engine):
             async for line in response.aiter_lines():
                 data = line.removeprefix("data:").strip()
                 if line.startswith("data:") and data != "[DONE]":
-                    yield _delta(data)
-        except ValueError as error:
+                    for choice in json.loads(data)["choices"]:
+                        yield _delta(choice)
+        except (KeyError, TypeError, ValueError) as error:
             raise self._malformed(error) from error
         except httpx.RequestError as error:
             raise EngineFailed(f"{self.base_url} broke off a stream: {error!r}") from error
@@ -256,7 +250,7 @@ class VLLMServerEngine(Engine):
     async def _send(
         self, method: str, path: str, body: Mapping[str, Any] | None, *, stream: bool = False
     ) -> "httpx.Response":
-        """A response that is no error; its body is read unless it is a stream."""
+        """A response that is not an error; its body is read unless it is a stream."""
         import httpx
 
         try:
@@ -268,86 +262,47 @@ class VLLMServerEngine(Engine):
             raise EngineFailed(
                 f"{self.base_url} gave no answer within {self._timeout:g} s: raise timeout"
             ) from error
-        except httpx.TimeoutException as error:
-            raise EngineUnavailable(f"{self.base_url} does not answer: {error!r}") from error
-        except httpx.TransportError as error:
+        except httpx.TransportError as error:  # also timeouts of connecting
             raise EngineUnavailable(
-                f"no vLLM server answers at {self.base_url} ({error}): start one with "
+                f"no vLLM server answers at {self.base_url} ({error!r}): start one with "
                 "`python -m vllm.entrypoints.openai.api_server --model ...`"
             ) from error
         except httpx.RequestError as error:
             raise self._malformed(error) from error
-        if response.is_error:
-            raise self._failure(response)
-        return response
-
-    def _malformed(self, error: Exception) -> EngineFailed:
-        return EngineFailed(
-            f"{self.base_url} gave an answer that is not vLLM's ({error}): ask its log, and what "
-            "lies between here and there"
-        )
-
-    def _failure(self, response: "httpx.Response") -> EngineFailed:
+        if not response.is_error:
+            return response
         status = response.status_code
         if status in (401, 403):
-            return EngineFailed(f"{self.base_url} refuses the API key (HTTP {status})")
+            raise EngineFailed(f"{self.base_url} refuses the API key (HTTP {status})")
         try:
             answer = response.json()
             reason = (answer.get("error") or answer).get("message", "")
         except (ValueError, AttributeError):
             reason = response.text[:200]
         kind = EngineUnavailable if status in RETRIED else EngineFailed
-        return kind(f"{response.url} answered HTTP {status}: {reason}")
+        raise kind(f"{response.url} answered HTTP {status}: {reason}")
 
-
-def _cards(answer: Any) -> list[dict[str, Any]] | None:
-    """The card of each model, or None where the answer is no list of models."""
-    cards = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(cards, list):
-        return None
-    named = [c for c in cards if isinstance(c, dict) and isinstance(c.get("id"), str)]
-    return named if len(named) == len(cards) else None
-
-
-def _context_tokens(card: Mapping[str, Any]) -> int | None:
-    """The context length that a server's list of models names: vLLM's, or Ray Serve LLM's."""
-    metadata = card.get("metadata")
-    in_ray = metadata.get("max_request_context_length") if isinstance(metadata, dict) else None
-    length = card.get("max_model_len") or in_ray
-    return length if isinstance(length, int) else None
-
-
-def _delta(data: str) -> list[int]:
-    """The ids of one event of a stream; a malformed one raises ``ValueError``."""
-    event = json.loads(data)
-    try:
-        ids: list[int] = []
-        for choice in event["choices"]:
-            ended = choice["finish_reason"] == "stop" and not isinstance(choice["stop_reason"], str)
-            ids += choice["token_ids"][:-1] if ended else choice["token_ids"]
-        return ids
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"an event of a stream is {data[:200]}") from error
-
-
-def _completions(answer: Any, count: int) -> list[Completion]:
-    """The completions of ``count`` prompts in order; malformed ones raise ``ValueError``."""
-    try:
-        choices = {choice["index"]: choice for choice in answer["choices"]}
-        if len(answer["choices"]) != count or choices.keys() != set(range(count)):
-            raise ValueError(f"{len(answer['choices'])} choices for {count} prompts")
-        return [_completion(choices[i]) for i in range(count)]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"its completions lack what was asked for: {error!r}") from error
+    def _malformed(self, error: Exception) -> EngineFailed:
+        return EngineFailed(
+            f"{self.base_url} gave an answer that is not vLLM's ({error!r}): check its log and any "
+            "proxy in between"
+        )
 
 
 def _completion(choice: Mapping[str, Any]) -> Completion:
     if choice["finish_reason"] == "abort":
-        raise EngineUnavailable("the server was ended while it was writing: start it again")
+        raise EngineUnavailable("the server was stopped while it was writing: start it again")
     logprobs = [
         {int(key.removeprefix(TOKEN_ID)): value for key, value in step.items()}
         for step in choice["logprobs"]["top_logprobs"]
     ]
     if not all(math.isfinite(value) for step in logprobs for value in step.values()):
-        raise ValueError("a log-probability is no number")
+        raise ValueError("a log-probability is not a finite number")
     return Completion([int(i) for i in choice["token_ids"]], logprobs, choice["finish_reason"])
+
+
+def _delta(choice: Mapping[str, Any]) -> list[int]:
+    """The ids of one event of a stream, without the id that ends it."""
+    ids: list[int] = choice["token_ids"]
+    ended = choice["finish_reason"] == "stop" and not isinstance(choice["stop_reason"], str)
+    return ids[:-1] if ended else ids

@@ -1,1 +1,0 @@
-"""Checkpoints on transformers in this process: reading prompts once and decoding together."""
