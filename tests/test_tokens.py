@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import ModelNotFound, NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models.engines import tokens
-from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded, secretly_named
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded, hide_special_tokens
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
 from tests.conftest import sentencepiece_tokenizer
@@ -262,7 +262,7 @@ def test_in_the_copy_special_tokens_have_other_names_and_the_same_ids() -> None:
         merges=(("<", "/"), ("s", ">"), ("</", "s>"), ("a", "b")), unk_token="<unk>"
     )
     backend = tokenizer.backend_tokenizer
-    copy, names = secretly_named(backend)
+    copy, names = hide_special_tokens(backend)
     special = {t.content for t in backend.get_added_tokens_decoder().values()}
     assert names.keys() == special
     assert len(set(names.values())) == len(names)
@@ -275,13 +275,13 @@ def test_in_the_copy_special_tokens_have_other_names_and_the_same_ids() -> None:
     assert state["model"]["merges"] == [["<", "/"], ["s", ">"], ["a", "b"]]
     assert state["model"]["unk_token"] == "<unk>"
     assert state["post_processor"] is None
-    again = secretly_named(backend)[1]
+    again = hide_special_tokens(backend)[1]
     assert not set(names.values()) & set(again.values()), "nobody can know them"
 
 
 def test_an_unknown_token_that_is_special_is_known_by_its_other_name() -> None:
     tokenizer = letters(unk_token="<unk>", more=(AddedToken("<unk>", special=True),))
-    copy, names = secretly_named(tokenizer.backend_tokenizer)
+    copy, names = hide_special_tokens(tokenizer.backend_tokenizer)
     assert json.loads(copy.to_str())["model"]["unk_token"] == names["<unk>"]
     (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("aZb", 0))])
     assert encoded.ids == tokenizer("aZb")["input_ids"][:-1]
@@ -289,7 +289,7 @@ def test_an_unknown_token_that_is_special_is_known_by_its_other_name() -> None:
 
 def test_added_white_space_keeps_its_name() -> None:
     tokenizer = letters(more=(AddedToken("  ", normalized=False),))
-    assert "  " not in secretly_named(tokenizer.backend_tokenizer)[1]
+    assert "  " not in hide_special_tokens(tokenizer.backend_tokenizer)[1]
     (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("a  b", 0))])
     assert tokenizer.convert_ids_to_tokens(encoded.ids) == ["<s>", "a", "  ", "b"]
 
@@ -298,7 +298,7 @@ def test_scored_pieces_keep_their_scores() -> None:
     pieces = [("<unk>", 0.0), ("<s>", -1.0), ("a", -2.0), ("b", -3.0)]
     made = Tokenizer(models.Unigram(pieces, unk_id=0))
     made.add_special_tokens([AddedToken("<s>", special=True)])
-    copy, names = secretly_named(made)
+    copy, names = hide_special_tokens(made)
     assert json.loads(copy.to_str())["model"]["vocab"] == [
         ["<unk>", 0.0], [names["<s>"], -1.0], ["a", -2.0], ["b", -3.0]
     ]  # fmt: skip
@@ -315,7 +315,7 @@ def test_merges_in_one_string_are_read_as_two() -> None:
         def to_str(self) -> str:
             return json.dumps(state)
 
-    copy, _ = secretly_named(Old())  # type: ignore[arg-type]
+    copy, _ = hide_special_tokens(Old())  # type: ignore[arg-type]
     assert json.loads(copy.to_str())["model"]["merges"] == list(map(list, merges))
 
 

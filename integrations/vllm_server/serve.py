@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.models import VLLMServerReflectionLLM
-from selfcorrect_rag.models.engines.vllm_engine import CPU_OPTIONS, set_environment
+from selfcorrect_rag.models.engines.vllm import CPU_OPTIONS, set_environment
 from selfcorrect_rag.prompts import decision_prompt
 from selfcorrect_rag.reflection import Group, retrieval_probability
 

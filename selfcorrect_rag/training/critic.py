@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models.checkpoints import load_language_model
-from selfcorrect_rag.models.critic import MAX_TOKENS, Critic, TransformersCritic
+from selfcorrect_rag.models.checkpoints import load_language_model, max_input_tokens
+from selfcorrect_rag.models.critic import MAX_TOKENS, Critic, CriticTokenizer
 from selfcorrect_rag.training.agreement import agreement_of
 from selfcorrect_rag.training.critic_data import CriticRow
 from selfcorrect_rag.training.fine_tuning import (
@@ -32,7 +32,7 @@ class CriticSettings(TrainingSettings):
 
     model: str = option(
         "meta-llama/Llama-2-7b-hf",
-        "folder or hub name of the base model: a causal language model, or a T5",
+        "folder or hub name of the base model: a causal language model",
         "NAME",
     )
     max_length: int = MAX_TOKENS
@@ -84,25 +84,24 @@ def train_critic(
 
     model: Any
     model, tokenizer = base or load_language_model(settings.model, loading_dtype(settings))
-    critic = TransformersCritic(model, tokenizer, max_tokens=settings.max_length)
-    task = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
+    encoder = CriticTokenizer(tokenizer, max_input_tokens(model, settings.max_length))
     trainer = fine_tune(
-        adapted(model, settings, task),
-        [critic.example(row.critic_input, row.token) for row in parts["train"]],
-        DataCollatorForSeq2Seq(critic.tokenizer),
+        adapted(model, settings, "CAUSAL_LM"),
+        [encoder.example(row.critic_input, row.token) for row in parts["train"]],
+        DataCollatorForSeq2Seq(tokenizer),
         out,
         settings,
         run_options,
         run=run,
     )
-    critic.model = export(trainer, tokenizer, out / "critic")
-    lengths = [len(critic.prompt_ids(row.critic_input)) for row in parts["train"]]
+    trained = export(trainer, tokenizer, out / "critic")
+    lengths = [len(encoder.prompt_ids(row.critic_input)) for row in parts["train"]]
     report = {
         "rows": {name: len(of_part) for name, of_part in parts.items()},
-        "shortened": sum(length > critic.limit for length in lengths),
-        "development": agreement(critic, parts["development"]),
-        "test": agreement(critic, parts["test"]),
+        "shortened": sum(length > encoder.limit for length in lengths),
     }
+    with Critic.from_model(trained, tokenizer, max_tokens=settings.max_length) as critic:
+        report |= {name: agreement(critic, parts[name]) for name in ("development", "test")}
     write_report(out, report)
     return report
 

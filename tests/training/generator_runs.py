@@ -7,7 +7,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.demo import demo_questions
-from selfcorrect_rag.models.critic import TransformersCritic
+from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.training.generator_data import (
     GeneratorDataReport,
     GeneratorDataSettings,
@@ -43,10 +43,10 @@ class Shelf:
         ]
 
 
-def opinionated(**options: Any) -> TransformersCritic:
+def opinionated(**options: Any) -> Critic:
     """Random weights, and every label somewhere."""
     words = byte_level_tokenizer()
-    return TransformersCritic(random_model(len(words), 400), words, **options)
+    return Critic.from_model(random_model(len(words), 400), words, **options)
 
 
 def make(

@@ -10,7 +10,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.demo import demo_index, demo_questions
-from selfcorrect_rag.models.critic import Critic, TransformersCritic, critic_input
+from selfcorrect_rag.models.critic import Critic, critic_input
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.search import Index
@@ -33,7 +33,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 
 
 @pytest.fixture(scope="module")
-def critic() -> TransformersCritic:
+def critic() -> Critic:
     return opinionated()
 
 
@@ -73,7 +73,7 @@ def test_a_critic_gives_only_what_a_table_offers_and_how_sure_it_is(critic: Crit
     assert "[Continue to Use Evidence]" in critic.judge([a._replace(tokens=()) for a in others])
     asked = critic_input(CRITIQUE_PROMPTS["relevance"], instance)
     [batch] = critic.answers([asked, asked._replace(tokens=("[Relevant]",))])
-    ids = critic.fitted(critic.prompt_ids(asked))
+    ids = critic.tokens.fit(critic.tokens.prompt_ids(asked))
     either = [
         critic.tokenizer(token, add_special_tokens=False)["input_ids"][0]
         for token in ("[Irrelevant]", "[Relevant]")

@@ -8,7 +8,7 @@ import pytest
 
 from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.models import TransformersReflectionLLM
-from selfcorrect_rag.models.critic import TransformersCritic
+from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.reflection import ReflectionGroup, register_group, unregister_group
 from selfcorrect_rag.training.critic import CriticSettings, train_critic
@@ -121,5 +121,5 @@ def test_a_critic_learns_them(tmp_path: Path) -> None:
     )
     report = train_critic(labels, tmp_path, critic, base=(random_model(len(words), 400), words))
     assert sum(map(sum, (c.values() for c in report["test"]["confusion"]["ISPLAIN"].values())))
-    made = TransformersCritic.from_pretrained(tmp_path / "critic", device="cpu")
+    made = Critic.from_pretrained(tmp_path / "critic", device="cpu")
     assert made.judge([row.critic_input for row in labels[:4]])
