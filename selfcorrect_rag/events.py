@@ -7,9 +7,9 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from selfcorrect_rag.settings.instruct_rag import Mode
-from selfcorrect_rag.state.costs import Stop
-from selfcorrect_rag.state.crag import Grade
+from selfcorrect_rag.settings import Mode
+from selfcorrect_rag.state import Stop
+from selfcorrect_rag.state import Grade
 from selfcorrect_rag.thresholds import Action
 
 

@@ -7,7 +7,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag import create_instruct_rag
-from selfcorrect_rag.state.instruct_rag import Demonstration
+from selfcorrect_rag.state import Demonstration
 from tests.scripted import document, echo
 
 QUESTION = "Who wrote Middlemarch?"

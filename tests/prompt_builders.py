@@ -26,7 +26,7 @@ from selfcorrect_rag.prompts.evaluator import (
 )
 from selfcorrect_rag.prompts.follow_up import follow_up_prompt
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
-from selfcorrect_rag.settings.instruct_rag import Mode
+from selfcorrect_rag.settings import Mode
 
 Builder = Callable[[str, Document], Any]
 """Of a text, and a document whose title and text may be two halves of one."""

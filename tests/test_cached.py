@@ -21,7 +21,7 @@ from selfcorrect_rag.errors import EvaluatorFailed
 from selfcorrect_rag.models import ChatEvaluator, RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from selfcorrect_rag.state import Segment
-from selfcorrect_rag.state.costs import total
+from selfcorrect_rag.state import total
 from selfcorrect_rag.thresholds import Thresholds
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, echo, segment

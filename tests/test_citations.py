@@ -12,7 +12,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.nodes.base.reply import NO_ANSWER
+from selfcorrect_rag.nodes.reply import NO_ANSWER
 from selfcorrect_rag.prompts.marks import read_marks
 from selfcorrect_rag.prompts.refusals import is_refusal
 from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator, document

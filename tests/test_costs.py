@@ -16,7 +16,7 @@ from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.prompts import Prompt
 from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.state import Segment
-from selfcorrect_rag.state.costs import costs_together, known_tokens, total
+from selfcorrect_rag.state import costs_together, known_tokens, total
 from tests.conftest import talkative
 from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator
 from tests.crag_runs import document as text_document

@@ -8,7 +8,7 @@ import pytest
 
 from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.errors import BadDemonstrations, ModelFailed
-from selfcorrect_rag.state.instruct_rag import Demonstration
+from selfcorrect_rag.state import Demonstration
 from tests.instruct_runs import DEMONSTRATIONS, QUESTION, Words, documents, run
 from tests.scripted import echo, timeless
 

@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
 from selfcorrect_rag.errors import NoDocument
 from selfcorrect_rag.search.retriever import AnyRetriever
-from selfcorrect_rag.state.documents import MOST_DOCUMENTS, aas_documents
+from selfcorrect_rag.intake import MOST_DOCUMENTS, aas_documents
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, echo, segment, timeless
 

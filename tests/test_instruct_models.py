@@ -9,7 +9,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
-from selfcorrect_rag.state.instruct_rag import Demonstration
+from selfcorrect_rag.state import Demonstration
 from tests.conftest import talkative
 from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, documents, run
 from tests.scripted import ScriptedReflectionLLM, echo, segment

@@ -11,8 +11,8 @@ from selfcorrect_rag.prompts.instruct_rag import (
     inference_prompt,
     inference_request,
 )
-from selfcorrect_rag.settings.instruct_rag import Mode
-from selfcorrect_rag.state.instruct_rag import Demonstration
+from selfcorrect_rag.settings import Mode
+from selfcorrect_rag.state import Demonstration
 from tests.conftest import byte_level_tokenizer
 
 QUESTION = "Who wrote Middlemarch?"

@@ -12,7 +12,7 @@ from langgraph.types import Command, interrupt
 
 from selfcorrect_rag import InstructRAGSettings, create_instruct_rag
 from selfcorrect_rag.errors import NoQuestion
-from selfcorrect_rag.nodes.base.reply import NO_ANSWER
+from selfcorrect_rag.nodes.reply import NO_ANSWER
 from selfcorrect_rag.prompts.instruct_rag import INSTRUCTION
 from tests.conftest import talkative
 from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, TITLES, documents, run

@@ -20,12 +20,12 @@ from langgraph.types import Command, Overwrite
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
-from selfcorrect_rag.nodes.base.strips import fair_shares
+from selfcorrect_rag.nodes.strips import fair_shares
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.settings.base import LONGEST_TEXT
-from selfcorrect_rag.state.costs import total
-from selfcorrect_rag.state.intake import DEEPEST, admit, fit, valid
+from selfcorrect_rag.settings import LONGEST_TEXT
+from selfcorrect_rag.state import total
+from selfcorrect_rag.intake import DEEPEST, admit, fit, valid
 from tests.crag_runs import WordEvaluator
 from tests.providers import Provider
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment

@@ -8,14 +8,14 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from selfcorrect_rag import create_instruct_rag, create_self_crag
 from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.models import ChatEvaluator
-from selfcorrect_rag.nodes.base.limits import limit_met
+from selfcorrect_rag.nodes.limits import limit_met
 from selfcorrect_rag.settings import (
     CRAGSettings,
     InstructRAGSettings,
     SelfCRAGSettings,
     SelfRAGSettings,
 )
-from selfcorrect_rag.state.costs import known_tokens, total
+from selfcorrect_rag.state import known_tokens, total
 from tests.crag_runs import AMBIGUOUS, CORRECT, PagesWebSearch, WordEvaluator
 from tests.crag_runs import document as text_document
 from tests.instruct_runs import documents

@@ -13,7 +13,7 @@ from benchmarks import tutorial
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.demo import load_generator
 from selfcorrect_rag.models import PromptedReflectionLLM
-from selfcorrect_rag.state.costs import total
+from selfcorrect_rag.state import total
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.crag_runs import document as text_document
 from tests.prompted_runs import NOVEL, PASSAGES, QUESTION, hard, is_writing, reader

@@ -20,7 +20,7 @@ from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, 
 from selfcorrect_rag.evaluation.plain_rag import create_plain_rag
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.models.chat_model import model_name
-from selfcorrect_rag.state.costs import known_tokens, total
+from selfcorrect_rag.state import known_tokens, total
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.providers import Provider
 from tests.scripted import (

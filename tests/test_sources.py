@@ -16,7 +16,7 @@ from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.commands.show import show_run
 from selfcorrect_rag.errors import one_line
 from selfcorrect_rag.render import render_run
-from selfcorrect_rag.state.sources import LONGEST_TITLE, shown_source, title_line, web_address
+from selfcorrect_rag.intake import LONGEST_TITLE, shown_source, title_line, web_address
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.render.pages import Page
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment

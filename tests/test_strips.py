@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 
-from selfcorrect_rag.nodes.base.strips import Decomposition, decompose, keep, recompose
+from selfcorrect_rag.nodes.strips import Decomposition, decompose, keep, recompose
 from selfcorrect_rag.prompts.sentences import sentence_at
-from selfcorrect_rag.state.crag import Strip
+from selfcorrect_rag.state import Strip
 
 
 def text(count: int) -> str:

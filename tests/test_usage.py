@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from langchain_core.runnables import RunnableLambda, ensure_config
 
-from selfcorrect_rag.nodes.base.usage import (
+from selfcorrect_rag.nodes.node import (
     UsageCounter,
     counted_calls,
     counted_config,
@@ -20,7 +20,7 @@ from selfcorrect_rag.nodes.base.usage import (
     used,
 )
 from selfcorrect_rag.state import Segment
-from selfcorrect_rag.state.costs import Usage
+from selfcorrect_rag.state import Usage
 from tests.scripted import segment
 
 

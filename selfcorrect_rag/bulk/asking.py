@@ -13,7 +13,7 @@ from selfcorrect_rag.bulk.graph_maker import GraphMaker
 from selfcorrect_rag.bulk.questions import Line
 from selfcorrect_rag.bulk.rows import BROKEN, answered, failed
 from selfcorrect_rag.errors import describe_error
-from selfcorrect_rag.nodes.base.usage import UsageCounter
+from selfcorrect_rag.nodes.node import CallCounter
 
 IN_FLIGHT = 16
 """Questions that one process asks at a time, unless told."""
@@ -37,16 +37,16 @@ class Asker:
     async def ask(self, given: dict[str, Any]) -> dict[str, Any]:
         """The columns :data:`~selfcorrect_rag.bulk.rows.ANSWER` for a graph's input."""
         async with self._room:
-            counter, started = UsageCounter(), time.perf_counter()
+            counter, started = CallCounter(), time.perf_counter()
             callbacks = [] if self._counts else [counter]
             try:
                 config = RunnableConfig(callbacks=[*callbacks])
                 result = await self._graph.ainvoke(given, config)
                 seconds = time.perf_counter() - started
-                return answered(result, seconds, counter.cost(seconds))
+                return answered(result, seconds, counter.usage(seconds))
             except Exception as error:  # whatever it is, the other questions go on
                 seconds = time.perf_counter() - started
-                cost = counter.cost(seconds)
+                cost = counter.usage(seconds)
                 kind, _, message = describe_error(error).partition(": ")
                 return failed(kind, message, seconds, cost)
 

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from selfcorrect_rag.bulk.question_files import BadQuestions, QuestionFile
 from selfcorrect_rag.errors import SelfCorrectError, describe_error, require
-from selfcorrect_rag.settings.base import LONGEST_TEXT
-from selfcorrect_rag.state.intake import fit
+from selfcorrect_rag.settings import MAX_CHARACTERS
+from selfcorrect_rag.intake import fit
 
 LONGEST_LINE = 16 * 2**20
 """Bytes of a line of JSONL, and characters of a field of CSV; more is a broken row."""
@@ -123,8 +123,8 @@ def _asked(row: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
         raise _Broken(f"{columns.asked} is no text")
     if not value.strip():
         raise _Broken("the question is empty")
-    if len(value) > LONGEST_TEXT:
-        raise _Broken(f"the question is longer than {LONGEST_TEXT:,} characters")
+    if len(value) > MAX_CHARACTERS:
+        raise _Broken(f"the question is longer than {MAX_CHARACTERS:,} characters")
     return {"question": fit(value)}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from selfcorrect_rag.errors import require, safe_message
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.render import reading
-from selfcorrect_rag.state.costs import FREE, Cost, total
-from selfcorrect_rag.state.intake import fit
+from selfcorrect_rag.state import FREE, Usage, total
+from selfcorrect_rag.intake import fit
 
 COLUMNS = {
     "id": ("string", "32 hexadecimal digits of the question, what is kept and the settings"),
@@ -56,7 +56,7 @@ def arrow_schema(names: Sequence[str] = tuple(COLUMNS)) -> Any:
     return pa.schema([(name, (plain | lists)[COLUMNS[name][0]]) for name in names])
 
 
-def answered(result: Mapping[str, Any], seconds: float, counted: Cost = FREE) -> dict[str, Any]:
+def answered(result: Mapping[str, Any], seconds: float, counted: Usage = FREE) -> dict[str, Any]:
     """The columns :data:`ANSWER` of a graph's result.
 
     Args:
@@ -74,7 +74,7 @@ def answered(result: Mapping[str, Any], seconds: float, counted: Cost = FREE) ->
         if not messages or not hasattr(messages[-1], "content"):
             raise ValueError("the graph's result has neither an answer nor messages")
         answer = as_text(messages[-1].content)
-    costs = reading.record(result, "costs")
+    costs = result.get("route") or []
     cost = total(costs) if costs else counted
     grades = (reading.number(grade.get("score")) for grade in reading.records(result, "grades"))
     scores = [reading.number(c.get("path_score")) for c in reading.records(result, "candidates")]
@@ -102,7 +102,7 @@ def answered(result: Mapping[str, Any], seconds: float, counted: Cost = FREE) ->
 
 
 def failed(
-    kind: str, message: object, seconds: float = 0.0, counted: Cost = FREE
+    kind: str, message: object, seconds: float = 0.0, counted: Usage = FREE
 ) -> dict[str, Any]:
     """The columns :data:`ANSWER` of a question that failed."""
     empty = dict.fromkeys(("answer", "cited_answer", "action", "best_score", "stopped"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.cli.terminal import one_row, tell
-from selfcorrect_rag.state import shown_source, source_of, title_line, title_of
+from selfcorrect_rag.intake import shown_source, source_of, title_line, title_of
 
 DROPPED_SHOWN = 5
 """Best strips that are shown of those that were dropped; ``--json`` has them all."""

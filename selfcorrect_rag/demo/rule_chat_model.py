@@ -13,7 +13,6 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from selfcorrect_rag.nodes.rewrite_follow_up import FollowUpRule
 from selfcorrect_rag.prompts.parts import as_text
 
 NO_TOOL = "(a rule, not a language model) I can only ask a tool, and none is bound."
@@ -28,7 +27,7 @@ class RuleChatModel(BaseChatModel):
     threads, approval. For anything else take a real model.
     """
 
-    follow_up: FollowUpRule | None = None
+    follow_up: Any | None = None
     """Rewrites questions of later turns to stand alone; None passes each on verbatim."""
 
     @property
@@ -59,7 +58,7 @@ class RuleChatModel(BaseChatModel):
 def _reply(
     messages: Sequence[BaseMessage],
     tools: Sequence[dict[str, Any]],
-    follow_up: FollowUpRule | None,
+    follow_up: Any | None,
 ) -> AIMessage:
     questions = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
     if not questions:

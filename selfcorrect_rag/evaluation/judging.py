@@ -34,7 +34,7 @@ from selfcorrect_rag.evaluation.run import JUDGED, Finished, FirstErrors, Limits
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.evaluation.tasks import asked
 from selfcorrect_rag.evaluation.texts import stated, text_of
-from selfcorrect_rag.nodes.base.usage import UsageCounter
+from selfcorrect_rag.nodes.node import CallCounter
 from selfcorrect_rag.old_journal import Journal, only_run
 
 JUDGEMENTS = "judgements.jsonl"
@@ -280,13 +280,13 @@ def score_of(case: Case, judgement: Judgement) -> float | None:
 
 async def _judged(chat_model: Runnable[Any, Any], case: Case) -> dict[str, Any]:
     """A judgement as fields of a row; where the model raises, with the error and no score."""
-    counter, started = UsageCounter(), time.perf_counter()
+    counter, started = CallCounter(), time.perf_counter()
     found, error = Judgement(None, ""), ""
     try:
         found = await ajudge(chat_model, case, RunnableConfig(callbacks=[counter]))
     except Exception as raised:  # whatever it is, the other cases go on
         error = describe_error(raised)
-    cost = counter.cost(round(time.perf_counter() - started, 3))
+    cost = counter.usage(round(time.perf_counter() - started, 3))
     calls = max(1, counter.model_calls)  # a model without callbacks is bounded too
     fields = {"score": score_of(case, found), **found._asdict(), **cost, "model_calls": calls}
     return {**fields, "error": error}

@@ -16,7 +16,7 @@ from selfcorrect_rag.evaluation.plain_rag import KNOBS, create_plain_rag
 from selfcorrect_rag.evaluation.remembered import saving
 from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.evaluation.tasks import asked
-from selfcorrect_rag.nodes.base.usage import UsageCounter
+from selfcorrect_rag.nodes.node import CallCounter
 from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS as INSTRUCT_INSTRUCTIONS
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS
 from selfcorrect_rag.settings import (
@@ -207,7 +207,7 @@ class Method:
 
     async def answer(self, question: Question) -> Outcome:
         """Ask it; where it raises, the outcome says why and has no answer."""
-        counter = UsageCounter()
+        counter = CallCounter()
         # A graph of ours counts itself, with calls that trigger no callbacks.
         counts = [counter] if self.spec.settings is None else []
         started = time.perf_counter()
@@ -219,7 +219,7 @@ class Method:
                     **self._options(question),
                 )
             seconds = time.perf_counter() - started + saved.seconds
-            outcome = outcome_of(question, self.name, result, seconds, counter.cost(seconds))
+            outcome = outcome_of(question, self.name, result, seconds, counter.usage(seconds))
             return outcome._replace(remembered_calls=saved.calls, remembered_tokens=saved.tokens)
         except Exception as error:  # whatever it is, the other questions go on
             seconds = round(time.perf_counter() - started, 3)

@@ -11,7 +11,7 @@ from selfcorrect_rag.evaluation.rows import Outcome, Question
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.render import reading
-from selfcorrect_rag.state.costs import FREE, Cost, total
+from selfcorrect_rag.state import FREE, Usage, total
 
 STRIP = ("text", "score", "kept")
 CANDIDATE = (
@@ -26,7 +26,7 @@ def outcome_of(
     method: str,
     result: Mapping[str, Any],
     seconds: float,
-    counted: Cost = FREE,
+    counted: Usage = FREE,
 ) -> Outcome:
     """What a graph's result says.
 
@@ -42,7 +42,7 @@ def outcome_of(
         ValueError: it has no answer.
     """
     answer = _answer(result)
-    costs = reading.record(result, "costs")
+    costs = result.get("route") or []
     cost = total(costs) if costs else counted
     steps = [step.get("step") for step in reading.records(result, "route")]
     grades = (reading.number(grade.get("score")) for grade in reading.records(result, "grades"))

@@ -10,16 +10,16 @@ from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 
 from selfcorrect_rag.models.from_name import Model, as_language_model
-from selfcorrect_rag.nodes.base.node import Node, Update
+from selfcorrect_rag.nodes.node import Node, Update
 from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import CRAGContext, CRAGSettings, Settings
-from selfcorrect_rag.state.common import Output, blank_common
-from selfcorrect_rag.state.crag import CRAGInput, CRAGState
-from selfcorrect_rag.state.documents import Documents
+from selfcorrect_rag.state import Output, blank_common
+from selfcorrect_rag.state import CRAGInput, CRAGState
+from selfcorrect_rag.intake import Documents
 
 KNOBS = frozenset({*Settings.model_fields, "passages", "instruction"})
 """The settings of CRAG that plain RAG has a use for."""

@@ -21,7 +21,7 @@ from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.chat_evaluator import ChatEvaluator
 from selfcorrect_rag.models.identity import identity_of_object, joined
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, agrade
-from selfcorrect_rag.nodes.base.usage import usage_of
+from selfcorrect_rag.nodes.node import usage_of
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.search import WebSearch
 

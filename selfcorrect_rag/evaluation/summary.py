@@ -25,7 +25,7 @@ from selfcorrect_rag.evaluation.statistics import (
 )
 from selfcorrect_rag.evaluation.sweeps import Variants
 from selfcorrect_rag.render.made import versions
-from selfcorrect_rag.state.costs import plus
+from selfcorrect_rag.state import plus
 
 SUMMARY = "summary.json"
 ByQuestion = Mapping[str, float | None]

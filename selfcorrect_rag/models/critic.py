@@ -16,7 +16,7 @@ from selfcorrect_rag.models.engines.engine import Engine, Request
 from selfcorrect_rag.models.engines.runner import EngineRunner
 from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.reflection import TOKENS
-from selfcorrect_rag.state.intake import valid
+from selfcorrect_rag.intake import valid
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -59,7 +59,7 @@ from selfcorrect_rag.reflection import (
     Reflection,
     critique_score,
 )
-from selfcorrect_rag.state.self_rag import Piece, Segment
+from selfcorrect_rag.state import Piece, Segment
 
 _END = re.compile(re.escape(END), re.IGNORECASE)
 

@@ -15,7 +15,7 @@ from selfcorrect_rag.models.retrieval_evaluator import (
     RetrievalEvaluator,
     with_blanks,
 )
-from selfcorrect_rag.state.intake import valid
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.thresholds import Thresholds
 
 if TYPE_CHECKING:

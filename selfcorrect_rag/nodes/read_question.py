@@ -1,54 +1,109 @@
-"""read_question: read the turn's question and reset the state."""
+"""read_question: read the turn's question, settings and documents, and reset the state."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from selfcorrect_rag.errors import NoQuestion
-from selfcorrect_rag.nodes.base.node import Node, Update, current
-from selfcorrect_rag.nodes.base.turns import ASK, read_turn
+from langchain_core.messages import HumanMessage, convert_to_messages
+from langgraph.types import Overwrite
+
+from selfcorrect_rag.errors import BadInput, BadSettings, NoQuestion
+from selfcorrect_rag.intake import Admitted, admit, admit_question, as_documents
+from selfcorrect_rag.nodes.node import ASK, Node, Run, S, Update
+from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state.documents import as_documents
-from selfcorrect_rag.state.intake import admit, admit_question
+from selfcorrect_rag.state import blank_state
 
 
-def read_question(blank: Callable[[], Update] = dict, settings: Settings | None = None) -> Node:
-    """Take the question from the input of this turn; reset what an earlier turn left behind.
+def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _: {}) -> Node[Any]:
+    """Begin a turn with the question of this turn's input, and fix its settings.
 
-    Texts longer than the settings allow are cut, and notes say so.
+    The question is ``question``, else the last message if a human wrote it. Texts longer than the
+    settings allow are cut, and notes say so.
 
     Args:
-        blank: returns the graph's initial state.
         settings: the factory's.
+        first: from the turn's settings to further keys with which it begins.
+
+    Raises:
+        NoQuestion: at a run whose input asks nothing.
+        BadInput: at a run with a value of the wrong type.
+        NoDocument: at a run with documents that are something else.
+        BadSettings: at a run with settings in ``configurable``, or of another graph.
     """
 
-    settings = settings or Settings()
-
-    def run(state: Mapping[str, Any]) -> Update:
-        turn = state.get("turn")
-        if turn is None and "original_question" not in state:  # no turn of ours has begun
-            turn = read_turn(state, shared=True)
-        if turn is None:  # a Command jumped here, past __start__
-            raise NoQuestion(f"nothing is asked: {ASK}")
-        chosen = current(settings)
-        question, notes = admit_question(turn["question"], chosen.question_characters)
-        given, most = state.get("documents"), chosen.given_documents
-        given = given if given is None else as_documents(given)
-        if given and len(given) > most:
-            notes.append(f"the first {most} of {len(given)} given documents were taken")
-        passages = admit((given or [])[:most], chosen.document_characters, "given documents")
-        found = {
+    async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
+        refuse_configurable(run)
+        question, message = read_turn(state)
+        question, notes = admit_question(question, run.settings.question_characters)
+        given = state.get("documents")
+        passages = Admitted([], [])
+        if given is not None:
+            documents, most = as_documents(given), run.settings.given_documents
+            if len(documents) > most:
+                notes.append(f"the first {most} of {len(documents)} given documents were taken")
+            documents = documents[:most]
+            characters = sum(len(document.page_content) for document in documents)
+            limit = run.settings.document_characters
+            passages = await run.compute(
+                admit, documents, limit, "given documents", characters=characters
+            )
+        return {
+            **blank_state(),
+            "candidates": Overwrite([]),
+            "settings": run.settings.set_fields(),
+            "original_question": question,
+            "standalone_question": question,
             "fixed": given is not None,
             "passages": passages.documents,
-            "notes": [*notes, *passages.notes],
+            "notes": Overwrite([*notes, *passages.notes]),
+            "human_message_id": None if message is None else message.id or "",
+            "reply_id": f"answer-{uuid4()}" if message is None else f"reply-to-{message.id}",
+            **first(run.settings),
         }
-        read: Update = {**blank(), "question": question, "original_question": question, **found}
-        if not turn["by_message"]:
-            return {**read, "human_message_id": None, "reply_id": f"answer-{uuid4()}"}
-        # add_messages gave a message without an id one, and appended it unless it overwrites the
-        # others.
-        last = state["messages"][-1].id if state.get("messages") else None
-        human = turn["message_id"] or last or ""
-        return {**read, "human_message_id": human, "reply_id": f"reply-to-{last or uuid4()}"}
 
-    return Node("read_question", run)
+    return Node("read_question", step, settings, begins_turn=True)
+
+
+def read_turn(state: Mapping[str, Any]) -> tuple[str, HumanMessage | None]:
+    """Return the question of an input, and the message that asks it, if one does.
+
+    Raises:
+        NoQuestion: it has no question.
+        BadInput: a value is of the wrong type.
+    """
+    question = state.get("question")
+    if not isinstance(question, str | None):
+        raise BadInput(f"question must be text, got {type(question).__name__}: {ASK}")
+    given: Any = state.get("messages") or []
+    try:
+        last = convert_to_messages(given[-1:])[-1] if given else None
+    except (NotImplementedError, ValueError, TypeError) as error:
+        raise BadInput(f"messages must hold messages, got {type(given).__name__}: {ASK}") from error
+    message = last if isinstance(last, HumanMessage) else None
+    written = as_text(message.content).strip() if message else ""
+    if question is not None and question.strip():
+        plain = question.strip()
+        return plain, message if plain == written else None
+    if written:
+        return written, message
+    if message or question is not None:
+        raise NoQuestion(f"the question is empty: {ASK}")
+    if last is not None:
+        raise NoQuestion(f"the messages end with no human message: {ASK}")
+    raise NoQuestion(f"nothing is asked: {ASK}")
+
+
+def refuse_configurable(run: Run[S]) -> None:
+    """Refuse settings in ``configurable``, where a graph would ignore them.
+
+    A LangGraph server copies the context there; values that the context gives too are fine.
+
+    Raises:
+        BadSettings: there is one.
+    """
+    given = run.config.get("configurable") or {}
+    for name in given.keys() & type(run.settings).model_fields.keys():
+        if given[name] != getattr(run.settings, name):
+            reason = f'a setting is given as context={{"{name}": ...}}, not in configurable'
+            raise BadSettings(reason, name)

@@ -1,94 +1,100 @@
 """retrieve: find passages for every beam that asks for them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import Fault
+from selfcorrect_rag.errors import Fault, NoDocument
 from selfcorrect_rag.events import RetrievalFailure, Retrieved
-from selfcorrect_rag.nodes.base.limits import best_so_far, with_first_beam
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
-from selfcorrect_rag.nodes.base.usage import quiet
+from selfcorrect_rag.intake import admit, name_of
+from selfcorrect_rag.nodes.limits import best_so_far, first_beams
+from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state.intake import admit
-from selfcorrect_rag.state.self_rag import Beam, SelfRAGState
-from selfcorrect_rag.state.sources import name_of
+from selfcorrect_rag.state import Beam
+
+NO_RETRIEVER = (
+    "there are no documents: give documents in the input, or a retriever where the graph is made"
+)
 
 
-def retrieve(retriever: Retriever, settings: SelfRAGSettings | None = None) -> Node:
+def retrieve(
+    retriever: Retriever | None, settings: SelfRAGSettings | None = None
+) -> Node[SelfRAGSettings]:
     """Retrieve with (question, previous segment) for each beam (Algorithm 1, line 4).
 
     Beams with the same previous segment share one query. Passages given by the caller are used
     instead, without a call. A retriever that fails before anything is written fails the run; later
     it only ends the beams that asked. One that returns anything but documents always fails the run.
-    Where the state has no beam yet, it retrieves for the first.
+    If the state has no beam yet, it retrieves for the first.
 
     Raises:
         BadArgument: ``retriever`` is not a retriever.
+        NoDocument: at a run without documents, if it is None.
     """
-    defaults, searched = SelfRAGSettings.of_step(settings), AnyRetriever(retriever)
+    source = None if retriever is None else AnyRetriever(retriever)
 
-    def run(state: SelfRAGState) -> Work:
-        state = with_first_beam(state, "retrieve")
-        chosen, queries, found = current(defaults), _queries(state), []
-        if queries:
-            found = yield from call(
-                searched.batch, searched.abatch, queries, quiet(), k=chosen.passages
-            )
-        return _update(state, chosen, dict(zip(queries, found, strict=True)))
+    async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
+        beams = first_beams(state, "retrieve")
+        wanting = [beam for beam in beams if beam["next"] == "retrieve"]
+        queries = list(dict.fromkeys(query_of(state["question"], beam) for beam in wanting))
+        given = state["passages"]
+        found: dict[str, list[Document]] = dict.fromkeys(queries, given)
+        if not state["fixed"] and queries:
+            if source is None:
+                raise NoDocument(NO_RETRIEVER)
+            most = run.settings.passages
+            lists = await run.call(source.batch, source.abatch, queries, k=most)
+            run.add({"retrievals": len(queries)})
+            found = {query: each[:most] for query, each in zip(queries, lists, strict=True)}
+        characters = sum(len(d.page_content) for each in found.values() for d in each)
+        return await run.compute(_update, state, run, beams, found, characters=characters)
 
-    return Node("retrieve", run, defaults, _failed)
+    return Node("retrieve", step, SelfRAGSettings.of(settings), _failed)
 
 
-def _query(question: str, beam: Beam) -> str:
+def query_of(question: str, beam: Beam) -> str:
+    """Return the query for a beam's next segment."""
     previous = beam["segments"][-1]["text"] if beam["segments"] else ""
     return f"{question} {previous}".strip()
 
 
-def _queries(state: SelfRAGState) -> list[str]:
-    if state["fixed"]:
-        return []
-    wanting = [beam for beam in state["beams"] if beam["next"] == "retrieve"]
-    return list(dict.fromkeys(_query(state["question"], beam) for beam in wanting))
-
-
 def _update(
-    state: SelfRAGState, settings: SelfRAGSettings, found: dict[str, list[Document]]
+    state: Mapping[str, Any],
+    run: Run[SelfRAGSettings],
+    beams: Sequence[Beam],
+    found: Mapping[str, list[Document]],
 ) -> Update:
-    passages = list(state.get("passages") or [])
-    index = {_identity(passage): i for i, passage in enumerate(passages)}
-    beams, notes = [], list(state["notes"])
-    for beam in state["beams"]:
-        if beam["next"] != "retrieve":
-            beams.append(beam)
-            continue
-        query = _query(state["question"], beam)
-        documents = list(state.get("passages") or [])
-        if not state["fixed"]:
-            documents, unfit = admit(
-                found[query][: settings.passages],
-                settings.document_characters,
-                "retrieved documents",
-            )
-            notes += [note for note in unfit if note not in notes]
-        retrieved = _merge(documents, passages, index)
-        if not retrieved:
-            notes.append(f"no passage was found for {query!r}: written without evidence")
-        beams.append({**beam, "retrieved": retrieved})
-        titles = [name_of(passages[i]) for i in retrieved]
-        emit(Retrieved(event="retrieved", query=query, passages=titles))
-    usage = {**state["usage"], "retrievals": state["usage"]["retrievals"] + len(found)}
-    return {"passages": passages, "beams": beams, "notes": notes, "usage": usage}
+    notes: list[str] = []
+    if not state["fixed"]:
+        limit, admitted = run.settings.document_characters, {}
+        for query, documents in found.items():
+            admitted[query], unfit = admit(documents, limit, "retrieved documents")
+            notes += unfit
+        found = admitted
+    passages, extended = list(state["passages"]), []
+    index = {identity_of(passage): i for i, passage in enumerate(passages)}
+    for beam in beams:
+        if beam["next"] == "retrieve":
+            query = query_of(state["question"], beam)
+            retrieved = merge(found[query], passages, index)
+            if not retrieved:
+                notes.append(f"no passage was found for {query!r}: written without evidence")
+            titles = [name_of(passages[i]) for i in retrieved]
+            run.emit(Retrieved(event="retrieved", query=query, passages=titles))
+            beam = {**beam, "retrieved": retrieved}
+        extended.append(beam)
+    return {"passages": passages, "beams": extended, "notes": notes}
 
 
-def _merge(
+def merge(
     documents: Sequence[Document], passages: list[Document], index: dict[object, int]
 ) -> list[int]:
-    """Indices of the documents in ``passages``; new ones are appended to it."""
+    """Return the indices of documents in ``passages``, to which new ones are appended."""
     merged = []
     for document in documents:
-        key = _identity(document)
+        key = identity_of(document)
         if key not in index:
             index[key] = len(passages)
             passages.append(document)
@@ -96,12 +102,12 @@ def _merge(
     return list(dict.fromkeys(merged))
 
 
-def _identity(document: Document) -> object:
-    # The chunks of a file may share its id and its title.
+def identity_of(document: Document) -> object:
+    """Return what tells a passage from others: chunks of a file may share its id and its title."""
     return document.id, str(document.metadata.get("title") or ""), document.page_content
 
 
-def _failed(state: SelfRAGState, fault: Fault) -> Update:
-    update = best_so_far(state, fault, ends=["retrieve"])
-    emit(RetrievalFailure(event="retrieval_failed", reason=fault.reason))
+def _failed(state: Mapping[str, Any], run: Run[Any], fault: Fault) -> Update:
+    update = best_so_far(state, run, fault, ends=["retrieve"])
+    run.emit(RetrievalFailure(event="retrieval_failed", reason=fault.reason))
     return update

@@ -15,7 +15,7 @@ from selfcorrect_rag.prompts.critique import SEPARATOR, CritiquePrompt, Instance
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import CONTINUE, NO_RETRIEVAL, PARAGRAPH
-from selfcorrect_rag.state.self_rag import Step
+from selfcorrect_rag.state import Step
 
 END = "[End]"
 """The model's end mark of an answer that it writes sentence by sentence."""

@@ -14,8 +14,8 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.quoting import quoted
-from selfcorrect_rag.settings.instruct_rag import Mode
-from selfcorrect_rag.state.instruct_rag import Demonstration
+from selfcorrect_rag.settings import Mode
+from selfcorrect_rag.state import Demonstration
 
 INSTRUCTION = (
     "Your task is to analyze the provided documents and answer the given question. Please generate "

@@ -15,7 +15,7 @@ from langchain_core.prompt_values import PromptValue
 
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import control_tokens
-from selfcorrect_rag.state.intake import valid
+from selfcorrect_rag.intake import valid
 
 
 class Part(NamedTuple):

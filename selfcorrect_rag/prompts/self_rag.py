@@ -7,7 +7,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.prompts.parts import Part, Prompt, passage_text, passage_title
 from selfcorrect_rag.reflection import CONTINUE, END_PARAGRAPH, NO_RETRIEVAL, PARAGRAPH, RETRIEVAL
-from selfcorrect_rag.state.self_rag import Candidate
+from selfcorrect_rag.state import Candidate
 
 TASK_INSTRUCTIONS = {
     "arc": "Given four answer candidates, A, B, C and D, choose the best answer choice.",

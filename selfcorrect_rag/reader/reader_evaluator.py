@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, with_blanks
 from selfcorrect_rag.reader.reader import Passage, Reader
-from selfcorrect_rag.state.sources import LONGEST_TITLE
+from selfcorrect_rag.intake import MAX_TITLE
 from selfcorrect_rag.thresholds import Thresholds
 
 SEPARATOR = " // "
@@ -38,6 +38,6 @@ def _pair(question: str, passages: Sequence[str]) -> list[tuple[str, Passage]]:
     pairs = []
     for text in filter(str.strip, passages):
         title, found, rest = text.partition(SEPARATOR)
-        is_titled = found and len(title) <= LONGEST_TITLE and "\n" not in title
+        is_titled = found and len(title) <= MAX_TITLE and "\n" not in title
         pairs.append((question, Passage(title, rest) if is_titled else Passage("", text)))
     return pairs

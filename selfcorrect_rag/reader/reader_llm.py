@@ -22,7 +22,7 @@ from selfcorrect_rag.reader.answers import (
 from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reflection import Group, Reflection
-from selfcorrect_rag.state.self_rag import Piece, Segment
+from selfcorrect_rag.state import Piece, Segment
 from selfcorrect_rag.thresholds import ANSWER_ABOVE
 
 NOT_ENGLISH = "I cannot answer: I read questions in English only."

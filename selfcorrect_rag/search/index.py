@@ -33,7 +33,7 @@ from selfcorrect_rag.errors import (
 )
 from selfcorrect_rag.search.files import INDEX_FILE
 from selfcorrect_rag.search.filters import Filter, matches, normal
-from selfcorrect_rag.state.intake import valid
+from selfcorrect_rag.intake import valid
 
 Ranking = Literal["hybrid", "dense", "bm25"]
 BATCH_SIZE = 128

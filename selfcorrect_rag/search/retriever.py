@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field
 from selfcorrect_rag.errors import BadArgument, Fault, RetrievalFailed, wrap_errors
 from selfcorrect_rag.search.filters import BadFilter, Filter, matches, normal
 from selfcorrect_rag.search.index import Index
-from selfcorrect_rag.state.documents import aas_documents, as_documents
+from selfcorrect_rag.intake import aas_documents, as_documents
 
 Retriever = Runnable[str, Any] | VectorStore | Callable[[str], Any]
 """A LangChain retriever or vector store, or a function from a query to documents. A function may be

@@ -13,7 +13,7 @@ from langgraph.constants import TAG_NOSTREAM
 
 from selfcorrect_rag.errors import BadArgument, WebSearchFailed, require, safe_message
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
-from selfcorrect_rag.state.intake import valid
+from selfcorrect_rag.intake import valid
 
 
 class WebSearch(ABC):

@@ -15,7 +15,7 @@ from langgraph.types import Command
 from selfcorrect_rag import as_subagent, as_tool
 from selfcorrect_rag.agents import CitationMiddleware, GroundingMiddleware
 from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.nodes.base.annotations import cited_message
+from selfcorrect_rag.nodes.reply import cited_message
 from tests.agents.scripted import (
     GRAPHS,
     ScriptedAgentModel,

@@ -17,7 +17,7 @@ from selfcorrect_rag.bulk.questions import (
     check_columns,
     read_questions,
 )
-from selfcorrect_rag.settings.base import LONGEST_TEXT
+from selfcorrect_rag.settings import LONGEST_TEXT
 
 
 def read(path: Path | str, columns: Columns = Columns(), run: str = "run") -> list[Line]:  # noqa: B008

@@ -16,7 +16,7 @@ from selfcorrect_rag.evaluation.rows import Question
 from selfcorrect_rag.evaluation.tasks import Skipped, asked, question_hash, read_task
 from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS as INSTRUCT_INSTRUCTIONS
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS
-from selfcorrect_rag.state.sources import source_of, title_of
+from selfcorrect_rag.intake import source_of, title_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.nodes.base.citations import (
+from selfcorrect_rag.nodes.citations import (
     citation,
     citations_of,
     cited_passages,

@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, Settings
-from selfcorrect_rag.state.crag import SelfCRAGState
+from selfcorrect_rag.state import SelfCRAGState
 from selfcorrect_rag.thresholds import Thresholds
 from tests.nodes.one_node import Ran, costs, run_node
 

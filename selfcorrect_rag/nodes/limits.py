@@ -7,25 +7,23 @@ does not report are not counted. The answer itself is always written.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Stopped
-from selfcorrect_rag.nodes.base.node import Update, emit
+from selfcorrect_rag.nodes.node import Run, Update
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state.costs import Limit, Stop, known_tokens, total
-from selfcorrect_rag.state.self_rag import Beam, Step
-
-T = TypeVar("T", bound=Mapping[str, Any])
+from selfcorrect_rag.state import Beam, Limit, Step, Stop, known_tokens
 
 FOR_THE_ANSWER = 1
 """Model calls reserved for the answer."""
+STEPS: Collection[Step] = ("retrieve", "continue", "none")
 
 
 def limit_met(
     state: Mapping[str, Any], settings: Settings, model_calls: int, tokens: int = 1
 ) -> Limit | None:
-    """The limit that forbids a step; None if it may run.
+    """Return the limit that forbids a step; None if it may run.
 
     Args:
         state: any graph's.
@@ -33,41 +31,40 @@ def limit_met(
         model_calls: the step's maximum, plus the calls that must be left after it.
         tokens: maximum that it generates.
     """
-    costs = state["costs"]
-    most = settings.max_model_calls
-    if most is not None and total(costs)["model_calls"] + model_calls > most:
+    most, route = settings.max_model_calls, state["route"]
+    if most is not None and sum(r["model_calls"] for r in route) + model_calls > most:
         return "max_model_calls"
-    if settings.max_tokens is not None and known_tokens(costs) + tokens > settings.max_tokens:
+    if settings.max_tokens is not None and known_tokens(route) + tokens > settings.max_tokens:
         return "max_tokens"
     return None
 
 
-def stopped(state: Mapping[str, Any], settings: Settings, limit: Limit, what: str) -> Update:
-    """The update that records that a limit was met; ``what`` was done instead."""
-    return marked(state, limit, f"{limit} is {getattr(settings, limit)}: {what}")
+def stopped(run: Run[Any], limit: Limit, what: str) -> Update:
+    """Return the update that records that a limit was met; ``what`` was done instead."""
+    return marked(run, limit, f"{limit} is {getattr(run.settings, limit)}: {what}")
 
 
-def marked(state: Mapping[str, Any], by: Stop, note: str) -> Update:
-    """The update that records what stopped a run (``stopped``), with a note."""
-    emit(Stopped(event="stopped", by=by, note=note))
-    return {"stopped": by, "notes": [*state["notes"], note]}
+def marked(run: Run[Any], by: Stop, note: str) -> Update:
+    """Return the update that records what stopped a run, with a note."""
+    run.emit(Stopped(event="stopped", by=by, note=note))
+    return {"stopped": by, "notes": [note]}
 
 
-STEPS: Collection[Step] = ("retrieve", "continue", "none")
-
-
-def best_so_far(state: Mapping[str, Any], fault: Fault, ends: Collection[Step] = STEPS) -> Update:
-    """End beams where they are, so that the best text so far becomes the answer.
+def best_so_far(
+    state: Mapping[str, Any], run: Run[Any], fault: Fault, ends: Collection[Step] = STEPS
+) -> Update:
+    """End beams as they are, so that the best text so far becomes the answer.
 
     Args:
         state: any graph's.
+        run: the node's.
         fault: why.
         ends: the next steps at which beams are ended.
 
     Raises:
         Fault: nothing has been written yet.
     """
-    beams = state.get("beams") or []
+    beams = state["beams"]
     if not any(beam["segments"] for beam in beams):
         raise fault
     if is_ended(state):  # by another branch
@@ -75,18 +72,17 @@ def best_so_far(state: Mapping[str, Any], fault: Fault, ends: Collection[Step] =
     ended = [{**beam, "next": None} if beam["next"] in ends else beam for beam in beams]
     written = max(len(beam["segments"]) for beam in beams)
     note = f"{fault.reason}: the answer ends after segment {written}"
-    return {"beams": ended, **marked(state, cast(Stop, fault.part), note)}
+    return {"beams": ended, **marked(run, cast(Stop, fault.part), note)}
 
 
 def is_ended(state: Mapping[str, Any]) -> bool:
-    """Whether an answer was begun and every beam has ended."""
+    """Return whether an answer was begun and every beam has ended."""
     beams = state.get("beams") or []
     return bool(beams) and not any(beam["next"] for beam in beams)
 
 
-def with_first_beam(state: T, step: Step, retrieved: Sequence[int] = ()) -> T:
-    """Self-RAG's state, with an initial beam added if it has none."""
+def first_beams(state: Mapping[str, Any], step: Step, retrieved: Sequence[int] = ()) -> list[Beam]:
+    """Return the state's beams, or an initial one if it has none."""
     if state["beams"]:
-        return state
-    first = Beam(segments=[], score=0.0, next=step, cut=None, retrieved=list(retrieved))
-    return cast(T, cast(Any, state) | {"beams": [first]})
+        return cast(list[Beam], state["beams"])
+    return [Beam(segments=[], score=0.0, next=step, cut=None, retrieved=list(retrieved))]

@@ -5,13 +5,12 @@ from typing import Any
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.intake import source_of, title_of
 from selfcorrect_rag.prompts.marks import without_marks
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.sentences import sentence_stating
 from selfcorrect_rag.reflection import Group
-from selfcorrect_rag.state.common import Citation
-from selfcorrect_rag.state.self_rag import Beam, Candidate, Source
-from selfcorrect_rag.state.sources import source_of, title_of
+from selfcorrect_rag.state import Beam, Candidate, Citation, Source
 
 RELEVANT = 0.5
 """Minimum ISREL score of a cited passage."""

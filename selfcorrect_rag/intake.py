@@ -1,0 +1,282 @@
+"""Sanitises untrusted text that enters a run: questions, documents, web pages, titles, sources.
+
+Sanitised text is valid Unicode of bounded length without control characters, a title is one line,
+and metadata are plain values. Notes say what was cut or unreadable. Look-alikes of control tokens
+stay: prompts quote them (:mod:`selfcorrect_rag.prompts.quoting`).
+"""
+
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, time
+from itertools import islice
+from pathlib import PurePath
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from langchain_core.documents import Document
+from pydantic import BaseModel
+
+from selfcorrect_rag.errors import NoDocument, one_line
+
+MOST_DOCUMENTS = 10_000
+"""Documents read from one input; a generator may be infinite."""
+EXPECTED = 'a list of Documents, or of {"page_content": "...", "metadata": {"title": "..."}}'
+MAX_DEPTH = 20
+"""Maximum nesting of metadata; deeper values become an ellipsis."""
+MAX_KEYS = 1_000
+"""Maximum number of metadata keys of a document, and of items in one of their lists."""
+MAX_ID = 1_000
+"""Maximum characters of a document's id."""
+MAX_TITLE, MAX_SOURCE = 200, 2_000
+"""Maximum characters. A longer title is cut; a longer source is not shown, since part of it is
+another source."""
+UNREADABLE = "\ufffd"
+"""Replaces unreadable characters."""
+PLACE = ("title", "source", "url")
+"""Metadata keys that say where a document is from; they have priority."""
+
+_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_HALF = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+")
+_CONTROLS = {
+    code: UNREADABLE for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n\r"
+} | dict.fromkeys(map(ord, "\v\f\x85"), "\n")
+_FILE = re.compile(r"file://[^\s\"'<>\\`]+", re.IGNORECASE)
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+
+
+def valid(text: str) -> str:
+    """Return text that every encoder, tokenizer and database takes.
+
+    Adjacent halves of a surrogate pair are joined into one character; a lone one, as JavaScript
+    leaves it when it cuts an emoji, becomes U+FFFD. So does a control character, except that line
+    and page breaks become line breaks.
+    """
+    if _UNFIT.search(text) is None:
+        return text
+    if _HALF.search(text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _CONTROL.sub(lambda found: found[0].translate(_CONTROLS), text)
+
+
+def admit_question(question: str, max_characters: int) -> tuple[str, list[str]]:
+    """Return the question, cut and valid, and notes on what was cut or is unreadable."""
+    kept, notes = valid(question[:max_characters]), []
+    if len(question) > max_characters:
+        notes.append(f"the question was cut to its first {max_characters:,} characters")
+    if UNREADABLE in kept:
+        notes.append("the question holds characters that cannot be read")
+    return kept, notes
+
+
+class Admitted(NamedTuple):
+    """Sanitised documents, and notes about them."""
+
+    documents: list[Document]
+    notes: list[str]
+
+
+def admit(documents: Sequence[Document], max_characters: int, what: str) -> Admitted:
+    """Return documents of bounded length, valid text, plain metadata and titles on one line.
+
+    Args:
+        documents: from a retriever, a web search or a caller.
+        max_characters: of a document's text, and of its metadata together. Metadata values that do
+            not fit are dropped, not cut: part of a source is another source.
+        what: their name in notes, such as "web pages".
+
+    Raises:
+        NoDocument: a metadata value is not data, such as a function.
+    """
+    found, cut, dropped, unread = [], 0, 0, 0
+    for place, document in enumerate(documents):
+        text = valid(document.page_content[:max_characters])
+        metadata = _admitted_metadata(document.metadata, max_characters, f"{what}, {place}")
+        name = None if document.id is None else valid(document.id[:MAX_ID])
+        cut += len(document.page_content) > max_characters
+        dropped += len(metadata) < len(document.metadata)
+        unread += UNREADABLE in text
+        changes = {"page_content": text, "metadata": metadata, "id": name}
+        found.append(document.model_copy(update=changes))
+    of = f"of {len(found)} {what}"
+    notes = [
+        note
+        for count, note in (
+            (
+                cut,
+                f"{cut} {of} cut to the first {max_characters:,} characters (document_characters)",
+            ),
+            (dropped, f"{dropped} {of} lost metadata longer than {max_characters:,} characters"),
+            (unread, f"{unread} {of} hold characters that cannot be read"),
+        )
+        if count
+    ]
+    return Admitted(found, notes)
+
+
+def _admitted_metadata(given: Mapping[Any, Any], room: int, where: str) -> dict[str, Any]:
+    """The metadata that fits, in its own order; title and source have priority."""
+    kept: dict[Any, Any] = {}
+    first = dict.fromkeys([*islice(given, MAX_KEYS), *(key for key in PLACE if key in given)])
+    for key in sorted(first, key=lambda key: key not in PLACE):
+        value = given[key]
+        is_title = key == "title" and value is not None
+        value = title_line(value) if is_title else plain(value, f"{where}: metadata {key!r}")
+        if (size := len(str(key)) + len(str(value))) <= room:
+            room -= size
+            kept[key] = value
+    return {valid(str(key)): kept[key] for key in first if key in kept}
+
+
+def plain(value: Any, where: str, depth: int = 0) -> Any:
+    """Return a value as JSON can hold it: numpy scalars and arrays, paths, dates and sets too.
+
+    Raises:
+        NoDocument: it is something else, such as a function or an object.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return valid(str(value))
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    if depth == MAX_DEPTH:
+        return "\u2026"
+    if isinstance(value, Mapping):
+        items = islice(value.items(), MAX_KEYS)
+        return {valid(str(key)): plain(item, where, depth + 1) for key, item in items}
+    if isinstance(value, list | tuple | set | frozenset | range):
+        return [plain(item, where, depth + 1) for item in islice(value, MAX_KEYS)]
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, PurePath | UUID):
+        return valid(str(value))
+    if hasattr(value, "tolist"):  # numpy and torch
+        return plain(value.tolist(), where, depth + 1)
+    kind = type(value).__name__
+    raise NoDocument(f"{where} is a {kind}: give text, numbers, lists or dicts")
+
+
+def as_documents(given: object, source: str = "the input") -> list[Document]:
+    """Read documents from any list, tuple or generator of them or of JSON objects; the first
+    10,000.
+
+    Raises:
+        NoDocument: it is, or contains, something else.
+    """
+    if inspect.isawaitable(given) or isinstance(given, AsyncIterable):
+        if inspect.iscoroutine(given):
+            given.close()  # avoids the "never awaited" warning
+        raise needs_async(source)
+    # A single document is iterable too, but is probably a mistake.
+    if isinstance(given, str | bytes | Mapping | BaseModel) or not isinstance(given, Iterable):
+        raise NoDocument(f"{source} gave {_kind(given)}: give {EXPECTED}")
+    first = islice(given, MOST_DOCUMENTS)
+    return [_as_document(document, place, source) for place, document in enumerate(first)]
+
+
+async def aas_documents(given: object, source: str) -> list[Document]:
+    """Read documents as :func:`as_documents`, from awaitables and async iterables too."""
+    if inspect.isawaitable(given):
+        given = await given
+    if isinstance(given, AsyncIterable):
+        given = await first_of(given)
+    if isinstance(given, Iterator):  # iterating it may do I/O
+        given = await asyncio.to_thread(list, islice(given, MOST_DOCUMENTS))
+    return as_documents(given, source)
+
+
+async def first_of(given: AsyncIterable[Any]) -> list[Any]:
+    """Return the first ``MOST_DOCUMENTS`` items."""
+    found = []
+    async for document in given:
+        found.append(document)
+        if len(found) == MOST_DOCUMENTS:
+            break
+    return found
+
+
+def needs_async(source: str) -> NoDocument:
+    """Return the error to raise if ``source`` is async and was called from sync code."""
+    return NoDocument(f"{source} is async: run the graph with ainvoke or astream")
+
+
+def _as_document(given: Any, place: int, source: str) -> Document:
+    if isinstance(given, Document):
+        return given
+    fields = given if isinstance(given, Mapping) else {}
+    text, metadata, name = (fields.get(key) for key in ("page_content", "metadata", "id"))
+    if not isinstance(text, str) or not isinstance(metadata, Mapping | None):
+        raise NoDocument(f"{source} gave {_kind(given)} as document {place}: give {EXPECTED}")
+    return Document(text, metadata=dict(metadata or {}), id=None if name is None else str(name))
+
+
+def _kind(given: object) -> str:
+    if isinstance(given, Mapping):
+        return f"a {type(given).__name__} with {', '.join(map(repr, given)) or 'nothing'}"
+    return "None" if given is None else f"a {type(given).__name__}"
+
+
+def title_line(title: object) -> str:
+    """Return a title on one line of at most 200 characters; empty for none."""
+    return one_line(title or "", MAX_TITLE)
+
+
+def shown_source(source: object) -> str:
+    """Return the source if it is safe to show: an http, https or file address, or a file's path.
+
+    Anything else becomes empty: other schemes (``javascript:``, ``data:``) in any case, invisible
+    characters, more than 2,000 characters. A path has no colon but a drive's. Several sources are
+    joined by a comma and a space; each is checked alone.
+    """
+    given = str(source or "").strip(" ")
+    if not given.isprintable():
+        return ""
+    parts = (part for part in given.split(", ") if len(part) <= MAX_SOURCE)
+    return ", ".join(part for part in parts if _is_web(part) or _is_file(part))
+
+
+def web_address(source: str) -> str:
+    """Return the first web address of a source, plain and safe to link; empty if it has none."""
+    return next(filter(_is_web, shown_source(source).split(", ")), "")
+
+
+def title_of(document: Document) -> str:
+    """Return a document's title on one line; empty if it has none."""
+    return title_line(document.metadata.get("title"))
+
+
+def source_of(document: Document) -> str:
+    """Return a document's source, if it is safe to show."""
+    return shown_source(document.metadata.get("source") or document.metadata.get("url"))
+
+
+def name_of(document: Document) -> str:
+    """Return a document's title, else its first words, on one line."""
+    return title_of(document) or one_line(document.page_content[:60])
+
+
+def place(title: object, source: object) -> str:
+    """Return title and source, as far as given, on one line."""
+    parts = (title_line(title), shown_source(source))
+    return ", ".join(dict.fromkeys(part for part in parts if part))
+
+
+def _is_web(source: str) -> bool:
+    if re.search(r"[\s\"'<>\\`]", source):
+        return False
+    try:
+        parts = urlsplit(source)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+
+
+def _is_file(source: str) -> bool:
+    if _FILE.fullmatch(source):
+        return True
+    rest = _DRIVE.sub("", source, count=1) if _DRIVE.match(source) else source
+    return bool(rest.strip()) and ":" not in rest and not rest.startswith("//")

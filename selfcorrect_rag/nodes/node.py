@@ -1,0 +1,475 @@
+"""The base of every node: one step for sync and async runs, its settings, calls, faults and costs.
+
+A step is a function from state and :class:`Run` to an update. One that calls a model, a retriever
+or a search is ``async`` and awaits :meth:`Run.call` only, which does not suspend in a sync run, so
+that the same step serves ``invoke`` and ``ainvoke``.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from inspect import iscoroutine
+from typing import Any, Generic, TypeVar, cast
+from uuid import UUID, uuid4
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import LLMResult
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.config import (
+    ensure_config,
+    merge_configs,
+    var_child_runnable_config,
+)
+from langgraph.constants import TAG_NOSTREAM
+from langgraph.graph import StateGraph
+from langgraph.runtime import Runtime, get_runtime
+from langgraph.types import CachePolicy, Overwrite, RetryPolicy
+
+from selfcorrect_rag.errors import BadInput, Fault, ModelFailed, wrap_errors
+from selfcorrect_rag.events import Event
+from selfcorrect_rag.models.chat_model import (
+    ChatClassifier,
+    Classification,
+    LabelField,
+    LLMChat,
+    Prediction,
+    model_behind,
+)
+from selfcorrect_rag.models.identity import identity
+from selfcorrect_rag.models.off_loop import LONG, off_loop
+from selfcorrect_rag.prompts.labels import LabelParser
+from selfcorrect_rag.prompts.parts import written_text
+from selfcorrect_rag.reflection import registered_groups
+from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.state import FREE, Segment, StepRun, Usage, blank_state, plus, total
+
+Update = dict[str, Any]
+S = TypeVar("S", bound=Settings)
+T = TypeVar("T")
+
+MAX_WRITTEN = 100_000
+"""Maximum characters of one text that a model writes; the rest is cut."""
+ASK = 'give {"question": "..."}, or messages that end with a human message'
+_BLANK = blank_state()
+
+
+class Run(Generic[S]):
+    """One run of a node: its settings, the calls that it makes, and what they cost."""
+
+    def __init__(self, node: "Node[S]", given: Mapping[str, Any], config: RunnableConfig) -> None:
+        """Start a run of ``node`` on the state ``given``."""
+        self.is_async = False
+        self.config = config
+        runtime = current_runtime()
+        self.context: Any = None if runtime is None else runtime.context
+        self.in_graph = runtime is not None
+        self._runtime = runtime
+        self.settings: S = node.turn_settings(given, self.context)
+        self.costs: Usage = {**FREE}
+        self.notes: list[str] = []
+        self.message: AIMessage | None = None
+        """The message of the chat model that streamed the answer."""
+
+    async def call(
+        self,
+        sync: Callable[..., T],
+        asynchronous: Callable[..., Awaitable[T]],
+        *args: Any,
+        **options: Any,
+    ) -> T:
+        """Call the function that fits the run; models that it calls are counted, not streamed."""
+        counter = CallCounter()
+        extra = RunnableConfig(callbacks=[counter], tags=[TAG_NOSTREAM])
+        token = var_child_runnable_config.set(merge_configs(self.config, extra))
+        try:
+            if self.is_async:
+                return await asynchronous(*args, **options)
+            return sync(*args, **options)
+        finally:
+            var_child_runnable_config.reset(token)
+            self.add(counter.usage())
+
+    async def segments(
+        self,
+        sync: Callable[..., list[Segment]],
+        asynchronous: Callable[..., Awaitable[list[Segment]]],
+        *args: Any,
+        **options: Any,
+    ) -> list[Segment]:
+        """Call ``choose`` or ``generate_segments`` of a ReflectionLLM, counted as one batch.
+
+        A failed batch counts the requests that it made, or one.
+        """
+        counter = CallCounter()
+        extra = RunnableConfig(callbacks=[counter])
+        token = var_child_runnable_config.set(merge_configs(self.config, extra))
+        options["callbacks"] = self.config.get("callbacks")
+        try:
+            if self.is_async:
+                segments = await asynchronous(*args, **options)
+            else:
+                segments = sync(*args, **options)
+        except Exception:
+            self.add(counter.usage() if counter.model_calls else {"model_calls": 1})
+            raise
+        finally:
+            var_child_runnable_config.reset(token)
+        self.add(batch_usage(segments))
+        return segments
+
+    async def compute(self, work: Callable[..., T], *args: Any, characters: int) -> T:
+        """Compute ``work(*args)``, in an async run off the event loop if the texts are long."""
+        if self.is_async and characters > LONG:
+            return await off_loop(work, *args)
+        return work(*args)
+
+    def emit(self, event: Event) -> None:
+        """Send an event to the graph's custom stream, if the node runs in a graph."""
+        if self._runtime is not None:
+            self._runtime.stream_writer(event)
+
+    def add(self, usage: Mapping[str, Any]) -> None:
+        """Add costs to the step's."""
+        mine: dict[str, Any] = cast(dict[str, Any], self.costs)
+        for key, count in usage.items():
+            mine[key] = plus(mine[key], count)
+
+    def will_retry(self, policy: RetryPolicy | None, fault: Fault) -> bool:
+        """Return whether LangGraph runs the node again if it raises ``fault``."""
+        info = None if self._runtime is None else self._runtime.execution_info
+        if policy is None or info is None or info.node_attempt >= policy.max_attempts:
+            return False
+        wanted: Any = policy.retry_on
+        if isinstance(wanted, type) or not callable(wanted):
+            return isinstance(fault, wanted if isinstance(wanted, type) else tuple(wanted))
+        return bool(wanted(fault))
+
+
+Step = Callable[[Any, Run[Any]], Update | Coroutine[Any, Any, Update]]
+
+
+class Node(Runnable[Any, Update], Generic[S]):
+    """One step, as LangGraph runs it: in a graph of this package, in another, or alone.
+
+    A ``RunnableLambda`` would trace each step twice and cannot have a sync form made of an async
+    one. Every run is added to ``route`` with its costs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Step,
+        settings: S,
+        on_fault: Callable[[Any, Run[Any], Fault], Update] | None = None,
+        *,
+        begins_turn: bool = False,
+    ) -> None:
+        """Make a node.
+
+        Args:
+            name: the step's name.
+            step: from state and run to an update.
+            settings: the factory's, for runs outside a graph of this package.
+            on_fault: from state, run and fault to an update; it may raise the fault. None always
+                raises it.
+            begins_turn: whether it resets what an earlier turn left behind.
+        """
+        self.name, self.step, self.settings, self.on_fault = name, step, settings, on_fault
+        self.begins_turn = begins_turn
+        self.retry_policy: RetryPolicy | None = None
+        self._turn_settings: tuple[Mapping[str, Any], S] | None = None
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
+        state, run, started = self._start(input, config)
+        try:
+            update = self.step(state, run)
+            if iscoroutine(update):
+                update = _finish(update)
+        except Fault as fault:
+            return self._recover(state, run, fault, started)
+        return self._record(state, run, cast(Update, update), started)
+
+    async def ainvoke(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Update:
+        state, run, started = self._start(input, config)
+        run.is_async = True
+        try:
+            update = self.step(state, run)
+            if iscoroutine(update):
+                update = await update
+        except Fault as fault:
+            return self._recover(state, run, fault, started)
+        return self._record(state, run, cast(Update, update), started)
+
+    def _start(
+        self, given: Any, config: RunnableConfig | None
+    ) -> tuple[dict[str, Any], Run[S], float]:
+        if not isinstance(given, Mapping):
+            given = vars(given)  # of a dataclass or a pydantic model
+        run = Run(self, given, config or ensure_config())
+        state = {**_BLANK, **given}
+        if not self.begins_turn:
+            state["question"] = given.get("standalone_question") or given.get("question")
+            if state["question"] is None:
+                raise BadInput(f"{self.name} reads 'question', which the state lacks: {ASK}")
+        return state, run, time.perf_counter()
+
+    def turn_settings(self, state: Mapping[str, Any], context: object) -> S:
+        """Return the settings of a turn: those that it began with, or this node's and the context.
+
+        The settings in the state are checked once, when they change.
+        """
+        given = None if self.begins_turn else state.get("settings")
+        if given is None:
+            return self.settings.merged(context)
+        known = self._turn_settings
+        if known is not None and known[0] == given:
+            return known[1]
+        cls = type(self.settings)
+        settings = cls(**{name: given[name] for name in given if name in cls.model_fields})
+        self._turn_settings = given, settings
+        return settings
+
+    def _recover(self, state: dict[str, Any], run: Run[S], fault: Fault, started: float) -> Update:
+        if self.on_fault is None or run.will_retry(self.retry_policy, fault):
+            raise fault
+        return self._record(state, run, self.on_fault(state, run, fault), started, fault.part)
+
+    def _record(
+        self,
+        state: dict[str, Any],
+        run: Run[S],
+        update: Update,
+        started: float,
+        failed: str | None = None,
+    ) -> Update:
+        """Add the run and its costs to the update's route, and notes that calls left."""
+        route: Sequence[StepRun] = [] if self.begins_turn else state["route"]
+        step = StepRun(
+            **{**run.costs, "seconds": time.perf_counter() - started},
+            step=(run.config.get("metadata") or {}).get("langgraph_node", self.name),
+            failed=failed,
+            cached=False,
+            turn=route[0]["turn"] if route else uuid4().hex,
+        )
+        update["route"] = Overwrite([step]) if self.begins_turn else [step]
+        if run.notes:
+            update["notes"] = [*update.get("notes", ()), *run.notes]
+        if "answer" in update and not self.begins_turn:
+            update["usage"] = total([*route, step])
+        return update
+
+
+def _finish(step: Coroutine[Any, Any, Update]) -> Update:
+    """Run a step to its end in a sync run, where nothing that it awaits suspends."""
+    try:
+        step.send(None)
+    except StopIteration as end:
+        return cast(Update, end.value)
+    step.close()
+    raise RuntimeError("the step awaited something that suspends: use run.call")
+
+
+def add_node(
+    graph: StateGraph[Any, Any, Any, Any],
+    node: Node[Any],
+    *,
+    retry_policy: RetryPolicy | None = None,
+    cache_policy: CachePolicy[Any] | None = None,
+    defer: bool = False,
+) -> None:
+    """Add a node under its own name; its faults are retried before it handles them."""
+    node.retry_policy = retry_policy
+    name = str(node.name)
+    graph.add_node(name, node, retry_policy=retry_policy, cache_policy=cache_policy, defer=defer)
+
+
+def cache_policy(
+    node: Node[Any],
+    model: object,
+    keys: Sequence[str],
+    extra: Callable[[dict[str, Any], Any], object] | None = None,
+) -> CachePolicy[Any] | None:
+    """Return the policy that caches a node's result by everything that it depends on.
+
+    LangGraph's own key is the whole input and the node's name, so that two models on one cache
+    would collide, and the costs so far would miss. None for a model with configurable fields, whose
+    values the key cannot see.
+
+    Args:
+        node: the node; it may not write messages or an answer, which a hit would replay.
+        model: the model or evaluator that it calls.
+        keys: state keys that it reads, besides the question.
+        extra: from state and settings to what else it depends on, such as what a limit allows.
+    """
+    if isinstance(model, Runnable) and model.config_specs:
+        return None
+    groups = [g for g in registered_groups() if g.name in getattr(model, "groups", ())]
+    asks = [node.name, identity(model), repr(groups), repr(getattr(model, "thresholds", None))]
+
+    def key(state: dict[str, Any]) -> str:
+        state = {**_BLANK, **state, "question": state.get("standalone_question")}
+        settings = node.turn_settings(state, None)
+        read = {name: state.get(name) for name in ("question", "settings", *keys)}
+        parts = [asks, read, extra(state, settings) if extra else None]
+        text = json.dumps(parts, default=_key_part, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    return CachePolicy(key_func=key)
+
+
+def _key_part(value: object) -> object:
+    if isinstance(value, Document):
+        return [value.id, value.page_content, value.metadata]
+    return repr(value)
+
+
+def current_runtime() -> Runtime[Any] | None:
+    """Return LangGraph's runtime; None if a node runs outside any graph."""
+    try:
+        return get_runtime()
+    except (RuntimeError, KeyError):
+        return None
+
+
+async def ask(
+    run: Run[Any], llm: Runnable[Any, Any], prompt: Any, *, stream: bool = False, **options: Any
+) -> str:
+    """Ask a chat model or an LLM for text of at most ``MAX_WRITTEN`` characters.
+
+    Args:
+        run: the node's.
+        llm: the model.
+        prompt: as it takes it.
+        stream: whether its tokens are streamed as the answer.
+        options: of the call.
+
+    Raises:
+        ModelFailed: it raised, or returned no text.
+    """
+    behind = model_behind(llm)
+    behind = model_behind(behind.llm) if isinstance(behind, LLMChat) else behind
+    part = f"the model ({type(behind).__name__})"
+    config = {"tags": list(run.config.get("tags") or ())} if stream else None
+    with wrap_errors(ModelFailed, part):
+        written = await run.call(llm.invoke, llm.ainvoke, prompt, config, **options)
+    if not isinstance(written, str) and not hasattr(written, "content"):
+        kind = "None" if written is None else f"a {type(written).__name__}"
+        raise ModelFailed(f"{part} returned {kind}", "give a model that returns messages or text")
+    if stream and isinstance(written, AIMessage):
+        run.message = written
+    text = written_text(written)
+    if len(text) > MAX_WRITTEN:
+        run.notes.append(f"the model's text was cut to its first {MAX_WRITTEN:,} characters")
+    return text[:MAX_WRITTEN]
+
+
+async def choose(
+    run: Run[Any], classifier: ChatClassifier, prompt: str, labels: LabelParser
+) -> Prediction | None:
+    """Ask a chat model for one of a few labels; None if two answers were unreadable.
+
+    Raises:
+        ModelFailed: it raised.
+    """
+    asked = [Classification(prompt, (LabelField(labels),))]
+    before = run.costs["model_calls"]
+    with wrap_errors(ModelFailed, f"the model ({type(model_behind(classifier.model)).__name__})"):
+        (result,) = await run.call(classifier.classify, classifier.aclassify, asked)
+        if result.error is not None:
+            raise result.error
+    if run.costs["model_calls"] == before:  # of a model that is not LangChain's
+        run.add({"model_calls": 1, "prompt_tokens": None, "generated_tokens": None})
+    return result.predictions[0]
+
+
+class CallCounter(BaseCallbackHandler):
+    """Counts model calls and the tokens that they report; a model inside a model counts once."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        """Count from zero."""
+        self.model_calls = 0
+        self._tokens: tuple[int | None, int | None] = 0, 0
+        self._parents: dict[UUID, UUID | None] = {}
+        self._outer: set[UUID] = set()
+
+    def usage(self, seconds: float = 0.0) -> Usage:
+        """Return the calls and tokens so far."""
+        read, written = self._tokens
+        calls = self.model_calls
+        return {
+            **FREE,
+            "model_calls": calls,
+            "prompt_tokens": read,
+            "generated_tokens": written,
+            "seconds": seconds,
+        }
+
+    def on_chain_start(
+        self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
+    ) -> None:
+        self._parents[run_id] = parent_run_id
+
+    def on_chat_model_start(
+        self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
+    ) -> None:
+        self._parents[run_id] = parent_run_id
+        while parent_run_id is not None:
+            self._outer.add(parent_run_id)
+            parent_run_id = self._parents.get(parent_run_id)
+
+    on_llm_start = on_chat_model_start
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        if run_id not in self._outer:
+            self._outer.add(run_id)  # a bound model may hold this handler twice
+            calls, read, written = usage_of(response)
+            self.model_calls += calls
+            self._tokens = plus(self._tokens[0], read), plus(self._tokens[1], written)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        if run_id not in self._outer:
+            self._outer.add(run_id)
+            self.model_calls += 1
+
+
+def usage_of(response: LLMResult) -> tuple[int, int | None, int | None]:
+    """Return calls, prompt tokens and generated tokens, as the model reports them."""
+    generation = response.generations[0][0]
+    info = generation.generation_info or {}
+    calls = info.get("requests") or 1
+    counted = getattr(getattr(generation, "message", None), "usage_metadata", None)
+    if counted:
+        return calls, counted["input_tokens"], counted["output_tokens"]
+    usage = (response.llm_output or {}).get("token_usage") or {}
+    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return calls, info.get("prompt_tokens", read), info.get("tokens", written)
+
+
+def batch_usage(segments: Sequence[Segment]) -> dict[str, Any]:
+    """Return the costs of the batch that wrote ``segments``.
+
+    It is one model call, unless the provider takes one request per prompt.
+    """
+    requests = sum(segment["requests"] for segment in segments)
+    read: int | None = sum(segment["prompt_tokens"] for segment in segments)
+    written: int | None = sum(segment["tokens"] for segment in segments)
+    if not read and requests:  # a provider that reports no tokens; a local model may read none
+        read = written = None
+    pruned = [s["tokens"] for s in segments if s["finish_reason"] == "pruned"]
+    decoded = [s["tokens"] for s in segments if s["finish_reason"] != "pruned"]
+    saved = sum(sum(decoded) // len(decoded) - tokens for tokens in pruned)
+    return {
+        "model_calls": max(1, requests),
+        "prompts": len(segments),
+        "prompt_tokens": read,
+        "generated_tokens": written,
+        "pruned": len(pruned),
+        "tokens_saved": max(saved, 0),
+    }

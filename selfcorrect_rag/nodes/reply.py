@@ -1,0 +1,149 @@
+"""The answer of a run as a message with citations, streamed as it is written."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import content as blocks
+from langchain_core.messages.ai import UsageMetadata, subtract_usage
+from langgraph.constants import TAG_NOSTREAM
+from langgraph.graph.message import push_message
+
+from selfcorrect_rag.intake import shown_source, title_line, web_address
+from selfcorrect_rag.models.chat_model import model_name
+from selfcorrect_rag.nodes.node import Run, Update
+from selfcorrect_rag.prompts.marks import marks_in
+from selfcorrect_rag.state import Citation, Usage
+
+NO_ANSWER = "No answer: the model wrote nothing."
+"""The text in place of an empty answer."""
+SILENT = "the model wrote nothing: the answer says so"
+"""The note about an empty answer."""
+MAX_EXCERPT = 400
+"""Maximum characters of a cited text that is not a quote; the whole is in ``citations``."""
+STANDARD = {"output_version": "v1"}
+"""The metadata of a message whose content is standard blocks: integrations convert them for their
+provider."""
+
+
+def say(state: Mapping[str, Any], run: Run[Any], text: str, said: int = 0) -> None:
+    """Stream the reply as far as it is known, of which earlier steps have streamed ``said``
+    characters; not if the graph runs in a tool."""
+    if len(text) > said:
+        _push(run, AIMessageChunk([_part(text[said:])], id=_reply_id(state)))
+
+
+def reply(
+    state: Mapping[str, Any],
+    run: Run[Any],
+    text: str,
+    citations: Sequence[Citation] = (),
+    llm: object = None,
+    said: int = 0,
+) -> Update:
+    """Return the update with the whole reply, empty if ``question`` asked; stream its rest.
+
+    Args:
+        state: the node's.
+        run: the node's; a chat model that streamed the answer has left its message there.
+        text: the whole reply.
+        citations: what it cites.
+        llm: the model that wrote it, which the message names.
+        said: characters that were streamed already.
+    """
+    streamed = run.message or AIMessage("", id=_reply_id(state))
+    name = streamed.response_metadata.get("model_name") or model_name(llm)
+    message = AIMessage(
+        cited_content(text, citations),
+        id=streamed.id,
+        usage_metadata=_usage([*state["route"], run.costs]),
+        response_metadata={**({"model_name": name} if name else {}), **STANDARD},
+    )
+    if run.message is None or citations:
+        rest = "" if run.message is not None else text[said:]
+        known, usage = streamed.response_metadata, message.usage_metadata
+        block: Any = message.content[0]
+        chunk = AIMessageChunk(
+            [{**block, **_part(rest)}],
+            id=message.id,
+            usage_metadata=subtract_usage(usage, streamed.usage_metadata) if usage else None,
+            response_metadata={
+                k: v for k, v in message.response_metadata.items() if k not in known
+            },
+        )
+        _push(run, chunk)
+    return {} if state.get("human_message_id") is None else {"messages": [message]}
+
+
+def _push(run: Run[Any], chunk: AIMessageChunk) -> None:
+    if run.in_graph and TAG_NOSTREAM not in (run.config.get("tags") or ()):
+        push_message(chunk, state_key=None)
+
+
+def _part(text: str) -> dict[str, Any]:
+    """A part of the reply's block: parts of one index are joined."""
+    return {"type": "text", "text": text, "index": 0}
+
+
+def _reply_id(state: Mapping[str, Any]) -> str:
+    return state.get("reply_id") or "answer"
+
+
+def _usage(route: Sequence[Usage]) -> UsageMetadata | None:
+    """The tokens of the run so far; None if no model reports any."""
+    told = [
+        (step["prompt_tokens"], step["generated_tokens"]) for step in route if step["model_calls"]
+    ]
+    known = [(read, written) for read, written in told if None not in (read, written)]
+    if not known:
+        return None
+    read, written = (sum(tokens or 0 for tokens in column) for column in zip(*known, strict=True))
+    return UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
+
+
+def cited_content(text: str, citations: Sequence[Citation]) -> list[str | dict[str, Any]]:
+    """Return a text as one standard block, with its citations as annotations.
+
+    An annotation spans a mark ``[n]`` of the text, or all of it for a citation without a mark.
+    """
+    block = blocks.TextContentBlock(type="text", text=text)
+    if citations:
+        block["annotations"] = list(_annotations(text, citations))
+    return [dict(block)]
+
+
+def cited_message(message: AIMessage, citations: Sequence[Citation]) -> AIMessage:
+    """Return the message with the citations that its text has a mark of.
+
+    Its provider is left out of the metadata: integrations send the annotations of their own
+    provider back to it, which knows nothing of these. A message with anything but text, such as
+    reasoning, stays as it is.
+    """
+    text = str(message.text)
+    most = max((citation["number"] for citation in citations), default=0)
+    marked = {number for mark in marks_in(text, most) for number in mark.numbers}
+    cited = [citation for citation in citations if citation["number"] in marked]
+    if not cited or any(block["type"] != "text" for block in message.content_blocks):
+        return message
+    metadata = {k: v for k, v in message.response_metadata.items() if k != "model_provider"}
+    content = cited_content(text, cited)
+    return message.model_copy(
+        update={"content": content, "response_metadata": {**metadata, **STANDARD}}
+    )
+
+
+def _annotations(text: str, citations: Sequence[Citation]) -> Iterator[blocks.Citation]:
+    # All fields are there, since some providers refuse annotations that lack one.
+    marks = list(marks_in(text, max(citation["number"] for citation in citations)))
+    for citation in citations:
+        source = shown_source(citation["source"])
+        places = [(m.bracket, m.end) for m in marks if citation["number"] in m.numbers]
+        for start, end in places or [(0, len(text))]:
+            yield blocks.Citation(
+                type="citation",
+                title=title_line(citation["title"]) or source or "untitled",
+                url=web_address(source),
+                cited_text=citation.get("quote") or citation["text"][:MAX_EXCERPT],
+                start_index=start,
+                end_index=end,
+            )

@@ -1,0 +1,513 @@
+"""The settings of one turn of each graph: a pydantic model a graph, passed as LangGraph context.
+
+Factory defaults and a run's context are merged by the fields that were set.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from selfcorrect_rag.errors import BadSettings
+from selfcorrect_rag.reflection import GROUPS, Group, Weights, registered_groups
+from selfcorrect_rag.thresholds import Thresholds
+
+MAX_CHARACTERS = 1_000_000
+"""Maximum characters of any one text, whatever the settings allow."""
+WIDEST_SLIDER = 100
+"""The widest range that editors show as a slider; wider ones are typed."""
+
+Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
+"""How InstructRAG's model is prompted: with demonstrations, fine-tuned, by instruction alone; or a
+baseline of section 3.1: without retrieval, in-context RALM, few-shot with instruction."""
+
+
+def knob(
+    default: Any,
+    description: str,
+    *nodes: str,
+    ge: float | None = None,
+    le: float | None = None,
+    choices: Callable[[], list[str]] | None = None,
+) -> Any:
+    """Declare a setting; LangGraph Studio shows it on ``nodes``.
+
+    ``choices`` gives the texts that a list may hold, when the schema is asked for.
+    """
+
+    def extend(schema: dict[str, Any]) -> None:
+        if nodes:
+            schema["langgraph_nodes"] = list(nodes)
+        if choices:
+            schema["items"]["enum"] = choices()
+            schema["uniqueItems"] = True
+
+    return Field(default, description=description, json_schema_extra=extend, ge=ge, le=le)
+
+
+def _add_controls(schema: dict[str, Any]) -> None:
+    """Add the control for assistant editors (``x_oap_ui_config``) to each setting of a schema."""
+    for field in schema["properties"].values():
+        form = next(f for f in field.get("anyOf", [field]) if f.get("type") != "null")
+        control: dict[str, Any] = {"description": field["description"]}
+        if "enum" in form:
+            options = [{"label": c.replace("_", " "), "value": c} for c in form["enum"]]
+            control |= {"type": "select", "options": options}
+        elif form["type"] in ("integer", "number"):
+            bounds = {"min": form.get("minimum"), "max": form.get("maximum")}
+            known = {name: bound for name, bound in bounds.items() if bound is not None}
+            is_short = len(known) == 2 and known["max"] - known["min"] <= WIDEST_SLIDER
+            step = 1 if form["type"] == "integer" else 0.01
+            control |= {"type": "slider" if is_short else "number", **known, "step": step}
+        else:
+            kinds = {"boolean": "boolean", "array": "json", "object": "json"}
+            control["type"] = kinds.get(form["type"], "textarea")
+        if field.get("default") is not None:
+            control["default"] = field["default"]
+        field["x_oap_ui_config"] = control
+
+
+class Settings(BaseModel):
+    """The settings of all graphs.
+
+    Raises:
+        BadSettings: an unknown setting, or a value out of bounds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_add_controls)
+
+    graph: ClassVar[str] = "every graph"
+    """The graph's name in error messages."""
+
+    max_model_calls: int | None = knob(
+        2_000,
+        "Most model calls for a question; the best answer that they allow is given. The default is "
+        "many times what the other defaults can cost; null is no limit.",
+        ge=1,
+        le=100_000,
+    )
+    max_tokens: int | None = knob(
+        None,
+        "Tokens read and written for a question after which no step begins but the answer itself.",
+        ge=1,
+        le=100_000_000,
+    )
+    question_characters: int = knob(
+        8_000, "Most characters of a question; the rest is cut.", ge=100, le=MAX_CHARACTERS
+    )
+    document_characters: int = knob(
+        20_000,
+        "Most characters of a document or of a web page, and of its metadata; the rest is cut.",
+        ge=100,
+        le=MAX_CHARACTERS,
+    )
+    given_documents: int = knob(
+        100, "Most documents that the caller may give; the rest is left out.", ge=1, le=10_000
+    )
+    sufficient_context: float | None = knob(
+        None,
+        "Refuse unless the model says, with at least this probability, that what was found is "
+        "enough to answer: one model call before the answer. Null does not ask.",
+        ge=0,
+        le=1,
+    )
+
+    def __init__(self, **knobs: Any) -> None:
+        """Set the given settings; the rest keep their defaults."""
+        try:
+            super().__init__(**knobs)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else ""
+            reason = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "extra_forbidden":
+                known = list(type(self).model_fields)
+                near = difflib.get_close_matches(name, known, n=1)
+                meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+                reason = f"{self.graph} has no such setting; {meant}"
+            raise BadSettings(reason, name) from error
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """Read settings from a factory's or a node's argument; None is the defaults.
+
+        Raises:
+            BadSettings: they are another graph's settings, or a value is out of bounds.
+        """
+        if given is None:
+            return cls()
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, Mapping):
+            return cls(**given)
+        return cls().merged(given, shared=False)
+
+    def merged(self, context: object, *, shared: bool = True) -> Self:
+        """Return these settings, overridden by the fields that a run's context sets.
+
+        Args:
+            context: None, settings of this graph or of one composed of it, or a dict.
+            shared: whether it may be a parent graph's context, whose other keys are ignored.
+
+        Raises:
+            BadSettings: it is settings of another graph, or a value is out of bounds.
+        """
+        cls = type(self)
+        if isinstance(context, Settings):
+            if not (isinstance(context, cls) or issubclass(cls, type(context))):
+                raise BadSettings(
+                    f"{type(context).__name__} is for {context.graph}, and this is {self.graph}: "
+                    f"give {cls.__name__}, or a dict of some of its settings"
+                )
+            taken = {name: getattr(context, name) for name in context.model_fields_set}
+        elif isinstance(context, Mapping):
+            taken = dict(context)
+        elif context is None or shared:
+            return self
+        else:
+            raise BadSettings(
+                f"{type(context).__name__} holds no settings of {self.graph}: give {cls.__name__}, "
+                "or a dict of some of its settings"
+            )
+        if taken := {name: value for name, value in taken.items() if name in cls.model_fields}:
+            return cls(**{**self.set_fields(), **taken})
+        return self
+
+    def set_fields(self) -> dict[str, Any]:
+        """Return the fields that were set, by name, as plain values."""
+        return self.model_dump(exclude_unset=True)
+
+
+def _critique_tokens() -> list[str]:
+    return [token for group in GROUPS.values() if group.values for token in group.tokens]
+
+
+class SelfRAGSettings(Settings):
+    """Self-RAG's inference-time settings; defaults are section 4.3's where given there."""
+
+    graph = "Self-RAG"
+
+    mode: Literal["adaptive", "always", "never"] = knob(
+        "adaptive",
+        "When to retrieve: when the model wants to, always, or never.",
+        "decide_retrieval",
+        "generate_and_critique",
+    )
+    threshold: float | None = knob(
+        0.2,
+        "Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; null "
+        "retrieves when [Retrieval] is the likelier.",
+        "decide_retrieval",
+        "generate_and_critique",
+        ge=0,
+        le=1,
+    )
+    passages: int = knob(
+        5,
+        "Passages read at each segment (the paper: 5, for open questions 10).",
+        "retrieve",
+        ge=1,
+        le=100,
+    )
+    beam_width: int = knob(
+        2, "Partial answers kept after each segment.", "beam_select", ge=1, le=32
+    )
+    form: Literal["long", "short"] = knob(
+        "long",
+        "long: an answer of several segments, each with its own evidence; short: one whole answer"
+        " for each passage, written past retrieval tokens to its end (the paper's short form, which"
+        " closed sets take).",
+        "generate_and_critique",
+    )
+    depth: int = knob(7, "Most segments of an answer in long form.", "beam_select", ge=1, le=64)
+    segment_tokens: int = knob(
+        100,
+        "Most tokens of a segment, or of an answer in short form (the paper: 100; 50 for closed "
+        "sets; 200 for bios).",
+        "generate_and_critique",
+        ge=1,
+        le=4096,
+    )
+    weight_isrel: float = knob(
+        1.0, "Weight of the passage being relevant.", "generate_and_critique", ge=0, le=100
+    )
+    weight_issup: float = knob(
+        1.0,
+        "Weight of the segment being supported by its passage.",
+        "generate_and_critique",
+        ge=0,
+        le=100,
+    )
+    weight_isuse: float = knob(
+        0.5, "Weight of the answer being useful.", "generate_and_critique", ge=0, le=100
+    )
+    group_weights: dict[str, float] = knob(
+        {},
+        "Weights of registered reflection groups, 0 to 100, by name; the others keep their own.",
+        "generate_and_critique",
+    )
+    weight_sequence: float = knob(
+        1.0,
+        "Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
+        "generate_and_critique",
+        ge=0,
+        le=100,
+    )
+    path_rule: Literal["mean", "sum", "product"] = knob(
+        "mean",
+        "How segment scores make a path's score; product is the official code's.",
+        "generate_and_critique",
+    )
+    hard_constraints: tuple[str, ...] = knob(
+        (),
+        "Critique tokens that drop a candidate, e.g. [No support / Contradictory].",
+        "generate_and_critique",
+        choices=_critique_tokens,
+    )
+    prune_below: float | None = knob(
+        None,
+        "Drop a passage whose ISREL score is below this before its segment is decoded; the best"
+        " passage always stays.",
+        "generate_and_critique",
+        ge=0,
+        le=1,
+    )
+    closed_set: bool = knob(
+        False,
+        "Sum scores by answer and choose the best answer, in short form.",
+        "beam_select",
+    )
+    options: tuple[str, ...] = knob(
+        (), "The answers allowed in a closed set; implies closed_set.", "beam_select"
+    )
+    instruction: str | None = knob(
+        None,
+        "Task instruction put before the question (the paper's are in prompts.TASK_INSTRUCTIONS).",
+        "decide_retrieval",
+        "generate_and_critique",
+    )
+
+    @field_validator("hard_constraints")
+    @classmethod
+    def _check_constraints(cls, tokens: tuple[str, ...]) -> tuple[str, ...]:
+        known = _critique_tokens()
+        if unknown := [token for token in tokens if token not in known]:
+            raise ValueError(f"{unknown} are not critique tokens; these are: {known}")
+        return tokens
+
+    @field_validator("group_weights")
+    @classmethod
+    def _check_weights(cls, weights: dict[str, float]) -> dict[str, float]:
+        known = [group.name for group in registered_groups()]
+        if unknown := [name for name in weights if name not in known]:
+            raise ValueError(
+                f"{unknown} are not registered groups ({known}); the paper's have weight_isrel, "
+                "weight_issup and weight_isuse"
+            )
+        if not all(0 <= weight <= 100 for weight in weights.values()):
+            raise ValueError(f"weights must be 0 to 100, got {weights}")
+        return weights
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of Eq. 3-4."""
+        paper = {
+            Group.ISREL.value: self.weight_isrel,
+            Group.ISSUP.value: self.weight_issup,
+            Group.ISUSE.value: self.weight_isuse,
+        }
+        return Weights(self.weight_sequence, {**paper, **self.group_weights})
+
+    @property
+    def closed(self) -> bool:
+        """Whether scores are summed by answer (section 3.3, closed-set tasks)."""
+        return self.closed_set or bool(self.options)
+
+    @property
+    def short(self) -> bool:
+        """Whether each candidate is a whole answer."""
+        return self.form == "short" or self.closed
+
+
+class CRAGSettings(Settings):
+    """CRAG's settings; defaults are appendix B.2's where given there."""
+
+    graph = "CRAG"
+
+    passages: int = knob(
+        10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100
+    )
+    upper: float | None = knob(
+        None,
+        "Correct when a document scores above this; null takes the evaluator's own.",
+        "grade_documents",
+        ge=-1,
+        le=1,
+    )
+    lower: float | None = knob(
+        None,
+        "Incorrect when all score below this; null takes the evaluator's own.",
+        "grade_documents",
+        ge=-1,
+        le=1,
+    )
+    without_action: Literal["none", "correct", "incorrect", "ambiguous"] = knob(
+        "none",
+        "Leave an action out, as in Table 2: correct and incorrect become ambiguous; without "
+        "ambiguous the upper threshold alone decides.",
+        "grade_documents",
+    )
+    decomposition: Literal["sentences", "windows", "passage"] = knob(
+        "sentences",
+        "Size of a strip: a few sentences, fifty words, or the whole document.",
+        "refine_strips",
+        "select_web_strips",
+    )
+    strips: int = knob(
+        5,
+        "Most strips kept of all retrieved documents, and as many of the web's.",
+        "refine_strips",
+        "select_web_strips",
+        ge=1,
+        le=100,
+    )
+    scored_strips: int = knob(
+        100,
+        "Most strips that the evaluator scores of all retrieved documents, and as many of the "
+        "web's; the first of each document.",
+        "refine_strips",
+        "select_web_strips",
+        ge=1,
+        le=10_000,
+    )
+    strip_threshold: float = knob(
+        -0.5,
+        "Strips that score no higher are dropped.",
+        "refine_strips",
+        "select_web_strips",
+        ge=-1,
+        le=1,
+    )
+    refine: bool = knob(
+        True, "Refine documents into strips (off: Table 3, without refinement).", "refine_strips"
+    )
+    rewrite: bool = knob(
+        True,
+        "Rewrite the question into keywords (off: Table 3, without rewriting).",
+        "rewrite_query",
+    )
+    select: bool = knob(
+        True,
+        "Select strips of the web pages (off: Table 3, without selection).",
+        "select_web_strips",
+    )
+    web_results: int = knob(5, "Pages taken from a web search.", "web_search", ge=1, le=50)
+    approve_search: bool = knob(
+        False,
+        "Pause before a web search until a person says yes, no, or another query. Once a turn has "
+        "begun with it, no later context takes it back.",
+        "web_search",
+    )
+    instruction: str | None = knob(None, "Task instruction put before the question.", "generate")
+
+    def thresholds(self, own: Thresholds) -> Thresholds:
+        """Return a run's thresholds; those not set are the evaluator's ``own``.
+
+        Raises:
+            BadSettings: they are invalid together, such as a lower one above the upper.
+        """
+        upper = own.upper if self.upper is None else self.upper
+        lower = own.lower if self.lower is None else self.lower
+        try:
+            return Thresholds(upper=upper, lower=lower)
+        except ValueError as error:
+            raise BadSettings(str(error)) from error
+
+
+class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
+    """The settings of both graphs, and how CRAG's knowledge becomes Self-RAG's passages."""
+
+    graph = "Self-CRAG"
+
+    passages: int = knob(
+        10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100
+    )
+    contexts: Literal["action", "all"] = knob(
+        "action",
+        "Passages that Self-RAG reads: the knowledge that the action asks for, document by "
+        "document, or, as in the official code, internal, external and combined knowledge of "
+        "every question as three passages.",
+        "grade_documents",
+        "recompose_knowledge",
+    )
+
+
+class InstructRAGSettings(Settings):
+    """InstructRAG's settings; defaults are appendix B's where given there."""
+
+    graph = "InstructRAG"
+
+    mode: Mode | None = knob(
+        None,
+        "How the model is asked: InstructRAG by demonstrations (icl), fine-tuned (ft) or by "
+        "instruction alone (instruct); baselines are no_retrieval, ralm and few_shot. Null is "
+        "icl if demonstrations were given, else instruct.",
+        "read_question",
+    )
+    passages: int = knob(
+        5,
+        "Documents retrieved and shown (the paper: 5, for 2WikiMultiHopQA 10).",
+        "retrieve",
+        ge=1,
+        le=100,
+    )
+    order: Literal["best_last", "best_first"] = knob(
+        "best_last",
+        "Place of the best document: next to the question, as in the official code, or first.",
+        "write_rationale",
+    )
+    demonstrations: int = knob(
+        2, "Demonstrations shown (modes icl and few_shot).", "choose_demonstrations", ge=1, le=32
+    )
+    selection: Literal["random", "fixed", "nearest"] = knob(
+        "random",
+        "Which demonstrations: drawn anew for each question, the first ones, or those whose "
+        "questions are nearest by embedding.",
+        "choose_demonstrations",
+    )
+    seed: int = knob(
+        0,
+        "Seed of random selection; the same seed and question draw the same demonstrations.",
+        "choose_demonstrations",
+    )
+    instruction: str | None = knob(
+        None,
+        "Task-specific instruction put after the question (the paper's are in "
+        "instruct_prompts.TASK_INSTRUCTIONS); mode ft takes none.",
+        "write_rationale",
+    )
+    rationale_tokens: int = knob(
+        256,
+        "Most tokens that a ReflectionLLM writes, reserved in the context; any other model has "
+        "its own limit.",
+        "write_rationale",
+        ge=1,
+        le=4096,
+    )
+    context_tokens: int | None = knob(
+        None,
+        "Tokens of prompt and rationale together; null asks the model. Documents that do not "
+        "fit are dropped, the weakest first.",
+        "write_rationale",
+        ge=1,
+    )
+
+
+GRAPHS: dict[str, type[Settings]] = {
+    "self_rag": SelfRAGSettings,
+    "crag": CRAGSettings,
+    "self_crag": SelfCRAGSettings,
+    "instruct_rag": InstructRAGSettings,
+}
+"""The graphs by name, with their settings."""

@@ -1,0 +1,453 @@
+"""What flows through the graphs: TypedDicts of plain values, Documents and messages, and reducers.
+
+A turn is one question and its answer. `read_question` resets every key of the turn before.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Required
+
+from langchain_core.documents import Document
+from langchain_core.messages import AnyMessage
+from langgraph.channels import EphemeralValue
+from langgraph.graph.message import add_messages
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic, which makes the schemas, needs it on 3.11
+
+from selfcorrect_rag.intake import as_documents
+from selfcorrect_rag.reflection import Reflection, Term
+from selfcorrect_rag.settings import Mode
+from selfcorrect_rag.thresholds import Action
+
+Limit = Literal["max_model_calls", "max_tokens"]
+"""The settings that bound what a question costs."""
+Stop = Literal["max_model_calls", "max_tokens", "retriever", "evaluator", "model"]
+"""Why an answer can be cut short: a limit, or a failed part."""
+Step = Literal["retrieve", "continue", "none"]
+"""How a segment begins: with a new passage, with the previous segment's passage, or without one."""
+Source = Literal["passages", "knowledge"]
+"""State key of the texts that segments are written from."""
+Judged = Literal["relevant", "irrelevant"]
+"""The evaluator's judgement of a piece of knowledge."""
+
+
+class Usage(TypedDict):
+    """Costs of a run or of one of its steps."""
+
+    model_calls: int
+    """Batches sent to a local model, and requests to a provider; failed ones count."""
+    prompts: int
+    """Prompts of a ReflectionLLM, several of which make a batch."""
+    prompt_tokens: int | None
+    """None if a model did not report them."""
+    generated_tokens: int | None
+    """None if a model did not report them."""
+    retrievals: int
+    pruned: int
+    """Passages dropped by their ISREL before their segment was decoded."""
+    tokens_saved: int
+    """Estimate of tokens saved by pruning: the mean length of a candidate for each pruned one."""
+    seconds: float
+
+
+class StepRun(Usage):
+    """One run of a step, with its costs."""
+
+    step: str
+    """The node's name."""
+    failed: str | None
+    """The part whose fault it recovered from, such as ``retriever``; None if nothing failed."""
+    cached: bool
+    """Whether its result came from the cache, at no cost."""
+    turn: str
+    """An id of the turn, by which the costs of a cached result are told from this turn's."""
+
+
+FREE = Usage(
+    model_calls=0,
+    prompts=0,
+    prompt_tokens=0,
+    generated_tokens=0,
+    retrievals=0,
+    pruned=0,
+    tokens_saved=0,
+    seconds=0.0,
+)
+
+
+def plus(one: int | None, other: int | None) -> int | None:
+    """Add two counts; None if either is None."""
+    return None if one is None or other is None else one + other
+
+
+def total(route: Sequence[Usage]) -> Usage:
+    """Add up the costs of steps; tokens are None if any of them is."""
+    added: dict[str, Any] = dict(FREE)
+    for step in route:
+        costs: dict[str, Any] = dict(step)
+        for key, count in added.items():
+            added[key] = None if count is None or costs[key] is None else count + costs[key]
+    return Usage(**added)  # type: ignore[typeddict-item]
+
+
+def costs_by_step(route: Sequence[StepRun]) -> dict[str, Usage]:
+    """Add up the costs of all runs of each step, in the order of first runs."""
+    names = dict.fromkeys(run["step"] for run in route)
+    return {name: total([run for run in route if run["step"] == name]) for name in names}
+
+
+def known_tokens(route: Sequence[Usage]) -> int:
+    """Add up prompt and generated tokens, without those of models that did not report them."""
+    return sum((step["prompt_tokens"] or 0) + (step["generated_tokens"] or 0) for step in route)
+
+
+def add_to_route(route: list[StepRun], runs: list[StepRun]) -> list[StepRun]:
+    """Reducer: append runs; one of another turn came from the cache and costs nothing."""
+    turn = route[0]["turn"] if route else None
+    hit: dict[str, Any] = {"cached": True, **FREE}
+    return [
+        *route,
+        *({**r, **hit, "turn": turn} if turn not in (None, r["turn"]) else r for r in runs),
+    ]  # type: ignore[typeddict-item]
+
+
+def add_notes(notes: list[str], new: list[str]) -> list[str]:
+    """Reducer: append the notes that are not there yet."""
+    return list(dict.fromkeys([*notes, *new]))
+
+
+def extend(earlier: list[Any], new: list[Any]) -> list[Any]:
+    """Reducer: append."""
+    return [*earlier, *new]
+
+
+def replace_documents(_: list[Document], new: object) -> list[Document]:
+    """Reducer: the last documents written, which clients of a server send as JSON objects."""
+    return as_documents(new, "the state")
+
+
+Documents = Annotated[list[Document], replace_documents]
+
+
+class Input(TypedDict, total=False):
+    """Give ``question``, or ``messages`` that end with a human message."""
+
+    question: Annotated[
+        str, Field(description="The question. Leave it out in a chat."), EphemeralValue
+    ]
+    messages: Annotated[
+        list[AnyMessage],
+        Field(description="The chat; its last message, from a human, is the question."),
+        add_messages,
+    ]
+    documents: Annotated[
+        list[Document],
+        Field(description="Documents for this turn, best first: then nothing is retrieved."),
+        EphemeralValue,
+    ]
+
+
+class Citation(TypedDict):
+    """A relevant text that a part of the answer was written from."""
+
+    number: int
+    """The number printed in the answer, from 1."""
+    passage: int
+    """Index into ``passages``; for CRAG and Self-CRAG, into ``knowledge``."""
+    title: str
+    """One line of at most 200 characters."""
+    source: str
+    """An http, https or file address, or the path of a file; empty if it is anything else."""
+    text: str
+    quote: str
+    """The sentence or line of ``text`` in which the answer, or one of these segments, stands word
+    for word; empty if it was put in other words."""
+    segments: list[int]
+    """Indices of the answer's segments that were generated from it."""
+
+
+class Output(TypedDict, total=False):
+    """The output of every graph."""
+
+    question: Annotated[str, EphemeralValue]
+    """The question that was answered: for a follow-up, the standalone rewrite."""
+    original_question: str
+    """The question in the user's own words."""
+    messages: Annotated[list[AnyMessage], add_messages]
+    answer: str
+    """Plain text, without citation marks."""
+    cited_answer: str
+    """The answer with ``[n]`` after each part that cites a text."""
+    citations: list[Citation]
+    passages: Documents
+    """Every document retrieved or given, in the order of retrieval."""
+    sufficiency: float | None
+    """Probability that what was found is enough to answer; None if it was not judged."""
+    notes: Annotated[list[str], add_notes]
+    """Notes for a reader: fallbacks taken, limits met, prompts shortened."""
+    route: Annotated[list[StepRun], add_to_route]
+    """The steps that ran for this turn, in order, with their costs; parallel ones by name."""
+    usage: Usage
+    """The costs of the whole turn."""
+    stopped: Stop | None
+    """The limit or failed part that prevented a step or part of one; ``notes`` say which step."""
+
+
+class TurnState(Input, Output, total=False):
+    """The keys of a turn that all graphs share, with the internal ones."""
+
+    standalone_question: str
+    """The question that the nodes work on; ``question`` is there in the input and at the end."""
+    settings: dict[str, Any]
+    """The settings that the factory or this turn's context set; fixed when a turn begins."""
+    human_message_id: str | None
+    """The id of the message that asked; None if ``question`` did."""
+    reply_id: str
+    """The id of the message that the answer is streamed as."""
+    fixed: bool
+    """Whether the caller gave the documents."""
+
+
+class Piece(TypedDict):
+    """A piece of generated output: one control token, or text."""
+
+    kind: Literal["control", "text"]
+    text: str
+
+
+class Segment(TypedDict):
+    """A model's output up to the next retrieval token, the end of text or the token limit."""
+
+    text: str
+    """Without control tokens, stripped."""
+    pieces: list[Piece]
+    """The full output in order, with control tokens apart from text."""
+    reflections: list[Reflection]
+    next: Reflection | None
+    """The retrieval token that ended the segment; it is not among ``pieces``."""
+    finish_reason: Literal["end", "retrieval", "length", "stop", "pruned"]
+    tokens: int
+    logprob: float | None
+    """Sum of the natural log-probabilities of the ``tokens``; None if a provider gives none."""
+    prompt_tokens: int
+    shortened: int
+    """Prompt tokens cut so that the prompt fits the model's context."""
+    requests: int
+    """Requests sent to a provider for it; 0 if the whole batch was one call."""
+
+
+class Candidate(TypedDict):
+    """A segment for one passage, with its critique."""
+
+    depth: int
+    """Position in the answer, from 0."""
+    beam: int
+    """Index of the beam that it continues."""
+    parent: int | None
+    """Index into ``candidates`` of the beam's last candidate; None for a first segment."""
+    step: Step
+    passage: int | None
+    """Index into ``passages``."""
+    text: str
+    pieces: list[Piece]
+    judgements: dict[str, dict[str, float]]
+    """Group to token to probability, normalised over the group."""
+    critique: dict[str, float | None]
+    """Score by reflection group, for every group that the model has: ISREL and ISSUP in [0, 1],
+    ISUSE in [-1, 1]; None if the model gave no such token."""
+    sequence_probability: float | None
+    """None if a provider gives no log-probabilities."""
+    hard: list[str]
+    """The groups for which a chat model gave only a label, without probabilities."""
+    score: float
+    """Score of this segment alone, Eq. 3."""
+    terms: list[Term]
+    """What ``score`` sums, each with its weight."""
+    path_score: float
+    """Score of the beam that ends with it; beams are compared by it."""
+    path_rule: str
+    """The rule that made it: mean, sum or product."""
+    path_terms: list[float]
+    """The segment scores that the rule combined."""
+    next: Step | None
+    """The next step that the model asks for; None if it has finished."""
+    finish_reason: str
+    dropped: str | None
+    """Why it may not be chosen: a hard constraint, pruning, or no text."""
+    chosen: bool
+    """Whether it is part of the answer."""
+
+
+class Beam(TypedDict):
+    """A partial answer: segments, and the passages for its next one."""
+
+    segments: list[Candidate]
+    score: float
+    next: Step | None
+    """None if the beam has ended."""
+    cut: str | None
+    """Why it ended before the model finished it; None if the model did."""
+    retrieved: list[int]
+    """The passages that its next segment may read, best first."""
+
+
+class Decision(TypedDict):
+    """Whether to retrieve before the first segment, and why."""
+
+    retrieve: bool
+    probability: float | None
+    """P(Retrieval) / (P(Retrieval) + P(No Retrieval)); None if the model was not asked."""
+    threshold: float | None
+    mode: str
+
+
+class SelfRAGOutput(Output, total=False):
+    """The answer, and Self-RAG's intermediate results."""
+
+    candidates: Annotated[list[Candidate], extend]
+    """Every candidate of every step."""
+    retrieval: Decision
+    options: dict[str, float]
+    """For closed sets: the summed score of each answer, best first."""
+    score: float | None
+    """Path score of the answer."""
+    constraints_met: bool
+    """False if every candidate broke a hard constraint and the best of them was used anyway."""
+
+
+class SelfRAGState(TurnState, SelfRAGOutput, total=False):
+    """The whole state of Self-RAG."""
+
+    beams: list[Beam]
+    depth: int
+    """Segments written so far on the longest beam."""
+    said: int
+    """Characters of the answer that were streamed so far."""
+
+
+class Grade(TypedDict):
+    """The evaluator's score of one retrieved document."""
+
+    document: int
+    """Index into ``passages``."""
+    title: str
+    score: float
+    """In [-1, 1]."""
+
+
+class Strip(TypedDict):
+    """A few sentences of a document, and whether they were kept."""
+
+    document: int
+    """Index into the documents that it was cut from: ``passages``, or ``web_results``."""
+    text: str
+    score: float | None
+    """In [-1, 1]; None if the evaluator was not asked and all is kept."""
+    kept: bool
+
+
+class CRAGOutput(Output, total=False):
+    """The answer, and CRAG's intermediate results."""
+
+    grades: list[Grade]
+    action: Action | None
+    """None if no evidence was wanted, or a cost limit left no call for grading."""
+    thresholds: dict[Literal["upper", "lower"], float]
+    """The thresholds that chose the action; empty without an action."""
+    strips: list[Strip]
+    """Strips of the retrieved documents, in the order of the text."""
+    web_query: str
+    """The query of the web search; empty without a search."""
+    web_source: str
+    """Name of the search, such as Tavily or a local corpus that replaces the web."""
+    web_results: Documents
+    web_strips: list[Strip]
+    web_failure: str
+    """Why the search returned nothing; empty if it succeeded or did not run."""
+    knowledge: Documents
+    """The documents that the answer is written from: internal first, then external."""
+    judged: list[Judged | None]
+    """The evaluator's judgement of each piece of ``knowledge``; None if nothing scored it. A piece
+    is irrelevant if all its scores are below the lower threshold, or if it was used although all
+    its strips were dropped."""
+
+
+class CRAGState(TurnState, CRAGOutput, total=False):
+    """The whole state of CRAG."""
+
+    branches: list[Literal["refine", "search"]]
+    """The branches that the action, or the settings, ask for."""
+    written: str
+    """The text that the model wrote."""
+
+
+class SelfCRAGOutput(SelfRAGOutput, CRAGOutput, total=False):
+    """Both graphs' outputs; candidates and citations point into ``knowledge``."""
+
+
+class SelfCRAGState(SelfRAGState, CRAGState, total=False):
+    """The whole state of Self-CRAG."""
+
+
+class Demonstration(TypedDict, total=False):
+    """An example of how to answer; it has no documents (InstructRAG, section 2.3)."""
+
+    question: Required[str]
+    rationale: str
+    """The rationale that ``icl`` shows."""
+    answers: list[str]
+    """Aliases of one answer; ``few_shot`` shows the first."""
+
+
+class InstructRAGOutput(Output, total=False):
+    """The answer, and InstructRAG's intermediate results."""
+
+    rationale: str
+    """The model's whole output, conclusion included; empty for a baseline."""
+    useful_documents: list[int]
+    """Documents that the conclusion names by number, as indices into ``passages``."""
+    mode: Mode
+    """The prompt mode that was used; ``no_retrieval`` if nothing was found."""
+    demonstrations: list[Demonstration]
+    """The demonstrations shown, in order."""
+    numbering: list[int]
+    """Indices into ``passages`` of the documents shown as Document [1], [2] and so on."""
+
+
+class InstructRAGState(TurnState, InstructRAGOutput, total=False):
+    """The whole state of InstructRAG."""
+
+    written: str
+    """The text that the model wrote."""
+
+
+def blank_state() -> dict[str, Any]:
+    """Return the values with which a turn of any graph begins, for nodes used elsewhere too."""
+    common = {"answer": "", "cited_answer": "", "citations": [], "sufficiency": None}
+    costs = {"notes": [], "route": [], "usage": FREE, "stopped": None, "fixed": False}
+    return {
+        "passages": [],
+        **common,
+        **costs,
+        **blank_self_rag(),
+        **blank_crag(),
+        **blank_instruct_rag(),
+    }
+
+
+def blank_self_rag() -> dict[str, Any]:
+    """Return the values of Self-RAG's own keys with which a turn begins."""
+    empty = {"candidates": [], "beams": [], "depth": 0, "said": 0, "options": {}}
+    return {**empty, "score": None, "constraints_met": True}
+
+
+def blank_crag() -> dict[str, Any]:
+    """Return the values of CRAG's own keys with which a turn begins."""
+    lists = ("grades", "branches", "strips", "web_results", "web_strips", "knowledge", "judged")
+    texts = dict.fromkeys(("web_query", "web_source", "web_failure", "written"), "")
+    return {"action": None, "thresholds": {}, **texts, **{key: [] for key in lists}}
+
+
+def blank_instruct_rag() -> dict[str, Any]:
+    """Return the values of InstructRAG's own keys with which a turn begins."""
+    lists = ("useful_documents", "demonstrations", "numbering")
+    return {"rationale": "", "written": "", "mode": "instruct", **{key: [] for key in lists}}
