@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from selfcorrect_rag.models.chat_model import (
+from selfcorrect_rag.models.classification import (
     ChatClassifier,
     Classification,
     LabelField,

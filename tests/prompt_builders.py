@@ -7,6 +7,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.agents.grounding import _evidence
 from selfcorrect_rag.agents.tool import readable
+from selfcorrect_rag.evaluation.judges import alignment
 from selfcorrect_rag.models.critic import critic_input
 from selfcorrect_rag.prompts.chat import (
     answer_prompt,
@@ -87,6 +88,7 @@ BUILDERS: Mapping[str, Builder] = {
     "decision on documents": lambda text, document: _texts(
         documents_state(text, [text, document.page_content])
     ),
+    "judge": lambda text, document: alignment(text, [text, text], text, [document]).prompt,
     **{f"instruct {mode}": _inference(mode) for mode in get_args(Mode)},
     "rationale": lambda text, document: rationale_prompt(text, [document] * 2, [text], text),
     "own knowledge": lambda text, document: rationale_prompt(text, [], [text], text),

@@ -11,13 +11,13 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.models import chat_model as model_calls
-from selfcorrect_rag.models.chat_model import (
+from selfcorrect_rag.models.chat_model import label_ids
+from selfcorrect_rag.models.classification import (
     ABSENT,
     ChatClassifier,
     Classification,
     ClassificationCounts,
     LabelField,
-    label_ids,
 )
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, RETRIEVE
 from tests.classifications import BOTH, FULLY, IRRELEVANT, NONE, RELEVANCE, RELEVANT, chosen

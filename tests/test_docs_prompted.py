@@ -14,7 +14,7 @@ from nano_training.models import critic_path
 
 from selfcorrect_rag.cli import main
 from selfcorrect_rag.models import PromptedReflectionLLM
-from selfcorrect_rag.models.chat_model import MODES
+from selfcorrect_rag.models.classification import MODES
 from selfcorrect_rag.search import RetrieverWebSearch
 from selfcorrect_rag.serving.parts import Parts
 from tests import decision_models

@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.models.chat_model import (
-    ABSENT,
-    ChatClassifier,
-    Classification,
-    LabelField,
-)
+from selfcorrect_rag.models.classification import ABSENT, ChatClassifier, Classification, LabelField
 from selfcorrect_rag.prompts.labels import LabelParser
 from selfcorrect_rag.reflection import probabilities
 from tests.classifications import (

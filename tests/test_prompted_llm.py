@@ -7,7 +7,7 @@ import pytest
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import PromptedReflectionLLM
-from selfcorrect_rag.models.chat_model import ABSENT
+from selfcorrect_rag.models.classification import ABSENT
 from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.prompts.chat import (
     END,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.models.chat_model import ChatClassifier
+from selfcorrect_rag.models.classification import ChatClassifier
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.base.asking import choose
 from selfcorrect_rag.nodes.base.node import Node, Work

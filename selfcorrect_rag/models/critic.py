@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from selfcorrect_rag.errors import ModelNotFound
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.models.checkpoints import (
     load_language_model,
     load_tokenizer,
@@ -16,7 +17,6 @@ from selfcorrect_rag.models.engines.engine import Engine, Request
 from selfcorrect_rag.models.engines.runner import EngineRunner
 from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.reflection import TOKENS
-from selfcorrect_rag.intake import valid
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

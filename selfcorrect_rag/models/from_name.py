@@ -28,13 +28,22 @@ from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import T5Evaluator
 
+Model = Runnable[Any, Any] | str
+"""A LangChain chat model or LLM, perhaps with bound options, retries, fallbacks or configurable
+fields; or its name, such as ``"openai:gpt-4o-mini"``."""
+Evaluator = RetrievalEvaluator | Model
+"""An evaluator; or a chat model that grades, or its name; or the name of a T5 checkpoint."""
+MODELS = 'a LangChain chat model or LLM, or a name such as "openai:gpt-4o-mini"'
+_NO_MODELS = (BaseRetriever, BaseTool, BasePromptTemplate, BaseOutputParser)
+"""Runnables that are passed by mistake if arguments are swapped."""
+
 
 class NoLanguageModel(SelfCorrectError, ValueError):
     """A name that does not resolve to a LangChain LLM or chat model."""
 
 
 def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
-    """The model called ``name``: ``module:attribute``, or ``provider:model``.
+    """Return the model called ``name``: ``module:attribute``, or ``provider:model``.
 
     The attribute is a LangChain LLM or chat model, perhaps bound to options or with retries, or a
     function without arguments that returns one. Other names are passed to LangChain's
@@ -45,53 +54,34 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
         MissingExtra: it names a provider, and langchain is not installed.
     """
     module, _, attribute = name.partition(":")
-    found = _attribute(module, attribute)
-    made = found() if not isinstance(found, Runnable) and callable(found) else found
+    made: Any = None
+    try:
+        with importing_here():
+            if attribute and importlib.util.find_spec(module) is not None:
+                made = getattr(importlib.import_module(module), attribute, None)
+    except (ImportError, ValueError) as error:
+        raise NoLanguageModel(f"cannot import {name} ({error})") from error
+    if callable(made) and not isinstance(made, Runnable):
+        made = made()
     if made is None:
-        made = _of_provider(name, options)
+        try:
+            made = require("langchain.chat_models", "chat").init_chat_model(name, **options)
+        except MissingExtra as error:
+            raise MissingExtra(
+                f"{name} is not an importable module:attribute, and {error}"
+            ) from error
+        except Exception as error:  # each provider raises its own errors
+            raise NoLanguageModel(
+                f"{name} is neither an importable module:attribute nor a provider's model: "
+                f"{safe_message(error)}"
+            ) from error
     if not isinstance(made, Runnable):
-        raise NoLanguageModel(f"{name} is {type(made).__name__}, not a LangChain model")
+        raise NoLanguageModel(f"{name} is a {type(made).__name__}, not a LangChain model")
     return made
 
 
-def _attribute(module: str, attribute: str) -> Any:
-    try:
-        with importing_here():
-            if not attribute or importlib.util.find_spec(module) is None:
-                return None
-            return getattr(importlib.import_module(module), attribute, None)
-    except (ImportError, ValueError) as error:
-        raise NoLanguageModel(f"{module}:{attribute} cannot be imported ({error})") from error
-
-
-def _of_provider(name: str, options: dict[str, Any]) -> Any:
-    try:
-        return require("langchain.chat_models", "chat").init_chat_model(name, **options)
-    except MissingExtra as error:
-        raise MissingExtra(f"{name} is no importable module:attribute, and {error}") from error
-    except Exception as error:  # each provider raises its own errors
-        raise NoLanguageModel(
-            f"{name} is no importable module:attribute, and no provider opens it: "
-            f"{safe_message(error)}"
-        ) from error
-
-
-Model = Runnable[Any, Any] | str
-"""A LangChain chat model or LLM, perhaps with bound options, retries, fallbacks or configurable
-fields; or its name, as ``"openai:gpt-4o-mini"``."""
-Evaluator = RetrievalEvaluator | Model
-"""An evaluator; or a chat or decision model that grades, or its name; or the name of a T5
-checkpoint."""
-MODELS = 'a LangChain chat model or LLM, or a name such as "openai:gpt-4o-mini"'
-_NO_MODELS = (BaseRetriever, BaseTool, BasePromptTemplate, BaseOutputParser)
-"""Runnables that are passed by mistake where arguments are swapped."""
-
-
 def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
-    """A factory's argument as a model: one of LangChain's, or the name of one.
-
-    It may have bound options, retries, fallbacks, configurable fields or alternatives, and may be a
-    chain that ends in a model.
+    """Return a factory's argument as a model; it may be a chain that ends in one.
 
     Raises:
         BadArgument: it is something else.
@@ -101,11 +91,11 @@ def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
         return find_language_model(given)
     if isinstance(given, Runnable) and not isinstance(given, _NO_MODELS):
         return given
-    raise BadArgument(f"{argument} is {_kind(given)}: give {MODELS}")
+    raise BadArgument(f"{argument} must be {MODELS}, got {_kind(given)}")
 
 
 def as_reflection_llm(given: object) -> ReflectionLLM:
-    """A ReflectionLLM as it is; any other model wrapped in a PromptedReflectionLLM.
+    """Return a ReflectionLLM as it is, any other model wrapped in a PromptedReflectionLLM.
 
     Raises:
         BadArgument: it is not a model, or a ReflectionLLM behind retries or fallbacks, which return
@@ -120,24 +110,22 @@ def as_reflection_llm(given: object) -> ReflectionLLM:
         raise BadArgument(
             f"llm is a ReflectionLLM behind a {type(llm).__name__}, which would lose its "
             "reflection tokens: give the ReflectionLLM itself, set its options where it is made, "
-            "and wrap a chat model where you want fallbacks"
+            "and wrap a chat model if you want fallbacks"
         )
-    is_model = all(isinstance(m, BaseLanguageModel) or _is_made_late(m) for m in behind)
-    if isinstance(llm, Runnable) and is_model:
+    # The model of init_chat_model without a name is made at the call.
+    if isinstance(llm, Runnable) and all(
+        isinstance(model, BaseLanguageModel) or type(model).__name__ == "_ConfigurableModel"
+        for model in behind
+    ):
         return PromptedReflectionLLM(llm)
     raise BadArgument(
-        f"llm is {_kind(given)}: give a ReflectionLLM, such as "
-        f"TransformersReflectionLLM.from_pretrained(...), {MODELS}"
+        "llm must be a ReflectionLLM, such as TransformersReflectionLLM.from_pretrained(...), "
+        f"{MODELS}, got {_kind(given)}"
     )
 
 
-def _is_made_late(model: object) -> bool:
-    """Whether it is ``init_chat_model`` with the model name taken from a run's config."""
-    return type(model).__name__ == "_ConfigurableModel"
-
-
 def as_evaluator(given: object) -> RetrievalEvaluator:
-    """A factory's argument as an evaluator: one of ours, a chat or decision model, or a name.
+    """Return a factory's argument as an evaluator: one of ours, a chat model, or a name.
 
     A name with a colon is a chat model's, unless it is a path; any other is that of a checkpoint,
     as ``T5Evaluator.from_pretrained`` takes it.
@@ -156,13 +144,13 @@ def as_evaluator(given: object) -> RetrievalEvaluator:
     ):
         return ChatEvaluator(as_language_model(given, "evaluator"))
     raise BadArgument(
-        f"evaluator is {_kind(given)}: give a RetrievalEvaluator, such as T5Evaluator or one of "
-        f"your own, {MODELS}"
+        "evaluator must be a RetrievalEvaluator, such as T5Evaluator or one of your own, "
+        f"{MODELS}, got {_kind(given)}"
     )
 
 
 def as_embeddings(given: object) -> Embeddings | None:
-    """A factory's argument as embeddings: LangChain's, a name such as ``"openai:..."``, or None.
+    """Return a factory's argument as embeddings: LangChain's, a name as ``"openai:..."``, or None.
 
     Raises:
         BadArgument: it is something else.
@@ -173,7 +161,7 @@ def as_embeddings(given: object) -> Embeddings | None:
         return made
     if given is None or isinstance(given, Embeddings):
         return given
-    raise BadArgument(f"embeddings is {_kind(given)}: give LangChain Embeddings, or their name")
+    raise BadArgument(f"embeddings must be LangChain Embeddings or their name, got {_kind(given)}")
 
 
 def _kind(given: object) -> str:

@@ -30,7 +30,7 @@ _lock = threading.Lock()
 
 
 def identity(model: object) -> str:
-    """A model's fingerprint; equal for models that answer alike, as far as known, in any process.
+    """Return a model's fingerprint; equal for models that answer alike, in any process.
 
     A model may define it by an attribute ``identity``. For LangChain's models it is their class and
     the key of LangChain's own caches; for wrappers, such as bound options, retries and fallbacks,
@@ -60,8 +60,7 @@ def identity(model: object) -> str:
 
 
 def described(model: BaseChatModel | BaseLLM, *weights: str) -> str:
-    """A fingerprint of a model's class, identifying parameters, fields, and perhaps
-    :func:`weights`.
+    """Return a fingerprint of a model's class, parameters, fields, and perhaps :func:`weights`.
 
     The object's own if it has neither identifying parameters nor weights.
     """
@@ -72,7 +71,7 @@ def described(model: BaseChatModel | BaseLLM, *weights: str) -> str:
 
 
 def identity_of_object(thing: object) -> str:
-    """An object's own fingerprint while it lives, never reused."""
+    """Return an object's own fingerprint while it lives, never reused."""
     with _lock:
         if id(thing) not in _objects:
             try:
@@ -84,7 +83,7 @@ def identity_of_object(thing: object) -> str:
 
 
 def weights(model: Any) -> str:
-    """A digest of samples of each weight of a torch model."""
+    """Return a digest of samples of each weight of a torch model."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         numbers = tensor.detach().flatten()
@@ -94,7 +93,7 @@ def weights(model: Any) -> str:
 
 
 def joined(*parts: object) -> str:
-    """Any values as one text; equal for equal values, as far as their ``repr`` tells."""
+    """Join any values to one text; equal for equal values, as far as their ``repr`` tells."""
     return json.dumps(parts, default=_part, sort_keys=True)
 
 

@@ -16,14 +16,14 @@ from selfcorrect_rag.thresholds import PRESETS, Thresholds
 
 IRRELEVANT, RELEVANT = -1.0, 1.0
 """The training labels of a passage, which are the ends of the score's scale."""
-ROUNDING = 1e-6
+_ROUNDING = 1e-6
 """Tolerance beyond the ends of the scale, for rounding in float32."""
 
 
 class RetrievalEvaluator(ABC):
     """Says how relevant passages are to a question (CRAG section 4.2).
 
-    A backend implements :meth:`score`, and :meth:`ascore` where it can do better than a thread.
+    A backend implements :meth:`score`, and :meth:`ascore` if it can do better than a thread.
     Callers use :func:`grade` or :func:`agrade`, which check the scores.
     """
 
@@ -41,8 +41,7 @@ class RetrievalEvaluator(ABC):
 
     @property
     def identity(self) -> str:
-        """A fingerprint for cached results; evaluators that may score differently have different
-        ones.
+        """A fingerprint for cached results, different for evaluators that may score differently.
 
         By default it is the object's own, which no other object or process shares. A backend that
         knows all that its scores depend on, including weights, returns that. Thresholds need not be
@@ -52,7 +51,7 @@ class RetrievalEvaluator(ABC):
 
     @abstractmethod
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        """The relevance of each passage to the question.
+        """Return the relevance of each passage to the question.
 
         Args:
             question: the question alone, without a task's instruction.
@@ -63,17 +62,23 @@ class RetrievalEvaluator(ABC):
         """
 
     def model_calls(self, passages: Sequence[str]) -> int:
-        """Number of model calls that scoring them takes: 0 if all are blank, 1 if they are one
-        batch."""
+        """Return the number of model calls that scoring takes: 0 if all passages are blank."""
         return int(any(passage.strip() for passage in passages))
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
-        """The async twin of :meth:`score`."""
-        return await asyncio.to_thread(self.score, question, passages)
+        """Return the scores of :meth:`score`, from a thread."""
+
+        def score() -> list[float]:
+            try:
+                return self.score(question, passages)
+            except StopIteration as error:  # no future takes it: the caller would wait for ever
+                raise RuntimeError("score() raised StopIteration") from error
+
+        return await asyncio.to_thread(score)
 
 
 def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]) -> list[float]:
-    """The evaluator's scores, checked.
+    """Return the evaluator's scores, checked.
 
     NumPy and torch numbers become floats, and scores past an end of the scale by rounding are
     clamped.
@@ -88,7 +93,7 @@ def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str])
 async def agrade(
     evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]
 ) -> list[float]:
-    """The async twin of :func:`grade`."""
+    """Return the scores of :func:`grade`."""
     with _named(evaluator):
         given: object = evaluator.ascore(question, passages)
         if inspect.isawaitable(given):
@@ -97,7 +102,7 @@ async def agrade(
 
 
 def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[str, Any]]:
-    """:func:`grade` as a run of its own in traces, whose children are the evaluator's model calls.
+    """Return :func:`grade` as a run of its own in traces, above the evaluator's model calls.
 
     From ``{"question": ..., "passages": [...]}`` to ``{"scores": [...]}``.
     """
@@ -118,16 +123,19 @@ def _named(evaluator: RetrievalEvaluator) -> AbstractContextManager[None]:
 def _checked(given: object, count: int, evaluator: RetrievalEvaluator) -> list[float]:
     if inspect.iscoroutine(given):
         given.close()  # avoids the "never awaited" warning
-    scores = _listed(given)
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Set)
+    try:
+        scores = list(given) if is_list else None  # type: ignore[call-overload]
+    except TypeError:  # an array without dimensions
+        scores = None
     if scores is None:
-        wrong = f"a {type(given).__name__}" if given is not None else "None"
+        wrong = "None" if given is None else f"a {type(given).__name__}"
     elif len(scores) != count:
         wrong = f"{len(scores)} scores for {count} passages"
     else:
         numbers = [_number(score) for score in scores]
-        read = [number for number in numbers if number is not None]
-        if len(read) == count:
-            return read
+        if None not in numbers:
+            return [number for number in numbers if number is not None]
         place = numbers.index(None)
         wrong = f"{scores[place]!r:.60} as score {place}"
     raise EvaluatorFailed(
@@ -136,17 +144,8 @@ def _checked(given: object, count: int, evaluator: RetrievalEvaluator) -> list[f
     )
 
 
-def _listed(given: object) -> list[object] | None:
-    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
-        return None
-    try:
-        return list(given)
-    except TypeError:  # an array without dimensions
-        return None
-
-
 def _number(score: object) -> float | None:
-    """A score as a float in [-1, 1]; None if it is not one."""
+    """Return a score as a float in [-1, 1]; None if it is not one."""
     try:
         # NumPy and torch scalars, or arrays of one number.
         plain: Any = score.item() if hasattr(score, "item") else score
@@ -155,13 +154,13 @@ def _number(score: object) -> float | None:
         number = float(plain)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return None
-    if not IRRELEVANT - ROUNDING <= number <= RELEVANT + ROUNDING:  # NaN fails too
+    if not IRRELEVANT - _ROUNDING <= number <= RELEVANT + _ROUNDING:  # NaN fails too
         return None
     return min(max(number, IRRELEVANT), RELEVANT)
 
 
 def titled(document: Document, text: str | None = None) -> str:
-    """The evaluator's input for a document or a strip of it: ``title // text`` (official code).
+    """Return the evaluator's input for a document or a strip: ``title // text`` (official code).
 
     The title resolves pronouns of a strip. A title that begins the text is not repeated.
     """
@@ -173,7 +172,7 @@ def titled(document: Document, text: str | None = None) -> str:
 
 
 def with_blanks(passages: Sequence[str], scores: Iterable[float]) -> list[float]:
-    """Scores of all passages, given those of the passages that are not blank.
+    """Return the scores of all passages, given those of the passages that are not blank.
 
     A blank passage is irrelevant without a model call, as in the official code.
     """

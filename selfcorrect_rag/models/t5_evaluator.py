@@ -1,12 +1,16 @@
 """CRAG's retrieval evaluator: T5 with a regression head, or any classifier with one label."""
 
+import asyncio
 import math
+import os
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator, require
-from selfcorrect_rag.models.batching import MicroBatcher, batches
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.models.checkpoints import loading, max_input_tokens, resolve_device
 from selfcorrect_rag.models.identity import weights
 from selfcorrect_rag.models.retrieval_evaluator import (
@@ -15,14 +19,15 @@ from selfcorrect_rag.models.retrieval_evaluator import (
     RetrievalEvaluator,
     with_blanks,
 )
-from selfcorrect_rag.intake import valid
 from selfcorrect_rag.thresholds import Thresholds
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 SEPARATOR = " [SEP] "
 """The official code's separator of question and passage; plain text to T5's tokenizer."""
+MAX_TOKENS = 512
+"""Maximum tokens of a pair in the evaluator's training (official code)."""
 
 Pair = tuple[str, str]
 """A question and a passage."""
@@ -30,93 +35,14 @@ Encoded = dict[str, list[int]]
 """A model's inputs for one pair: ``input_ids``, ``attention_mask`` and so on."""
 
 
-class PairTokenizer:
-    """Encodes pairs; text never becomes a special token, and the passage is cut first.
-
-    An end token in a passage would move the place where T5 reads its score. Splitting special
-    tokens does not help there, since T5's vocabulary holds ``</s>`` as a piece of text too: ids
-    of special tokens are dropped wherever the tokenizer itself did not add them.
-    """
-
-    def __init__(
-        self, tokenizer: "PreTrainedTokenizerBase", *, separator: str | None, max_tokens: int
-    ) -> None:
-        """Wrap ``tokenizer``, which no other thread may use.
-
-        Args:
-            tokenizer: the checkpoint's.
-            separator: text between question and passage; by default the tokenizer's own format of
-                pairs if it has a separator token, else :data:`SEPARATOR`.
-            max_tokens: maximum tokens of a pair, at least 8: the passage is cut at its end, and so
-                is a question of more than half of them.
-        """
-        if max_tokens < 8:
-            raise ValueError(f"max_tokens is {max_tokens}; no pair fits into fewer than 8 tokens")
-        self._tokenizer, self._max_tokens = tokenizer, max_tokens
-        if separator is None and tokenizer.sep_token is None:
-            separator = SEPARATOR
-        self._separator = separator
-        unknown = tokenizer.unk_token_id  # also encodes plain text
-        self._special = frozenset(i for i in tokenizer.all_special_ids if i != unknown)
-
-    def encode(self, pairs: Sequence[Pair]) -> list[Encoded]:
-        """Each pair in at most ``max_tokens`` ids; line breaks are spaces."""
-        questions = {question: self._cut(question) for question, _ in pairs}
-        left = [questions[question] for question, _ in pairs]
-        right = [_tidy(passage) for _, passage in pairs]
-        if self._separator is not None:
-            left = [q + self._separator + p for q, p in zip(left, right, strict=True)]
-        encoded = self._tokenizer(
-            left,
-            right if self._separator is None else None,
-            truncation=True if self._separator is not None else "only_second",
-            max_length=self._max_tokens,
-            return_special_tokens_mask=True,
-        )
-        masks = encoded.pop("special_tokens_mask")
-        return [
-            self._plain({name: encoded[name][i] for name in encoded}, mask)
-            for i, mask in enumerate(masks)
-        ]
-
-    def _cut(self, question: str) -> str:
-        question, half = _tidy(question), self._max_tokens // 2
-        if len(question.encode()) <= half:  # no token is shorter than a byte
-            return question
-        ids = self._tokenizer(
-            question, add_special_tokens=False, truncation=True, max_length=half + 1
-        )["input_ids"]
-        return question if len(ids) <= half else str(self._tokenizer.decode(ids[:half]))
-
-    def _plain(self, encoded: Encoded, mask: Sequence[int]) -> Encoded:
-        ids = encoded["input_ids"]
-        kept = [i for i, added in enumerate(mask) if added or ids[i] not in self._special]
-        if len(kept) == len(ids):
-            return encoded
-        return {name: [values[i] for i in kept] for name, values in encoded.items()}
-
-
-def _tidy(text: str) -> str:
-    return " ".join(valid(text).split())
-
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-MAX_TOKENS = 512
-"""Maximum tokens of a pair in the evaluator's training (official code)."""
-
-
 class T5Evaluator(RetrievalEvaluator):
     """Grades with the single logit of a sequence classifier, clamped to [-1, 1] (section 4.2).
 
-    One worker thread owns the model. Calls that wait while it is busy, from threads and event
-    loops, share its next forward passes; an idle worker answers at once. Pairs are sorted by length
-    and batched so that passes and padding together cost least.
+    One worker thread owns the model. Calls of concurrent runs that wait while it is busy share its
+    next forward passes, in batches of similar length.
 
     In bfloat16 a score moves by up to 0.02, and slightly with the rest of its batch. The paper's
-    lower thresholds are that close to -1: use float32 where they must decide exactly.
+    lower thresholds are that close to -1: use float32 if they must decide exactly.
     """
 
     is_independent = True
@@ -137,14 +63,13 @@ class T5Evaluator(RetrievalEvaluator):
         """Wrap a model that is already loaded; it stays on its device.
 
         Args:
-            model: a sequence classifier with one label; from now on only the evaluator's worker
-                may run it.
+            model: a sequence classifier with one label, to be run by the evaluator's worker only.
             tokenizer: the model's own, to be used by the worker only.
             name: its name in messages.
             thresholds: map its scores to actions; by default ``crag_thresholds`` of its
                 configuration (upper, lower), else the paper's for PopQA.
             separator: text between question and passage. By default the tokenizer's own separator
-                token if it has one, else `` [SEP] ``, which T5 reads as plain text (official code).
+                token if it has one, else ``[SEP]``, which T5 reads as plain text (official code).
             max_tokens: maximum tokens of a pair, by default 512 and at most the model's own limit;
                 a longer pair is cut, the passage first.
             batch_tokens: maximum padded tokens in a forward pass; lower it if memory is short.
@@ -162,9 +87,10 @@ class T5Evaluator(RetrievalEvaluator):
             self.thresholds = thresholds
         elif own is not None:
             self.thresholds = Thresholds(*own)
+        passes, pairs = (32, 32) if model.device.type == "cpu" else (8192, 256)
         self.name, self.batch_tokens = name, batch_tokens
-        costs = (32, 32) if model.device.type == "cpu" else (8192, 256)
-        self.pass_tokens = costs[0] if pass_tokens is None else pass_tokens
+        self.pass_tokens = passes if pass_tokens is None else pass_tokens
+        self._merged_pairs = merged_pairs or pairs
         model.train(False)
         self._model = model
         limit = max_input_tokens(model, max_tokens or min(MAX_TOKENS, tokenizer.model_max_length))
@@ -173,15 +99,14 @@ class T5Evaluator(RetrievalEvaluator):
         self._padding = {"input_ids": tokenizer.pad_token_id or 0}
         # A KV cache is useless for a single pass, and costs memory in a decoder.
         self._options = {"use_cache": False} if model.config.is_encoder_decoder else {}
-        self._batcher = MicroBatcher(
-            self._scores, most=merged_pairs or costs[1], name="retrieval-evaluator"
-        )
+        self._waiting: deque[tuple[list[Pair], Future[list[float]]]] = deque()
+        self._worker, self._process = ThreadPoolExecutor(1, "retrieval-evaluator"), os.getpid()
 
     @classmethod
     def from_model(
         cls, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", **options: Any
     ) -> Self:
-        """Same as the constructor; for symmetry with the other backends."""
+        """Wrap a loaded model, as the constructor does; the other backends have this too."""
         return cls(model, tokenizer, **options)
 
     @classmethod
@@ -228,58 +153,94 @@ class T5Evaluator(RetrievalEvaluator):
         return f"{type(self).__qualname__} {weights(self._model)} {self._form}"
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        """The relevance of each passage to the question, in [-1, 1] and in their order.
+        """Return the relevance of each passage to the question, in [-1, 1] and in their order.
 
         A blank passage scores -1. The model is not run if all are blank.
 
         Raises:
             EvaluatorFailed: the model returned NaN or infinity.
         """
-        return with_blanks(passages, self._batcher.run(_pairs(question, passages)))
+        scores = self._submit(question, passages)
+        try:
+            return with_blanks(passages, scores.result())
+        finally:  # after an interrupt too
+            scores.cancel()
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
-        """The async twin of :meth:`score`; a call cancelled while it waits is not computed."""
-        return with_blanks(passages, await self._batcher.arun(_pairs(question, passages)))
+        """Return the scores of :meth:`score`; a call cancelled while it waits is not computed."""
+        scores = await asyncio.wrap_future(self._submit(question, passages))
+        return with_blanks(passages, scores)
 
-    def _scores(self, pairs: list[Pair]) -> list[float]:
-        """Scores of the merged calls' pairs, on the worker's thread."""
+    def _submit(self, question: str, passages: Sequence[str]) -> Future[list[float]]:
+        pairs = [(question, passage) for passage in passages if passage.strip()]
+        scores: Future[list[float]] = Future()
+        if not pairs:
+            scores.set_result([])
+            return scores
+        if self._process != os.getpid():  # forked: the parent's thread is not here
+            self._worker, self._process = ThreadPoolExecutor(1, "retrieval-evaluator"), os.getpid()
+            self._waiting.clear()
+        self._waiting.append((pairs, scores))
+        # One job per call: an earlier job may have taken its call, but jobs are never too few.
+        self._worker.submit(self._work)
+        return scores
+
+    def _work(self) -> None:
+        """Score the calls that wait, together, on the worker's thread."""
+        calls: list[tuple[list[Pair], Future[list[float]]]] = []
+        count = 0
+        while self._waiting and (
+            not calls or count + len(self._waiting[0][0]) <= self._merged_pairs
+        ):
+            call = self._waiting.popleft()
+            if call[1].set_running_or_notify_cancel():
+                calls.append(call)
+                count += len(call[0])
+        if calls:
+            self._answer(calls)
+
+    def _answer(self, calls: "list[tuple[list[Pair], Future[list[float]]]]") -> None:
+        """Score merged calls; if that fails, each alone, so that a failure affects one call."""
+        try:
+            scores = iter(self._scores([pair for pairs, _ in calls for pair in pairs]))
+        except BaseException as error:  # a caller waits for it, whatever it is
+            if len(calls) == 1:
+                calls[0][1].set_exception(error)
+                return
+            for call in calls:
+                self._answer([call])
+            return
+        for pairs, result in calls:
+            result.set_result([next(scores) for _ in pairs])
+
+    def _scores(self, pairs: Sequence[Pair]) -> list[float]:
         import torch
+        from torch.nn.utils.rnn import pad_sequence
 
         encoded = self._pairs.encode(pairs)
         order, outputs = [], []
         with torch.inference_mode():
             lengths = [len(pair["input_ids"]) for pair in encoded]
             for batch in batches(lengths, self.batch_tokens, self.pass_tokens):
-                inputs = self._padded([encoded[i] for i in batch])
+                inputs = {
+                    name: pad_sequence(
+                        [torch.tensor(encoded[i][name]) for i in batch],
+                        batch_first=True,
+                        padding_value=self._padding.get(name, 0),
+                    ).to(self._model.device)
+                    for name in encoded[0]
+                }
                 outputs.append(self._model(**inputs, **self._options).logits.float().flatten())
                 order += batch
             # Read once at the end, so that a GPU is not synchronised between batches.
             values = torch.cat(outputs).tolist()
         if not all(map(math.isfinite, values)):
             raise EvaluatorFailed(
-                f"{self.name} gave a score that is no number: try dtype='float32'; if that does "
+                f"{self.name} gave a score that is not a number: try dtype='float32'; if that does "
                 "not help, its weights are broken"
             )
         scores = dict(zip(order, values, strict=True))
         return [min(max(scores[i], IRRELEVANT), RELEVANT) for i in range(len(pairs))]
-
-    def _padded(self, encoded: Sequence[Encoded]) -> "dict[str, Tensor]":
-        """Tensors of shape (pairs, longest pair) on the model's device, padded on the right."""
-        import torch
-        from torch.nn.utils.rnn import pad_sequence
-
-        return {
-            name: pad_sequence(
-                [torch.tensor(pair[name]) for pair in encoded],
-                batch_first=True,
-                padding_value=self._padding.get(name, 0),
-            ).to(self._model.device)
-            for name in encoded[0]
-        }
-
-
-def _pairs(question: str, passages: Sequence[str]) -> list[Pair]:
-    return [(question, passage) for passage in passages if passage.strip()]
 
 
 def _check_labels(config: Any, name: str) -> None:
@@ -288,3 +249,100 @@ def _check_labels(config: Any, name: str) -> None:
             f"{name} has {config.num_labels} labels; an evaluator has one, its score: use a "
             "checkpoint that was fine-tuned with num_labels=1"
         )
+
+
+class PairTokenizer:
+    """Encodes pairs; text never becomes a special token, and the passage is cut first.
+
+    An end token in a passage would move the place where T5 reads its score. Splitting special
+    tokens does not help there, since T5's vocabulary holds ``</s>`` as a piece of text too: ids
+    of special tokens are dropped wherever the tokenizer itself did not add them.
+    """
+
+    def __init__(
+        self, tokenizer: "PreTrainedTokenizerBase", *, separator: str | None, max_tokens: int
+    ) -> None:
+        """Wrap ``tokenizer``, which no other thread may use.
+
+        Args:
+            tokenizer: the checkpoint's.
+            separator: text between question and passage; by default the tokenizer's own format of
+                pairs if it has a separator token, else :data:`SEPARATOR`.
+            max_tokens: maximum tokens of a pair, at least 8: the passage is cut at its end, and so
+                is a question of more than half of them.
+        """
+        if max_tokens < 8:
+            raise ValueError(f"max_tokens must be at least 8, got {max_tokens}")
+        self._tokenizer, self._max_tokens = tokenizer, max_tokens
+        if separator is None and tokenizer.sep_token is None:
+            separator = SEPARATOR
+        self._separator = separator
+        unknown = tokenizer.unk_token_id  # also encodes plain text
+        self._special = frozenset(i for i in tokenizer.all_special_ids if i != unknown)
+
+    def encode(self, pairs: Sequence[Pair]) -> list[Encoded]:
+        """Encode each pair in at most ``max_tokens`` ids; line breaks are spaces."""
+        questions = {question: self._cut(question) for question, _ in pairs}
+        left = [questions[question] for question, _ in pairs]
+        right = [_tidy(passage) for _, passage in pairs]
+        if self._separator is not None:
+            left = [q + self._separator + p for q, p in zip(left, right, strict=True)]
+        encoded = self._tokenizer(
+            left,
+            right if self._separator is None else None,
+            truncation=True if self._separator is not None else "only_second",
+            max_length=self._max_tokens,
+            return_special_tokens_mask=True,
+        )
+        masks = encoded.pop("special_tokens_mask")
+        return [
+            self._plain({name: encoded[name][i] for name in encoded}, mask)
+            for i, mask in enumerate(masks)
+        ]
+
+    def _cut(self, question: str) -> str:
+        question, half = _tidy(question), self._max_tokens // 2
+        if len(question.encode()) <= half:  # no token is shorter than a byte
+            return question
+        ids = self._tokenizer(
+            question, add_special_tokens=False, truncation=True, max_length=half + 1
+        )["input_ids"]
+        return question if len(ids) <= half else str(self._tokenizer.decode(ids[:half]))
+
+    def _plain(self, encoded: Encoded, mask: Sequence[int]) -> Encoded:
+        ids = encoded["input_ids"]
+        kept = [i for i, added in enumerate(mask) if added or ids[i] not in self._special]
+        if len(kept) == len(ids):
+            return encoded
+        return {name: [values[i] for i in kept] for name, values in encoded.items()}
+
+
+def _tidy(text: str) -> str:
+    return " ".join(valid(text).split())
+
+
+def batches(lengths: Sequence[int], most_tokens: int, pass_tokens: int) -> list[list[int]]:
+    """Split pairs of these lengths into batches, minimising computed token positions.
+
+    Args:
+        lengths: tokens of each pair.
+        most_tokens: maximum padded tokens of a batch; a longer pair goes alone.
+        pass_tokens: fixed cost of a forward pass, in tokens.
+
+    Returns:
+        Indices of the pairs of each batch, shortest first.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    costs, starts = [0], [0]  # best split of the first n pairs: cost, start of its last batch
+    for end in range(1, len(order) + 1):
+        longest = lengths[order[end - 1]]
+        first = max(0, end - max(1, most_tokens // longest))
+        splits = ((costs[s] + pass_tokens + (end - s) * longest, s) for s in range(first, end))
+        cost, start = min(splits)
+        costs.append(cost)
+        starts.append(start)
+    made, end = [], len(order)
+    while end:
+        made.append(order[starts[end] : end])
+        end = starts[end]
+    return made[::-1]

@@ -8,7 +8,8 @@ from langchain_core.documents import Document
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
-from selfcorrect_rag.models.chat_model import ChatClassifier, model_behind
+from selfcorrect_rag.models.chat_model import model_behind
+from selfcorrect_rag.models.classification import ChatClassifier
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update, choose

@@ -30,18 +30,16 @@ from langgraph.types import CachePolicy, Overwrite, RetryPolicy
 
 from selfcorrect_rag.errors import BadInput, Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.events import Event
-from selfcorrect_rag.models.chat_model import (
+from selfcorrect_rag.models.chat_model import LLMChat, model_behind, written_text
+from selfcorrect_rag.models.classification import (
     ChatClassifier,
     Classification,
     LabelField,
-    LLMChat,
     Prediction,
-    model_behind,
 )
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.labels import LabelParser
-from selfcorrect_rag.prompts.parts import written_text
 from selfcorrect_rag.reflection import registered_groups
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import FREE, Segment, StepRun, Usage, blank_state, plus, total

@@ -1,9 +1,8 @@
-"""A critique: a prompt for a reflection token, and the parsing of its answer.
+"""Critiques: the texts that are judged, and a prompt for a reflection token.
 
-What is judged is untrusted: each text stands in a field of its own, and no text can open another.
+The judged texts are untrusted: each stands in a field of its own, and no text can open another.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,20 @@ from typing import NamedTuple
 
 from selfcorrect_rag.prompts.labels import LabelParser
 from selfcorrect_rag.prompts.quoting import quoted
+
+SEPARATOR = "\n\n##\n"
+"""The separator of a prompt's parts."""
+OPTIONAL = frozenset({"input", "preceding_sentences"})
+"""Fields that a prompt may lack; all others are required."""
+HEADINGS: Mapping[str, str] = {
+    "instruction": "Instruction",
+    "input": "Input",
+    "output": "Output",
+    "preceding_sentences": "Preceding sentences",
+    "segment": "Output",
+    "evidence": "Evidence",
+}
+"""Headings of an instance's fields in a prompt."""
 
 
 class Instance(NamedTuple):
@@ -29,32 +42,6 @@ class Instance(NamedTuple):
     """A passage, d."""
 
 
-HEADINGS: Mapping[str, str] = {
-    "instruction": "Instruction",
-    "input": "Input",
-    "output": "Output",
-    "preceding_sentences": "Preceding sentences",
-    "segment": "Output",
-    "evidence": "Evidence",
-}
-"""Headings of an instance's fields in a prompt."""
-
-OPTIONAL = frozenset({"input", "preceding_sentences"})
-"""Fields that a prompt may lack; all others are required."""
-
-
-SEPARATOR = "\n\n##\n"
-"""The separator of a prompt's parts."""
-
-
-class CritiqueExample(NamedTuple):
-    """A few-shot example of a critique."""
-
-    instance: Instance
-    label: str
-    explanation: str
-
-
 class CritiqueAnswer(NamedTuple):
     """The label and explanation of an answer."""
 
@@ -63,76 +50,69 @@ class CritiqueAnswer(NamedTuple):
     token: str
     """The reflection token that the label stands for."""
     explanation: str
-    """The explanation; empty where the model gave none."""
+    """The explanation; empty if the model gave none."""
 
 
 @dataclass(frozen=True, eq=False)
 class CritiquePrompt:
-    """A prompt for the tokens of one group, as the paper's tables have it, and its answers."""
+    """A prompt for the tokens of one reflection group."""
 
     group: str
     """Name of the reflection group."""
-    instructions: str
+    prefix: str
+    """Instructions and demonstrations, which all its prompts begin with."""
     fields: tuple[str, ...]
     """Fields of an :class:`Instance`, in the order of the demonstrations."""
     label_heading: str
     """The heading of the label, such as ``Rating:``."""
     tokens_by_label: Mapping[str, str]
-    demonstrations: tuple[CritiqueExample, ...]
+
+    @property
+    def instructions(self) -> str:
+        """The instructions without the demonstrations."""
+        return self.prefix.split(SEPARATOR)[0]
+
+    @property
+    def label_name(self) -> str:
+        """:attr:`label_heading` without punctuation: how a line with the label begins."""
+        return self.label_heading.rstrip(":?")
+
+    @cached_property
+    def label_parser(self) -> LabelParser:
+        """The parser of an answer's label, which may stand behind any table's heading."""
+        headings = ("need retrieval", "rating", "score", "perceived utility")
+        return LabelParser(tuple(self.tokens_by_label), (*headings, self.label_name.lower()))
 
     def lacks(self, instance: Instance) -> list[str]:
-        """The required fields that ``instance`` lacks."""
+        """Return the required fields that ``instance`` lacks."""
         needed = [field for field in self.fields if field not in OPTIONAL]
         return [field for field in needed if not getattr(instance, field).strip()]
 
     def prompt(self, instance: Instance) -> str:
-        """Instructions, demonstrations, and ``instance`` up to its label.
+        """Return instructions, demonstrations, and ``instance`` up to its label.
 
         Raises:
             ValueError: the instance lacks a required field.
         """
         if lacking := self.lacks(instance):
-            raise ValueError(f"{self.group} is judged by {', '.join(lacking)}, which is absent")
-        return f"{self.prefix}{SEPARATOR}{self._case(instance)}"
-
-    @cached_property
-    def prefix(self) -> str:
-        """Instructions and demonstrations, the common prefix of all its prompts."""
-        shown = [
-            f"{self._case(demo.instance)} {demo.label}\nExplanation: {demo.explanation}"
-            for demo in self.demonstrations
-        ]
-        return SEPARATOR.join([self.instructions, *shown])
+            raise ValueError(f"a {self.group} critique needs {', '.join(lacking)}")
+        case = fields_text(instance, self.fields)
+        return f"{self.prefix}{SEPARATOR}{case}\n{self.label_heading}"
 
     def read(self, answer: str) -> CritiqueAnswer | None:
-        """The judgement that ``answer`` begins with; None if it is malformed.
-
-        Upper and lower case, brackets, emphasis, the heading before the label and the explanation
-        after it may vary. Any other label, or two labels, give None.
-        """
+        """Return the label that ``answer`` begins with, and its explanation; None without one."""
         found = self.label_parser.find(answer)
         if not found:
             return None
-        explanation = _EXPLANATION.sub("", answer[found.end :], count=1).split("\n##")[0]
-        return CritiqueAnswer(found.label, self.tokens_by_label[found.label], explanation.strip())
-
-    @property
-    def label_name(self) -> str:
-        """:attr:`label_heading` without punctuation: what a line with the label begins with."""
-        return self.label_heading.rstrip(":?")
-
-    @cached_property
-    def label_parser(self) -> LabelParser:
-        """The parser of an answer's label."""
-        headings = (*_HEADINGS_OF_LABELS, self.label_name.lower())
-        return LabelParser(tuple(self.tokens_by_label), headings)
-
-    def _case(self, instance: Instance) -> str:
-        return f"{fields_text(instance, self.fields)}\n{self.label_heading}"
+        rest = answer[found.end :].lstrip(" \n*`.:")
+        if rest.lower().startswith("explanation"):
+            rest = rest[len("explanation") :].lstrip(" \n*`:")
+        explanation = rest.split("\n##")[0].strip()
+        return CritiqueAnswer(found.label, self.tokens_by_label[found.label], explanation)
 
 
 def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> str:
-    """A paragraph with a heading for each field of ``instance``; absent ones are left out.
+    """Return a paragraph with a heading for each field of ``instance`` that is not empty.
 
     Lines after a field's first are indented, so that no text can open a field of its own, and all
     is quoted.
@@ -140,14 +120,10 @@ def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> s
     Args:
         headings: other headings than those of :data:`HEADINGS`, by field.
     """
-    given = [(field, getattr(instance, field).strip()) for field in fields]
     named = {**HEADINGS, **headings}
+    given = ((field, getattr(instance, field).strip()) for field in fields)
     return "\n".join(
         f"{named[field]}: " + quoted("\n  ".join(text.splitlines()))
         for field, text in given
         if text
     )
-
-
-_HEADINGS_OF_LABELS = ("need retrieval", "rating", "score", "perceived utility")
-_EXPLANATION = re.compile(r"\A[\s*`.:]*(?:explanation\b[\s*`:]*)?", re.IGNORECASE)

@@ -14,6 +14,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.sentences import sentences
 from selfcorrect_rag.settings import Mode
 from selfcorrect_rag.state import Demonstration
 
@@ -140,6 +141,49 @@ def _line(document: Document) -> str:
     return " " * text.startswith(" ") + quoted(" ".join(text.split()))
 
 
+_ANSWER = re.compile(
+    r"^[\s*_#>]*(?:final\s+)?answer[*_\s]*:[*_]*[^\S\n]*(?:\n\s*)?(\S.*?)[\s*_]*$", re.I | re.M
+)
+_NUMBERED = re.compile(
+    r"\b(?:documents?|docs?\.?|passages?)[\s(]*(?:numbers?\s+)?"
+    r"((?:\[?\d{1,3}\]?(?:,?\s*(?:and|or|to|&|[-\u2013])\s*|,\s*)?){1,32})|(\[\d[\d\s,;\u2013-]*\])",
+    re.I,
+)
+_RANGE = re.compile(r"(\d{1,3})\]?(?:\s*(?:-|\u2013|to\b)\s*\[?(\d{1,3}))?")
+
+
+def read_answer(rationale: str) -> str:
+    """Return what follows "Answer:" on a line of its own, else the last paragraph's last sentence.
+
+    Of several such lines the last counts. Empty for an empty rationale.
+    """
+    announced = list(_ANSWER.finditer(rationale))
+    if announced:
+        return announced[-1][1]
+    said = sentences(_paragraphs(rationale)[-1])
+    return said[-1] if said else ""
+
+
+def read_numbers(rationale: str) -> list[int]:
+    """Return the numbers of documents named in the conclusion: "Document 2", "[2]", "docs 1-3".
+
+    The conclusion is the last paragraph, with the one before it if the last one is only the line
+    with the answer. Nothing else is read out of the prose. In order of first naming.
+    """
+    paragraphs = _paragraphs(rationale)
+    is_line = bool(_ANSWER.fullmatch(paragraphs[-1]))
+    conclusion = "\n".join(paragraphs[-2:] if is_line else paragraphs[-1:])
+    numbers: list[int] = []
+    for named in _NUMBERED.finditer(conclusion):
+        for first, last in _RANGE.findall(named[1] or named[2]):
+            numbers += range(int(first), int(last or first) + 1)
+    return list(dict.fromkeys(numbers))
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [each.strip() for each in re.split(r"\n\s*\n", text.strip())]
+
+
 def rationale_prompt(
     question: str,
     documents: Sequence[Document],
@@ -164,9 +208,13 @@ def rationale_prompt(
             f'Please answer the given question: "{question}", and explain what leads to {told}, '
             f"only based on your own knowledge.\n\n{instruction}"
         )
+    texts = "\n\n".join(
+        f"Document [{number}] (Title: {_one_line(_title(each))}): {_one_line(each.page_content)}"
+        for number, each in enumerate(documents, start=1)
+    )
     shown = (
         f"Read the following documents relevant to the given question: {question}\n\n"
-        f"{documents_text(documents)}\n\n"
+        f"{texts}\n\n"
         "Please identify documents that are useful to answer the given question: "
         f'"{question}", and explain how the contents lead to the answer'
     )
@@ -195,15 +243,6 @@ def template_rationale(answers: Sequence[str], relevant: Sequence[int]) -> str:
         f"After reviewing the provided document, I found that {found} relevant information to "
         "answer the question. Based on my knowledge and the provided contents, the answer is: "
         f"{_joined(answers)}."
-    )
-
-
-def documents_text(documents: Sequence[Document]) -> str:
-    """``Document [1] (Title: ...): ...`` and so on, a blank line between two."""
-    return "\n\n".join(
-        f"Document [{number}] (Title: {_one_line(_title(document))}): "
-        f"{_one_line(document.page_content)}"
-        for number, document in enumerate(documents, start=1)
     )
 
 

@@ -26,7 +26,7 @@ class LabelParser:
     """Words that may precede a label."""
 
     def find(self, text: str) -> LabelMatch | None:
-        """The label that ``text`` begins with; None without one.
+        """Return the label that ``text`` begins with; None without one.
 
         Upper and lower case, brackets, emphasis, a heading before the label and an explanation
         after it may vary. Any other label, or two labels, give None.
@@ -60,5 +60,5 @@ _DECORATION = re.compile(r"[\s\[\]*`]+")
 
 
 def normalized(text: str) -> str:
-    """A label, or its beginning, without case, spaces and brackets, for comparison."""
+    """Return a label, or its beginning, without case, spaces and brackets, for comparison."""
     return _DECORATION.sub("", text).lower()

@@ -1,19 +1,17 @@
-"""Parses citation marks of numbered documents: ``[1]``, ``[1, 2]``, ``[1-3]``."""
+"""Citation marks of numbered documents: ``[1]``, ``[1, 2]``, ``[1-3]``."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from selfcorrect_rag.prompts.refusals import is_refusal, refuses
-from selfcorrect_rag.prompts.sentences import sentences
+from selfcorrect_rag.prompts.refusals import is_refusal
 
 _SPACE = r"\s{0,3}+"
 _RANGE = rf"\d{{1,3}}(?:{_SPACE}[-\u2010-\u2015]{_SPACE}\d{{1,3}})?"
 _ITEM = rf"(?:(?:documents?|docs?\.?|passages?|sources?){_SPACE})?{_RANGE}"
 _AND = rf"{_SPACE}(?:,{_SPACE}and\b|[,;&]|and\b){_SPACE}"
 _LIST = (
-    rf"{_SPACE}\^?{_ITEM}(?:{_AND}\^?{_ITEM}){{0,31}}\^?{_SPACE}"
-    r"(?:\u2020[^\]\u3011\n]{0,60})?"
+    rf"{_SPACE}\^?{_ITEM}(?:{_AND}\^?{_ITEM}){{0,31}}\^?{_SPACE}(?:\u2020[^\]\u3011\n]{{0,60}})?"
 )
 """Up to 32 items. A space is matched in one way only, so that no text takes long to read."""
 _MARK = re.compile(
@@ -21,7 +19,6 @@ _MARK = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 """``[1](`` begins a link of Markdown. ``\u30101\u2020source\u3011`` is how some models quote."""
-_SPACES = " \t\xa0"
 _SKIPPED = re.compile(
     r"(?P<code>(?P<fence>```|~~~).*?(?:(?P=fence)|\Z)|`[^`\n]+`)"
     r"|\[[^\[\]\n]{0,200}+(?:\[[^\[\]\n]{0,200}+\][^\[\]\n]{0,200}+){0,3}"
@@ -29,6 +26,16 @@ _SKIPPED = re.compile(
     re.DOTALL,
 )
 """Code, and links of Markdown: ``[1](http://a.org)``, ``[[1]](http://a.org)``."""
+_VARIABLE = re.compile(
+    r"(?:^|[^\w.])(?:[a-z]|\w*_\w*|[a-z_]\w*\.[a-z_]\w*"
+    r"|arr|args|argv|buf|dict|idx|lst|nums|obj|ptr|str|tmp|vec)$"
+)
+"""Text before the index of a variable: ``x``, ``my_list``, ``self.items``."""
+_NAME = re.compile(r"(?:^|\W)[a-z]+(?:[A-Z]\w*|\d+)?$")
+"""The same in a text with code; elsewhere these are words too: ``data``, ``iPhone``, ``p53``."""
+_OPERATOR = re.compile(r"[ \t]*[-+*/%]?=|[ \t]+[*/<>][ \t]|\.[a-z_]\w*|\(")
+"""Text behind an index, in the same line."""
+_SPACES = " \t\xa0"
 
 
 class Marked(NamedTuple):
@@ -37,8 +44,7 @@ class Marked(NamedTuple):
     answer: str
     """The answer without marks of documents."""
     cited: str
-    """The answer with ``[n]`` for each cited document, and ``[9?]`` for a mark without a
-    document."""
+    """The answer with ``[n]`` for each cited document; ``[9?]`` marks a missing document."""
     numbers: list[int]
     """The cited documents, in order of first mark."""
     unknown: list[str]
@@ -48,6 +54,8 @@ class Marked(NamedTuple):
 
 
 class Mark(NamedTuple):
+    """A mark in a text."""
+
     start: int
     """Start in the text, including the space before it."""
     bracket: int
@@ -63,14 +71,7 @@ class Mark(NamedTuple):
 def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
     """Parse the marks of an answer, and remove them.
 
-    Marks are single numbers, lists and ranges in square or lenticular brackets, but not in code,
-    indices (``arr[0]``), lists that begin with 0, or links. A mark attached to a word
-    (``Austen[1]``) counts unless the word looks like a variable. A range with an end that does not
-    exist cites nothing.
-
-    A refusal cites nothing: its marks are removed like the rest, be it a sentence or the whole
-    answer. A mark used as a noun there ("[1] does not say") is replaced by its document's number in
-    words.
+    A range with an end that does not exist cites nothing; neither does a refusal.
 
     Args:
         text: the model's output.
@@ -79,34 +80,31 @@ def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
     """
     marks = list(marks_in(text, documents))
     valid = [mark for mark in marks if mark.numbers]
-    answer, _ = _replaced(text, valid, [""] * len(valid))
-    silent = _silent(*_replaced(text, valid, _nouns(text, valid)))
-    loud = [mark for i, mark in enumerate(valid) if i not in silent]
-    kept = {m.start: [n for n in m.numbers if n in citable] for m in loud}
-    cited, _ = _replaced(text, marks, [_instead(m, kept.get(m.start, [])) for m in marks])
+    answer = _replace(text, valid, [""] * len(valid))
+    citing = [] if is_refusal(answer) else valid
+    kept = {mark.start: [n for n in mark.numbers if n in citable] for mark in citing}
+    shown = [
+        "".join(f"[{n}]" for n in kept.get(mark.start, []))
+        if mark.numbers
+        else f"{mark.text[:-1]}?{mark.text[-1]}"
+        for mark in marks
+    ]
     return Marked(
         answer,
-        cited,
+        _replace(text, marks, shown),
         list(dict.fromkeys(n for numbers in kept.values() for n in numbers)),
         list(dict.fromkeys(item for mark in marks for item in mark.missing)),
-        list(dict.fromkeys(n for mark in loud for n in mark.numbers if n not in citable)),
+        list(dict.fromkeys(n for mark in citing for n in mark.numbers if n not in citable)),
     )
 
 
 def without_marks(text: str) -> str:
-    """The text with its marks disabled: ``[3]`` becomes ``[3?]``."""
+    """Return the text with its marks disabled: ``[3]`` becomes ``[3?]``."""
     return read_marks(text, 0, ()).cited
 
 
-def _instead(mark: Mark, cited: Sequence[int]) -> str:
-    """The replacement of a mark in the cited answer; empty if it cites nothing."""
-    if not mark.numbers:
-        return f"{mark.text[:-1]}?{mark.text[-1]}"
-    return "".join(f"[{n}]" for n in cited)
-
-
 def marks_in(text: str, documents: int) -> Iterator[Mark]:
-    """The marks of a text in order; code, links and indices hold none."""
+    """Yield the marks of a text in order; code, links, indices and lists from 0 hold none."""
     skipped = list(_SKIPPED.finditer(text))
     has_code = any(match["code"] for match in skipped)
     spans = (match.span() for match in skipped)
@@ -136,26 +134,13 @@ def marks_in(text: str, documents: int) -> Iterator[Mark]:
 
 
 def _numbers(item: str, documents: int) -> range:
-    first, *rest = [int(number) for number in re.findall(r"\d+", item)]
-    last = rest[0] if rest else first
-    return range(first, last + 1) if 1 <= first <= last <= documents else range(0)
-
-
-_VARIABLE = re.compile(
-    r"(?:^|[^\w.])(?:[a-z]|\w*_\w*|[a-z_]\w*\.[a-z_]\w*"
-    r"|arr|args|argv|buf|dict|idx|lst|nums|obj|ptr|str|tmp|vec)$"
-)
-"""How a text before a bracket ends where the bracket is an index: ``x``, ``my_list``,
-``self.items``."""
-_NAME = re.compile(r"(?:^|\W)[a-z]+(?:[A-Z]\w*|\d+)?$")
-"""The same in a text with code; elsewhere they are words too: ``data``, ``iPhone``, ``p53``."""
-_OPERATOR = re.compile(r"[ \t]*[-+*/%]?=|[ \t]+[*/<>][ \t]|\.[a-z_]\w*|\(")
-"""Text that follows an index, in the same line."""
+    ends = [int(number) for number in re.findall(r"\d+", item)]
+    is_known = 1 <= ends[0] <= ends[-1] <= documents
+    return range(ends[0], ends[-1] + 1) if is_known else range(0)
 
 
 def _is_index(text: str, match: re.Match[str], has_code: bool) -> bool:
     before = text[max(match.start() - 80, 0) : match.start()]
-    after = text[match.end() : match.end() + 40]
     if re.search(r"=[ \t]*\Z", before):
         return True
     if not before or not (before[-1].isalnum() or before[-1] in "_)"):
@@ -164,17 +149,18 @@ def _is_index(text: str, match: re.Match[str], has_code: bool) -> bool:
         return has_code and bool(re.search(r"\w\([^()\n]*\)$", before))
     if re.search(r"\b0+\b", match[0]) or (has_code and _NAME.search(before)):
         return True
-    return bool(_VARIABLE.search(before) or _OPERATOR.match(after))
+    behind = text[match.end() : match.end() + 40]
+    return bool(_VARIABLE.search(before) or _OPERATOR.match(behind))
 
 
-def _replaced(text: str, marks: list[Mark], by: list[str]) -> tuple[str, list[int]]:
-    """The text with each mark replaced, and the end of each replacement.
+def _replace(text: str, marks: Sequence[Mark], by: Sequence[str]) -> str:
+    """Replace each mark.
 
     A removed mark takes along the space before it (at the beginning of a line, after it), and
     brackets that contain nothing else.
     """
     parts: list[str] = []
-    offsets, end, length, last = [], 0, 0, ""
+    end, last = 0, ""
     for mark, instead in zip(marks, by, strict=True):
         before, after = text[end : mark.start], mark.end
         if instead:
@@ -184,64 +170,11 @@ def _replaced(text: str, marks: list[Mark], by: list[str]) -> tuple[str, list[in
             before += " " * bool(is_glued) + instead
         else:
             if not mark.bracket or text[mark.bracket - 1] == "\n":
-                while text[after : after + 1] in (*_SPACES,):
+                while after < len(text) and text[after] in _SPACES:
                     after += 1
             if before.endswith("(") and text[after : after + 1] == ")":
                 before, after = before[:-1].rstrip(_SPACES), after + 1
         last = before[-1:] or last
         parts.append(before)
-        length += len(before)
-        offsets.append(length)
         end = after
-    whole = "".join([*parts, text[end:]])
-    lead = len(whole) - len(whole.lstrip())
-    return whole.strip(), [max(offset - lead, 0) for offset in offsets]
-
-
-_NAMING = re.compile(
-    r"\b(?:(?P<noun>documents?|docs?\.?|passages?|sources?)|neither|nor|and|or|of|in|both|does|do)\Z",
-    re.IGNORECASE,
-)
-_BETWEEN = re.compile(r"\s*(?:,\s*)?(?:and|or|nor)?\s*", re.IGNORECASE)
-_BEGINS = re.compile(r"(?:^|\n|[.!?:]\s)[-*>\s]*\Z")
-_SAYS = re.compile(r"\s*(?:,\s*)?(?:(?:and|or|nor)\s*)?[\[\u3010\uff3b]|\s+[a-z]")
-
-
-def _nouns(text: str, marks: Sequence[Mark]) -> list[str]:
-    """For each mark, its documents in words if it is used as a noun: ``[1] does not say``.
-
-    That is at the beginning of a sentence that goes on with it, and after words such as "neither",
-    "and" and "documents".
-    """
-    nouns: list[str] = []
-    for i, mark in enumerate(marks):
-        before = text[max(mark.bracket - 40, 0) : mark.bracket]
-        naming = _NAMING.search(before.rstrip())
-        listed = " and ".join(map(str, mark.numbers[:32]))
-        gap = text[marks[i - 1].end : mark.bracket] if i else "."
-        if i and nouns[-1] and len(gap) < 40 and _BETWEEN.fullmatch(gap):
-            nouns.append(listed if gap.strip() else f"and {listed}")
-        elif naming or (_BEGINS.search(before) and _SAYS.match(text[mark.end : mark.end + 40])):
-            nouns.append(listed if naming and naming["noun"] else f"Documents {listed}")
-        else:
-            nouns.append("")
-    return nouns
-
-
-def _silent(answer: str, offsets: list[int]) -> set[int]:
-    """Indices of the marks in refusing sentences.
-
-    A mark after a full stop belongs to the sentence before it, one at the beginning of a line to
-    the sentence after it.
-    """
-    if is_refusal(answer):
-        return set(range(len(offsets)))
-    silent, place, i = set[int](), 0, 0
-    for sentence in sentences(answer):
-        place = answer.find(sentence, place) + len(sentence)
-        declines = refuses(sentence)
-        while i < len(offsets) and offsets[i] <= place:
-            if declines:
-                silent.add(i)
-            i += 1
-    return silent
+    return "".join([*parts, text[end:]]).strip()

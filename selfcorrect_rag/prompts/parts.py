@@ -13,9 +13,9 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.prompt_values import PromptValue
 
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import control_tokens
-from selfcorrect_rag.intake import valid
 
 
 class Part(NamedTuple):
@@ -27,7 +27,7 @@ class Part(NamedTuple):
     """If a prompt is too long, parts are cut at their end in ascending order of this; 0 is never
     cut."""
     title: str = ""
-    """The title that a passage's part begins with; empty where the passage has none."""
+    """The title that a passage's part begins with; empty if the passage has none."""
 
 
 class Prompt(PromptValue):
@@ -59,7 +59,7 @@ class PromptString(str):
 
 
 def prompt_of(text: str) -> Prompt:
-    """The prompt of ``text``; a string other than a :class:`PromptString` is untrusted."""
+    """Return the prompt of ``text``; a string other than a :class:`PromptString` is untrusted."""
     if isinstance(text, PromptString):
         return text.prompt
     return Prompt(parts=(Part(text, "untrusted", shorten=1),))
@@ -80,34 +80,29 @@ def _visible(part: Part) -> str:
 
 
 def passage_title(document: Document) -> str:
-    """The title of :func:`passage_text`, on one line; empty where there is none."""
+    """Return the title of :func:`passage_text`, on one line; empty without one."""
     return str(document.metadata.get("title") or "").replace("\n", " ")
 
 
 def passage_text(document: Document) -> str:
-    """Title and text in a generator's format."""
+    """Return title and text in a generator's format."""
     title = passage_title(document)
     return f"{title}\n{document.page_content}" if title else document.page_content
 
 
 def in_one_text(documents: Iterable[tuple[str, str]]) -> str:
-    """Titles and texts as one text, each text behind its title."""
+    """Join titles and texts to one text, each text behind its title."""
     return " ".join(f"{title}. {text}" if title else text for title, text in documents)
 
 
 def numbered_document(number: int, document: Document) -> str:
-    """A document in tags that its text cannot close."""
+    """Return a document in tags that its text cannot close."""
     return f'<document number="{number}">\n{quoted(passage_text(document))}\n</document>'
 
 
 def as_text(content: Any) -> str:
-    """The text of a message's content, which may be a list of blocks, as valid Unicode."""
+    """Return the text of a message's content, which may be a list of blocks, as valid Unicode."""
     if isinstance(content, str):
         return valid(content)
     texts = [block if isinstance(block, str) else block.get("text") for block in content]
     return valid("\n".join(text for text in texts if text and isinstance(text, str)))
-
-
-def written_text(written: object) -> str:
-    """The text of an LLM's string or of a chat model's message."""
-    return as_text(written if isinstance(written, str) else getattr(written, "content", ""))

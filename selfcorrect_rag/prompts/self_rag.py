@@ -1,13 +1,12 @@
 """Prompts of Self-RAG: the instruction, the segments so far, and their passages."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 from langchain_core.documents import Document
 
 from selfcorrect_rag.prompts.parts import Part, Prompt, passage_text, passage_title
 from selfcorrect_rag.reflection import CONTINUE, END_PARAGRAPH, NO_RETRIEVAL, PARAGRAPH, RETRIEVAL
-from selfcorrect_rag.state import Candidate
+from selfcorrect_rag.state import Candidate, Step
 
 TASK_INSTRUCTIONS = {
     "arc": "Given four answer candidates, A, B, C and D, choose the best answer choice.",
@@ -27,7 +26,7 @@ TASK_INSTRUCTIONS = {
 
 
 def question_text(question: str, instruction: str | None = None) -> str:
-    """The instruction slot: the task instruction, if any, and the question.
+    """Return the instruction slot: the task instruction, if any, and the question.
 
     They are joined without a line break, as in the training data.
     """
@@ -35,7 +34,7 @@ def question_text(question: str, instruction: str | None = None) -> str:
 
 
 def instruction_parts(question: str) -> tuple[Part, ...]:
-    """Self-RAG's prompt template, up to where the model's own output begins."""
+    """Return Self-RAG's prompt template, up to where the model's own output begins."""
     return (
         Part("### Instruction:\n", "trusted"),
         Part(question, "untrusted", shorten=4),
@@ -44,7 +43,7 @@ def instruction_parts(question: str) -> tuple[Part, ...]:
 
 
 def evidence_parts(document: Document, shorten: int) -> tuple[Part, ...]:
-    """``[Retrieval]<paragraph>title, text</paragraph>``; the passage itself is untrusted."""
+    """Return ``[Retrieval]<paragraph>title, text</paragraph>``; the passage is untrusted."""
     return (
         Part(RETRIEVAL, "control"),
         Part(PARAGRAPH, "control"),
@@ -54,7 +53,7 @@ def evidence_parts(document: Document, shorten: int) -> tuple[Part, ...]:
 
 
 def decision_prompt(question: str) -> Prompt:
-    """The bare instruction, whose first token decides retrieval (Algorithm 1, line 2)."""
+    """Return the bare instruction, whose first token decides retrieval (Algorithm 1, line 2)."""
     return Prompt(parts=instruction_parts(question))
 
 
@@ -62,17 +61,17 @@ def segment_prompt(
     question: str,
     written: Sequence[Candidate],
     passages: Sequence[Document],
-    step: Literal["retrieve", "continue", "none"],
+    step: Step,
     passage: int | None,
 ) -> Prompt:
-    """The prompt for the next segment, with the beam's earlier segments and passages inline.
+    """Return the prompt for the next segment, with the beam's segments and passages inline.
 
     Args:
         question: the instruction slot.
         written: the beam's segments so far, oldest first.
         passages: the run's passages, which segments index.
         step: read ``passages[passage]`` first, keep the last passage, or continue without one.
-        passage: index of the passage to read, where ``step`` is ``retrieve``.
+        passage: index of the passage to read, for the step ``retrieve``.
     """
     parts = [*instruction_parts(question)]
     for segment in written:
@@ -85,7 +84,7 @@ def segment_prompt(
 
 
 def _opening(
-    step: str, passage: int | None, passages: Sequence[Document], shorten: int
+    step: Step, passage: int | None, passages: Sequence[Document], shorten: int
 ) -> tuple[Part, ...]:
     if step == "continue":
         return (Part(CONTINUE, "control"),)

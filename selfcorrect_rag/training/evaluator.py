@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
-from selfcorrect_rag.evaluation.statistics import auc
+from selfcorrect_rag.evaluation.pooled import auc
 from selfcorrect_rag.models.checkpoints import loading, max_input_tokens
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade, titled
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, PairTokenizer, T5Evaluator

@@ -14,6 +14,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import EngineFailed
+from selfcorrect_rag.models.chat_model import written_text
 from selfcorrect_rag.old_journal import (
     FAILURES,
     Journal,
@@ -24,7 +25,6 @@ from selfcorrect_rag.old_journal import (
     run_folder,
     write_rows,
 )
-from selfcorrect_rag.prompts.parts import written_text
 from selfcorrect_rag.training.model_calls import ModelCall, ModelCalls
 
 

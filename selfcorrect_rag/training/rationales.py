@@ -12,6 +12,7 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import BadRun, BadTrainingData, SynthesisFailed
 from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.models.chat_model import was_cut, written_text
 from selfcorrect_rag.old_journal import (
     FAILURES,
     Journal,
@@ -22,14 +23,12 @@ from selfcorrect_rag.old_journal import (
     run_folder,
     write_rows,
 )
-from selfcorrect_rag.models.prompted_llm import was_cut
 from selfcorrect_rag.prompts.instruct_rag import (
     TASK_INSTRUCTIONS,
     rationale_prompt,
     template_rationale,
     training_prompt,
 )
-from selfcorrect_rag.prompts.parts import written_text
 from selfcorrect_rag.training.fine_tuning import option
 from selfcorrect_rag.training.model_calls import ModelCall, ModelCalls
 from selfcorrect_rag.training.samples import Sample, title

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from selfcorrect_rag.errors import BadRun, BadTrainingData, ModelNotFound
-from selfcorrect_rag.evaluation.statistics import auc
+from selfcorrect_rag.evaluation.pooled import auc
 from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.training.evaluator import (
     EvaluatorSettings,

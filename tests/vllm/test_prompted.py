@@ -10,16 +10,16 @@ from integrations.langgraph_server.services import free_port
 from langchain_core.documents import Document
 from langchain_openai import ChatOpenAI
 from nano_training.models import critic_path
+from nano_training.questions import WorldQuestion
 from nano_training.teacher import judgements
 from nano_training.world import World
 from pydantic import SecretStr
 
 from integrations.vllm_server.serve import command, wait
-from nano_training.questions import WorldQuestion
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models.chat_model import ChatClassifier
-from selfcorrect_rag.models.engines.vllm_engine import set_environment
 from selfcorrect_rag.models.checkpoints import load_language_model
+from selfcorrect_rag.models.classification import ChatClassifier
+from selfcorrect_rag.models.engines.vllm_engine import set_environment
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM, critique_classification
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from tests.vllm.conftest import SERVER_START, documents

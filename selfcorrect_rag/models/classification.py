@@ -1,0 +1,405 @@
+"""Classification by any chat model: the label that it gives, and each label's probability."""
+
+import math
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+from langchain_core.runnables import Runnable
+
+from selfcorrect_rag.models.chat_model import (
+    CallResult,
+    Calls,
+    CallUsage,
+    ModelCall,
+    arun,
+    is_refusal,
+    run,
+    split_reasoning,
+)
+from selfcorrect_rag.prompts.labels import LabelMatch, normalized
+from selfcorrect_rag.prompts.parts import as_text
+
+ABSENT = -100.0
+"""Log-probability of a label without one: finite, for JSON, with a probability of almost 0."""
+TOP_LOGPROBS = 20
+"""``top_logprobs`` of a request, the most that OpenAI and vLLM allow."""
+
+Mode = Literal["logprobs", "structured", "text"]
+"""How a model is asked: with log-probabilities, for structured output, or for plain text."""
+MODES: tuple[Mode, ...] = ("logprobs", "structured", "text")
+
+
+class Token(NamedTuple):
+    """A token of an answer, with its alternatives."""
+
+    text: str
+    logprob: float
+    """Natural logarithm."""
+    alternatives: Mapping[str, float]
+    """The provider's top log-probabilities, by text."""
+
+
+def tokens_of(message: Any) -> list[Token] | None:
+    """Return an answer's tokens, from ``response_metadata["logprobs"]["content"]``; None without.
+
+    The format is OpenAI's.
+    """
+    logprobs = (getattr(message, "response_metadata", None) or {}).get("logprobs")
+    if not isinstance(logprobs, Mapping) or not isinstance(logprobs.get("content"), list):
+        return None
+    return [
+        Token(
+            token["token"],
+            token["logprob"],
+            {given["token"]: given["logprob"] for given in token.get("top_logprobs") or ()},
+        )
+        for token in logprobs["content"]
+    ]
+
+
+def label_probabilities(
+    labels: Sequence[str], tokens: Sequence[Token] | None, text: str, found: LabelMatch
+) -> dict[str, float] | None:
+    """Return the probability of each of ``labels`` at the place of ``found``, by label.
+
+    Labels may be split into any tokens, and share their first ones. So at each position of the
+    answer where labels differ, an alternative's probability goes to the label that alone can still
+    follow. Alternatives that lead to none, or to several that the answer does not pass, are left
+    out: the caller normalises the rest.
+
+    Args:
+        labels: the possible labels.
+        tokens: the whole answer's; None without log-probabilities.
+        text: the answer's text, without reasoning.
+        found: the label that was read, with its position in ``text``.
+
+    Returns:
+        Values in [0, 1] whose sum is at most 1; 0 for a label that is in no alternatives. None
+        without tokens, or if the label that was found has no probability.
+    """
+    # Tokens before or after the text are reasoning, or the end of a turn.
+    before = "".join(token.text for token in tokens).rfind(text) if tokens else -1
+    if not tokens or before < 0:
+        return None
+    start, end = found.start + before, found.end + before
+    mass = dict.fromkeys(labels, 0.0)
+    place, path, written = 0, 1.0, ""
+    for token in tokens:
+        begin, place = place, place + len(token.text)
+        if place <= start:
+            continue
+        # Text before the label in its first token is the same for all labels.
+        shared = token.text[: max(start - begin, 0)]
+        for other, logprob in {**token.alternatives, token.text: token.logprob}.items():
+            following = _following(labels, written + normalized(other[len(shared) :]))
+            if other.startswith(shared) and len(following) == 1:
+                mass[following[0]] += path * math.exp(min(logprob, 0.0))
+        written += normalized(token.text[len(shared) :])
+        if _following(labels, written) == [found.label]:
+            break
+        path *= math.exp(min(token.logprob, 0.0))
+        if begin >= end:  # the label is a prefix of another, and has ended
+            mass[found.label] += path
+            break
+    else:
+        mass[found.label] += path
+    total = math.fsum(mass.values())
+    if not mass[found.label] > 0.0:
+        return None
+    return mass if total <= 1.0 else {label: p / total for label, p in mass.items()}
+
+
+def _following(labels: Sequence[str], written: str) -> list[str]:
+    """Return the labels that ``written`` is a prefix of, or completes."""
+
+    def leads(label: str) -> bool:
+        # A token may go beyond the label, but not within a word: "Nobody" is not "No".
+        is_beyond = written.startswith(label) and not written[len(label) :][:1].isalnum()
+        return label.startswith(written) or is_beyond
+
+    return [label for label in labels if leads(normalized(label))]
+
+
+class Parser(Protocol):
+    """Finds a label in an answer; a :class:`~selfcorrect_rag.prompts.labels.LabelParser` is one."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that may be given."""
+
+    def find(self, text: str) -> LabelMatch | None:
+        """Return the label with its place; None without one."""
+
+
+class LabelField(NamedTuple):
+    """One label that an answer holds."""
+
+    parser: Parser
+    name: str = ""
+    """Name of the label, if an answer holds several."""
+    is_line: bool = True
+    """Whether a named label stands behind its name on a line; else the parser finds it."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that may be given."""
+        return self.parser.labels
+
+    def find(self, text: str) -> LabelMatch | None:
+        """Return its label in an answer; None without one, or with several lines of its name."""
+        if not self.name or not self.is_line:
+            return self.parser.find(text)
+        name = r"\s+".join(map(re.escape, self.name.split()))
+        pattern = rf"^(?:[*`#-]|[^\S\n])*{name}[*`]*\s*:[*`]*"
+        lines = list(re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
+        if len(lines) != 1:
+            return None
+        begin = lines[0].end()
+        found = self.parser.find(text[begin:].split("\n", 1)[0])
+        return found and LabelMatch(found.label, found.start + begin, found.end + begin)
+
+
+class Classification(NamedTuple):
+    """A prompt, and the fields of labels in its answer.
+
+    With one field the answer is a label; with several it has a line ``name: label`` for each.
+    """
+
+    prompt: str
+    fields: tuple[LabelField, ...]
+    retry: str = ""
+    """The prompt after a malformed answer; by default ``prompt`` with a reminder of the labels."""
+    is_long: bool = False
+    """Whether the answer has more text than its labels."""
+
+
+class Prediction(NamedTuple):
+    """The label that a model gave."""
+
+    label: str
+    logprobs: dict[str, float]
+    """Natural log-probability of each label, not normalised over them, at least :data:`ABSENT`."""
+    is_hard: bool
+    """Whether there are no probabilities: the label then has 0, the others :data:`ABSENT`."""
+
+
+class ClassificationResult(NamedTuple):
+    """The predictions of one classification."""
+
+    predictions: list[Prediction | None]
+    """By field; None if two answers were unreadable."""
+    usage: CallUsage
+    error: Exception | None
+    """The provider's error, if it gave no answer."""
+
+
+@dataclass
+class ClassificationCounts:
+    """Counts of a :class:`ChatClassifier`'s failures since it was made."""
+
+    classifications: int = 0
+    retried: int = 0
+    """Classifications asked again because an answer was malformed."""
+    absent: int = 0
+    """Labels that were unreadable even after the retry."""
+    failed: int = 0
+    """Classifications that ended in an error of the provider."""
+    hard: int = 0
+    """Labels without probabilities."""
+
+
+class ChatClassifier:
+    """Asks any LangChain chat model or LLM to choose among labels.
+
+    The first call detects the mode from its answers: log-probabilities of the answer's tokens,
+    structured output, plain text, in this order; a mode that the provider refuses, or ignores, is
+    not tried again. An answer without a readable label is retried once, with a reminder of the
+    labels, and then counts as absent. So does an error of the provider, whose Retry-After is
+    respected once. Threads and event loops may share one.
+    """
+
+    def __init__(self, model: Runnable[Any, Any], *, max_concurrency: int = 8) -> None:
+        """Classify with ``model``, in at most ``max_concurrency`` concurrent calls."""
+        if max_concurrency < 1:
+            raise ValueError(f"max_concurrency must be at least 1, got {max_concurrency}")
+        self.model, self.max_concurrency = model, max_concurrency
+        self.mode: Mode | None = None
+        """The mode; None before it is detected."""
+        self.counts = ClassificationCounts()
+        self._lock = threading.Lock()
+
+    def classify(self, classifications: Sequence[Classification]) -> list[ClassificationResult]:
+        """Return the result of each classification, in their order."""
+        return run(self.calls(classifications), self.max_concurrency)
+
+    async def aclassify(
+        self, classifications: Sequence[Classification]
+    ) -> list[ClassificationResult]:
+        """Return the results of :meth:`classify`."""
+        return await arun(self.calls(classifications), self.max_concurrency)
+
+    def calls(self, classifications: Sequence[Classification]) -> Calls[list[ClassificationResult]]:
+        """Make the calls of :meth:`classify`."""
+        every = [_Pending(classification) for classification in classifications]
+        if every and self.mode is None:
+            yield from self._detect_mode(every[0])
+        if self.mode is None:  # the first call failed
+            for pending in every:
+                pending.error = every[0].error
+        else:
+            while unanswered := [pending for pending in every if pending.is_open]:
+                results = yield [self._call(self.mode, p.task, p.is_retry) for p in unanswered]
+                for pending, result in zip(unanswered, results, strict=True):
+                    pending.take(self.mode, result)
+        with self._lock:
+            for pending in every:
+                self.counts.classifications += 1
+                self.counts.retried += pending.is_retry
+                self.counts.failed += pending.error is not None
+                self.counts.absent += pending.predictions.count(None)
+                self.counts.hard += sum(p is not None and p.is_hard for p in pending.predictions)
+        return [
+            ClassificationResult(p.predictions, CallUsage.of(p.results), p.error) for p in every
+        ]
+
+    def _detect_mode(self, pending: "_Pending") -> Calls[None]:
+        """Set :attr:`mode` by the first classification; it stays None if the provider fails."""
+        for mode in MODES:
+            if mode == "text" and pending.error is None and None not in pending.predictions:
+                self.mode = mode  # an answer without log-probabilities is one in plain text
+                return
+            try:
+                call = self._call(mode, pending.task)
+            except (NotImplementedError, AttributeError, TypeError, ValueError, NameError):
+                continue  # no structured output; LangChain's fallbacks say so by a NameError
+            (result,) = yield [call]
+            pending.start(mode, result)
+            if result.error is None and _is_supported(mode, result):
+                self.mode = mode
+                return
+            if result.error is not None and not is_refusal(result.error):
+                return
+
+    def _call(self, mode: Mode, task: Classification, is_retry: bool = False) -> ModelCall:
+        reminded = task.retry or f"{task.prompt}\n\n{_reminder(task)}"
+        prompt = reminded if is_retry else task.prompt
+        if mode == "text":
+            return ModelCall(self.model, prompt)
+        if mode == "structured":
+            structured = self.model.with_structured_output  # type: ignore[attr-defined]
+            return ModelCall(structured(_schema(task), include_raw=True), prompt)
+        # A token has at least one character, so this many tokens never cut a label.
+        longest = sum(len(field.name) + 3 + max(map(len, field.labels)) for field in task.fields)
+        limit = {} if task.is_long else {"max_tokens": longest}
+        asked = {"temperature": 0, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **limit}
+        return ModelCall(self.model.bind(**asked), prompt)
+
+
+class _Pending:
+    """A classification in progress."""
+
+    def __init__(self, task: Classification) -> None:
+        self.task = task
+        self.predictions: list[Prediction | None] = [None] * len(task.fields)
+        self.error: Exception | None = None
+        self.results: list[CallResult] = []
+        self.is_retry = False
+        self._answers = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.error is None and self._answers < 2 and None in self.predictions
+
+    def start(self, mode: Mode, result: CallResult) -> None:
+        """Record a first answer; of several, in different modes, the last one counts."""
+        self.predictions, self.is_retry = [None] * len(self.predictions), False
+        self._answers = 0
+        self.take(mode, result)
+
+    def take(self, mode: Mode, result: CallResult) -> None:
+        """Record an answer to the prompt, with or without the reminder."""
+        self.results.append(result)
+        self.error = result.error
+        if result.error is not None:
+            return
+        self._answers += 1
+        if mode == "structured":
+            read = read_structured(self.task, result.answer.get("parsed"))
+        else:
+            read = read_text(self.task, result)
+        self.predictions = [old or new for old, new in zip(self.predictions, read, strict=True)]
+        self.is_retry |= self._answers == 1 and None in self.predictions
+
+
+def _is_supported(mode: Mode, result: CallResult) -> bool:
+    """Return whether an answer shows that the model supports this mode."""
+    if mode == "logprobs":  # with its token limit, a model that thinks aloud never gets to a label
+        return tokens_of(result.answer) is not None and not _thinks(result)
+    if mode == "structured":
+        return isinstance(result.answer, dict) and result.answer.get("parsed") is not None
+    return True
+
+
+def _thinks(result: CallResult) -> bool:
+    return bool(split_reasoning(as_text(result.message.content))[1])
+
+
+def _schema(task: Classification) -> dict[str, Any]:
+    """Return a JSON schema with a property for each field."""
+    properties = {
+        f"label_{number}": {
+            "type": "string",
+            "enum": list(field.labels),
+            "description": field.name or "The label that the answer begins with.",
+        }
+        for number, field in enumerate(task.fields, start=1)
+    }
+    return {
+        "title": "judgement",
+        "description": "What is answered.",
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _reminder(task: Classification) -> str:
+    if len(task.fields) == 1:
+        return f"Answer with nothing but one of these: {' or '.join(task.fields[0].labels)}"
+    lines = "\n".join(f"{field.name}: {' or '.join(field.labels)}" for field in task.fields)
+    return f"Answer with these lines and nothing else, each with one of its labels:\n{lines}"
+
+
+def read_structured(task: Classification, parsed: Any) -> list[Prediction | None]:
+    """Return the predictions of a structured output, by field."""
+    given = parsed if isinstance(parsed, Mapping) else {}
+    return [
+        _hard(field, field.parser.find(str(given.get(f"label_{number}", ""))))
+        for number, field in enumerate(task.fields, start=1)
+    ]
+
+
+def read_text(task: Classification, result: CallResult) -> list[Prediction | None]:
+    """Return the predictions of a text answer by field, with probabilities if it has any."""
+    tokens, text = tokens_of(result.answer), result.text
+    predictions: list[Prediction | None] = []
+    for field in task.fields:
+        found = field.find(text)
+        mass = found and label_probabilities(field.labels, tokens, text, found)
+        if found and mass:
+            logs = {k: max(math.log(p), ABSENT) if p > 0.0 else ABSENT for k, p in mass.items()}
+            predictions.append(Prediction(found.label, logs, is_hard=False))
+        else:
+            predictions.append(_hard(field, found))
+    return predictions
+
+
+def _hard(field: LabelField, found: LabelMatch | None) -> Prediction | None:
+    if found is None:
+        return None
+    logprobs = {label: 0.0 if label == found.label else ABSENT for label in field.labels}
+    return Prediction(found.label, logprobs, is_hard=True)

@@ -1,1 +1,0 @@
-"""Which documents a rationale uses, which it dismisses, and what it concludes."""

@@ -1,0 +1,9 @@
+"""The papers' prompt templates, word for word; a file's name has its paper and table."""
+
+from pathlib import Path
+
+
+def table(name: str) -> str:
+    """Return the template in ``<name>.txt``, without the line break at its end."""
+    text = (Path(__file__).parent / f"{name}.txt").read_text(encoding="utf-8")
+    return text.removesuffix("\n")
