@@ -16,8 +16,7 @@ FLOORS = (
     ("agents", "render"),
     ("self_rag", "crag", "self_crag", "instruct_rag"),
     ("nodes",),
-    ("reader",),
-    ("models", "search"),
+    ("models", "reader", "search"),
     ("prompts", "state", "intake", "events", "settings", "journal"),
     ("reflection", "thresholds", "errors"),
 )
@@ -112,7 +111,9 @@ def test_nothing_imports_what_does_not_ship() -> None:
     assert not strangers
 
 
-PRIVATE = re.compile(r"langgraph\._|langchain_core\._|pregel\._|\.__class__\s*=|import _\w+$", re.MULTILINE)
+PRIVATE = re.compile(
+    r"langgraph\._|langchain_core\._|pregel\._|\.__class__\s*=|import _\w+$", re.MULTILINE
+)
 
 
 def test_no_private_name_of_another_package_is_used() -> None:

@@ -15,7 +15,6 @@ from langgraph.types import Overwrite
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import BadInput, ModelFailed, NoQuestion
-from selfcorrect_rag.evaluation.progress import Progress
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import (
     FULL,
@@ -264,19 +263,6 @@ async def test_what_waits_in_a_thread_goes_on_after_a_refused_input(
     assert graph.get_state(THREAD) == before
     result = await run(graph, asynchronous, None, THREAD)
     assert (result["question"], bool(result["answer"])) == ("Who?", True)
-
-
-@EVERY
-@WAYS
-async def test_a_refused_run_counts_as_a_failed_one(name: str, asynchronous: bool) -> None:
-    graph, progress = made(name), Progress(3)
-    asked: list[Any] = [{"question": "Who?"}, {"question": ""}, {"question": "When?"}]
-    config: Any = {"callbacks": [progress]}
-    run_all = graph.abatch if asynchronous else graph.batch
-    given = run_all(asked, config, return_exceptions=True)
-    results = await given if asynchronous else given
-    assert [isinstance(result, NoQuestion) for result in results] == [False, True, False]
-    assert (progress.done, progress.failed) == (3, 1)
 
 
 @EVERY

@@ -1,85 +1,137 @@
-"""Whether a score can be read as a probability: reliability curves and their expected error."""
+"""Calibrates CRAG's thresholds: an evaluator's grades of labelled passages, and what they do."""
 
-from collections.abc import Sequence
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.errors import require
-from selfcorrect_rag.evaluation.pooled import Pair, resampled, share
-from selfcorrect_rag.evaluation.statistics import Interval
+from langchain_core.documents import Document
 
-BINS, LEAST = 10, 10
-"""Most bins of a curve, and the fewest items of each where there is more than one."""
-
-
-class Bin(NamedTuple):
-    """Items of about one score."""
-
-    score: float
-    """Their mean."""
-    share: Interval
-    """Of positive ones among them."""
-    items: int
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.evaluation.tasks import BadRow, read_rows
+from selfcorrect_rag.journal import replace_file
+from selfcorrect_rag.models import RetrievalEvaluator
+from selfcorrect_rag.models.retrieval_evaluator import grade, titled
+from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate, measure
 
 
-class Reliability(NamedTuple):
-    """The curve of a score, and how far it is from the diagonal."""
+class LabelledQuestion(NamedTuple):
+    """A question with passages known to be relevant, and not."""
 
-    bins: tuple[Bin, ...]
-    """From the lowest scores to the highest."""
-    error: Interval
-    """The expected calibration error: the mean over items of the distance between a bin's mean
-    score and its share of positives (Naeini et al., 2015), in [0, 1]. It is never negative, so
-    chance raises it, and its resamples more so: of a calibrated score the interval is too high."""
-    questions: int
-    items: int
+    question: str
+    positives: list[str]
+    negatives: list[str]
 
 
-def reliability(questions: Sequence[Sequence[Pair]]) -> Reliability | None:
-    """The curve in bins of as many items each (Nguyen and O'Connor, 2015); equal scores share one.
+class EvaluatorCalibration(NamedTuple):
+    """The thresholds chosen, and what they do."""
 
-    Args:
-        questions: scores of each in [0, 1], with labels that are 0 or 1.
+    chosen: Calibration
+    """On the rows that they were chosen on, which is optimistic."""
+    held_out: list[Calibration]
+    """Those of each half of the questions, on the other half; empty if there are too few."""
 
-    Returns:
-        None where there is no item.
+    def as_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        found = [
+            {**c._asdict(), "thresholds": asdict(c.thresholds)}
+            for c in (self.chosen, *self.held_out)
+        ]
+        return {**found[0], "held_out": found[1:]}
+
+
+def read_labelled(path: Path) -> list[LabelledQuestion]:
+    """Read rows ``{"question": ..., "positives": [...], "negatives": [...]}`` of a file; a passage
+    is a text, or ``{"title": ..., "text": ...}``.
 
     Raises:
-        MissingExtra: numpy is not installed.
+        BadTrainingData: a row is not of this form, or no passage is relevant, or none irrelevant.
     """
-    numpy = require("numpy", "evaluation")
-    used = [items for items in questions if items]
-    pairs = sorted((score, label, q) for q, items in enumerate(used) for score, label in items)
-    if not pairs:
-        return None
-    bins = _bins(pairs)
-    gaps = numpy.zeros((len(used), len(bins)))
-    curve = []
-    for place, members in enumerate(bins):
-        of: dict[int, list[float]] = {}
-        for score, label, question in members:
-            gaps[question, place] += score - label
-            of.setdefault(question, []).append(label)
-        positive = share(list(of.values()))
-        assert positive is not None  # a bin has an item
-        curve.append(Bin(sum(m[0] for m in members) / len(members), positive, len(members)))
-    sizes = numpy.array([len(items) for items in used], dtype=float)
-
-    def error(times: Any) -> Any:
-        return numpy.abs(times @ gaps).sum(axis=1) / (times @ sizes)
-
-    return Reliability(tuple(curve), resampled(len(used), error), len(used), len(pairs))
+    rows = []
+    for place, row in read_rows(path):
+        try:
+            if (
+                isinstance(row, BadRow)
+                or not isinstance(row, Mapping)
+                or not str(row["question"]).strip()
+            ):
+                raise ValueError(str(row))
+            passages = [list(map(_text, row.get(key) or [])) for key in ("positives", "negatives")]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadTrainingData(
+                f'{place} must be {{"question": ..., "positives": [...], "negatives": [...]}}'
+            ) from error
+        rows.append(LabelledQuestion(str(row["question"]), *passages))
+    if not any(row.positives for row in rows) or not any(row.negatives for row in rows):
+        raise BadTrainingData(f"{path} needs relevant and irrelevant passages")
+    return rows
 
 
-def _bins(
-    ordered: Sequence[tuple[float, float, int]],
-) -> list[Sequence[tuple[float, float, int]]]:
-    """The items in bins, a cut moved up to where the score changes."""
-    count = max(1, min(BINS, len(ordered) // LEAST))
-    cuts = [0]
-    for number in range(1, count):
-        cut = max(cuts[-1], number * len(ordered) // count)
-        while 0 < cut < len(ordered) and ordered[cut][0] == ordered[cut - 1][0]:
-            cut += 1
-        cuts.append(cut)
-    ends = [*cuts[1:], len(ordered)]
-    return [ordered[a:b] for a, b in zip(cuts, ends, strict=True) if a < b]
+def _text(passage: Any) -> str:
+    title, text = (
+        (None, passage) if isinstance(passage, str) else (passage.get("title"), passage["text"])
+    )
+    return titled(Document(text, metadata={"title": title}))
+
+
+def calibrate_evaluator(
+    evaluator: RetrievalEvaluator,
+    rows: Iterable[LabelledQuestion],
+    *,
+    ambiguous_worth: float = 0.75,
+) -> EvaluatorCalibration:
+    """Choose an evaluator's thresholds. Each question counts as two retrievals: all its passages,
+    and its irrelevant ones alone.
+
+    Args:
+        evaluator: any retrieval evaluator.
+        rows: questions on which it was not trained.
+        ambiguous_worth: what an ambiguous action counts, from 0 (wrong) to 1 (right).
+
+    Raises:
+        ValueError: ``ambiguous_worth`` is outside of 0 to 1, or a kind of rows is missing.
+    """
+    # In an order that depends on the questions alone, not on how a file is sorted.
+    ordered = sorted(rows, key=lambda row: zlib.crc32(row.question.encode()))
+    judged = [list(_retrievals(evaluator, row)) for row in ordered]
+    chosen = calibrate(_flat(judged), ambiguous_worth=ambiguous_worth)
+    halves = [_flat(judged[::2]), _flat(judged[1::2])]
+    held_out = []
+    if all(len({row.relevant for row in half}) == 2 for half in halves):
+        for half, other in (halves, halves[::-1]):
+            thresholds = calibrate(half, ambiguous_worth=ambiguous_worth).thresholds
+            held_out.append(measure(other, thresholds, ambiguous_worth=ambiguous_worth))
+    return EvaluatorCalibration(chosen, held_out)
+
+
+def _retrievals(evaluator: RetrievalEvaluator, row: LabelledQuestion) -> Iterator[Judged]:
+    scores = list(grade(evaluator, row.question, [*row.positives, *row.negatives]))
+    if row.positives:
+        yield Judged(scores, relevant=True)
+    if row.negatives:
+        yield Judged(scores[len(row.positives) :], relevant=False)
+
+
+def _flat(judged: Sequence[Sequence[Judged]]) -> list[Judged]:
+    return [retrieval for each in judged for retrieval in each]
+
+
+def write_thresholds(checkpoint: Path, thresholds: Thresholds) -> Path:
+    """Write ``crag_thresholds`` into a checkpoint's config.json, whole or not at all.
+
+    Raises:
+        BadTrainingData: the folder has no config.json.
+    """
+    config = checkpoint / "config.json"
+    try:
+        settings = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadTrainingData(
+            f"{checkpoint} must be a folder with a config.json: {error}"
+        ) from error
+    settings["crag_thresholds"] = [thresholds.upper, thresholds.lower]
+    with replace_file(config) as draft:
+        draft.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    return config

@@ -1,63 +1,68 @@
-"""Whether a text contains an answer: InstructRAG's check of rationales by substring (section 2.2).
+"""Whether a text contains an answer: in whole words, or as the papers' scripts compare."""
 
-Compared are whole words in lower case, without articles and punctuation, as the papers' accuracy
-compares. A bare substring would find the answer "US" in every "because".
-"""
-
+import re
+import string
 import unicodedata
 from collections.abc import Iterable
 
 _ARTICLES = frozenset({"a", "an", "the"})
 _DROPPED = frozenset(".'’`´")
 """Punctuation within a word: "U.S." is "US". Any other ends one: "1990-1995" is two."""
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def contains_answer(text: str, answers: Iterable[str]) -> bool:
-    """Whether ``text`` contains any of ``answers``; a blank answer is in no text.
-
-    Letters of scripts without case are words of their own: many of these write no spaces. An
-    answer of articles alone keeps them.
-    """
-    words = _words(text)
-    bare = _without_articles(words)
-    for answer in map(_words, answers):
-        wanted = _without_articles(answer)
-        if _within(wanted, bare) if wanted else _within(answer, words):
+    """Whether ``text`` contains any of ``answers`` in whole words, in lower case and without
+    articles and punctuation; a blank answer is in no text."""
+    words = split_words(text)
+    bare = [word for word in words if word not in _ARTICLES]
+    for answer in map(split_words, answers):
+        wanted = [word for word in answer if word not in _ARTICLES]
+        within = bare if wanted else words  # an answer of articles alone keeps them
+        if answer and f" {' '.join(wanted or answer)} " in f" {' '.join(within)} ":
             return True
     return False
 
 
 def answer_words(text: str) -> list[str]:
-    """The words that are compared: without articles, unless nothing else is there."""
-    words = _words(text)
-    return _without_articles(words) or words
+    """The words without articles, unless nothing else is there."""
+    words = split_words(text)
+    return [word for word in words if word not in _ARTICLES] or words
 
 
-def _within(wanted: list[str], words: list[str]) -> bool:
-    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(words)} "
-
-
-def _without_articles(words: list[str]) -> list[str]:
-    return [word for word in words if word not in _ARTICLES]
-
-
-def _words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
+    """Words in lower case; each letter of a script without case (Chinese, ...) is one."""
     return unicodedata.normalize("NFKC", text).casefold().translate(_SPACED).split()
 
 
 class _Spaced(dict[int, str]):
-    """For `str.translate`: what each character becomes, found out once."""
+    """For ``str.translate``: how each character is spaced."""
 
     def __missing__(self, code: int) -> str:
         letter = chr(code)
+        spaced = letter
         if letter in _DROPPED:
             spaced = ""
         elif not letter.isalnum():
             spaced = letter if unicodedata.combining(letter) else " "
-        else:
-            spaced = f" {letter} " if letter.isalpha() and not letter.islower() else letter
+        elif letter.isalpha() and not letter.islower():
+            spaced = f" {letter} "
         self[code] = spaced
         return spaced
 
 
 _SPACED = _Spaced()
+
+
+def normalise(text: str) -> str:
+    """SQuAD's normalisation, which Self-RAG, ALCE and InstructRAG use too: lower case, no ASCII
+    punctuation, no articles. Trap: "A", an article alone, becomes empty."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def any_within(answers: Iterable[str], text: str) -> bool:
+    """Whether any normalised answer is a substring of the normalised text (ALCE, InstructRAG).
+    Traps: "US" is in "because"; an empty answer is in every text."""
+    whole = normalise(text)
+    return any(normalise(answer) in whole for answer in answers)

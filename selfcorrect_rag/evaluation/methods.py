@@ -6,19 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import HumanMessage
+from langchain_core.outputs import LLMResult
 from langchain_core.runnables import Runnable, RunnableConfig
-from langgraph.graph.state import CompiledStateGraph
 
 from selfcorrect_rag.errors import BadSettings, SelfCorrectError, describe_error, find_named
-from selfcorrect_rag.evaluation.outcomes import outcome_of
+from selfcorrect_rag.evaluation.outcomes import Outcome, outcome_of
 from selfcorrect_rag.evaluation.plain_rag import KNOBS, create_plain_rag
-from selfcorrect_rag.evaluation.remembered import saving
-from selfcorrect_rag.evaluation.rows import Outcome, Question
-from selfcorrect_rag.evaluation.tasks import asked
-from selfcorrect_rag.nodes.node import CallCounter
-from selfcorrect_rag.prompts.instruct_rag import TASK_INSTRUCTIONS as INSTRUCT_INSTRUCTIONS
-from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS
+from selfcorrect_rag.evaluation.tasks import Question, asked
+from selfcorrect_rag.prompts import instruct_rag, self_rag
 from selfcorrect_rag.settings import (
     CRAGSettings,
     InstructRAGSettings,
@@ -27,15 +24,9 @@ from selfcorrect_rag.settings import (
     Settings,
 )
 
-Graph = CompiledStateGraph[Any, Any, Any, Any]
-
-
-_EXPLAINS = (None, "instruct", "icl")
-"""InstructRAG's modes that ask for a rationale, as its instructions do (Table 8)."""
-
 
 class BadMethod(SelfCorrectError, ValueError):
-    """A specification that names no method, or one with knobs that it does not have."""
+    """A specification does not name a method, or sets knobs that it does not have."""
 
 
 class Kind(NamedTuple):
@@ -43,62 +34,65 @@ class Kind(NamedTuple):
 
     settings: type[Settings]
     graph: str = ""
-    """Of the parts; empty: plain RAG."""
-    knobs: Mapping[str, Any] = {}
-    """The settings that make it what it is, which no variant may change."""
-    known: frozenset[str] | None = None
-    """The knobs that it takes; None: all of its settings."""
+    """A graph of the parts; empty: plain RAG."""
+    fixed: Mapping[str, Any] = {}
+    """The settings that make it what it is."""
+    knobs: frozenset[str] | None = None
+    """The settings that it takes; None: all."""
 
 
 KINDS: dict[str, Kind] = {
-    "no_retrieval": Kind(CRAGSettings, known=KNOBS - {"passages"}),
-    "rag_first": Kind(CRAGSettings, knobs={"passages": 1}, known=KNOBS),
-    "rag": Kind(CRAGSettings, known=KNOBS),
+    "no_retrieval": Kind(CRAGSettings, knobs=KNOBS - {"passages"}),
+    "rag_first": Kind(CRAGSettings, "", {"passages": 1}, KNOBS),
+    "rag": Kind(CRAGSettings, knobs=KNOBS),
     "ralm": Kind(InstructRAGSettings, "instruct_rag", {"mode": "ralm"}),
     "self_rag": Kind(SelfRAGSettings, "self_rag"),
     "crag": Kind(CRAGSettings, "crag"),
     "self_crag": Kind(SelfCRAGSettings, "self_crag"),
     "instruct_rag": Kind(InstructRAGSettings, "instruct_rag"),
 }
-"""The methods by name: the model alone, plain RAG with the first passage and with all, in-context
-RALM (InstructRAG, section 3.1), and the four graphs."""
+"""The methods: the model alone, plain RAG with the first passage and with all, in-context RALM
+(InstructRAG, section 3.1), and the four graphs."""
+NAMES = f"methods are {', '.join(KINDS)}, and MODULE:ATTRIBUTE of a compiled graph"
+WEIGHTS = ("weight_sequence", "weight_isrel", "weight_issup", "weight_isuse", "path_rule")
+"""Knobs of Self-RAG whose sweep weighs recorded candidates again and asks no model."""
+ABLATIONS = (
+    *("without_action=correct", "without_action=incorrect", "without_action=ambiguous"),
+    *("refine=false", "rewrite=false", "select=false", "upper=-1,lower=-1"),
+)
+"""CRAG's ablations (Tables 2 and 3); the last: without search."""
 
 
 class Parts(Protocol):
     """What methods are made of; ``selfcorrect_rag.serving.parts.Parts`` is one."""
 
-    # Any: basedpyright takes no cached_property for a property of another type.
-
     @property
     def llm(self) -> Any:
-        """The model that answers, a Runnable."""
+        """The model that answers."""
 
     @property
     def chat_model(self) -> Any:
-        """A Runnable that answers in its place in graphs that need no reflection, or None."""
+        """A chat model that answers instead where no reflection is needed, or None."""
 
     @property
     def retriever(self) -> Any:
         """The retriever of all methods."""
 
-    def graph(self, name: str, settings: Settings | None = None) -> Graph:
-        """The graph called ``name``: ``self_rag``, ``crag``, ``self_crag`` or ``instruct_rag``."""
+    def graph(self, name: str, settings: Settings | None = None) -> Any:
+        """The graph called ``self_rag``, ``crag``, ``self_crag`` or ``instruct_rag``."""
 
 
 class Spec(NamedTuple):
-    """A variant as it is asked for: ``self_rag``, ``mine=crag:upper=0.6,lower=-0.9``."""
+    """A variant of a method: ``self_rag``, ``mine=crag:upper=0.6,lower=-0.9``."""
 
     name: str
-    """Of its own within a run."""
+    """Unique within a run."""
     kind: str
     """A key of ``KINDS``, or ``module:attribute`` of a compiled graph."""
     settings: Settings | None
     """None for a graph of the user's."""
-
-    @property
-    def passages(self) -> int:
-        """Most passages that it reads of a question."""
-        return getattr(self.settings, "passages", 0)
+    reweighs: str = ""
+    """The method whose recorded candidates it weighs again; it is not asked itself."""
 
     def as_json(self) -> dict[str, Any]:
         """The variant with all its settings, as JSON values."""
@@ -106,49 +100,62 @@ class Spec(NamedTuple):
         return {"kind": self.kind, "settings": settings}
 
 
-_SPEC = re.compile(r"(?:(?P<name>[^:=,]+)=)?(?P<kind>[^:=,]+)(?::(?P<rest>.+))?", re.DOTALL)
+class Sweep(NamedTuple):
+    """A method at several values of one knob."""
+
+    method: str
+    """The name of the method that is swept, with which its variants are compared."""
+    knob: str
+    """The setting, or ``ablations``."""
+    values: list[str]
+    variants: list[str]
+    """Their names, one a value."""
 
 
 def read_spec(text: str, passages: int | None = None) -> Spec:
-    """A variant of ``[NAME=]METHOD[:KNOB=VALUE,...]`` or ``[NAME=]MODULE:ATTRIBUTE``.
+    """Read ``[NAME=]METHOD[:KNOB=VALUE,...]`` or ``[NAME=]MODULE:ATTRIBUTE``.
 
-    Values are JSON or plain text; ``none`` unsets a knob that may be unset.
-
-    Args:
-        text: the specification.
-        passages: for methods that read several and whose specification does not say how many;
-            None: their own default.
+    Values are JSON or plain text; ``none`` unsets a knob. ``passages`` is for methods that do not
+    say how many they read; None: their own default.
 
     Raises:
-        BadMethod: there is no such method, or it has no such knob or value.
+        BadMethod: there is no such method, or it does not take such a knob or value.
     """
-    found = _SPEC.fullmatch(text.strip())
+    found = re.fullmatch(r"(?:([^:=,]+)=)?([^:=,]+)(?::(.+))?", text.strip(), re.DOTALL)
     if found is None:
-        raise BadMethod(f"{text!r} is no method: give NAME, or NAME:KNOB=VALUE,...; {_NAMES}")
-    kind, rest = found["kind"].strip(), found["rest"]
+        raise BadMethod(f"method must be NAME or NAME:KNOB=VALUE,..., got {text!r}; {NAMES}")
+    name, kind, rest = found[1], found[2].strip(), found[3] or ""
     if kind not in KINDS:
         if not rest or "=" in rest:
-            raise BadMethod(f"there is no method {kind!r}; {_NAMES}")
-        return Spec(found["name"] or f"{kind}:{rest}", f"{kind}:{rest}", None)
-    of = KINDS[kind]
-    knobs = _knobs(text, of, rest or "")
-    if passages is not None and "passages" not in of.knobs and _takes(of, "passages"):
+            raise BadMethod(f"unknown method {kind!r}; {NAMES}")
+        return Spec(name or f"{kind}:{rest}", f"{kind}:{rest}", None)
+    of, knobs = KINDS[kind], {}
+    known = set(of.settings.model_fields if of.knobs is None else of.knobs) - of.fixed.keys()
+    for part in re.split(r",(?=\s*\w+\s*=)", rest) if rest else []:
+        knob, _, value = (piece.strip() for piece in part.partition("="))
+        if knob not in known or not value:
+            raise BadMethod(f"{text}: give KNOB=VALUE with one of {', '.join(sorted(known))}")
+        knobs[knob] = None if value == "none" else _json_or_text(value)
+    if passages is not None and "passages" in known:
         knobs.setdefault("passages", passages)
     try:
-        settings = of.settings(**{**knobs, **of.knobs})
+        settings = of.settings(**{**knobs, **of.fixed})
     except BadSettings as error:
         raise BadMethod(f"{text}: {error}") from error
     if getattr(settings, "approve_search", False):
-        raise BadMethod(f"{text}: approve_search waits for a person, which no evaluation has")
-    name = found["name"] or (f"{kind}:{rest}" if rest else kind)
-    return Spec(name.strip(), kind, settings)
+        raise BadMethod(f"{text}: approve_search waits for a person; leave it out")
+    return Spec((name or (f"{kind}:{rest}" if rest else kind)).strip(), kind, settings)
 
 
-_NAMES = f"there are {', '.join(KINDS)}, and MODULE:ATTRIBUTE of a compiled graph"
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def read_specs(texts: Sequence[str], passages: int | None = None) -> list[Spec]:
-    """The variants of a run.
+    """Read the variants of a run.
 
     Raises:
         BadMethod: there are none, two have one name, or see :func:`read_spec`.
@@ -156,49 +163,49 @@ def read_specs(texts: Sequence[str], passages: int | None = None) -> list[Spec]:
     specs = [read_spec(text, passages) for text in texts]
     names = [spec.name for spec in specs]
     if not specs:
-        raise BadMethod(f"name a method; {_NAMES}")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise BadMethod(
-            f"two methods are called {twice[0]}: give one another name, NAME={twice[0]}"
-        )
+        raise BadMethod(f"give at least one method; {NAMES}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BadMethod(f"two methods are called {twice[0]}: rename one with NAME={twice[0]}")
     return specs
 
 
-def _knobs(text: str, of: Kind, rest: str) -> dict[str, Any]:
-    knobs: dict[str, Any] = {}
-    for part in re.split(r",(?=\s*\w+\s*=)", rest) if rest else []:
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise BadMethod(f"{text}: {part!r} is no KNOB=VALUE")
-        if name in of.knobs or not _takes(of, name):
-            known = sorted(set(of.known or of.settings.model_fields) - of.knobs.keys())
-            raise BadMethod(f"{text}: it takes no {name}; it takes {', '.join(known)}")
-        knobs[name] = _value(value, of.settings.model_fields.get(name))
-    return knobs
+def read_sweep(text: str, passages: int | None = None) -> tuple[Sweep, list[Spec]]:
+    """Read ``METHOD[:KNOB=VALUE,...]:KNOB=V1,V2,...``, or ``METHOD:ablations`` of CRAGs.
 
+    Returns:
+        The sweep, and its specs: the method itself first, then a variant for each value.
 
-def _takes(of: Kind, name: str) -> bool:
-    return of.known is None or name in of.known
-
-
-def _value(text: str, field: Any) -> Any:
-    if text == "none" and field is not None and field.default is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    Raises:
+        BadMethod: it cannot be read.
+    """
+    base_text, _, swept = text.strip().rpartition(":")
+    knob, _, values = swept.partition("=")
+    if not base_text or not (values or swept == "ablations"):
+        raise BadMethod(f"sweep must be METHOD:KNOB=V1,V2,... or METHOD:ablations, got {text!r}")
+    base = read_spec(base_text, passages)
+    if swept == "ablations" and base.kind not in ("crag", "self_crag"):
+        raise BadMethod(f"{text}: ablations are of crag or self_crag")
+    changes = [f"{knob}={value.strip()}" for value in values.split(",")] if values else [*ABLATIONS]
+    specs, names = [base], []
+    for change in changes:
+        joint = "," if ":" in base_text else ":"
+        spec = read_spec(f"{base_text}{joint}{change}", passages)
+        name = f"{base.name}{',' if ':' in base.name else ':'}{change}"
+        weighed = base.name if base.kind == "self_rag" and knob in WEIGHTS else ""
+        specs.append(spec._replace(name=name, reweighs=weighed))
+        names.append(name)
+    given = [change.partition("=")[2] for change in changes] if values else changes
+    return Sweep(base.name, knob, given, names), specs
 
 
 class Method:
-    """A variant that can be asked; failures are outcomes."""
+    """A variant that can be asked."""
 
     def __init__(self, spec: Spec, graph: Runnable[Any, Any]) -> None:
-        """``graph`` is what the variant runs; see :func:`open_method`."""
         self.spec, self._graph = spec, graph
-        self._takes = _inputs(graph)
+        self._takes = set(graph.get_input_jsonschema().get("properties", ()))
         if spec.settings is None and not self._takes & {"question", "messages"}:
-            raise BadMethod(f"{spec.kind} takes neither a question nor messages")
+            raise BadMethod(f"{spec.kind} must take question or messages as its input")
 
     @property
     def name(self) -> str:
@@ -206,92 +213,97 @@ class Method:
         return self.spec.name
 
     async def answer(self, question: Question) -> Outcome:
-        """Ask it; where it raises, the outcome says why and has no answer."""
-        counter = CallCounter()
-        # A graph of ours counts itself, with calls that trigger no callbacks.
-        counts = [counter] if self.spec.settings is None else []
-        started = time.perf_counter()
-        try:
-            with saving() as saved:
-                result = await self._graph.ainvoke(
-                    self._input(question),
-                    RunnableConfig(callbacks=[*counts]),
-                    **self._options(question),
-                )
-            seconds = time.perf_counter() - started + saved.seconds
-            outcome = outcome_of(question, self.name, result, seconds, counter.usage(seconds))
-            return outcome._replace(remembered_calls=saved.calls, remembered_tokens=saved.tokens)
-        except Exception as error:  # whatever it is, the other questions go on
-            seconds = round(time.perf_counter() - started, 3)
-            return Outcome(question.id, self.name, "", seconds=seconds, error=describe_error(error))
-
-    def _input(self, question: Question) -> dict[str, Any]:
-        """The graph's input; fixed passages are as many as it would retrieve."""
-        text = asked(question)
+        """Ask it; if it raises, the outcome has the error and no answer."""
+        text, settings, counter = asked(question), self.spec.settings, _CallCounter()
         given: dict[str, Any] = {"question": text}
         if "question" not in self._takes:
             given = {"messages": [HumanMessage(text)]}
         reads = "documents" in self._takes and self.spec.kind != "no_retrieval"
         if question.passages is not None and reads:
-            most = self.spec.passages or len(question.passages)
-            given["documents"] = list(question.passages[:most])
-        return given
+            limit = getattr(settings, "passages", None)
+            given["documents"] = list(question.passages[:limit])
+        started = time.perf_counter()
+        try:
+            if settings is None:
+                config = RunnableConfig(callbacks=[counter])
+                result = dict(await self._graph.ainvoke(given, config))
+                result.setdefault("usage", counter.usage())
+            else:
+                context = _context(question, settings)
+                result = await self._graph.ainvoke(given, context=context or None)
+            return outcome_of(question, self.name, result, time.perf_counter() - started)
+        except Exception as error:  # the other questions go on
+            seconds = round(time.perf_counter() - started, 3)
+            return Outcome(question.id, self.name, "", seconds=seconds, error=describe_error(error))
 
-    def _options(self, question: Question) -> dict[str, Any]:
-        """The context that gives the graph what the task asks for, beside its own settings."""
-        settings = self.spec.settings
-        if settings is None:
-            return {}
-        instructions = TASK_INSTRUCTIONS
-        if isinstance(settings, InstructRAGSettings):
-            instructions = INSTRUCT_INSTRUCTIONS if settings.mode in _EXPLAINS else {}
-        context: dict[str, Any] = {}
-        if question.task in instructions and getattr(settings, "instruction", None) is None:
-            context["instruction"] = instructions[question.task]
-        if question.choices and isinstance(settings, SelfRAGSettings) and not settings.closed:
-            context["options"] = tuple(labelled_options(question))
-        return {"context": context} if context else {}
+
+def _context(question: Question, settings: Settings) -> dict[str, Any]:
+    """What the task asks for beside the method's settings: the instruction, and the options."""
+    instructions: Mapping[str, str] = self_rag.TASK_INSTRUCTIONS
+    if isinstance(settings, InstructRAGSettings):
+        # InstructRAG's (Table 8) are for the modes that write rationales.
+        explains = settings.mode in (None, "instruct", "icl")
+        instructions = instruct_rag.TASK_INSTRUCTIONS if explains else {}
+    context: dict[str, Any] = {}
+    if question.task in instructions and getattr(settings, "instruction", None) is None:
+        context["instruction"] = instructions[question.task]
+    if question.choices and isinstance(settings, SelfRAGSettings) and not settings.closed:
+        context["options"] = tuple(labelled_options(question))
+    return context
 
 
 def labelled_options(question: Question) -> list[str]:
-    """The choices as an answer names them: a label with its text, or the one word for both."""
+    """The choices as an answer names them: a label with its text, or one word for both."""
     return [key if key == text else f"{key}: {text}" for key, text in question.choices.items()]
 
 
+class _CallCounter(BaseCallbackHandler):
+    """Counts the model calls of a graph that does not count its own."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[int | None, int | None]] = []
+
+    def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
+        message = getattr(response.generations[0][0], "message", None)
+        usage = getattr(message, "usage_metadata", None) or {}
+        self._calls.append((usage.get("input_tokens"), usage.get("output_tokens")))
+
+    def usage(self) -> dict[str, Any]:
+        """The totals, as our graphs give them."""
+        read, written = zip(*self._calls, strict=True) if self._calls else ((), ())
+        return {
+            "model_calls": len(self._calls),
+            "prompt_tokens": None if None in read else sum(read),
+            "generated_tokens": None if None in written else sum(written),
+        }
+
+
 def open_method(spec: Spec, parts: Parts) -> Method:
-    """The variant over the retriever and the models of ``parts``.
+    """Open a variant over the retriever and the models of ``parts``.
 
     Raises:
-        BadMethod: ``module:attribute`` is no graph that takes a question.
+        BadMethod: ``module:attribute`` is not a graph that takes a question.
     """
     if spec.settings is None:
         return Method(spec, find_graph(spec.kind))
-    kind = KINDS[spec.kind]
-    if kind.graph:
-        return Method(spec, parts.graph(kind.graph, spec.settings))
+    if graph := KINDS[spec.kind].graph:
+        return Method(spec, parts.graph(graph, spec.settings))
     retriever = None if spec.kind == "no_retrieval" else parts.retriever
     settings = CRAGSettings.of(spec.settings)
-    graph: Any = create_plain_rag(
-        parts.chat_model or parts.llm, retriever, settings=settings, name=spec.kind
-    )
-    return Method(spec, graph)
+    model = parts.chat_model or parts.llm
+    return Method(spec, create_plain_rag(model, retriever, settings=settings, name=spec.kind))
 
 
 def find_graph(name: str) -> Runnable[Any, Any]:
-    """The graph at ``module:attribute``, or that which the function there makes.
+    """The graph at ``module:attribute``, or that which the function there returns.
 
     Raises:
-        BadMethod: it cannot be imported, or is no graph.
+        BadMethod: it cannot be imported, or is not a graph.
     """
     try:
         made = find_named(name, Runnable)
-    except Exception as error:  # any code runs where a module is imported
-        raise BadMethod(f"{name} cannot be opened ({describe_error(error)}); {_NAMES}") from error
+    except Exception as error:  # any code runs when a module is imported
+        raise BadMethod(f"cannot open {name} ({describe_error(error)}); {NAMES}") from error
     if not isinstance(made, Runnable):
-        raise BadMethod(f"{name} is a {type(made).__name__}, not a compiled graph")
+        raise BadMethod(f"{name} must be a compiled graph, got {type(made).__name__}")
     return made
-
-
-def _inputs(graph: Runnable[Any, Any]) -> set[str]:
-    """The keys of a graph's input."""
-    return set(graph.get_input_jsonschema().get("properties", ()))

@@ -1,117 +1,323 @@
-"""The metrics by name, each in two forms, and the scores of many rows.
+"""The metrics by name, each in two forms: functions of a question and its outcome, from 0 to 1.
 
-``official`` is what the papers' scripts compute, traps included; ``strict`` is what a metric means.
+``official`` is what the papers' scripts compute, traps included. ``strict`` is what the metric
+means: a failed or refused run scores 0, and on an unanswerable question only a refusal scores 1.
+None if the question has nothing to compare with.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from selfcorrect_rag.errors import BadArgument
-from selfcorrect_rag.evaluation import citations, facts, long_answers, short_answers
-from selfcorrect_rag.evaluation.citations import Entails
-from selfcorrect_rag.evaluation.facts import FactJudge
-from selfcorrect_rag.evaluation.judges import NoVerdict
-from selfcorrect_rag.evaluation.rows import Outcome, Question
+from selfcorrect_rag.errors import BadArgument, require
+from selfcorrect_rag.evaluation.matching import (
+    answer_words,
+    any_within,
+    contains_answer,
+    normalise,
+    split_words,
+)
+from selfcorrect_rag.evaluation.outcomes import Outcome
+from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.prompts.sentences import sentences
 
-Form = Literal["official", "strict"]
-Row = tuple[Question, Outcome]
+Score = float | None
+Compare = Callable[[str, tuple[str, ...]], float]
+"""A text and the accepted answers, of which there is at least one."""
+Entails = Callable[[str, str], bool]
+"""An entailment model: whether a premise entails a hypothesis. ALCE's is a T5-XXL (TRUE)."""
+MOST_CITATIONS = 3
+"""Citations of a sentence that ALCE's script reads."""
 
 
 class Metric(NamedTuple):
-    """A metric in its two forms, functions of a question and its outcome."""
+    """A metric in its two forms."""
 
-    official: Callable[..., float | None]
-    strict: Callable[..., float | None]
-    needs: Literal["", "entails", "judge"] = ""
-    """What is plugged in as a third argument."""
-    of_rows: bool = False
-    """Whether it takes all rows at once instead, and gives none of them a score."""
-
-
-METRICS: Mapping[str, Metric] = {
-    "match": Metric(short_answers.official_match, short_answers.match),
-    "accuracy": Metric(short_answers.official_accuracy, short_answers.accuracy),
-    "em": Metric(short_answers.official_em, short_answers.em),
-    "f1": Metric(short_answers.official_f1, short_answers.f1),
-    "str_em": Metric(long_answers.official_str_em, long_answers.str_em),
-    "hit": Metric(long_answers.official_hit, long_answers.hit),
-    "rouge_lsum": Metric(long_answers.official_rouge_lsum, long_answers.rouge_lsum),
-    "citation_precision": Metric(
-        citations.official_citation_precision, citations.citation_precision, "entails"
-    ),
-    "citation_recall": Metric(
-        citations.official_citation_recall, citations.citation_recall, "entails"
-    ),
-    "factscore": Metric(facts.official_factscore, facts.factscore, "judge"),
-    "mauve": Metric(long_answers.official_mauve, long_answers.mauve, of_rows=True),
-    "containment_rationale": Metric(
-        short_answers.official_containment_rationale, short_answers.containment_rationale
-    ),
-    "containment_conclusion": Metric(
-        short_answers.official_containment_conclusion, short_answers.containment_conclusion
-    ),
-}
-"""All from 0 to 1, where scripts print percents."""
+    official: Callable[..., Score]
+    strict: Callable[..., Score]
+    needs_entailment: bool = False
+    """Whether an entailment model is the third argument."""
 
 
 class Scores(NamedTuple):
-    """The scores of one method's rows."""
+    """The scores of one method: their mean, None if no row has one, and each row's."""
 
-    value: float | None
-    """The mean of the rows that are counted; None where none is."""
-    rows: tuple[float | None, ...]
-    """In the order of the rows, None where one is not counted; empty for MAUVE."""
-
-    @property
-    def counted(self) -> int:
-        """Rows with a score."""
-        return sum(score is not None for score in self.rows)
+    value: Score
+    rows: tuple[Score, ...]
 
 
 def score(
-    rows: Sequence[Row],
+    rows: Sequence[tuple[Question, Outcome]],
     metric: str,
-    form: Form = "strict",
+    form: Literal["official", "strict"] = "strict",
     *,
     entails: Entails | None = None,
-    judge: FactJudge | None = None,
 ) -> Scores:
     """Score the rows of one method by a metric of :data:`METRICS`.
 
-    In the strict form, a row without score is one whose question has nothing to compare with,
-    whatever was answered; so all methods are scored on the same rows. Only a judge that says
-    nothing of use (:class:`~selfcorrect_rag.evaluation.judges.NoVerdict`) leaves others out.
-
-    Args:
-        rows: questions, each with the method's outcome.
-        metric: a name.
-        form: "official" or "strict".
-        entails: an entailment model, for citations.
-        judge: of atomic facts, for FActScore.
-
     Raises:
-        BadArgument: an unknown metric or form, or one without the model that it needs.
-        MissingExtra: a package that the metric needs is not installed.
+        BadArgument: an unknown metric or form, or a citation metric without ``entails``.
+        MissingExtra: rouge-score is not installed.
     """
-    if metric not in METRICS:
-        raise BadArgument(f"no metric {metric!r}: there are {', '.join(METRICS)}")
-    if form not in ("official", "strict"):
-        raise BadArgument(f"no form {form!r}: there are official and strict")
+    if metric not in METRICS or form not in ("official", "strict"):
+        raise BadArgument(f"metric must be one of {', '.join(METRICS)}, official or strict")
     chosen = METRICS[metric]
-    function = chosen.official if form == "official" else chosen.strict
-    if chosen.of_rows:
-        return Scores(function(rows), ())
-    plugged: dict[str, Any] = {"entails": entails, "judge": judge}
-    if chosen.needs and plugged[chosen.needs] is None:
-        raise BadArgument(f"{metric} needs {chosen.needs}=, a function that asks a model")
-    third = (plugged[chosen.needs],) if chosen.needs else ()
+    if chosen.needs_entailment and entails is None:
+        raise BadArgument(f"{metric} needs entails=, a function of a premise and a hypothesis")
+    third = (entails,) if chosen.needs_entailment else ()
+    found = tuple(getattr(chosen, form)(*row, *third) for row in rows)
+    known = [value for value in found if value is not None]
+    return Scores(sum(known) / len(known) if known else None, found)
 
-    def one(row: Row) -> float | None:
-        try:
-            return function(*row, *third)
-        except NoVerdict:
+
+def default_metrics(questions: Sequence[Question]) -> list[str]:
+    """The papers' metrics for questions of this kind."""
+    if any(question.choices for question in questions):
+        return ["accuracy"]
+    if any("qa_pairs" in question.extra for question in questions):
+        return ["str_em", "hit"]
+    return ["match", "em", "f1"]
+
+
+def stated(outcome: Outcome) -> str:
+    """The answer; empty if the run failed or refused."""
+    return "" if outcome.error or outcome.refused else outcome.answer
+
+
+# Short answers
+
+
+def _short(official: Compare, strict: Compare, whole: bool = False) -> Metric:
+    """A metric of short answers; ``whole`` reads the rationale, if there is one."""
+
+    def read(outcome: Outcome) -> str:
+        return (outcome.rationale if whole else "") or outcome.answer
+
+    def official_score(question: Question, outcome: Outcome) -> Score:
+        return float(official(read(outcome), question.answers)) if question.answers else None
+
+    def strict_score(question: Question, outcome: Outcome) -> Score:
+        if question.unanswerable:
+            return float(outcome.refused and not outcome.error)
+        text = read(outcome) if stated(outcome) else ""
+        return float(strict(text, question.answers)) if question.answers else None
+
+    return Metric(official_score, strict_score)
+
+
+def _raw_match(text: str, answers: tuple[str, ...]) -> bool:
+    """``match`` of Self-RAG and CRAG. Traps: raw and case-sensitive; a text with SUPPORTS or
+    REFUTES is replaced by true or false."""
+    for label, truth in (("SUPPORTS", "true"), ("REFUTES", "false")):
+        text = truth if label in text else text
+    return any(answer in text for answer in answers)
+
+
+def _same_words(text: str, answers: tuple[str, ...]) -> bool:
+    words = answer_words(text)
+    return bool(words) and words in map(answer_words, answers)
+
+
+def _f1(split: Callable[[str], list[str]]) -> Compare:
+    """F1 of tokens, the best of the accepted answers (SQuAD)."""
+
+    def best(text: str, answers: tuple[str, ...]) -> float:
+        said, found = split(text), []
+        for gold in map(split, answers):
+            same = (Counter(said) & Counter(gold)).total()
+            found.append(2 * same / (len(said) + len(gold)) if same else 0.0)
+        return max(found)
+
+    return best
+
+
+def _official_accuracy(question: Question, outcome: Outcome) -> Score:
+    """Self-RAG's ``accuracy``. Trap: ``run_short_form.py`` passes strings for lists, so it is the
+    share of characters equal to the first accepted answer's at the same place."""
+    if not question.answers or not outcome.answer:
+        return None
+    pairs = zip(outcome.answer, question.answers[0], strict=False)
+    return sum(said == gold for said, gold in pairs) / len(outcome.answer)
+
+
+def _accuracy(question: Question, outcome: Outcome) -> Score:
+    """Whether the answer gives the accepted option, named by key or text (Self-RAG section 4.1);
+    without options the whole answer is compared."""
+    if question.unanswerable or not question.answers:
+        return float(outcome.refused and not outcome.error) if question.unanswerable else None
+    choices, said = question.choices, stated(outcome)
+    if not choices and {gold.lower() for gold in question.answers} & {"true", "false"}:
+        choices = {"true": "true", "false": "false"}
+    key = find_option(said, choices) if choices else said
+    given = [] if key is None else [split_words(key), split_words(choices.get(key, key))]
+    return float(any(split_words(gold) in given for gold in question.answers if split_words(gold)))
+
+
+def find_option(text: str, choices: Mapping[str, str]) -> str | None:
+    """The key of the option that a text gives, or None: it is the option's key, text or both;
+    begins with the key and a mark (``B) ...``); or names one option's text alone."""
+    words = split_words(text)
+    for key, option in choices.items():
+        if words and words in map(split_words, (key, option, f"{key} {option}")):
+            return key
+    begins = re.match(r"\W*(\w+)\s*(?:[).:,\]]|$)", text)
+    if begins and begins[1] in choices:
+        return begins[1]
+    named = [key for key, option in choices.items() if contains_answer(text, [option])]
+    return named[0] if len(named) == 1 else None
+
+
+# Long answers
+
+
+def first_line(outcome: Outcome) -> str:
+    """What ALCE's ``eval.py`` reads of an answer with citations. Trap: other lines are lost."""
+    text = outcome.cited_answer or outcome.answer
+    return text.strip().split("\n")[0].replace("<|im_end|>", "")
+
+
+def without_marks(text: str) -> str:
+    """ALCE's removal of ``[1]``. Trap: every ``]`` and `` |`` goes too."""
+    return re.sub(r" ?\[\d+", "", text).replace(" |", "").replace("]", "")
+
+
+def _str_em(read: Callable[[Outcome], str], contains: Callable[..., bool], all_: bool) -> Any:
+    """Share of ASQA's ``qa_pairs`` with a short answer in the text, or whether all have one."""
+
+    def scored(question: Question, outcome: Outcome) -> Score:
+        pairs = question.extra.get("qa_pairs") or ()
+        # ALCE calls them short_answers, InstructRAG's files answers
+        short = [pair.get("short_answers") or pair.get("answers") or () for pair in pairs]
+        found = [contains(read(outcome), answers) for answers in short]
+        return (float(all(found)) if all_ else sum(found) / len(found)) if found else None
+
+    return scored
+
+
+def _official_text(outcome: Outcome) -> str:
+    return without_marks(first_line(outcome))
+
+
+def _rouge(read: Callable[[Outcome], str], most: int | None) -> Callable[..., Score]:
+    """F of ROUGE-Lsum (Lin, 2004), stemmed, the best of ``most`` long answers. ALCE's script
+    prints the median of a bootstrap instead of the mean."""
+
+    def lines(text: str) -> str:  # split first: in lower case no sentence begins with a capital
+        return "\n".join(sentences(text)).lower()
+
+    def scored(question: Question, outcome: Outcome) -> Score:
+        notes = question.extra.get("annotations") or ()
+        long = [note["long_answer"] for note in notes if note.get("long_answer")]
+        long, said = (long or [question.extra.get("answer")])[:most], lines(read(outcome))
+        found = [_rouge_scorer().score(lines(text), said)["rougeLsum"] for text in long if text]
+        return max((float(each.fmeasure) for each in found), default=None)
+
+    return scored
+
+
+@cache
+def _rouge_scorer() -> Any:
+    scoring = require("rouge_score.rouge_scorer", "eval")
+    return scoring.RougeScorer(["rougeLsum"], use_stemmer=True)
+
+
+# Citations (ALCE, Gao et al., 2023, section 4.3). A sentence is recalled if the texts that it cites
+# entail it together. A citation of a recalled sentence is imprecise if it does not entail the
+# sentence alone and the sentence's other citations entail it without it.
+
+
+class CitationCounts(NamedTuple):
+    """Counts over the sentences of one answer."""
+
+    sentences: int = 0
+    recalled: int = 0
+    citations: int = 0
+    precise: int = 0
+
+
+def count_citations(outcome: Outcome, entails: Entails, official: bool) -> CitationCounts:
+    """Count what the citations of an answer support.
+
+    Traps of the official form: only the first line is read; a citation without a document rejects
+    its sentence, and ``[0]`` is the last document; only three citations a sentence count.
+    """
+
+    def text_of(document: Mapping[str, Any]) -> str:
+        return f"Title: {document.get('title') or ''}\n{document.get('text') or ''}"
+
+    texts = {n: text_of(passage) for n, passage in enumerate(outcome.passages, start=1)}
+    if outcome.citations:  # numbered by first appearance, unlike passages
+        texts = {citation["number"]: text_of(citation) for citation in outcome.citations}
+    said = (outcome.cited_answer or outcome.answer) if stated(outcome) else ""
+    # Marks behind a full stop belong to the sentence before them.
+    moved = re.sub(r"([.!?])((?:[ \t]*\[\d+\])+)", r"\2\1", said)
+    total = [0, 0, 0, 0]
+    for line in [first_line(outcome)] if official else moved.splitlines():
+        for sentence in sentences(line):
+            numbers = [int(number) for number in re.findall(r"\[(\d+)", sentence)]
+            numbers = [n or max(texts, default=0) for n in numbers] if official else numbers
+            if official and not texts.keys() >= set(numbers):
+                numbers = []
+            numbers = numbers[:MOST_CITATIONS] if official else list(dict.fromkeys(numbers))
+            cited = [texts[number] for number in numbers if number in texts]
+            claim = without_marks(sentence).strip()
+            recalled = bool(cited) and entails("\n".join(cited), claim)
+            precise = sum(
+                _is_precise(claim, cited, i, entails) for i in range(len(cited) * recalled)
+            )
+            counted = (1, recalled, len(numbers), precise)
+            total = [sum(pair) for pair in zip(total, counted, strict=True)]
+    return CitationCounts(*total)
+
+
+def _is_precise(claim: str, cited: Sequence[str], place: int, entails: Entails) -> bool:
+    """A single citation of a recalled sentence is precise without asking again."""
+    others = [*cited[:place], *cited[place + 1 :]]
+    return not others or entails(cited[place], claim) or not entails("\n".join(others), claim)
+
+
+def _citations(part: str, whole: str) -> Metric:
+    """The share of citations or sentences. The official form skips empty answers, which flatters
+    refusals; in the strict form they score 0."""
+
+    def official(question: Question, outcome: Outcome, entails: Entails) -> Score:
+        found = count_citations(outcome, entails, official=True)
+        if not found.sentences:
             return None
+        return getattr(found, part) / getattr(found, whole) if getattr(found, whole) else 0.0
 
-    found = tuple(map(one, rows))
-    counted = [value for value in found if value is not None]
-    return Scores(sum(counted) / len(counted) if counted else None, found)
+    def strict(question: Question, outcome: Outcome, entails: Entails) -> Score:
+        found = count_citations(outcome, entails, official=False)
+        return getattr(found, part) / getattr(found, whole) if getattr(found, whole) else 0.0
+
+    return Metric(official, strict, needs_entailment=True)
+
+
+def _within(text: str, answers: tuple[str, ...]) -> bool:
+    return any_within(answers, text)
+
+
+METRICS: Mapping[str, Metric] = {
+    "match": _short(_raw_match, contains_answer),
+    "accuracy": Metric(_official_accuracy, _accuracy),
+    # Trap: an empty answer equals an option "A", an article
+    "em": _short(lambda text, gold: normalise(text) in map(normalise, gold), _same_words),
+    "f1": _short(_f1(lambda text: normalise(text).split()), _f1(answer_words)),
+    "str_em": Metric(
+        _str_em(_official_text, lambda text, gold: any_within(gold, text), False),
+        _str_em(stated, contains_answer, False),
+    ),
+    "hit": Metric(
+        _str_em(_official_text, lambda text, gold: any_within(gold, text), True),
+        _str_em(stated, contains_answer, True),
+    ),
+    "rouge_lsum": Metric(_rouge(_official_text, 2), _rouge(stated, None)),
+    "citation_precision": _citations("precise", "citations"),
+    "citation_recall": _citations("recalled", "sentences"),
+    # InstructRAG's accuracy. Trap: a rationale that quotes every document scores
+    "containment_rationale": _short(_within, contains_answer, whole=True),
+    # An outcome's answer is InstructRAG's conclusion, which its script does not read
+    "containment_conclusion": _short(_within, contains_answer),
+}

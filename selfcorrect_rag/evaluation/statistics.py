@@ -1,10 +1,7 @@
-"""Whether methods differ: paired bootstrap intervals and McNemar's exact test.
-
-Methods are compared on the same questions, so a question that is hard for all says nothing.
-"""
+"""Whether methods differ: paired bootstrap intervals and McNemar's exact test, by scipy."""
 
 import math
-from collections import Counter
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -12,227 +9,166 @@ from typing import NamedTuple
 from selfcorrect_rag.errors import BadArgument, require
 
 RESAMPLES = 10_000
-_DRAWN = 1_000_000
-"""Numbers drawn at once, which bounds the memory."""
+LEVEL = 0.95
 
 
 class Interval(NamedTuple):
-    """A mean, and where it would lie on other questions of the same kind."""
+    """A mean with its 95 % bootstrap interval."""
 
     value: float
     low: float
     high: float
-    level: float
-    """How often such intervals hold the true value."""
-
-    @property
-    def includes_zero(self) -> bool:
-        return self.low <= 0 <= self.high
 
     @property
     def ends(self) -> list[float | None]:
-        """Low and high; None where nothing bounds it, which JSON has no number for."""
+        """Low and high; None instead of infinity, which JSON does not have."""
         return [end if math.isfinite(end) else None for end in (self.low, self.high)]
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.level:.0%} interval {self.low:.3f} to {self.high:.3f})"
+        return f"{self.value:.3f} (95% interval {self.low:.3f} to {self.high:.3f})"
 
 
 class Comparison(NamedTuple):
-    """Two variants on the questions that both have scores of."""
+    """Two methods on the questions that both have scores for."""
 
     first: str
     second: str
     difference: Interval
-    """The mean score of the first less that of the second."""
+    """The mean score of the first minus that of the second."""
     mcnemar: float | None
-    """The p-value where all scores are 0 or 1."""
+    """The p-value if all scores are 0 or 1."""
     least_p: float
-    """The smallest p-value that so many unequal rows could give in a sign test."""
+    """The smallest p-value that a sign test of so many unequal rows could give."""
     rows: int
-    left_out: int
-    """Questions that only one of them has a score of."""
 
     @property
-    def told_apart(self) -> bool:
-        """Whether the interval excludes zero, and the exact test (where there is one) agrees.
+    def significant(self) -> bool:
+        """Whether the interval excludes zero and the exact test agrees.
 
-        A bootstrap of a few rows is too sure of itself: five rows that all favour one variant
-        exclude zero, and happen by chance once in 16 times. So the least p-value counts too.
+        A bootstrap of few unequal rows is too sure of itself: five that all favour one method
+        happen by chance once in 16 times. So without McNemar's test the least p-value counts.
         """
         p = self.least_p if self.mcnemar is None else self.mcnemar
-        return not self.difference.includes_zero and p <= 1 - self.difference.level
+        return not self.difference.low <= 0 <= self.difference.high and p <= 1 - LEVEL
 
     def __str__(self) -> str:
         p = "" if self.mcnemar is None else f", McNemar's p {self.mcnemar:.3g}"
-        said = f"{self.difference}{p}, {self.rows} rows"
-        if not self.told_apart:
-            return f"{self.first} and {self.second} cannot be told apart: {said}"
-        better = self.first if self.difference.value > 0 else self.second
-        worse = self.second if better == self.first else self.first
-        return f"{better} is better than {worse}: {self.first} less {self.second} is {said}"
+        figures = f"{self.difference}{p}, {self.rows} rows"
+        if not self.significant:
+            return f"{self.first} and {self.second}: no significant difference: {figures}"
+        better, worse = self.first, self.second
+        if self.difference.value < 0:
+            better, worse = worse, better
+        return f"{better} is better than {worse}: {self.first} minus {self.second} is {figures}"
 
 
 def bootstrap_mean(
-    scores: Sequence[float], *, level: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
+    scores: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval:
-    """The mean of scores with its percentile bootstrap interval (Efron and Tibshirani, 1993).
+    """The mean with its percentile bootstrap interval (Efron and Tibshirani, 1993).
 
-    Equal scores with equal arguments, in any order, give equal intervals. Of a single score nothing
-    is known: its interval is infinite. Memory is bounded, whatever the number of resamples.
+    Equal scores in any order give equal intervals. Of one score nothing is known: the interval is
+    infinite.
 
     Raises:
-        BadArgument: no scores, or some that are not finite; a level outside of 0 to 1.
-        MissingExtra: numpy is not installed.
+        BadArgument: there are no scores, or some are not finite.
+        MissingExtra: scipy is not installed.
     """
     if not scores or not all(map(math.isfinite, scores)):
-        raise BadArgument("a mean is of one finite score or more")
-    if not 0 < level < 1 or resamples < 1:
-        raise BadArgument("a level is between 0 and 1, and resamples are one or more")
+        raise BadArgument("scores must be one or more finite numbers")
     value = math.fsum(scores) / len(scores)
     if len(scores) == 1:
-        return Interval(value, -math.inf, math.inf, level)
-    # How often each distinct score is drawn says all of a resample, and few scores are distinct.
-    numpy = require("numpy", "evaluation")
-    counts = sorted(Counter(scores).items())
-    distinct = numpy.array([score for score, _ in counts], dtype=float)
-    shares = numpy.array([times / len(scores) for _, times in counts])
-    draw = numpy.random.Generator(numpy.random.PCG64(seed)).multinomial
-    batch = max(1, _DRAWN // len(counts))
-    means = numpy.concatenate(
-        [
-            draw(len(scores), shares, size=min(batch, resamples - start)) @ distinct
-            for start in range(0, resamples, batch)
-        ]
-    )
-    tail = (1 - level) / 2
-    low, high = numpy.quantile(means / len(scores), [tail, 1 - tail])
+        return Interval(value, -math.inf, math.inf)
+    stats, numpy = require("scipy.stats", "eval"), require("numpy", "eval")
+    with warnings.catch_warnings():  # of equal scores, whose interval has no width
+        warnings.simplefilter("ignore")
+        found = stats.bootstrap(
+            (numpy.sort(numpy.asarray(scores, dtype=float)),),
+            numpy.mean,
+            n_resamples=resamples,
+            batch=max(1, 2_000_000 // len(scores)),  # bounds the memory
+            confidence_level=LEVEL,
+            method="percentile",
+            rng=seed,
+        ).confidence_interval
     # Binary fractions that cancel leave some 1e-17, which would exclude zero.
-    return Interval(value, round(float(low), 12), round(float(high), 12), level)
-
-
-def bootstrap_difference(
-    first: Sequence[float],
-    second: Sequence[float],
-    *,
-    level: float = 0.95,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> Interval:
-    """The mean of paired differences, first less second, with its bootstrap interval.
-
-    Args:
-        first: scores of one method.
-        second: scores of the other on the same questions, in the same order.
-        level: of the interval.
-        seed: of the resampling.
-        resamples: how many.
-
-    Raises:
-        BadArgument: the lengths differ, or as :func:`bootstrap_mean`.
-    """
-    differences = _differences(first, second)
-    return bootstrap_mean(differences, level=level, seed=seed, resamples=resamples)
+    return Interval(value, round(float(found.low), 12), round(float(found.high), 12))
 
 
 def mcnemar(first: Sequence[float], second: Sequence[float]) -> float:
-    """The two-sided p-value of McNemar's exact test (McNemar, 1947).
-
-    Of the questions that one method alone gets right, as few for the rarer side, or fewer, would
-    be so by chance with this probability. Without any, 1.
-
-    Args:
-        first: 1 where the method is right, 0 where it is wrong.
-        second: of the other method, on the same questions.
+    """The two-sided p-value of McNemar's exact test (McNemar, 1947) of paired scores 0 and 1.
 
     Raises:
         BadArgument: the lengths differ, or a score is neither 0 nor 1.
     """
-    if not _are_binary((*first, *second)):
-        raise BadArgument("McNemar's test is of scores that are 0 or 1")
-    won = Counter(_differences(first, second))
-    return _sign_test(min(won[1], won[-1]), won[1] + won[-1])
+    if len(first) != len(second) or not set(first) | set(second) <= {0, 1}:
+        raise BadArgument("McNemar's test takes pairs of scores that are 0 or 1")
+    won = sum(a > b for a, b in zip(first, second, strict=True))
+    lost = sum(a < b for a, b in zip(first, second, strict=True))
+    return _sign_test(won, won + lost)
+
+
+def _sign_test(won: int, unequal: int) -> float:
+    if not unequal:
+        return 1.0
+    return float(require("scipy.stats", "eval").binomtest(won, unequal).pvalue)
+
+
+def auc(scored: Sequence[tuple[float, float]]) -> float:
+    """How often an item with a label above 0 scores above another one; ties count half.
+
+    Args:
+        scored: pairs of score and label.
+
+    Returns:
+        The AUC, in [0, 1]; NaN if all labels are of one kind.
+    """
+    positive = [score for score, label in scored if label > 0]
+    negative = [score for score, label in scored if label <= 0]
+    if not positive or not negative:
+        return math.nan
+    test = require("scipy.stats", "eval").mannwhitneyu(positive, negative, method="asymptotic")
+    return float(test.statistic) / (len(positive) * len(negative))
 
 
 def compare(
     first: Mapping[str, float | None],
     second: Mapping[str, float | None],
     names: tuple[str, str] = ("first", "second"),
-    *,
-    level: float = 0.95,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
 ) -> Comparison:
-    """Compare two variants on the questions that both have scores of.
+    """Compare two methods on the questions that both have scores for.
 
     Args:
-        first: scores by the question's id; None where it has none.
-        second: of the other variant.
-        names: of the two variants.
-        level: of the interval; its rest is the level of the test.
-        seed: of the resampling.
-        resamples: how many.
+        first: scores by question id.
+        second: of the other method.
+        names: of the two.
 
     Raises:
         BadArgument: no question has two scores.
     """
-    one = {key: score for key, score in first.items() if score is not None}
-    other = {key: score for key, score in second.items() if score is not None}
-    paired = [(score, other[key]) for key, score in one.items() if key in other]
-    if not paired:
+    both = [
+        (a, b) for key, a in first.items() if a is not None and (b := second.get(key)) is not None
+    ]
+    if not both:
         raise BadArgument(f"{names[0]} and {names[1]} have no scored question in common")
-    left, right = ([pair[side] for pair in paired] for side in (0, 1))
-    unequal = sum(a != b for a, b in paired)
+    left, right = zip(*both, strict=True)
     return Comparison(
         *names,
-        bootstrap_difference(left, right, level=level, seed=seed, resamples=resamples),
-        mcnemar(left, right) if _are_binary((*left, *right)) else None,
-        _sign_test(0, unequal),
-        len(paired),
-        len(one.keys() ^ other.keys()),
+        bootstrap_mean([a - b for a, b in both]),
+        mcnemar(left, right) if set(left) | set(right) <= {0, 1} else None,
+        _sign_test(0, sum(a != b for a, b in both)),
+        len(both),
     )
 
 
-def compare_all(
-    scores: Mapping[str, Mapping[str, float | None]],
-    *,
-    level: float = 0.95,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> list[Comparison]:
-    """Compare every pair of variants, in their order.
+def compare_all(scores: Mapping[str, Mapping[str, float | None]]) -> list[Comparison]:
+    """Compare every pair of methods that share a scored question.
 
-    The level is that of each comparison: of twenty pairs that do not differ, one is told apart at
-    95 % by chance.
-
-    Args:
-        scores: by the variant's name and the question's id.
-        level: as in :func:`compare`, and so the others.
-        seed: of the resampling.
-        resamples: how many.
+    Each stands alone: of twenty pairs that do not differ, one seems to by chance.
     """
-    return [
-        compare(
-            scores[one], scores[other], (one, other), level=level, seed=seed, resamples=resamples
-        )
-        for one, other in combinations(scores, 2)
-    ]
 
+    def known(name: str) -> set[str]:
+        return {key for key, value in scores[name].items() if value is not None}
 
-def _differences(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    if len(first) != len(second):
-        raise BadArgument(f"{len(first)} and {len(second)} scores cannot be paired")
-    return [a - b for a, b in zip(first, second, strict=True)]
-
-
-def _are_binary(scores: Sequence[float]) -> bool:
-    return all(score in (0, 1) for score in scores)
-
-
-def _sign_test(rarer: int, unequal: int) -> float:
-    """The two-sided p-value of so few on the rarer side, of as many unequal rows."""
-    ways, of_these = 0, 1
-    for k in range(rarer + 1):
-        ways += of_these
-        of_these = of_these * (unequal - k) // (k + 1)
-    return min(1.0, 2 * ways / (1 << unequal))
+    pairs = [(a, b) for a, b in combinations(scores, 2) if known(a) & known(b)]
+    return [compare(scores[a], scores[b], (a, b)) for a, b in pairs]

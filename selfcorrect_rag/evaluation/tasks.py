@@ -1,48 +1,124 @@
-"""Tasks of an evaluation: the questions of a file or of a data set, with what was left out."""
+"""Questions of an evaluation: the papers' task files, JSONL, JSON, CSV, TSV, hub data sets.
 
+Files are untrusted: a row that cannot be used is skipped and named, and the others are read.
+"""
+
+import csv
+import gzip
 import hashlib
-import heapq
+import io
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.errors import BadArgument, BadTask
-from selfcorrect_rag.evaluation.rows import Question
-from selfcorrect_rag.evaluation.task_formats import FORMATS, question_of
-from selfcorrect_rag.evaluation.task_hubs import hugging_face_rows, langsmith_rows
-from selfcorrect_rag.evaluation.task_rows import BadRow, file_rows
+from langchain_core.documents import Document
+
+from selfcorrect_rag.errors import (
+    BadArgument,
+    BadTask,
+    describe_error,
+    one_line,
+    require,
+    safe_message,
+)
+
+MAX_LINE = 2**24
+"""Bytes of one line, and characters of one cell of a table."""
+MAX_FILE = 2**31
+"""Bytes of a JSON list after decompression; JSON lines and tables may be longer."""
+
+IDS = ("id", "_id", "qid", "question_id", "sample_id", "claim_id")
+QUESTIONS = ("question", "query", "user_input", "ambiguous_question", "QUESTION")
+ANSWERS = ("answers", "golden_answers", "possible_answers", "answer", "reference", "ground_truth")
+PASSAGES = (
+    *("ctxs", "docs", "paragraphs", "passages", "contexts", "retrieved_contexts"),
+    *("retrieval_result", "context", "passage", "CONTEXTS"),
+)
+TEXTS = ("text", "paragraph_text", "contents", "page_content", "content", "passage")
+"""Names that data sets give to one field; the first that a row has counts."""
+RELEVANT = ("is_supporting", "isgold", "is_gold", "hasanswer", "has_answer")
+"""Fields of a passage that say whether it holds the answer."""
+
+
+class Question(NamedTuple):
+    """A question of a task, with what is known about it."""
+
+    id: str
+    """Unique within the task."""
+    question: str
+    answers: tuple[str, ...] = ()
+    """Accepted answers; empty if the task has none, or if a refusal is right."""
+    passages: tuple[Document, ...] | None = None
+    """The passages that came with it, best first; None: they are retrieved."""
+    task: str = ""
+    """Key of its instruction in ``TASK_INSTRUCTIONS`` of Self-RAG's or InstructRAG's prompts."""
+    choices: Mapping[str, str] = {}
+    """Options of a closed set: text by key."""
+    extra: Mapping[str, Any] = {}
+    """The row's other fields (``qa_pairs``, ``annotations``, ...), and ``relevant``: a boolean for
+    each passage, if the row labels them."""
+    unanswerable: bool = False
+    """Whether a refusal is right."""
+
+
+class Format(NamedTuple):
+    """How the rows of a data set are read."""
+
+    sign: str = ""
+    """The field by which its rows are recognised."""
+    task: str = ""
+    question: tuple[str, ...] = QUESTIONS
+    answers: tuple[str, ...] = ANSWERS
+    labels: Mapping[str, str] = {}
+    """Of a closed set: the label in the file (lower case) and the option it means."""
+
+
+YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
+TRUTH = {"true": "true", "false": "false", "supports": "true", "refutes": "false"}
+FORMATS: Mapping[str, Format] = {
+    "arc": Format("choices", "arc", answers=("answerKey", *ANSWERS)),
+    "asqa": Format("qa_pairs", "asqa", answers=()),
+    "eli5": Format("claims", "eli5", answers=()),
+    "pubhealth": Format("claim", "pubhealth", ("claim", *QUESTIONS), (*ANSWERS, "label"), TRUTH),
+    "pubmedqa": Format(
+        "final_decision", "", answers=("final_decision",), labels={**YES_NO, "maybe": "maybe"}
+    ),
+    "popqa": Format("s_wiki_title", "popqa"),
+    "triviaqa": Format("question_source", "triviaqa"),
+    "nq": Format("nq_annotated_gold", "nq"),
+    "2wikimultihopqa": Format("evidences", "2wikimultihopqa"),
+    "bio": Format("topic"),
+    "yes-no": Format(labels=YES_NO),
+    "qa": Format(),
+}
+"""The formats by name. ``bio`` and ``yes-no`` have further conditions, see :func:`find_format`."""
+BIOGRAPHY = "Tell me a bio of {topic}."
+"""The prompt of FActScore (Min et al., 2023, section 3.4.1)."""
 
 
 class Skipped(NamedTuple):
     """A row that is not asked."""
 
     place: str
-    """``FILE:LINE``, with ``: row NUMBER`` after the first row of a line; ``NAME: row NUMBER`` of a
-    data set."""
+    """``FILE:LINE`` of lines and tables, else ``NAME: row NUMBER``."""
     reason: str
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """Questions to ask, in the order of their rows."""
 
     name: str
-    """The file's name without its endings, or the name that the data set was read by."""
     questions: tuple[Question, ...]
     skipped: tuple[Skipped, ...]
-    """Bad rows, among those that were read."""
-    kept_out: tuple[str, ...]
-    """Ids of the questions that ``without`` kept out."""
-    sample: str
-    """Which of the questions these are, in words."""
     fingerprint: str
-    """SHA-256 of all that is known of the questions, in hex: the same for the same questions in the
-    same order, however their file is written."""
+    """SHA-256 of the questions, in hex, whatever file format they were read from."""
+
+
+class BadRow(ValueError):
+    """A row that is not a question; the message follows the row's place."""
 
 
 def read_task(
@@ -51,154 +127,346 @@ def read_task(
     format: str | None = None,
     fields: Mapping[str, str] | None = None,
     limit: int | None = None,
-    seed: int | None = None,
-    without: Collection[str] = (),
-    strict: bool = False,
 ) -> Task:
-    """The questions of a file, of a Hugging Face data set or of a LangSmith data set.
+    """Read the questions of a file or of a Hugging Face data set.
 
     Args:
-        source: a file (see :func:`~.task_rows.file_rows`); ``hf:NAME``, ``hf:NAME:SPLIT`` or
-            ``hf:NAME:CONFIGURATION:SPLIT``; or ``langsmith:NAME``.
-        format: of its rows, a key of :data:`~.task_formats.FORMATS`; None: by each row's fields.
-        fields: what the rows call ``question``, ``answers``, ``ctxs``, ``id`` and so on, such as
-            ``{"question": "prompt"}``; a field not named here keeps its name.
-        limit: most questions. They are the first ones, and no more is read.
-        seed: with it, ``limit`` questions are drawn at random by their ids: the same ones whatever
-            the order of the rows, and those of a smaller ``limit`` are among them.
-        without: questions to leave out, as :func:`question_hash` gives them; they count as none of
-            ``limit``.
-        strict: whether a bad row is an error.
+        source: a file (see :func:`read_rows`), or ``hf:NAME[:SPLIT]``,
+            ``hf:NAME:CONFIGURATION:SPLIT``.
+        format: a key of :data:`FORMATS`; None: by each row's fields.
+        fields: the row's names of our fields, such as ``{"question": "prompt"}``.
+        limit: maximum number of questions, the first ones; no more is read.
 
     Raises:
-        BadTask: the source cannot be read; with ``strict``, a row is bad.
+        BadTask: the source cannot be read.
         BadArgument: an unknown format, or a limit below 1.
-        MissingExtra: the data set's library is not installed.
+        MissingExtra: ``datasets`` is not installed.
     """
     if format is not None and format not in FORMATS:
-        raise BadArgument(f"{format!r} is no format of a task: give one of {', '.join(FORMATS)}")
+        raise BadArgument(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     if limit is not None and limit < 1:
-        raise BadArgument(f"limit is {limit}: give at least 1, or None for all")
-    reading = _Reading(without, strict)
-    questions = reading.questions(_rows(str(source)), format, fields)
-    if limit is None:
-        chosen, sample = list(questions), "all"
-    elif seed is None:
-        chosen, sample = list(islice(questions, limit)), f"the first {limit}"
-    else:
-        chosen, total = _drawn(questions, limit, seed)
-        sample = f"{len(chosen)} of {total}, drawn with seed {seed}"
-    return Task(
-        _name(str(source)),
-        tuple(chosen),
-        tuple(reading.skipped),
-        tuple(reading.kept_out),
-        sample,
-        fingerprint(chosen),
-    )
+        raise BadArgument(f"limit must be at least 1, got {limit}")
+    questions: dict[str, Question] = {}
+    skipped: list[Skipped] = []
+    for number, (place, row) in enumerate(read_rows(source), start=1):
+        try:
+            question = question_of(row, number, format, fields)
+            if question.id in questions:
+                raise BadRow(f"has the id {question.id!r} of an earlier row")
+            questions[question.id] = question
+        except BadRow as error:
+            skipped.append(Skipped(place, str(error)))
+        if len(questions) == limit:
+            break
+    name = str(source) if str(source).startswith("hf:") else Path(source).name.split(".")[0]
+    chosen = tuple(questions.values())
+    return Task(name, chosen, tuple(skipped), fingerprint(chosen))
 
 
 def question_hash(question: str) -> str:
-    """SHA-256 in hex of a question's words, without case and punctuation: the same for all ways to
-    write it down."""
+    """Hash a question's words without case and punctuation: SHA-256 in hex."""
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold())
-    return _sha256(" ".join(words) or question)
-
-
-def asked(question: Question) -> str:
-    """The question's text with its options below, as Self-RAG asks ARC-Challenge.
-
-    Options that are their own keys, such as true and false, are in the task's instruction. Self-RAG
-    writes an empty "D: " below three options; here there is none.
-    """
-    options = [f"\n{key}: {text}" for key, text in question.choices.items() if key != text]
-    return "".join([question.question, *options])
+    return hashlib.sha256((" ".join(words) or question).encode(errors="replace")).hexdigest()
 
 
 def fingerprint(questions: Iterable[Question]) -> str:
-    """SHA-256 of questions, in hex."""
+    """Hash questions with all that is known of them: SHA-256 in hex."""
     digest = hashlib.sha256()
     for question in questions:
-        passages = question.passages and [
-            [passage.page_content, passage.metadata, passage.id] for passage in question.passages
-        ]
-        known = question._replace(passages=None)._asdict() | {"passages": passages}
+        passages = [[p.page_content, p.metadata] for p in question.passages or ()]
+        known = {**question._asdict(), "passages": passages}
         digest.update(json.dumps(known, sort_keys=True, default=str).encode() + b"\n")
     return digest.hexdigest()
 
 
-class _Row(NamedTuple):
-    place: str
-    value: Any
-    fault: str = ""
+def asked(question: Question) -> str:
+    """The question's text with its lettered options below, as Self-RAG asks ARC-Challenge."""
+    options = [f"\n{key}: {text}" for key, text in question.choices.items() if key != text]
+    return "".join([question.question, *options])
 
 
-def _rows(source: str) -> Iterator[_Row]:
-    hub, _, name = source.partition(":")
-    if hub in _HUBS:
-        for number, value in enumerate(_HUBS[hub](name), start=1):
-            yield _Row(f"{source}: row {number}", value)
-    else:
-        line = 0
-        for number, row in enumerate(file_rows(Path(source)), start=1):
-            of_one_line = f": row {number}" if row.line == line else ""
-            yield _Row(f"{source}:{row.line}{of_one_line}", row.value, row.fault)
-            line = row.line
+# Rows of files
 
 
-_HUBS = {"hf": hugging_face_rows, "langsmith": langsmith_rows}
+def read_rows(source: str | Path) -> Iterator[tuple[str, object]]:
+    """Yield each row of a source with its place; of an unreadable row, a :class:`BadRow`.
 
+    Files are plain or gzipped UTF-8: JSON lines; a JSON list; a JSON object with the list under
+    ``data`` (ALCE), or with rows by id; ``.csv`` and ``.tsv`` with named columns.
 
-def _name(source: str) -> str:
-    return source if source.partition(":")[0] in _HUBS else Path(source).name.split(".")[0]
-
-
-@dataclass
-class _Reading:
-    """Questions out of rows, and what becomes none."""
-
-    without: Collection[str]
-    strict: bool
-    skipped: list[Skipped] = field(default_factory=list)
-    kept_out: list[str] = field(default_factory=list)
-    places: dict[str, str] = field(default_factory=dict)
-    """Of the rows read so far, by their ids."""
-
-    def questions(
-        self, rows: Iterable[_Row], format: str | None, fields: Mapping[str, str] | None
-    ) -> Iterator[Question]:
-        for number, row in enumerate(rows, start=1):
-            try:
-                if row.fault:
-                    raise BadRow(row.fault)
-                question = question_of(row.value, number, format, fields)
-                if question.id in self.places:
-                    raise BadRow(f"has the id {question.id!r} of {self.places[question.id]}")
-            except BadRow as error:
-                if self.strict:
-                    raise BadTask(f"{row.place} {error}") from error
-                self.skipped.append(Skipped(row.place, str(error)))
-                continue
-            self.places[question.id] = row.place
-            if self.without and question_hash(question.question) in self.without:
-                self.kept_out.append(question.id)
+    Raises:
+        BadTask: there is no such file or data set, or it is of another kind.
+    """
+    if str(source).startswith("hf:"):
+        yield from _hub_rows(str(source))
+        return
+    path = Path(source)
+    try:
+        with path.open("rb") as file:
+            start = file.peek(4)[:4]
+            if start.startswith((b"PAR1", b"PK\x03\x04", b"%PDF", b"\xff\xfe", b"\xfe\xff")):
+                raise BadTask(f"{path} is not UTF-8 text: save it as JSON lines or CSV in UTF-8")
+            zipped = start.startswith(b"\x1f\x8b")
+            content: Any = io.BufferedReader(gzip.GzipFile(fileobj=file)) if zipped else file
+            head = content.peek(2**16).removeprefix(b"\xef\xbb\xbf").lstrip()
+            if {".csv", ".tsv"} & {suffix.lower() for suffix in path.suffixes}:
+                yield from _table_rows(path, content, head.split(b"\n")[0])
+            elif head[:1] == b"[" or (head[:1] == b"{" and _is_one_object(head)):
+                yield from _json_rows(path, content)
             else:
-                yield question
+                yield from _line_rows(path, content)
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise BadTask(f"cannot read {path}: {safe_message(error)}") from error
 
 
-def _drawn(questions: Iterable[Question], limit: int, seed: int) -> tuple[list[Question], int]:
-    """``limit`` questions, those whose ids hash lowest, in their order; and how many there were."""
-    lowest: list[tuple[int, int, Question]] = []  # a heap, with the highest hash at its top
-    total = 0
-    for question in questions:
-        rank = -int(_sha256(f"{seed}\n{question.id}"), 16)
-        total += 1
-        if len(lowest) < limit:
-            heapq.heappush(lowest, (rank, total, question))
-        else:
-            heapq.heappushpop(lowest, (rank, total, question))
-    return [question for _, _, question in sorted(lowest, key=lambda kept: kept[1])], total
+def _line_rows(path: Path, content: Any) -> Iterator[tuple[str, object]]:
+    lines = iter(lambda: content.readline(MAX_LINE + 1), b"")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > MAX_LINE:
+            raise BadTask(f"{path}:{number} is longer than {MAX_LINE:,} bytes")
+        try:
+            if line.strip():
+                yield f"{path}:{number}", json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+        except (ValueError, RecursionError) as error:
+            yield f"{path}:{number}", BadRow(f"is not JSON ({safe_message(error)})")
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+def _is_one_object(head: bytes) -> bool:
+    """Whether a file that begins so is one JSON object of rows, rather than a row a line."""
+    try:
+        first = json.loads(head.splitlines()[0])
+    except (ValueError, RecursionError):
+        return b"\n" not in head or b":" not in head.splitlines()[0]
+    return "data" in first or (first and all(isinstance(v, Mapping) for v in first.values()))
+
+
+def _json_rows(path: Path, content: Any) -> Iterator[tuple[str, object]]:
+    text = content.read(MAX_FILE + 1)
+    if len(text) > MAX_FILE:
+        raise BadTask(f"{path} is longer than {MAX_FILE:,} bytes: save it as JSON lines")
+    try:
+        rows = json.loads(text.removeprefix(b"\xef\xbb\xbf"))
+    except (ValueError, RecursionError) as error:
+        raise BadTask(f"{path} is not JSON: {safe_message(error)}") from error
+    if isinstance(rows, Mapping):
+        by_id = (r if isinstance(r, Mapping) else {} for r in rows.values())
+        named = [{"id": key, **row} for key, row in zip(rows, by_id, strict=True)]
+        rows = rows["data"] if isinstance(rows.get("data"), list) else named
+    for number, row in enumerate(rows, start=1):
+        yield f"{path}: row {number}", row
+
+
+def _table_rows(path: Path, content: Any, first: bytes) -> Iterator[tuple[str, object]]:
+    csv.field_size_limit(MAX_LINE)  # Python's own, 128 KiB, is less than ten passages
+    delimiter = (
+        "\t" if ".tsv" in path.name else max(",;\t", key=first.decode("utf-8", "replace").count)
+    )
+    text = io.TextIOWrapper(content, "utf-8-sig", newline="")
+    table = csv.DictReader(text, delimiter=delimiter, strict=True, restkey="more cells")
+    names = [name.strip() for name in table.fieldnames or ()]
+    if len(set(names)) < len(names):
+        raise BadTask(f"{path} has two columns of one name: rename one")
+    table.fieldnames = names
+    try:
+        for row in table:
+            row.pop("", None)  # pandas writes the number of the row under no name
+            wide = "more cells" in row
+            yield f"{path}:{table.line_num}", BadRow("has too many cells") if wide else row
+    except csv.Error as error:
+        raise BadTask(f"{path}:{table.line_num}: {error}") from error
+
+
+def _hub_rows(source: str) -> Iterator[tuple[str, object]]:
+    """Stream a Hugging Face data set; the split is ``test`` if none is named."""
+    name, *rest = source.removeprefix("hf:").split(":")
+    if not name or len(rest) > 2 or not all(rest):
+        raise BadTask(f"{source}: write hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT")
+    configuration, split = (rest[0] if len(rest) == 2 else None), (rest[-1] if rest else "test")
+    datasets = require("datasets", "eval")
+    try:
+        rows = datasets.load_dataset(name, configuration, split=split, streaming=True)
+        for number, row in enumerate(rows, start=1):
+            yield f"{source}: row {number}", row
+    except Exception as error:  # each library below raises its own
+        raise BadTask(f"cannot read split {split} of {name}: {describe_error(error)}") from error
+
+
+# A row as a question
+
+
+def find_format(row: Mapping[str, Any]) -> str:
+    """The format of a row, by its fields."""
+    if isinstance(row.get("question"), Mapping):
+        return "arc"
+    has_answer = any(row.get(field) is not None for field in ANSWERS)
+    for name, form in FORMATS.items():
+        if form.sign and row.get(form.sign) and not (name == "bio" and has_answer):
+            return name
+    return "yes-no" if isinstance(row.get("answer"), bool) else "qa"
+
+
+def question_of(
+    row: object, number: int, format: str | None = None, fields: Mapping[str, str] | None = None
+) -> Question:
+    """Read a row as a question; one without an id becomes ``row-NUMBER``.
+
+    Raises:
+        BadRow: it is not a question of this format.
+    """
+    if isinstance(row, BadRow):
+        raise row
+    if not isinstance(row, Mapping):
+        raise BadRow(f"is not a JSON object but {_shown(row)}")
+    row = {**row, **{ours: row[theirs] for ours, theirs in (fields or {}).items() if theirs in row}}
+    if "golden_answers" in row and isinstance(row.get("metadata"), Mapping):
+        row = {**row.pop("metadata"), **row}  # FlashRAG keeps the other fields there
+    name = format or find_format(row)
+    form = FORMATS[name]
+    if isinstance(stem := row.get("question"), Mapping):  # ARC's first release
+        row |= {"choices": stem.get("choices"), "question": stem.get("stem")}
+    if name == "bio":
+        row.setdefault("question", BIOGRAPHY.format(topic=row.get("topic")))
+    question_field, question = _first(row, form.question)
+    if not isinstance(question, str) or not question.strip():
+        raise BadRow("has no question")
+    id_field, identity = _first(row, IDS)
+    if isinstance(identity, bool) or not isinstance(identity, str | int | None):
+        raise BadRow(f"has {_shown(identity)} as its id")
+    answer_field, given = _first(row, form.answers)
+    choices: Mapping[str, str] = {option: option for option in form.labels.values()}
+    if name == "arc":
+        answers, choices = _read_choices(row.get("choices"), given)
+    elif name == "asqa":
+        pairs = row.get("qa_pairs")
+        if not isinstance(pairs, list) or not all(isinstance(pair, Mapping) for pair in pairs):
+            raise BadRow("has no list of qa_pairs")
+        answers = flatten([pair.get("short_answers") or pair.get("answers") for pair in pairs])
+    else:
+        answers = [*flatten(given), *flatten(row.get("answer_aliases") if form.answers else None)]
+    if form.labels:
+        if unknown := [each for each in answers if each.lower() not in form.labels]:
+            raise BadRow(f"has {_shown(unknown[0])}, which is not one of {', '.join(form.labels)}")
+        answers = [form.labels[answer.lower()] for answer in answers]
+    passage_field, passages, relevant = _read_passages(row)
+    read = {question_field, id_field, answer_field, passage_field, "choices"}
+    refuse = str(row.get("answerable")).lower() == "false" or "true" in (
+        str(row.get(flag)).lower() for flag in ("is_impossible", "unanswerable")
+    )
+    return Question(
+        str("" if identity is None else identity).strip() or f"row-{number}",
+        question.strip(),
+        () if refuse else tuple(dict.fromkeys(answer for answer in answers if answer.strip())),
+        passages,
+        form.task,
+        choices,
+        {**{k: v for k, v in row.items() if k not in read}, **relevant},
+        refuse,
+    )
+
+
+def _first(row: Mapping[str, Any], names: Iterable[str]) -> tuple[str, Any]:
+    """Name and value of the first of these fields that is not null."""
+    return next(((name, row[name]) for name in names if row.get(name) is not None), ("", None))
+
+
+def flatten(given: Any) -> list[str]:
+    """Accepted answers as a flat list: from a text, number, boolean, list, list written as JSON
+    text, or the mappings of TriviaQA (``value``, ``aliases``) and SQuAD (``text``)."""
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise BadRow(f"has {_shown(given)} as its answers, which is not a JSON list") from error
+    match given:
+        case None:
+            return []
+        case str() | int() | float():
+            return [str(given)]
+        case list() | tuple():
+            return [answer for each in given for answer in flatten(each)]
+        case {"value": _} | {"aliases": _} | {"text": _}:
+            return flatten([given.get("value"), given.get("aliases"), given.get("text")])
+    raise BadRow(f"has {_shown(given)} as an answer")
+
+
+def _read_choices(given: Any, answer: Any) -> tuple[list[str], Mapping[str, str]]:
+    """Answers and options with letters, as Self-RAG writes ARC: keys 1 to 4 become A to D.
+
+    Options are a mapping, ``{"label": [..], "text": [..]}``, a list of ``{"label", "text"}``, or a
+    list of texts; answers are keys, texts, or numbers from 0.
+    """
+    match given:
+        case {"label": [*keys], "text": [*texts]}:
+            pairs = list(zip(keys, texts, strict=False))
+        case {**options} if options:
+            pairs = list(options.items())
+        case [{}, *_] if all(isinstance(item, Mapping) for item in given):
+            pairs = [(item.get("label"), item.get("text")) for item in given]
+        case [*texts]:
+            pairs = [(chr(ord("A") + place), text) for place, text in enumerate(texts[:26])]
+        case _:
+            pairs = []
+    if len(dict(pairs)) < 2 or not all(isinstance(part, str) for pair in pairs for part in pair):
+        raise BadRow("has no two or more choices with keys and texts")
+    keys = list(dict(pairs))
+    numbered = keys == [str(place) for place in range(1, len(keys) + 1)]
+    letters = {key: chr(ord("A") + i) if numbered else key for i, key in enumerate(keys)}
+    names = {key: key for key in keys}
+    names = {**{str(i): k for i, k in enumerate(keys)}, **{t: k for k, t in pairs}, **names}
+    answers = flatten(None if answer == "" else answer)
+    if unknown := [each for each in answers if each not in names]:
+        raise BadRow(f"has the answer {_shown(unknown[0])}, which is not one of {', '.join(keys)}")
+    return [letters[names[each]] for each in answers], {letters[k]: t for k, t in pairs}
+
+
+def _read_passages(
+    row: Mapping[str, Any],
+) -> tuple[str, tuple[Document, ...] | None, dict[str, Any]]:
+    """The field, its passages, and ``relevant`` if the row labels each of them."""
+    field, given = _first(row, PASSAGES)
+    if isinstance(given, str):
+        given = [{"text": given, "title": row.get("title")}]
+    if isinstance(given, Mapping) and isinstance(given.get("title"), list):  # HotpotQA on the hub
+        given = list(
+            zip(given["title"], given.get("sentences", given.get("content")), strict=False)
+        )
+    if given is None:
+        return "", None, {}
+    if not isinstance(given, list | tuple):
+        raise BadRow(f"has {_shown(given)} as its passages")
+    passages = tuple(map(_read_passage, given))
+    facts = row.get("supporting_facts")
+    titles = facts.get("title") if isinstance(facts, Mapping) else [f[0] for f in facts or () if f]
+    if titles:
+        return field, passages, {"relevant": [p.metadata.get("title") in titles for p in passages]}
+    for flag in RELEVANT:
+        labels = [each.get(flag) if isinstance(each, Mapping) else None for each in given]
+        if labels and all(isinstance(label, bool) for label in labels):
+            return field, passages, {"relevant": labels}
+    return field, passages, {}
+
+
+def _read_passage(given: Any) -> Document:
+    known: dict[str, Any] = {}
+    match given:
+        case str():
+            known = {"text": given}
+        case [str(title), [*sentences]] if all(isinstance(s, str) for s in sentences):
+            known = {"title": title, "text": " ".join(s.strip() for s in sentences)}
+        case {"metadata": Mapping() as inner}:
+            known = {**inner, **given}
+        case Mapping():
+            known = dict(given)
+    field, text = _first(known, TEXTS)
+    if not isinstance(text, str):
+        raise BadRow("has a passage without text")
+    _, title = _first(known, ("title", "wikipedia_title"))
+    if field == "contents" and title is None and "\n" in text:  # FlashRAG: the first line
+        title, text = text.split("\n", 1)
+        title = title.strip().strip('"')
+    named = {"title": title, "source": _first(known, ("source", "url"))[1]}
+    return Document(text, metadata={k: str(v) for k, v in named.items() if v is not None})
+
+
+def _shown(value: object) -> str:
+    return repr(one_line(value, 40))

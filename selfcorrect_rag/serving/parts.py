@@ -1,6 +1,7 @@
 """Opens the models, indexes and searches that a configuration names, each at its first use."""
 
 import asyncio
+import json
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -15,12 +16,12 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable
 from langchain_core.vectorstores import VectorStore
 from langgraph.graph.state import CompiledStateGraph
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter
 
 from selfcorrect_rag.crag import create_crag
 from selfcorrect_rag.demo import RuleChatModel, demo_index, demo_web
-from selfcorrect_rag.errors import SelfCorrectError, find_named
-from selfcorrect_rag.instruct_rag import create_instruct_rag, read_demonstrations
+from selfcorrect_rag.errors import BadDemonstrations, SelfCorrectError, find_named
+from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import (
     RetrievalEvaluator,
     TransformersReflectionLLM,
@@ -256,6 +257,20 @@ _opening = threading.RLock()
 @cache
 def _environment_parts(sketch: bool) -> Parts:
     return Parts(ServingConfig.from_environment(), sketch=sketch)
+
+
+def read_demonstrations(path: Path) -> list[Demonstration]:
+    """Read JSONL rows ``{"question": ..., "rationale": ..., "answers": [...]}``.
+
+    Raises:
+        BadDemonstrations: the file cannot be read, or a row is not of this form.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines if line.strip()]
+        return TypeAdapter(list[Demonstration]).validate_python(rows)
+    except (OSError, ValueError) as error:
+        raise BadDemonstrations(f"demonstrations {path}: {error}") from error
 
 
 def find_embeddings(name: str | None) -> Any:

@@ -1,70 +1,161 @@
-"""The report of a run that ended before keeps all that it had, and has what judges said since."""
+"""The summary and the page: right figures, escaped text, and nobody else's file overwritten."""
 
 import json
-from collections.abc import Iterator, Sequence
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-from selfcorrect_rag.errors import BadRun
-from selfcorrect_rag.evaluation.entailment import KeptEntailment, Pair
-from selfcorrect_rag.evaluation.judging import judge_run
-from selfcorrect_rag.evaluation.report import write_report, write_report_again
-from selfcorrect_rag.evaluation.run import Finished, run_methods
-from selfcorrect_rag.evaluation.sweeps import read_variants
-from tests.evaluation.scripted_parts import ScriptedParts, opened
-from tests.evaluation.test_runs import SIX
+from selfcorrect_rag.errors import BadArgument, BadRun
+from selfcorrect_rag.evaluation import report
+from selfcorrect_rag.evaluation.evaluate import EvalOptions, evaluate, plan_evaluation
+from selfcorrect_rag.evaluation.outcomes import Outcome
+from selfcorrect_rag.evaluation.report import compare_runs, render_report, summary, write_report
+from selfcorrect_rag.evaluation.runner import Run
+from selfcorrect_rag.evaluation.tasks import Question
+from tests.evaluation.own_graphs import ScriptedParts
 
-
-class Yes:
-    """An entailment model."""
-
-    identity = "yes"
-
-    def __call__(self, pairs: Sequence[Pair]) -> Iterator[bool]:
-        return iter([True] * len(pairs))
-
-
-def ended(out: Path) -> tuple[Finished, dict[str, Any]]:
-    """A run with a sweep and judged citations, and its summary."""
-    variants = read_variants(["rag_first"], ["crag:strips=1,2"])
-    names = ("rag_first", "crag:strips=1", "crag:strips=2")
-    assert [spec.name for spec in variants.specs] == list(names)
-    parts = ScriptedParts()
-    finished = run_methods(SIX, [opened(name, parts) for name in names], out)
-    entails = KeptEntailment(Yes(), out)
-    metrics = ["match", "citation_recall"]
-    write_report(out, finished, metrics, {"task": "t"}, variants, entails)
-    return finished, read_summary(out)
+HOSTILE = "<script>alert(1)</script>{{ 7 * 7 }}"
+QUESTIONS = [Question(f"q{n}", f"Who? {HOSTILE}", ("Ada",)) for n in range(10)]
+RUN = Run(
+    QUESTIONS,
+    [
+        *(
+            Outcome(q.id, "good", "Ada", grades=(0.1 * n,), model_calls=2)
+            for n, q in enumerate(QUESTIONS)
+        ),
+        *(Outcome(q.id, "bad", HOSTILE, prompt_tokens=None) for q in QUESTIONS[:9]),
+        Outcome("q9", "bad", "", error=HOSTILE),
+    ],
+)
 
 
-def read_summary(out: Path) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads((out / "summary.json").read_text("utf-8"))
-    return made
+def test_the_figures_of_a_summary() -> None:
+    made = summary(RUN, ["match", "f1"], {"task": "t"})
+    good, bad = made["methods"]["good"], made["methods"]["bad"]
+    assert good["metrics"]["match"] == {
+        "value": 1.0,
+        "interval": [1.0, 1.0],
+        "scored": 10,
+        "official": 1.0,
+    }
+    assert (bad["metrics"]["match"]["value"], bad["failed"]) == (0.0, 1)
+    assert (good["model_calls"], bad["prompt_tokens"], good["words"]) == (20, None, 1)
+    (pair,) = made["comparisons"]["match"]
+    assert (pair["difference"], pair["mcnemar"], pair["significant"]) == (1.0, 2 / 2**10, True)
+    assert [p["accuracy"] for p in made["abstention"]["good"]] == [1.0] * 10
+    assert json.loads(json.dumps(made)) == made
 
 
-def test_judging_adds_metrics_and_keeps_sweeps_pairs_and_citations(tmp_path: Path) -> None:
-    finished, first = ended(tmp_path)
-    assert first["methods"]["rag_first"]["metrics"]["citation_recall"]["value"] == 1
-    model = FakeListChatModel(responses=["Yes."])
-    judge_run(tmp_path, finished, ["correctness"], model, "m:1")
-    write_report_again(tmp_path)
-    again = read_summary(tmp_path)
-    assert again["about"] == first["about"]
-    assert again["sweeps"] == first["sweeps"]
-    judged = again["comparisons"].pop("judged_correctness")
-    assert again["comparisons"] == first["comparisons"]
-    pairs = [(pair["first"], pair["second"]) for pair in judged]
-    assert pairs == [("crag:strips=1", "crag:strips=2")]
-    for name, method in again["methods"].items():
-        assert method["metrics"].pop("judged_correctness")["value"] == 1
-        assert method == first["methods"][name]
+def test_a_page_escapes_all_text_and_runs_nothing() -> None:
+    made = summary(RUN, ["match"], {"x": HOSTILE})
+    page = render_report(RUN, made, HOSTILE)
+    assert "<script" not in page.lower()
+    assert "49" not in re.sub(r"base64,[^\"]*|\d\.\d+", "", page)
+    assert "&lt;script&gt;" in page
+    assert "default-src 'none'" in page
+    assert "good is better" in page
+    assert "http" not in re.sub(r"http-equiv|base64,[^\"]*", "", page)
+    assert render_report(RUN, made, HOSTILE) == page
+    assert render_report(
+        RUN._replace(stopped="max_calls"), {**made, "stopped": "max_calls"}, "t"
+    ).count("max_calls")
 
 
-def test_citations_that_no_model_has_judged_are_not_guessed(tmp_path: Path) -> None:
-    ended(tmp_path)
-    (tmp_path / "entailment.jsonl").unlink()
-    with pytest.raises(BadRun, match="run eval again first"):
-        write_report_again(tmp_path)
+def test_a_foreign_page_is_not_overwritten(tmp_path: Path) -> None:
+    made = summary(RUN, ["match"], {})
+    for name in (report.REPORT, report.SUMMARY):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(BadRun, match=f"{name} was not written by eval"):
+            write_report(tmp_path, RUN, made, "t")
+        assert (tmp_path / name).read_text() == "mine"
+        (tmp_path / name).unlink()
+    write_report(tmp_path, RUN, made, "t")
+    write_report(tmp_path, RUN, made, "t")  # our own may be
+
+
+def test_a_page_that_cannot_be_made_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = summary(RUN, ["match"], {})
+    write_report(tmp_path, RUN, made, "t")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*args: Any, **options: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="no space"):
+        write_report(tmp_path, RUN, made, "t")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_two_runs_are_compared_by_name() -> None:
+    other = RUN._replace(outcomes=[o._replace(answer="Bo") for o in RUN.of("good")])
+    (pair,) = compare_runs(RUN, other, "match")
+    assert (pair.first, pair.second, pair.difference.value) == ("A good", "B good", 1.0)
+    renamed = other._replace(outcomes=[o._replace(method="new") for o in other.outcomes])
+    assert len(compare_runs(RUN, renamed, "match")) == 2
+    with pytest.raises(BadRun, match="no question in common"):
+        compare_runs(RUN, Run([Question("z", "?")], []), "match")
+    with pytest.raises(BadRun, match="q0 is not the same"):
+        compare_runs(RUN, Run([Question("q0", "Why?")], []), "match")
+
+
+def options(tmp_path: Path, **given: Any) -> EvalOptions:
+    file = tmp_path / "questions.jsonl"
+    file.write_text(
+        "".join(
+            json.dumps({"question": f"Who, {n}?", "answers": ["Lind"]}) + "\n" for n in range(6)
+        )
+    )
+    return EvalOptions(data=str(file), out=tmp_path / "run", **given)
+
+
+def test_a_whole_evaluation_with_a_sweep(tmp_path: Path) -> None:
+    given = options(
+        tmp_path,
+        methods=("rag", "s=self_rag:mode=always"),
+        sweeps=("s=self_rag:mode=always:weight_issup=0,1,2",),
+    )
+    plan = plan_evaluation(given)
+    made = evaluate(given, plan, ScriptedParts(), settings={"model": "scripted"})
+    match = {name: method["metrics"]["match"]["value"] for name, method in made["methods"].items()}
+    assert match["s:weight_issup=0"] == 0.0
+    assert match["s:weight_issup=2"] == match["s"] == 1.0
+    page = (given.out / report.REPORT).read_text()
+    assert page.count("data:image/svg+xml;base64,") == 2
+    assert json.loads((given.out / report.SUMMARY).read_text()) == made
+    compared = {(p["first"], p["second"]) for p in made["comparisons"]["match"]}
+    assert compared == {("rag", "s"), *(("s", f"s:weight_issup={v}") for v in (0, 1, 2))}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metrics": ("bleu",)}, "metric must be one of"),
+        ({"metrics": ("citation_recall",)}, "need entailment"),
+        ({"entailment": "nowhere:x"}, "cannot open nowhere:x"),
+        ({"entailment": "tests.evaluation.own_graphs:NUMBER"}, "must be a function"),
+    ],
+)
+def test_a_plan_is_checked_before_anything_is_asked(
+    tmp_path: Path, given: Any, message: str
+) -> None:
+    with pytest.raises(BadArgument, match=message):
+        plan_evaluation(options(tmp_path, methods=("rag",), **given))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / report.REPORT).write_text("mine")
+    with pytest.raises(BadRun, match="was not written by eval"):
+        plan_evaluation(options(tmp_path, methods=("rag",)))
+
+
+def test_plots_are_the_same_every_time_and_missing_without_matplotlib(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = {"a $x$": [(0.0, 0.1), (1.0, 0.9)], "b": [(0.0, 0.5)]}
+    drawn = report.draw(lines, "x", "y", {"a $x$": [[0.0, 0.2], [0.8, 1.0]]})
+    assert drawn == report.draw(lines, "x", "y", {"a $x$": [[0.0, 0.2], [0.8, 1.0]]})
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    assert report.draw(lines, "x", "y") == ""

@@ -1,0 +1,140 @@
+"""What Self-RAG would have chosen with other weights: its recorded candidates, weighed again.
+
+No model is asked. In short form and in closed sets this is exact. In long form other weights may
+continue a beam that the run did not write: such a question is left out, not guessed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from selfcorrect_rag.evaluation.methods import Spec, labelled_options
+from selfcorrect_rag.evaluation.outcomes import Outcome
+from selfcorrect_rag.evaluation.runner import Run
+from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.prompts.closed_set import closed_answer
+from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.reflection import ScoredSegment, best_path_score, path_score
+from selfcorrect_rag.settings import SelfRAGSettings
+
+Path = tuple[int, ...]
+"""Indices of the candidates of a partial answer."""
+
+
+def reweigh_run(run: Run, specs: Sequence[Spec]) -> Run:
+    """Add the outcomes of the specs that weigh another method's candidates again."""
+    questions = {question.id: question for question in run.questions}
+    added = [
+        found._replace(method=spec.name)
+        for spec in specs
+        if spec.reweighs and isinstance(spec.settings, SelfRAGSettings)
+        for outcome in run.of(spec.reweighs)
+        if (found := reweigh(questions[outcome.id], outcome, spec.settings)) is not None
+    ]
+    return run._replace(outcomes=[*run.outcomes, *added])
+
+
+def reweigh(question: Question, outcome: Outcome, settings: SelfRAGSettings) -> Outcome | None:
+    """The outcome with the weights of ``settings``, at no cost; None if the run does not tell.
+
+    An outcome without candidates stays as it is. Citations and marks are those of the run, so only
+    the answer, its refusal and what was chosen are new.
+    """
+    free = outcome._replace(model_calls=0, prompt_tokens=0, generated_tokens=0, seconds=0.0)
+    if outcome.error or not outcome.candidates:
+        return free
+    options = list(settings.options) or labelled_options(question)
+    if settings.closed or options:
+        answer, path = _choose_option(outcome.candidates, options, settings)
+    else:
+        found = _choose_path(outcome.candidates, settings)
+        if found is None:
+            return None
+        path, answer = found, " ".join(outcome.candidates[i]["text"] for i in found)
+    candidates = tuple({**c, "chosen": i in path} for i, c in enumerate(outcome.candidates))
+    refused = not answer.strip() or is_refusal(answer)
+    same = answer == outcome.answer
+    return free._replace(
+        answer=answer,
+        cited_answer=outcome.cited_answer if same else answer,
+        citations=outcome.citations if same else (),
+        refused=refused,
+        candidates=candidates,
+    )
+
+
+def _segments(candidates: Sequence[Mapping[str, Any]], path: Path) -> list[ScoredSegment]:
+    chosen = [candidates[i] for i in path]
+    return [
+        ScoredSegment(c["critique"], c["sequence_probability"], c["step"] == "retrieve")
+        for c in chosen
+    ]
+
+
+def _score(candidates: Sequence[Mapping[str, Any]], path: Path, settings: SelfRAGSettings) -> float:
+    return path_score(_segments(candidates, path), settings.weights, settings.path_rule)
+
+
+def _choose_option(
+    candidates: Sequence[Mapping[str, Any]], options: Sequence[str], settings: SelfRAGSettings
+) -> tuple[str, Path]:
+    """The option whose candidates' scores sum to most (section 3.3), and its best candidate."""
+    scores = [_score(candidates, (i,), settings) for i in range(len(candidates))]
+    allowed = [i for i, c in enumerate(candidates) if not c["dropped"]] or range(len(candidates))
+    backing: dict[str, list[int]] = {}
+    for i in allowed:
+        answer = closed_answer(candidates[i]["text"], options)
+        if answer is not None:
+            backing.setdefault(answer, []).append(i)
+    if not backing:
+        best = max(allowed, key=lambda i: (bool(candidates[i]["text"]), scores[i]))
+        return str(candidates[best]["text"]), (best,)
+    answer = max(backing, key=lambda option: math.fsum(scores[i] for i in backing[option]))
+    return answer, (max(backing[answer], key=lambda i: scores[i]),)
+
+
+def _choose_path(candidates: Sequence[Mapping[str, Any]], settings: SelfRAGSettings) -> Path | None:
+    """The best path of the beam search (section 3.3) over what was written; None if a path that
+    might have been better was not continued."""
+    children: dict[int | None, list[int]] = {}
+    for i, candidate in enumerate(candidates):
+        children.setdefault(candidate["parent"], []).append(i)
+    ran = tuple(i for i, candidate in enumerate(candidates) if candidate["chosen"])
+
+    def score(path: Path) -> float:
+        return _score(candidates, path, settings)
+
+    def may_beat(path: Path, best: float, further: int) -> bool:
+        segments = _segments(candidates, path)
+        return best_path_score(segments, further, settings.weights, settings.path_rule) > best
+
+    going: list[Path] = [()]
+    ended: list[Path] = []
+    unwritten: list[tuple[Path, int]] = []
+    for depth in range(settings.depth):
+        further, new = settings.depth - depth - 1, list[Path]()
+        for path in going:
+            written = children.get(path[-1] if path else None, [])
+            allowed = [(*path, i) for i in written if not candidates[i]["dropped"]]
+            new += allowed
+            if path and (path == ran or (written and not allowed)):
+                ended.append(path)  # the run was cut here, or all continuations were dropped
+            elif path and not written:
+                unwritten.append((path, further + 1))
+        if not (new or ended or unwritten):  # every first segment was dropped
+            best = max(children[None], key=lambda i: (bool(candidates[i]["text"]), score((i,))))
+            return (best,)
+        ended += [p for p in new if candidates[p[-1]]["next"] is None]
+        open_paths = [p for p in new if candidates[p[-1]]["next"] is not None]
+        if not further:
+            ended += open_paths
+            break
+        best_ended = max(map(score, ended), default=-math.inf)
+        open_paths = [p for p in open_paths if not ended or may_beat(p, best_ended, further)]
+        going = sorted(open_paths, key=score, reverse=True)[: settings.beam_width]
+        if not going:
+            break
+    best_ended = max(map(score, ended), default=-math.inf)
+    if not ended or any(may_beat(path, best_ended, further) for path, further in unwritten):
+        return None
+    return max(ended, key=score)

@@ -1,0 +1,75 @@
+"""Thresholds are chosen from labelled questions, measured on held-out ones, and written whole."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.evaluation.calibration import (
+    LabelledQuestion,
+    calibrate_evaluator,
+    read_labelled,
+    write_thresholds,
+)
+from selfcorrect_rag.models import RetrievalEvaluator
+from selfcorrect_rag.thresholds import Thresholds
+
+
+class LastNumber(RetrievalEvaluator):
+    """Grades a passage by the number that it ends with."""
+
+    def score(self, question: str, passages: Sequence[str]) -> list[float]:
+        return [float(passage.split()[-1]) for passage in passages]
+
+
+EVALUATOR = LastNumber()
+ROWS = [
+    LabelledQuestion(f"Who is {n}?", [f"good {0.5 + n / 40}"], [f"bad {-0.5 - n / 40}"])
+    for n in range(12)
+]
+
+
+def test_thresholds_part_what_can_be_parted() -> None:
+    found = calibrate_evaluator(EVALUATOR, ROWS)
+    assert found.chosen.counts == {"correct": 12, "incorrect": 12, "ambiguous": 0}
+    assert -0.5 < found.chosen.thresholds.lower <= found.chosen.thresholds.upper < 0.5
+    assert found.chosen.action_accuracy == 1.0
+    assert len(found.held_out) == 2
+    assert calibrate_evaluator(EVALUATOR, ROWS[::-1]) == found  # whatever the file's order
+    made = found.as_json()
+    assert json.loads(json.dumps(made)) == made
+    assert made["thresholds"]["upper"] == found.chosen.thresholds.upper
+    assert calibrate_evaluator(EVALUATOR, ROWS[:1]).held_out == []
+
+
+def test_rows_are_read_and_checked(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(
+        '{"question": "Who?", "positives": [{"title": "T", "text": "x"}], "negatives": ["y"]}\n'
+    )
+    (row,) = read_labelled(file)
+    assert (row.question, row.negatives) == ("Who?", ["y"])
+    assert "T" in row.positives[0]
+    assert "x" in row.positives[0]
+    for bad in (
+        '{"positives": ["x"]}',
+        '{"question": "Who?", "positives": [3]}',
+        "[",
+        '{"question": "Who?", "positives": ["x"]}',
+    ):
+        file.write_text(bad)
+        with pytest.raises(BadTrainingData):
+            read_labelled(file)
+
+
+def test_thresholds_are_written_into_the_configuration(tmp_path: Path) -> None:
+    with pytest.raises(BadTrainingData, match=r"config\.json"):
+        write_thresholds(tmp_path, Thresholds(0.5, -0.5))
+    (tmp_path / "config.json").write_text('{"kept": 1}')
+    assert write_thresholds(tmp_path, Thresholds(0.5, -0.5)) == tmp_path / "config.json"
+    assert json.loads((tmp_path / "config.json").read_text()) == {
+        "kept": 1,
+        "crag_thresholds": [0.5, -0.5],
+    }

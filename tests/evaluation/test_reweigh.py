@@ -1,0 +1,99 @@
+"""Other weights choose among what was written, and ask no model."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag.evaluation.methods import open_method, read_spec, read_sweep
+from selfcorrect_rag.evaluation.outcomes import Outcome
+from selfcorrect_rag.evaluation.reweigh import reweigh, reweigh_run
+from selfcorrect_rag.evaluation.runner import run_methods
+from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.settings import SelfRAGSettings
+from tests.evaluation.own_graphs import ScriptedParts
+
+QUESTION = Question("q", "Who?", ("Lind",))
+
+
+def candidate(text: str, parent: int | None = None, next: str | None = None, **scores: Any) -> Any:
+    critique = {"ISREL": 1.0, "ISSUP": 0.0, "ISUSE": 0.0, **scores}
+    return {
+        "depth": 0,
+        "parent": parent,
+        "step": "retrieve",
+        "passage": 0,
+        "text": text,
+        "sequence_probability": critique.pop("p", 0.5),
+        "critique": critique,
+        "next": next,
+        "dropped": None,
+        "chosen": False,
+    }
+
+
+def chosen(candidates: list[Any], question: Question = QUESTION, **settings: Any) -> str | None:
+    outcome = Outcome("q", "self_rag", "recorded", candidates=tuple(candidates), model_calls=3)
+    found = reweigh(question, outcome, SelfRAGSettings(**settings))
+    assert found is None or found.model_calls == 0
+    return None if found is None else found.answer
+
+
+def test_weights_decide_between_candidates() -> None:
+    pair = [candidate("likely", p=0.9, ISSUP=0.2), candidate("supported", p=0.1, ISSUP=0.9)]
+    assert chosen(pair, weight_issup=0.0) == "likely"
+    assert chosen(pair, weight_issup=1.0) == "likely"  # 0.9 + 0.2 against 0.1 + 0.9
+    assert chosen(pair, weight_issup=2.0) == "supported"
+    pair[1]["dropped"] = "[No support / Contradictory]"
+    assert chosen(pair, weight_issup=2.0) == "likely"
+
+
+def test_closed_sets_sum_scores_by_option() -> None:
+    question = Question("q", "So?", ("true",), choices={"true": "true", "false": "false"})
+    three = [
+        candidate("true", p=0.3),
+        candidate("true", p=0.4),
+        candidate("false", p=0.6, ISUSE=1.0),
+    ]
+    assert chosen(three, question) == "true"  # 2.7 against 2.1
+    assert chosen(three, question, weight_isuse=2.0) == "false"
+
+
+def test_a_beam_that_was_not_continued_is_not_guessed() -> None:
+    tree = [
+        candidate("first", next="retrieve", ISSUP=0.9),
+        candidate("second", next="retrieve", p=0.9),
+        candidate("end", parent=0, ISSUP=0.9),
+    ]
+    tree[0]["chosen"] = tree[2]["chosen"] = True
+    assert chosen(tree, beam_width=1) == "first end"
+    assert chosen(tree, beam_width=1, weight_issup=0.0) is None  # would have gone on with second
+    assert chosen([candidate("end"), *tree[1:2]], beam_width=2, weight_isuse=0) is None
+
+
+@pytest.mark.parametrize("spec", ["self_rag:mode=always", "self_rag:mode=always,form=short"])
+def test_with_the_runs_own_weights_the_answer_is_the_runs(spec: str) -> None:
+    read = read_spec(spec)
+    outcome = asyncio.run(open_method(read, ScriptedParts()).answer(QUESTION))
+    assert isinstance(read.settings, SelfRAGSettings)
+    again = reweigh(QUESTION, outcome, read.settings)
+    assert outcome.candidates
+    assert again == outcome._replace(model_calls=0, prompt_tokens=0, generated_tokens=0, seconds=0)
+
+
+def test_a_sweep_of_weights_adds_methods_without_calls(tmp_path: Path) -> None:
+    parts = ScriptedParts()
+    sweep, specs = read_sweep("self_rag:mode=always:weight_issup=0,1,2")
+    run = run_methods([QUESTION], [open_method(specs[0], parts)], tmp_path)
+    calls = len(parts.llm.calls)
+    swept = reweigh_run(run, specs)
+    assert swept.methods == [sweep.method, *sweep.variants]
+    assert len(parts.llm.calls) == calls
+    assert [o.answer for o in swept.of(sweep.variants[2])] == ["It was Lind."]
+    assert [o.answer for o in swept.of(sweep.variants[0])] == ["It was Berg."]
+
+
+def test_failures_stay() -> None:
+    failed = Outcome("q", "self_rag", "", error="down")
+    assert reweigh(QUESTION, failed, SelfRAGSettings()) == failed
