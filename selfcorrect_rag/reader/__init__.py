@@ -16,22 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader", "ReaderEmbeddings", "ReaderEvaluator", "ReaderLLM"]
 
-_MODULES = {
-    "Reader": "reader",
-    "ReaderEmbeddings": "embeddings",
-    "ReaderEvaluator": "reader_evaluator",
-    "ReaderLLM": "reader_llm",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for needed in ("numpy", "onnxruntime", "tokenizers"):
         require(needed, "demo")
-    globals()[name] = value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    modules = dict(
+        zip(__all__, ("reader", "embeddings", "reader_evaluator", "reader_llm"), strict=True)
+    )
+    return getattr(import_module(f"{__name__}.{modules[name]}"), name)

@@ -15,27 +15,20 @@ MAX_NAMED = 20
 """Most documents with an answer that a rationale quotes, and most without one that it names."""
 _LIST_MARK = re.compile(r"^(?:[-*•>]|#{1,6}) (?=\S)")
 _ARTICLE = re.compile(r"(?:an?|the)\s+")
-_INPUT = "## Input:\n\n"
-"""Self-RAG's mark between a task's instruction and the question."""
-_HOW_TO = re.compile(
-    r"\b(?:how (?:do|can|to|would|should|does one|might)|command (?:to|for))\b", re.IGNORECASE
+_SENTENCE_QUESTION = re.compile(
+    r"\b(?:how (?:do|can|to|would|should|does one|might)|command (?:to|for))\b"
+    r"|^(?!.* or )\W*(?:is|are|was|were|do|does|did|can|could|has|have|had|will|would|should|may"
+    r"|must)\b",
+    re.IGNORECASE | re.DOTALL,
 )
-_YES_NO = re.compile(
-    r"^\W*(?:is|are|was|were|do|does|did|can|could|has|have|had|will|would|should|may|must)\b",
-    re.IGNORECASE,
-)
-_SEVERAL = re.compile(
+"""How to do something, or yes or no."""
+_LIST_QUESTION = re.compile(
     r"\b(?:(?:which|what)(?: of the)?(?: [\w-]+){0,2} \w\w+(?<![su])s"
     r" (?:can|could|do|does|did|are|were|may|might|must|have|had|should|will|would|let|need|make)\b"
     r"|(?:what|who|which|where) (?:are|were)\b|(?:name|list) (?:all|the|some)\b)",
     re.IGNORECASE,
 )
-_COMMON = re.compile(
-    r"\b(?:an?|about|and|any|are|as|at|be|by|can|did|do|does|for|from|ha[ds]|have|how|i|in|is|it|its"
-    r"|me|my|of|on|or|than|that|the|their|there|this|to|was|we|were|what|when|where|which|who|whom"
-    r"|whose|why|will|with|would|you|your)\b",
-    re.IGNORECASE,
-)
+"""Plurals: "which countries do", "what are the names of"."""
 
 
 class Answer(NamedTuple):
@@ -45,64 +38,30 @@ class Answer(NamedTuple):
     confidence: float
 
 
-def plain_question(instruction: str) -> str:
-    """Return the question alone, without a task's instruction before it."""
-    return instruction.rpartition(_INPUT)[2].strip()
-
-
 def is_readable(question: str) -> bool:
-    """Whether the reader, which knows English only, can be expected to understand the question.
-
-    Text in another script is not, nor is a question of five words or more without one of the
-    commonest English words.
-    """
+    """Whether most letters of a question are ASCII's: the reader knows English only."""
     letters = [letter for letter in question if letter.isalpha()]
-    if not letters or sum(letter.isascii() for letter in letters) < 0.7 * len(letters):
-        return False
-    return len(question.split()) < 5 or bool(_COMMON.search(question))
+    return bool(letters) and sum(map(str.isascii, letters)) >= 0.7 * len(letters)
 
 
-def wants_sentence(question: str) -> bool:
-    """Whether a sentence or a line answers it better than a few words: how-to and yes-or-no."""
-    is_yes_no = bool(_YES_NO.search(question)) and " or " not in question.lower()
-    return is_yes_no or bool(_HOW_TO.search(question))
-
-
-def asks_for_several(question: str) -> bool:
-    """Whether it asks for several things: "which countries do", "what are the names of"."""
-    return bool(_SEVERAL.search(question))
-
-
-def state_answer(
-    question: str,
-    passage: str,
-    spans: Sequence[Span],
-    answer_above: float,
-    *,
-    sentence: bool = False,
-) -> Answer:
+def state_answer(question: str, passage: str, spans: Sequence[Span], answer_above: float) -> Answer:
     """Return the answer that the first of ``spans`` gives, in the words of the passage.
 
-    It is the sentence around the span if ``sentence`` or the question ask for it, or if only the
-    sentence's confidence is above ``answer_above``. If the question asks for several things, other
-    spans are joined to the first in the passage's order.
+    It is the sentence around the span for questions how to do something or for yes or no, and if
+    only the sentence's confidence is above ``answer_above``. If the question asks for several
+    things, other spans are joined to the first in the passage's order.
     """
     best = spans[0]
     first, last = best.sentence
     is_unsure = best.confidence <= answer_above < best.sentence_confidence
-    if sentence or wants_sentence(question) or (is_unsure and last - first <= MAX_SENTENCE):
+    if _SENTENCE_QUESTION.search(question) or (is_unsure and last - first <= MAX_SENTENCE):
         text = _LIST_MARK.sub("", on_one_line(passage[first:last]))
         return Answer(text, max(best.confidence, best.sentence_confidence))
-    if asks_for_several(question):
-        likely = [span for span in spans if span.probability >= LIST_SHARE * best.probability]
-        texts = [span_text(span) for span in sorted(likely, key=lambda span: span.start)]
-        return Answer(", ".join(dict.fromkeys(filter(None, texts))), best.confidence)
-    return Answer(span_text(best), best.confidence)
-
-
-def span_text(span: Span) -> str:
-    """Return the words of a span on one line, without punctuation around them."""
-    return on_one_line(span.text).strip(" ,;:")
+    given = [best]
+    if _LIST_QUESTION.search(question):
+        given = [span for span in spans if span.probability >= LIST_SHARE * best.probability]
+    texts = [on_one_line(s.text).strip(" ,;:") for s in sorted(given, key=lambda s: s.start)]
+    return Answer(", ".join(dict.fromkeys(filter(None, texts))), best.confidence)
 
 
 def on_one_line(text: str) -> str:
@@ -125,7 +84,11 @@ def write_rationale(
     """
     answers: dict[int, Answer] = {}
     surest = 0.0
+    wrong: dict[str, float] = defaultdict(lambda: 1.0)
     for number, (document, reading) in enumerate(zip(documents, readings, strict=True), 1):
+        # Of spans that say the same the most confident one counts.
+        for key, p in {_normalise(s): s.confidence for s in reversed(reading.spans)}.items():
+            wrong[key] *= 1 - p
         if reading.spans:
             given = state_answer(question, document.text, reading.spans, answer_above)
             surest = max(surest, given.confidence)
@@ -134,27 +97,20 @@ def write_rationale(
     if not answers:
         return Answer(f"None of the documents answers the question.\n\n{refusal}", 1 - surest)
     spans = {number: readings[number - 1].spans[0] for number in answers}
-    wrong: dict[str, float] = defaultdict(lambda: 1.0)
-    for reading in readings:
-        confidences: dict[str, float] = {}
-        for span in reading.spans:
-            confidences.setdefault(_normalise(span), span.confidence)  # the best one is first
-        for key, confidence in confidences.items():
-            wrong[key] *= 1 - confidence
+    keys = {number: _normalise(span) for number, span in spans.items()}
     # If only the sentence is sure, it is surer than the span that documents agree on.
-    sure = {n: max(1 - wrong[_normalise(spans[n])], a.confidence) for n, a in answers.items()}
-    best = max(answers, key=lambda n: (sure[n], answers[n].confidence, -n))
-    agreeing = [n for n in answers if _normalise(spans[n]) == _normalise(spans[best])]
-    quoted = sorted(sorted(answers, key=lambda n: -sure[n])[:MAX_NAMED])
+    sure = {n: max(1 - wrong[keys[n]], a.confidence) for n, a in answers.items()}
+    best, *others = sorted(answers, key=lambda n: (-sure[n], -answers[n].confidence, n))
+    agreeing = [number for number in sorted(answers) if keys[number] == keys[best]]
     lines = []
-    for number in quoted:
-        sentence = on_one_line(documents[number - 1].text[slice(*spans[number].sentence)])
+    for number in sorted([best, *others[: MAX_NAMED - 1]]):
+        quote = on_one_line(documents[number - 1].text[slice(*spans[number].sentence)])
         aside = "" if number in agreeing else ", set aside because it gives another answer"
-        lines.append(f"Document [{number}]{aside}: “{sentence}”")
+        lines.append(f"Document [{number}]{aside}: “{quote}”")
     silent = [n for n in range(1, len(documents) + 1) if n not in answers]
     if 0 < len(silent) <= MAX_NAMED:
-        lines.append(_documents(silent, "does not answer", "do not answer"))
-    conclusion = _documents(agreeing[:MAX_NAMED], "answers", "answer")
+        lines.append(_say(silent, "does not answer", "do not answer"))
+    conclusion = _say(agreeing[:MAX_NAMED], "answers", "answer")
     text = "\n".join([*lines, "", conclusion, f"Answer: {answers[best].text}"])
     return Answer(text, sure[best])
 
@@ -165,7 +121,7 @@ def _normalise(span: Span) -> str:
     return " ".join(re.findall(r"\w+", text)) or span.text
 
 
-def _documents(numbers: Sequence[int], singular: str, plural: str) -> str:
+def _say(numbers: Sequence[int], singular: str, plural: str) -> str:
     *others, last = (f"[{number}]" for number in numbers)
     if not others:
         return f"Document {last} {singular} the question."

@@ -13,12 +13,7 @@ from selfcorrect_rag.prompts.chat import segment_request
 from selfcorrect_rag.prompts.instruct_rag import inference_request
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
 from selfcorrect_rag.prompts.refusals import REFUSAL
-from selfcorrect_rag.reader.answers import (
-    is_readable,
-    plain_question,
-    state_answer,
-    write_rationale,
-)
+from selfcorrect_rag.reader.answers import is_readable, state_answer, write_rationale
 from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reflection import Group, Reflection
@@ -27,6 +22,8 @@ from selfcorrect_rag.thresholds import ANSWER_ABOVE
 
 NOT_ENGLISH = "I cannot answer: I read questions in English only."
 NO_DOCUMENTS = "I cannot answer this: I answer from documents alone."
+INPUT = "## Input:\n\n"
+"""Self-RAG's mark between a task's instruction and the question."""
 FLOOR = 1e-6
 """Least probability of a token."""
 
@@ -133,28 +130,25 @@ class ReaderLLM(ReflectionLLM):
         """Write the best answer that was not written before, a refusal, or nothing if the answer
         has begun."""
         text, sure = "", 0.0
-        for first in range(len(reading.spans)):
-            spans = reading.spans[first:]
-            found = state_answer(
-                request.question, request.passages[0].text, spans, self.answer_above
-            )
+        passage = request.passages[0].text
+        for i in range(len(reading.spans)):
+            found = state_answer(request.question, passage, reading.spans[i:], self.answer_above)
             if found.text and found.text not in request.written:
                 text, sure = found
                 break
-        unsure = (1 - sure) / 2
-        support = {
-            tokens.FULLY_SUPPORTED: sure,
-            tokens.PARTIALLY_SUPPORTED: unsure,
-            tokens.NO_SUPPORT: unsure,
-        }
-        judged = [_judge_relevance(reading.relevant), _reflect(Group.ISSUP, support)]
-        if sure <= self.answer_above:
-            text, sure, judged = "" if request.written else REFUSAL, 1 - sure, judged[:1]
+        judged = [_judge_relevance(reading.relevant)]
+        if sure > self.answer_above:
+            support = {tokens.FULLY_SUPPORTED: sure}
+            support |= dict.fromkeys(
+                (tokens.PARTIALLY_SUPPORTED, tokens.NO_SUPPORT), (1 - sure) / 2
+            )
+            judged.append(_reflect(Group.ISSUP, support))
+            useful = sure
+        else:
+            text, sure, useful = "" if request.written else REFUSAL, 1 - sure, 0.0
         # Only the ends of the scale have a probability: nothing tells 2 from 4.
-        useful = sure if len(judged) == 2 else 0.0
-        judged.append(
-            _reflect(Group.ISUSE, {tokens.UTILITY[-1]: useful, tokens.UTILITY[0]: 1 - useful})
-        )
+        utility = {tokens.UTILITY[-1]: useful, tokens.UTILITY[0]: 1 - useful}
+        judged.append(_reflect(Group.ISUSE, utility))
         return _segment(text, judged if request.is_critical else [], sure, reading.tokens)
 
 
@@ -186,7 +180,7 @@ def _parse(prompt: Prompt) -> _Request:
         # Behind a title comes a line break.
         text = instance.evidence[len(title) + 1 :] if title else instance.evidence
         passages = [Passage(title, text)] if instance.evidence.strip() else []
-        question = plain_question(instance.instruction)
+        question = instance.instruction.rpartition(INPUT)[2].strip()
         request = _Request(question, passages, instance.preceding_sentences)
     return request if is_readable(request.question) else request._replace(passages=[])
 
@@ -202,9 +196,8 @@ def _judge_relevance(relevant: float) -> Reflection:
 
 
 def _reflect(group: str, given: Mapping[str, float]) -> Reflection:
-    logprobs = {
-        token: math.log(max(given.get(token, 0.0), FLOOR)) for token in tokens.TOKENS[group]
-    }
+    group_tokens = tokens.TOKENS[group]
+    logprobs = {token: math.log(max(given.get(token, 0.0), FLOOR)) for token in group_tokens}
     token = max(logprobs, key=lambda token: logprobs[token])
     return Reflection(group=group, position=0, token=token, logprobs=logprobs)
 

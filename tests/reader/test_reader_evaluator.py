@@ -7,9 +7,8 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models.retrieval_evaluator import agrade, grade, titled
-from selfcorrect_rag.reader.reader import Passage
+from selfcorrect_rag.reader.reader import Passage, ReaderCalibration
 from selfcorrect_rag.reader.reader_evaluator import ReaderEvaluator
-from selfcorrect_rag.reader.weights import ReaderCalibration
 from selfcorrect_rag.thresholds import Thresholds
 from tests.reader.scripted_network import word_reader
 from tests.reader.scripted_reader import ScriptedReader, reading
@@ -29,15 +28,13 @@ def evaluator(
     return ReaderEvaluator(scripted), scripted
 
 
-def test_grades_go_from_the_end_of_the_scale_to_the_other_and_blanks_are_not_read() -> None:
+def test_grades_go_from_one_end_of_the_scale_to_the_other_and_blanks_are_not_read() -> None:
     judge, reader = evaluator({"gold": 1.0, "vague": 0.4})
     passages = ["gold", "", "vague", " \n", "noise"]
     assert grade(judge, "Which?", passages) == pytest.approx([1.0, -1.0, -0.2, -1.0, -1.0])
     assert asyncio.run(agrade(judge, "Which?", passages)) == grade(judge, "Which?", passages)
     assert [passage.text for _, passage in reader.calls[0]] == ["gold", "vague", "noise"]
     assert grade(judge, "Which?", []) == []
-    assert grade(judge, "Which?", ["", " "]) == [-1.0, -1.0]
-    assert (judge.model_calls(passages), judge.model_calls([""])) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -47,17 +44,13 @@ def test_grades_go_from_the_end_of_the_scale_to_the_other_and_blanks_are_not_rea
             titled(Document("It is a novel.", metadata={"title": "Emma"})),
             ("Emma", "It is a novel."),
         ),
-        (
-            titled(Document("Emma is a novel.", metadata={"title": "Emma"})),
-            ("", "Emma is a novel."),
-        ),
         ("A // B // C", ("A", "B // C")),
         ("See https://a.org/b//c for it", ("", "See https://a.org/b//c for it")),
         ("int x;\nint y; // the port", ("", "int x;\nint y; // the port")),
         (f"{'long ' * 60}// text", ("", f"{'long ' * 60}// text")),
     ],
 )
-def test_a_title_is_what_stands_before_its_mark(text: str, passage: tuple[str, str]) -> None:
+def test_a_title_stands_before_its_mark(text: str, passage: tuple[str, str]) -> None:
     judge, reader = evaluator()
     judge.score("Which?", [text])
     assert reader.calls == [[("Which?", passage)]]
@@ -69,10 +62,3 @@ def test_its_thresholds_are_those_of_the_weights_and_its_identity_the_readers() 
     one, other = (ReaderEvaluator(word_reader(word)[0]) for word in ("port", "host"))
     assert one.identity != other.identity
     assert one.identity == ReaderEvaluator(one.reader).identity
-
-
-def test_a_real_network_grades_within_the_scale() -> None:
-    judge = ReaderEvaluator(word_reader("port")[0])
-    grades = grade(judge, "Which one?" * 500, ["port " * 5_000, "[SEP] [CLS]", "\u4e00" * 900, "x"])
-    assert grades[0] > 0.9
-    assert all(-1 < each < -0.9 for each in grades[1:])

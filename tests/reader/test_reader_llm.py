@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-
 from nano_training.reader.examples import Encoder
+
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
 from selfcorrect_rag.prompts.self_rag import segment_prompt
