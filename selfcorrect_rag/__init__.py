@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from selfcorrect_rag.agents import (
-        AdaptiveRouter,
         CorrectiveRetriever,
-        EvaluatorFilter,
         SupportJudge,
-        as_subagent,
         as_tool,
     )
-    from selfcorrect_rag.crag import create_crag
-    from selfcorrect_rag.instruct_rag import create_instruct_rag
+    from selfcorrect_rag.crag import crag_builder, create_crag
+    from selfcorrect_rag.instruct_rag import create_instruct_rag, instruct_rag_builder
     from selfcorrect_rag.render import render_run, show_run
-    from selfcorrect_rag.self_crag import create_self_crag
-    from selfcorrect_rag.self_rag import create_self_rag
+    from selfcorrect_rag.self_crag import create_self_crag, self_crag_builder
+    from selfcorrect_rag.self_rag import create_self_rag, self_rag_builder
     from selfcorrect_rag.settings import (
         CRAGSettings,
         InstructRAGSettings,
@@ -30,39 +27,33 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AdaptiveRouter",
     "CRAGSettings",
     "CorrectiveRetriever",
-    "EvaluatorFilter",
     "InstructRAGSettings",
     "SelfCRAGSettings",
     "SelfRAGSettings",
     "SupportJudge",
     "__version__",
-    "as_subagent",
     "as_tool",
+    "crag_builder",
     "create_crag",
     "create_instruct_rag",
     "create_self_crag",
     "create_self_rag",
+    "instruct_rag_builder",
     "render_run",
+    "self_crag_builder",
+    "self_rag_builder",
     "show_run",
 ]
 
 _MODULES = {
-    **dict.fromkeys(
-        (
-            *("AdaptiveRouter", "CorrectiveRetriever", "EvaluatorFilter", "SupportJudge"),
-            *("as_subagent", "as_tool"),
-        ),
-        "agents",
-    ),
-    "create_crag": "crag",
-    "create_instruct_rag": "instruct_rag",
-    "create_self_crag": "self_crag",
-    "create_self_rag": "self_rag",
-    "render_run": "render",
-    "show_run": "render",
+    **dict.fromkeys(("CorrectiveRetriever", "SupportJudge", "as_tool"), "agents"),
+    **dict.fromkeys(("create_crag", "crag_builder"), "crag"),
+    **dict.fromkeys(("create_instruct_rag", "instruct_rag_builder"), "instruct_rag"),
+    **dict.fromkeys(("create_self_crag", "self_crag_builder"), "self_crag"),
+    **dict.fromkeys(("create_self_rag", "self_rag_builder"), "self_rag"),
+    **dict.fromkeys(("render_run", "show_run"), "render"),
 }
 """Where a name is defined; the settings classes are in ``settings``."""
 

@@ -8,8 +8,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from selfcorrect_rag.settings import Mode
-from selfcorrect_rag.state import Stop
-from selfcorrect_rag.state import Grade
+from selfcorrect_rag.state import Grade, Stop
 from selfcorrect_rag.thresholds import Action
 
 

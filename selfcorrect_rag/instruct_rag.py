@@ -8,46 +8,41 @@ retrieval that found nothing, skip choose_demonstrations.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langgraph.cache.base import BaseCache
-from langgraph.graph import END, START
+from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Checkpointer
+from langgraph.stream import CustomTransformer
+from langgraph.types import Checkpointer, RetryPolicy
 
 from selfcorrect_rag.models.from_name import Model, as_embeddings, as_language_model
-from selfcorrect_rag.nodes.base.node import Update, current
-from selfcorrect_rag.nodes.base.own_node import OwnNode
-from selfcorrect_rag.nodes.base.turns import TurnGraph
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
-from selfcorrect_rag.nodes.judge_sufficiency import add_judge_sufficiency
+from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
+from selfcorrect_rag.nodes.node import add_node, cache_policy
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.read_rationale import read_rationale
+from selfcorrect_rag.nodes.rerank import rerank
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
-from selfcorrect_rag.nodes.rewrite_follow_up import FollowUp, add_follow_up
+from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
 from selfcorrect_rag.nodes.write_rationale import write_rationale
 from selfcorrect_rag.search.retriever import Retriever
-from selfcorrect_rag.settings import InstructRAGContext, InstructRAGSettings
-from selfcorrect_rag.state.instruct_rag import (
-    InstructRAGInput,
-    InstructRAGOutput,
-    InstructRAGState,
-    blank_instruct_rag,
-)
+from selfcorrect_rag.settings import InstructRAGSettings
+from selfcorrect_rag.state import Input, InstructRAGOutput, InstructRAGState, known_tokens
 
-InstructRAG = CompiledStateGraph[
-    InstructRAGState, InstructRAGSettings | InstructRAGContext, InstructRAGInput, InstructRAGOutput
-]
+InstructRAG = CompiledStateGraph[InstructRAGState, InstructRAGSettings, Input, InstructRAGOutput]
 
 
 def create_instruct_rag(
     llm: Model,
-    retriever: Retriever,
+    retriever: Retriever | None,
     demonstrations: Sequence[Mapping[str, Any]] = (),
     *,
     embeddings: Embeddings | str | None = None,
-    follow_up: FollowUp | None = None,
-    nodes: Mapping[str, OwnNode] | None = None,
-    settings: InstructRAGSettings | InstructRAGContext | None = None,
+    reranker: BaseDocumentCompressor | None = None,
+    follow_up: Model | None = None,
+    settings: InstructRAGSettings | Mapping[str, Any] | None = None,
+    retry_policy: RetryPolicy | None = None,
     checkpointer: Checkpointer = None,
     cache: BaseCache[Any] | None = None,
     interrupt_before: list[str] | None = None,
@@ -57,74 +52,111 @@ def create_instruct_rag(
     """Build the InstructRAG graph.
 
     Args:
-        llm: any LangChain LLM or chat model, or its name (``"openai:gpt-4o-mini"``), which writes
-            the rationale.
-        retriever: any LangChain retriever or vector store, or a function from a query to documents,
-            best first; see :data:`~selfcorrect_rag.search.retriever.Retriever`.
+        llm: writes the rationale; as for :func:`~selfcorrect_rag.crag.create_crag`, like
+            ``retriever`` and the arguments that are not listed here.
+        retriever: gives documents, best first.
         demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``).
         embeddings: for ``selection="nearest"``; LangChain's, or their name.
-        follow_up: a model or a rule that rewrites questions of later turns to stand alone, from
-            the ``messages`` before them
-            (:data:`~selfcorrect_rag.nodes.rewrite_follow_up.FollowUp`); None answers each as it is.
-        nodes: steps of your own by the names of those that they replace: a Runnable, or a sync or
-            async function from the state to an update of it
-            (:func:`~selfcorrect_rag.nodes.base.own_node.own_node`).
-        settings: defaults for every run; ``context=`` overrides them knob by knob.
-        checkpointer: where threads are kept.
-        cache: where nodes that ask a model keep their results
-            (:func:`~selfcorrect_rag.nodes.base.cached.cached`); None keeps none.
+        reranker: a LangChain document compressor, after retrieval.
+        follow_up: a model that rewrites questions of later turns to stand alone.
+        settings: defaults for every run; ``context=`` overrides them one by one.
+        retry_policy: LangGraph's, for the steps that call a model or a retriever.
+        checkpointer: stores threads.
+        cache: stores the results of steps that ask a model.
         interrupt_before: nodes to pause before.
         interrupt_after: nodes to pause after.
         name: as shown in traces.
 
     Raises:
-        BadArgument: an argument is of the wrong kind, or ``nodes`` has a name that no step has.
-        BadSettings: ``settings`` are another graph's.
-        BadDemonstrations: at a run, where the mode shows demonstrations and those given will not
-            do.
+        BadArgument: an argument is of the wrong kind.
+        BadSettings: ``settings`` are another graph's, or have an unknown name.
+        BadDemonstrations: at a run, if the mode shows demonstrations and those given do not do.
     """
-    model, defaults = as_language_model(llm, "llm"), InstructRAGSettings.of(settings)
-
-    def blank() -> Update:
-        mode = current(defaults).mode or defaults.mode or ("icl" if demonstrations else "instruct")
-        return blank_instruct_rag(mode)
-
-    graph: TurnGraph[InstructRAGState, Any, InstructRAGInput, InstructRAGOutput] = TurnGraph(
-        InstructRAGState, defaults, InstructRAGInput, InstructRAGOutput, nodes, cache
+    graph = instruct_rag_builder(
+        llm,
+        retriever,
+        demonstrations,
+        embeddings=embeddings,
+        reranker=reranker,
+        follow_up=follow_up,
+        settings=settings,
+        retry_policy=retry_policy,
+        cached=cache is not None,
     )
-    graph.add_step("read_question", read_question(blank, defaults))
-    settled = add_follow_up(graph, follow_up, defaults)
-    graph.add_step("retrieve", retrieve_documents(retriever, defaults))
-    shown = choose_demonstrations(demonstrations, as_embeddings(embeddings), defaults)
-    graph.add_step("choose_demonstrations", shown)
-    graph.add_step("write_rationale", write_rationale(model, defaults), model)
-    graph.add_step("read_rationale", read_rationale())
-
-    graph.add_edge(START, "read_question")
-    graph.add_conditional_edges(
-        settled, _by_mode, {"retrieval": "retrieve", "no retrieval": "write_rationale"}
-    )
-    ends: dict[Hashable, str] = {
-        "demonstrations": "choose_demonstrations",
-        "no demonstrations": "write_rationale",
-    }
-    add_judge_sufficiency(graph, model, defaults, "retrieve", _after_retrieval, ends)
-    graph.add_edge("choose_demonstrations", "write_rationale")
-    graph.add_edge("write_rationale", "read_rationale")
-    graph.add_edge("read_rationale", END)
     return graph.compile(
         checkpointer=checkpointer,
         cache=cache,
         interrupt_before=interrupt_before,
         interrupt_after=interrupt_after,
         name=name,
+        transformers=[CustomTransformer],
     )
 
 
-def _by_mode(state: InstructRAGState) -> str:
-    return "no retrieval" if state["mode"] == "no_retrieval" else "retrieval"
+def instruct_rag_builder(
+    llm: Model,
+    retriever: Retriever | None,
+    demonstrations: Sequence[Mapping[str, Any]] = (),
+    *,
+    embeddings: Embeddings | str | None = None,
+    reranker: BaseDocumentCompressor | None = None,
+    follow_up: Model | None = None,
+    settings: InstructRAGSettings | Mapping[str, Any] | None = None,
+    retry_policy: RetryPolicy | None = None,
+    cached: bool = False,
+) -> StateGraph[InstructRAGState, InstructRAGSettings, Input, InstructRAGOutput]:
+    """Return the graph of :func:`create_instruct_rag` before it is compiled."""
+    model, chosen = as_language_model(llm, "llm"), InstructRAGSettings.of(settings)
+    default = "icl" if demonstrations else "instruct"
+    graph = StateGraph(
+        InstructRAGState, InstructRAGSettings, input_schema=Input, output_schema=InstructRAGOutput
+    )
+    add_node(graph, read_question(chosen, lambda turn: {"mode": turn.mode or default}))
+    graph.add_edge(START, "read_question")
+    if follow_up is not None:
+        add_node(graph, rewrite_follow_up(follow_up, chosen), retry_policy=retry_policy)
+        graph.add_edge("read_question", "rewrite_follow_up")
+    graph.add_conditional_edges(
+        "read_question" if follow_up is None else "rewrite_follow_up",
+        lambda state: "no retrieval" if state["mode"] == "no_retrieval" else "retrieval",
+        {"retrieval": "retrieve", "no retrieval": "write_rationale"},
+    )
+    add_node(graph, retrieve_documents(retriever, chosen), retry_policy=retry_policy)
+    if reranker is not None:
+        add_node(graph, rerank(reranker, chosen), retry_policy=retry_policy)
+        graph.add_edge("retrieve", "rerank")
+    shown: dict[Hashable, str] = {
+        "demonstrations": "choose_demonstrations",
+        "no demonstrations": "write_rationale",
+    }
+    graph.add_conditional_edges(
+        "retrieve" if reranker is None else "rerank",
+        lambda state: "judge" if needs_judgement(state) else _after_retrieval(state),
+        {"judge": "judge_sufficiency", **shown},
+    )
+    add_node(graph, judge_sufficiency(model, chosen, "passages"), retry_policy=retry_policy)
+    graph.add_conditional_edges(
+        "judge_sufficiency",
+        lambda state: "refuse" if state["answer"] else _after_retrieval(state),
+        {"refuse": END, **shown},
+    )
+    chooser = choose_demonstrations(demonstrations, as_embeddings(embeddings), chosen)
+    add_node(graph, chooser, retry_policy=retry_policy)
+    graph.add_edge("choose_demonstrations", "write_rationale")
+    writer, keys = write_rationale(model, chosen), ("passages", "mode", "demonstrations")
+    policy = cache_policy(writer, model, keys, _tokens_left) if cached else None
+    add_node(graph, writer, retry_policy=retry_policy, cache_policy=policy)
+    graph.add_edge("write_rationale", "read_rationale")
+    add_node(graph, read_rationale(model))
+    graph.add_edge("read_rationale", END)
+    return graph
 
 
 def _after_retrieval(state: InstructRAGState) -> str:
     shows = state["passages"] and state["mode"] in ("icl", "few_shot")
     return "demonstrations" if shows else "no demonstrations"
+
+
+def _tokens_left(state: Mapping[str, Any], settings: InstructRAGSettings) -> int | None:
+    most = settings.max_tokens
+    return None if most is None else most - known_tokens(state["route"])

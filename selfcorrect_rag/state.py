@@ -4,7 +4,7 @@ A turn is one question and its answer. `read_question` resets every key of the t
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any, Literal, NotRequired, Required
 
 from langchain_core.documents import Document
 from langchain_core.messages import AnyMessage
@@ -163,6 +163,10 @@ class Citation(TypedDict):
     for word; empty if it was put in other words."""
     segments: list[int]
     """Indices of the answer's segments that were generated from it."""
+    page: NotRequired[int]
+    """The page of the source, if its metadata say so."""
+    heading: NotRequired[str]
+    """The heading above the text, if its metadata say so."""
 
 
 class Output(TypedDict, total=False):
@@ -378,6 +382,12 @@ class CRAGState(TurnState, CRAGOutput, total=False):
     """The branches that the action, or the settings, ask for."""
     written: str
     """The text that the model wrote."""
+    written_from: list[int]
+    """The pieces of ``knowledge`` that a ReflectionLLM wrote it from."""
+    isrel: float | None
+    """The relevance, in [0, 1], that a ReflectionLLM gave them."""
+    streamed: dict[str, Any] | None
+    """The message that streamed it: ``turn``, ``id``, ``model_name``."""
 
 
 class SelfCRAGOutput(SelfRAGOutput, CRAGOutput, total=False):
@@ -418,6 +428,8 @@ class InstructRAGState(TurnState, InstructRAGOutput, total=False):
 
     written: str
     """The text that the model wrote."""
+    streamed: dict[str, Any] | None
+    """The message that streamed it: ``turn``, ``id``, ``model_name``."""
 
 
 def blank_state() -> dict[str, Any]:
@@ -444,10 +456,13 @@ def blank_crag() -> dict[str, Any]:
     """Return the values of CRAG's own keys with which a turn begins."""
     lists = ("grades", "branches", "strips", "web_results", "web_strips", "knowledge", "judged")
     texts = dict.fromkeys(("web_query", "web_source", "web_failure", "written"), "")
-    return {"action": None, "thresholds": {}, **texts, **{key: [] for key in lists}}
+    nothing = dict.fromkeys(("action", "isrel", "streamed"))
+    empty: dict[str, Any] = {key: [] for key in (*lists, "written_from")}
+    return {**nothing, "thresholds": {}, **texts, **empty}
 
 
 def blank_instruct_rag() -> dict[str, Any]:
     """Return the values of InstructRAG's own keys with which a turn begins."""
     lists = ("useful_documents", "demonstrations", "numbering")
-    return {"rationale": "", "written": "", "mode": "instruct", **{key: [] for key in lists}}
+    texts = {"rationale": "", "written": "", "streamed": None, "mode": "instruct"}
+    return {**texts, **{key: [] for key in lists}}

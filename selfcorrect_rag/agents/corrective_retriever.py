@@ -7,48 +7,40 @@ from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
     CallbackManagerForRetrieverRun,
 )
-from langchain_core.documents import Document
+from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.retrievers import BaseRetriever
-from langgraph.graph import END, START
-from langgraph.graph.state import CompiledStateGraph
+from langgraph.graph import END, START, StateGraph
 from pydantic import PrivateAttr
 
-from selfcorrect_rag.agents.tool import inside
+from selfcorrect_rag.agents.tool import Graph, run_inside
 from selfcorrect_rag.crag import add_correction
 from selfcorrect_rag.models.from_name import Evaluator
-from selfcorrect_rag.nodes.base.turns import TurnGraph
+from selfcorrect_rag.nodes.node import add_node
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.recompose_knowledge import external_scores, internal_scores
 from selfcorrect_rag.nodes.refine_strips import Decompose, StripFilter
 from selfcorrect_rag.nodes.rewrite_query import Rewriter
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import Web
-from selfcorrect_rag.settings import CRAGContext, CRAGSettings
-from selfcorrect_rag.state.crag import CRAGInput, CRAGOutput, CRAGState, blank_crag
+from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.state import CRAGOutput, CRAGState, Input
 
 
 class CorrectiveRetriever(BaseRetriever):
     """Retrieves, and corrects what was retrieved (CRAG, Algorithm 1 without its generator).
 
-    It runs the nodes of :func:`~selfcorrect_rag.crag.create_crag` up to ``recompose_knowledge``,
-    with their costs: two batches of the evaluator, and one search where the action asks for it. A
+    It runs the nodes of :func:`~selfcorrect_rag.crag.create_crag` up to ``recompose_knowledge``. A
     Document is what was kept of one document or page, those of the retriever first. Its metadata
-    are the source's own, and
-
-    - ``relevance_score``: its best score, of the document or of a kept strip, in [-1, 1]; None
-      where nothing scored it,
-    - ``action``: correct, incorrect or ambiguous; None where a limit left no call for grading,
-    - ``knowledge``: ``internal`` for the retriever's, ``external`` for the web's.
-
-    What the evaluator judged irrelevant is left out, so the list may be empty.
+    are the source's own, and ``relevance_score`` (its best score, in [-1, 1]; None if nothing
+    scored it), ``action`` (None if a limit left no call for grading) and ``knowledge``
+    (``internal`` or ``external``). What the evaluator judged irrelevant is left out.
 
     Raises:
-        Fault: at a call, where the evaluator fails. A retriever or a search that fails finds
-            nothing.
+        Fault: at a call, if the evaluator fails. A retriever or a search that fails finds nothing.
         NoCheckpointer: at a call, with ``approve_search`` outside of a graph with a checkpointer.
     """
 
-    _graph: CompiledStateGraph[Any, Any, Any, Any] = PrivateAttr()
+    _graph: Graph = PrivateAttr()
 
     def __init__(
         self,
@@ -59,7 +51,8 @@ class CorrectiveRetriever(BaseRetriever):
         rewriter: Rewriter | None = None,
         decompose: Decompose | None = None,
         strip_filter: StripFilter | None = None,
-        settings: CRAGSettings | CRAGContext | None = None,
+        reranker: BaseDocumentCompressor | None = None,
+        settings: CRAGSettings | Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> None:
         """Correct ``retriever``.
@@ -69,20 +62,27 @@ class CorrectiveRetriever(BaseRetriever):
 
         Raises:
             BadArgument: an argument is of the wrong kind.
-            BadSettings: ``settings`` are another graph's.
+            BadSettings: ``settings`` are another graph's, or have an unknown name.
         """
         super().__init__(**fields)
         chosen = CRAGSettings.of(settings)
-        graph: TurnGraph[CRAGState, Any, CRAGInput, CRAGOutput] = TurnGraph(
-            CRAGState, chosen, CRAGInput, CRAGOutput
-        )
-        graph.add_step("read_question", read_question(blank_crag, chosen))
-        strips = {"decompose": decompose, "strip_filter": strip_filter}
-        add_correction(graph, retriever, evaluator, web_search, rewriter, chosen, strips)
+        graph = StateGraph(CRAGState, CRAGSettings, input_schema=Input, output_schema=CRAGOutput)
+        add_node(graph, read_question(chosen))
         graph.add_edge(START, "read_question")
         graph.add_edge("read_question", "retrieve")
+        add_correction(
+            graph,
+            retriever,
+            evaluator,
+            web_search,
+            chosen,
+            rewriter=rewriter,
+            decompose=decompose,
+            strip_filter=strip_filter,
+            reranker=reranker,
+        )
         graph.add_edge("recompose_knowledge", END)
-        self._graph = inside(graph.compile(name="correction"))
+        self._graph = run_inside(graph.compile(name="correction"))
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun
@@ -98,9 +98,8 @@ class CorrectiveRetriever(BaseRetriever):
 
 
 def _documents(result: Mapping[str, Any]) -> list[Document]:
-    """What was kept, without what was judged irrelevant."""
-    correction: Any = result
-    kinds = {"internal": internal_scores(correction), "external": external_scores(correction)}
+    """Return what was kept, without what was judged irrelevant."""
+    kinds = {"internal": internal_scores(result), "external": external_scores(result)}
     scored = [(kind, score) for kind, scores in kinds.items() for score in scores]
     if not scored:  # the knowledge, if any, is the best of what was dropped
         return []

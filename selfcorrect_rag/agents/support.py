@@ -1,79 +1,175 @@
-"""Whether an answer is supported by evidence: by each graph's result, or as it was judged."""
+"""Whether evidence supports an answer: by a graph's result, or judged sentence by sentence."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
-from selfcorrect_rag.agents.support_judge import SentenceSupport
+from langchain_core.documents import Document
+
+from selfcorrect_rag.models.from_name import Model, as_reflection_llm
+from selfcorrect_rag.models.reflection_llm import ReflectionLLM
+from selfcorrect_rag.prompts.marks import marks_in
+from selfcorrect_rag.prompts.parts import Part, Prompt, in_one_text, passage_title
 from selfcorrect_rag.prompts.refusals import is_refusal
-from selfcorrect_rag.reflection import FULLY_SUPPORTED, PARTIALLY_SUPPORTED, Group
-from selfcorrect_rag.state.self_rag import Candidate
+from selfcorrect_rag.prompts.self_rag import evidence_parts, instruction_parts
+from selfcorrect_rag.prompts.sentences import sentences
+from selfcorrect_rag.reflection import (
+    FULLY_SUPPORTED,
+    NO_RETRIEVAL,
+    NO_SUPPORT,
+    PARTIALLY_SUPPORTED,
+    RELEVANT,
+    Group,
+    is_readable,
+    probabilities,
+)
+from selfcorrect_rag.state import Candidate, Segment
 
 Support = Literal["fully", "partly"]
 """The degree of support that an answer needs."""
-
 ENOUGH: Mapping[Support, frozenset[str]] = {
     "fully": frozenset({FULLY_SUPPORTED}),
     "partly": frozenset({FULLY_SUPPORTED, PARTIALLY_SUPPORTED}),
 }
+SENTENCES_BEFORE = 3
+"""Sentences before the judged one that the model reads too, for pronouns."""
+NO_QUESTION = "Say what the evidence says."
+"""The instruction if no question is known."""
 
 
 def missing_support(result: Mapping[str, Any], support: Support = "partly") -> str:
-    """Why the answer of a graph is not supported; empty where it is.
+    """Return why a graph's answer is not supported; empty if it is.
+
+    Self-RAG and Self-CRAG: each segment of the answer has a passage, and its ISSUP is at least
+    ``support`` (the hard constraint of section 3.3 over the whole answer). CRAG: some knowledge
+    was judged relevant, and for ``fully`` the action was Correct. InstructRAG: the rationale names
+    a document, for either degree. A refusal has no support.
 
     Args:
         result: the output of any of the graphs.
         support: the degree required.
-
-            - Self-RAG and Self-CRAG: each segment of the answer was written from a passage and its
-              ISSUP is ``[Fully supported]``, or for ``partly`` at least ``[Partially supported]``,
-              by the probabilities that the model gave. It is the hard constraint of section 3.3
-              over the answer as a whole; a segment without evidence or without ISSUP breaks it.
-            - CRAG: a piece of knowledge, of a document or of a page, was judged relevant, and for
-              ``fully`` the action was Correct.
-            - InstructRAG: the rationale uses at least one document that was shown. There are no
-              degrees: ``fully`` means the same.
-
-            A refusal has no support in any of them.
     """
     if is_refusal(result["answer"]):
         return f"the answer declines to answer: {result['answer']!r}"
     if "candidates" in result:
         path = [c for c in result["candidates"] if c["chosen"]]
-        return _of_segments(path, ENOUGH[support])
-    if "action" in result:
-        return _of_knowledge(result, support)
-    return "" if result["citations"] else "the rationale uses no document"
+        reasons = (_reason(segment, support) for segment in path)
+        return next(filter(None, reasons), "") if path else "nothing was written"
+    if "action" not in result:
+        return "" if result["citations"] else "the rationale uses no document"
+    if "relevant" not in result["judged"]:
+        return f"no knowledge was judged relevant, the action was {result['action']}"
+    enough = support == "partly" or result["action"] == "correct"
+    return "" if enough else f"the action was {result['action']}"
 
 
-def _of_segments(path: Sequence[Candidate], enough: frozenset[str]) -> str:
-    for segment in path:
-        if segment["passage"] is None:
-            return f"written without evidence: {segment['text']!r}"
-        judged = segment["judgements"].get(Group.ISSUP) or {}
-        token = max(judged, key=lambda t: judged[t], default=None)
-        if token not in enough:
-            return _lacking(segment["text"], token)
-    return "" if path else "nothing was written"
-
-
-def unsupported(claims: Sequence[SentenceSupport], support: Support = "partly") -> str:
-    """Why a text that was judged is not supported; empty where each of its claims is.
-
-    Args:
-        claims: from :class:`~selfcorrect_rag.agents.SupportJudge`.
-        support: the degree required of each.
-    """
-    lacking = (c for c in claims if c["issup"] not in ENOUGH[support])
-    return next((_lacking(c["text"], c["issup"]) for c in lacking), "")
+def _reason(segment: Candidate, support: Support) -> str:
+    if segment["passage"] is None:
+        return f"written without evidence: {segment['text']!r}"
+    judged = segment["judgements"].get(Group.ISSUP) or {}
+    token = max(judged, key=lambda t: judged[t], default=None)
+    return "" if token in ENOUGH[support] else _lacking(segment["text"], token)
 
 
 def _lacking(text: str, token: str | None) -> str:
     return f"{token or 'support was not judged'}: {text!r}"
 
 
-def _of_knowledge(result: Mapping[str, Any], support: Support) -> str:
-    if "relevant" not in result["judged"]:
-        return f"no knowledge was judged relevant, the action was {result['action']}"
-    if support == "fully" and result["action"] != "correct":
-        return f"the action was {result['action']}"
-    return ""
+class SentenceSupport(TypedDict):
+    """How far documents support a sentence."""
+
+    text: str
+    issup: str | None
+    """The likeliest ISSUP token, such as ``[Fully supported]``; None if the model gave none."""
+    probabilities: dict[str, float]
+    """Of each ISSUP token; empty if the model was not asked or gave none."""
+
+
+def unsupported(claims: Sequence[SentenceSupport], support: Support = "partly") -> str:
+    """Return why a judged text is not supported; empty if each of its claims is."""
+    lacking = (c for c in claims if c["issup"] not in ENOUGH[support])
+    return next((_lacking(c["text"], c["issup"]) for c in lacking), "")
+
+
+class SupportJudge:
+    """Judges a text against documents, sentence by sentence, by ISSUP (Self-RAG, Table 1).
+
+    A model with reflection tokens gives the token after the sentence; any other is asked with the
+    paper's prompt (Table 11). All documents are read as one passage. One prompt for each sentence,
+    all in one batch. The embedded reader gives no token: it judges only what it found itself.
+    """
+
+    def __init__(self, llm: ReflectionLLM | Model) -> None:
+        """Judge with a ReflectionLLM, any LangChain LLM or chat model, or its name.
+
+        Raises:
+            BadArgument: it is something else.
+        """
+        self._llm = as_reflection_llm(llm)
+
+    def judge(
+        self, text: str, documents: Sequence[Document], question: str = ""
+    ) -> list[SentenceSupport]:
+        """Return the support of each sentence that claims something, in order.
+
+        Questions and refusals claim nothing. Without documents no sentence is supported, and the
+        model is not asked.
+
+        Args:
+            text: such as an agent's answer; its citation marks are not read.
+            documents: the evidence.
+            question: what the text answers, if known.
+
+        Raises:
+            ModelFailed: the model raised.
+        """
+        claims, prompts = _prompts(text, documents, question)
+        return _read(claims, self._llm.choose(prompts, Group.ISSUP) if prompts else [])
+
+    async def ajudge(
+        self, text: str, documents: Sequence[Document], question: str = ""
+    ) -> list[SentenceSupport]:
+        """The async twin of :meth:`judge`."""
+        claims, prompts = _prompts(text, documents, question)
+        return _read(claims, await self._llm.achoose(prompts, Group.ISSUP) if prompts else [])
+
+
+def _prompts(
+    text: str, documents: Sequence[Document], question: str
+) -> tuple[list[str], list[Prompt]]:
+    """Return the sentences that claim something, and a prompt for each; none without evidence."""
+    said = [_without_marks(sentence) for sentence in sentences(text)]
+    claims = [i for i, s in enumerate(said) if s and not (is_refusal(s) or s.endswith("?"))]
+    joined = in_one_text((passage_title(each), each.page_content) for each in documents)
+    prompts = [
+        Prompt(
+            parts=(
+                *instruction_parts(question or NO_QUESTION),
+                Part(NO_RETRIEVAL, "control"),
+                Part(" ".join(said[max(0, i - SENTENCES_BEFORE) : i]), "untrusted", shorten=1),
+                *evidence_parts(Document(joined), shorten=2),
+                Part(RELEVANT, "control"),
+                Part(said[i], "untrusted", shorten=3),
+            )
+        )
+        for i in claims
+    ]
+    return [said[i] for i in claims], prompts if joined.strip() else []
+
+
+def _without_marks(sentence: str) -> str:
+    for mark in reversed([*marks_in(sentence, 0)]):
+        sentence = sentence[: mark.start] + sentence[mark.end :]
+    return " ".join(sentence.split())
+
+
+def _read(claims: Sequence[str], segments: Sequence[Segment]) -> list[SentenceSupport]:
+    if not segments:
+        return [SentenceSupport(text=c, issup=NO_SUPPORT, probabilities={}) for c in claims]
+    found = []
+    for claim, segment in zip(claims, segments, strict=True):
+        issup = (r for r in segment["reflections"] if r["group"] == Group.ISSUP)
+        given = next(filter(is_readable, issup), None)
+        shares = probabilities(given["logprobs"]) if given else {}
+        token = max(shares, key=lambda t: shares[t], default=None)
+        found.append(SentenceSupport(text=claim, issup=token, probabilities=shares))
+    return found

@@ -5,7 +5,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.intake import source_of, title_of
+from selfcorrect_rag.intake import source_of, title_line, title_of
 from selfcorrect_rag.prompts.marks import without_marks
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.sentences import sentence_stating
@@ -34,7 +34,12 @@ def citation(
         said: what was written from it; the first that its text has word for word is quoted.
         question: chooses among several sentences that say it.
     """
-    text = document.page_content
+    text, found = document.page_content, document.metadata
+    where: dict[str, Any] = {}
+    if isinstance(found.get("page"), int):
+        where["page"] = found["page"]
+    if isinstance(found.get("heading"), str):
+        where["heading"] = title_line(found["heading"])
     quotes = (sentence_stating(text, each, question) for each in said)
     return Citation(
         number=number,
@@ -44,6 +49,7 @@ def citation(
         text=text,
         quote=next(filter(None, quotes), ""),
         segments=list(segments),
+        **where,
     )
 
 

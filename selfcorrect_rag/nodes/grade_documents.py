@@ -1,18 +1,19 @@
 """grade_documents: the evaluator scores the retrieved documents; the scores trigger an action."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Graded
+from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grading, titled
-from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
-from selfcorrect_rag.nodes.base.usage import counted_calls
-from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
-from selfcorrect_rag.state.crag import CRAGState, Grade
-from selfcorrect_rag.state.sources import title_of
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, agrade, grade, titled
+from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
+from selfcorrect_rag.nodes.node import Node, Run, Update
+from selfcorrect_rag.nodes.web_search import check_approval
+from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, Settings
+from selfcorrect_rag.state import Grade
 from selfcorrect_rag.thresholds import Action, Thresholds
 
 BRANCHES: dict[Action, list[str]] = {
@@ -20,69 +21,84 @@ BRANCHES: dict[Action, list[str]] = {
     "incorrect": ["search"],
     "ambiguous": ["refine", "search"],
 }
-"""The branches that each action takes (Algorithm 1)."""
+"""The branches of each action (Algorithm 1)."""
+MANY_CALLS = 100
+"""More calls than a step makes."""
 
 
-def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) -> Node:
+def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) -> Node[Any]:
     """Score all documents in one batch and choose the action (CRAG sections 4.2 and 4.3).
 
-    An empty retrieval counts as Incorrect. Where a limit leaves no call for grading, there is no
+    An empty retrieval counts as Incorrect. If a limit leaves no call for grading, there is no
     action, and the documents are refined as if Correct. A failing evaluator fails the run, unless
     Self-CRAG has already written something: then that is the answer.
-    """
-    settings = CRAGSettings.of_step(settings)
-    judge = as_evaluator(evaluator)
-    run = grading(judge)
 
-    def step(state: CRAGState) -> Work:
-        chosen, texts = current(settings), [titled(passage) for passage in state["passages"]]
+    Raises:
+        NoCheckpointer: at a run with ``approve_search``, if nothing could keep the paused run.
+    """
+    judge = as_evaluator(evaluator)
+
+    async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
+        chosen, passages = run.settings, state["passages"]
+        check_approval(run)
+        texts = [titled(passage) for passage in passages]
         calls = judge.model_calls(texts)
         if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
-            marks = stopped(state, chosen, limit, "what was retrieved was not graded")
+            marks = stopped(run, limit, "what was retrieved was not graded")
             return {"grades": [], "action": None, "branches": ["refine"], **marks}
-        asked = {"question": state["question"], "passages": texts}
-        given = yield from call(run.invoke, run.ainvoke, asked, within=counted_calls(calls))
-        return _update(state, chosen, judge, given["scores"])
+        scores = await score(run, judge, state["question"], texts)
+        grades = [
+            Grade(document=i, title=title_of(passage), score=score)
+            for i, (passage, score) in enumerate(zip(passages, scores, strict=True))
+        ]
+        thresholds = chosen.thresholds(judge.thresholds)
+        action = triggered(chosen, thresholds, scores)
+        upper, lower = thresholds.upper, thresholds.lower
+        run.emit(Graded(event="graded", grades=grades, action=action, upper=upper, lower=lower))
+        return {
+            "grades": grades,
+            "action": action,
+            "thresholds": asdict(thresholds),
+            "branches": branches_of(chosen, action),
+            "notes": judge.notes,
+        }
 
-    return Node("grade_documents", step, settings, _failed)
+    return Node("grade_documents", step, CRAGSettings.of(settings), on_fault=_failed)
 
 
-def _failed(state: CRAGState, fault: Fault) -> Update:
-    return {"branches": [], **best_so_far(state, fault)}
+async def score(
+    run: Run[Any], evaluator: RetrievalEvaluator, question: str, texts: Sequence[str]
+) -> list[float]:
+    """Return the evaluator's scores of texts, scored in one batch.
+
+    Calls of a model that is not LangChain's are counted as the evaluator says.
+    """
+    before, calls = run.costs["model_calls"], evaluator.model_calls(texts)
+    scores = await run.call(grade, agrade, evaluator, question, texts)
+    if run.costs["model_calls"] == before and calls:
+        run.add({"model_calls": calls, "prompt_tokens": None, "generated_tokens": None})
+    return scores
 
 
-def _update(
-    state: CRAGState,
-    settings: CRAGSettings,
-    evaluator: RetrievalEvaluator,
-    scores: Sequence[float],
-) -> Update:
-    grades = [
-        Grade(document=i, title=title_of(passage), score=score)
-        for i, (passage, score) in enumerate(zip(state["passages"], scores, strict=True))
-    ]
-    thresholds = settings.thresholds(evaluator.thresholds)
-    action = triggered(settings, thresholds, scores)
-    upper, lower = thresholds.upper, thresholds.lower
-    emit(Graded(event="graded", grades=grades, action=action, upper=upper, lower=lower))
-    return {
-        "grades": grades,
-        "action": action,
-        "thresholds": asdict(thresholds),
-        "branches": branches_of(settings, action),
-        "notes": [*state["notes"], *evaluator.notes],
-    }
+def calls_left(state: Mapping[str, Any], settings: Settings) -> list[int | str | None]:
+    """Return how much of the limits is left, as far as a step's result depends on it."""
+    most, spent = settings.max_model_calls, sum(run["model_calls"] for run in state["route"])
+    left = None if most is None else min(most - spent, MANY_CALLS)
+    return [left, limit_met(state, settings, 0)]
+
+
+def _failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:
+    return {"branches": [], **best_so_far(state, run, fault)}
 
 
 def branches_of(settings: CRAGSettings, action: Action) -> list[str]:
-    """The branches that a run takes: those of its action, or both where its settings say so."""
+    """Return the branches of an action; both if Self-CRAG reads all contexts."""
     everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
     return ["refine", "search"] if everything else BRANCHES[action]
 
 
 def triggered(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
-    """The action that scores trigger, without the one that the settings ablate (section 5.4,
-    Table 2)."""
+    """Return the action of scores, without the one that the settings ablate (Table 2)."""
     if settings.without_action == "ambiguous":
         thresholds = Thresholds(upper=thresholds.upper, lower=thresholds.upper)
     action = thresholds.action(scores)

@@ -1,54 +1,58 @@
-"""read_rationale: parse the model's output into final answer, useful documents and citations."""
+"""read_rationale: read the answer, the useful documents and the citations from the rationale."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from selfcorrect_rag.events import Answered
-from selfcorrect_rag.nodes.base.citations import citation
-from selfcorrect_rag.nodes.base.node import Node, Update, emit
-from selfcorrect_rag.nodes.base.reply import NO_ANSWER, annotated
-from selfcorrect_rag.prompts.quoting import quoted
-from selfcorrect_rag.prompts.rationale.conclusions import final_answer
-from selfcorrect_rag.prompts.rationale.documents import read_documents
+from selfcorrect_rag.nodes.citations import citation
+from selfcorrect_rag.nodes.node import Node, Run, Update
+from selfcorrect_rag.nodes.reply import NO_ANSWER, reply
+from selfcorrect_rag.nodes.written import continue_message
+from selfcorrect_rag.prompts.instruct_rag import read_answer, read_numbers
 from selfcorrect_rag.prompts.refusals import is_refusal
-from selfcorrect_rag.state.instruct_rag import InstructRAGState
+from selfcorrect_rag.settings import InstructRAGSettings
 
 BASELINES = ("no_retrieval", "ralm", "few_shot")
 """Modes whose prompt asks for an answer without a rationale."""
 
 
-def read_rationale() -> Node:
-    """Separate the answer from the rationale, and check the document numbers that it mentions.
+def read_rationale(llm: object = None) -> Node[Any]:
+    """Read the answer and the documents that the rationale's last paragraph names by number.
 
-    A baseline's whole output is the answer. Mentioned documents that were not shown are left out,
-    and a note says so. The useful ones are cited, unless the answer is a refusal. The reply that
-    the step before wrote gets the citations.
+    A baseline's whole output is the answer. Numbers of documents that were not shown are left out,
+    and a note says so. The useful documents are cited, unless the answer is a refusal.
+
+    Args:
+        llm: the model that wrote the rationale, named in the reply's metadata.
     """
 
-    def run(state: InstructRAGState) -> Update:
-        written = state["written"]
-        numbering = state["numbering"] or list(range(len(state.get("passages") or [])))
-        if state.get("mode") == "no_retrieval":
-            numbering = []
-        shown = [state["passages"][i] for i in numbering]
-        titles = [quoted(str(d.metadata.get("title") or "")) for d in shown]  # as the model saw
-        reading = read_documents(written, titles)
-        is_baseline = state.get("mode") in BASELINES
-        answer = (written if is_baseline else final_answer(written, titles)) or NO_ANSWER
-        cited = [] if is_refusal(answer) else reading.useful
-        question = state.get("question") or ""
+    def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
+        written, numbering = state["written"], state["numbering"]
+        is_baseline = state["mode"] in BASELINES
+        answer = (written if is_baseline else read_answer(written)) or NO_ANSWER
+        named = read_numbers(written)
+        useful = [n for n in named if 0 < n <= len(numbering)]
         citations = [
-            citation(n, numbering[n - 1], shown[n - 1], [0], [answer], question) for n in cited
-        ]
-        emit(Answered(event="answered", answer=answer, citations=len(citations)))
+            citation(
+                n, numbering[n - 1], state["passages"][numbering[n - 1]], [0], [answer],
+                state["question"],
+            )
+            for n in ([] if is_refusal(answer) else useful)
+        ]  # fmt: skip
+        continue_message(state, run)
+        marks = "".join(f" [{n['number']}]" for n in citations)
+        run.emit(Answered(event="answered", answer=answer, citations=len(citations)))
         return {
+            "question": state["question"],
             "answer": answer,
+            "cited_answer": f"{answer}{marks}",
             "rationale": "" if is_baseline else written,
-            "useful_documents": [numbering[number - 1] for number in reading.useful],
-            "dismissed_documents": [numbering[number - 1] for number in reading.dismissed],
+            "useful_documents": [numbering[n - 1] for n in useful],
             "citations": citations,
             "notes": [
-                *state["notes"],
-                *(f"Document [{n}] is named but was not shown" for n in reading.missing),
+                f"Document [{n}] is named but was not shown" for n in named if n not in useful
             ],
-            **annotated(state, citations),
+            **reply(state, run, written or answer, citations, llm),
         }
 
-    return Node("read_rationale", run)
+    return Node("read_rationale", step, InstructRAGSettings())

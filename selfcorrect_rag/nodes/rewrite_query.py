@@ -1,94 +1,79 @@
 """rewrite_query: turn the question into search engine keywords."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
+from selfcorrect_rag.errors import Fault, ModelFailed
 from selfcorrect_rag.events import QueryRewritten
 from selfcorrect_rag.models.from_name import as_language_model
-from selfcorrect_rag.nodes.base.asking import ask
-from selfcorrect_rag.nodes.base.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.base.node import Node, Update, Work, call, current, emit
-from selfcorrect_rag.nodes.base.usage import quiet
+from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
+from selfcorrect_rag.nodes.node import Node, Run, Update, ask
+from selfcorrect_rag.nodes.user_function import call_function
 from selfcorrect_rag.prompts.crag import rewrite_prompt
 from selfcorrect_rag.search.retriever import takes_one
 from selfcorrect_rag.settings import CRAGSettings
-from selfcorrect_rag.state.crag import CRAGState
 
 LONGEST = 200
 """Longest accepted query, in characters."""
-
-
 Rewriter = Runnable[Any, Any] | str | Callable[[str], Any]
 """A model or its name, or a sync or async function from the question to a query."""
 
 
-def rewrite_query(rewriter: Rewriter | None = None, settings: CRAGSettings | None = None) -> Node:
-    """Rewrite with a model (section 4.5, Table 5) or a function, by rule where neither is given.
+def rewrite_query(
+    rewriter: Rewriter | None = None, settings: CRAGSettings | None = None
+) -> Node[Any]:
+    """Rewrite with a model (section 4.5, Table 5) or a function, by rule if neither is given.
 
-    A model gets the paper's prompt, a function the question. Where it fails, returns nothing usable
+    A model gets the paper's prompt, a function the question. If it fails, returns nothing usable,
     or a limit leaves it no call, the rule is used and a note says so.
 
     Raises:
         BadArgument: ``rewriter`` is neither a model nor a function of one argument.
     """
-    settings = CRAGSettings.of_step(settings)
-    function = _function(rewriter)
+    is_function = not isinstance(rewriter, str | Runnable) and takes_one(rewriter)
+    function: Any = rewriter if is_function else None
     llm = None
-    if rewriter is not None and function is None:
+    if rewriter is not None and not is_function:
         llm = as_language_model(rewriter, "rewriter")
 
-    def run(state: CRAGState) -> Work:
-        question, chosen = state["question"], current(settings)
+    async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
+        question, chosen = state["question"], run.settings
         if not chosen.rewrite:
-            return _update(state, question)
+            return _update(run, question)
         if function is not None:
-            within = wrap_errors(ModelFailed, "the rewriter")
-            query = yield from call(
-                function.invoke, function.ainvoke, question, quiet(), within=within
-            )
-            return _written(state, query if isinstance(query, str) else "", "rewriter")
+            query = await call_function(run, function, ModelFailed, "the rewriter", question)
+            return _checked(run, question, query if isinstance(query, str) else "", "rewriter")
         if llm is None:
-            return _update(state, keywords(question))
+            return _update(run, keywords(question))
         if limit := limit_met(state, chosen, 1 + FOR_THE_ANSWER):
-            marks = stopped(state, chosen, limit, "the query was made by rule")
-            return {**_update(state, keywords(question)), **marks}
-        return _written(state, (yield from ask(llm, rewrite_prompt(question), quiet())))
+            marks = stopped(run, limit, "the query was made by rule")
+            return {**_update(run, keywords(question)), **marks}
+        return _checked(run, question, await ask(run, llm, rewrite_prompt(question)), "model")
 
-    return Node("rewrite_query", run, settings, _failed)
-
-
-def _update(state: CRAGState, query: str, note: str | None = None) -> Update:
-    emit(QueryRewritten(event="query_rewritten", query=query))
-    update: Update = {"web_query": query}
-    if note:
-        update["notes"] = [*state["notes"], note]
-    return update
+    return Node("rewrite_query", step, CRAGSettings.of(settings), on_fault=_failed)
 
 
-def _function(rewriter: Rewriter | None) -> Runnable[str, Any] | None:
-    is_model = rewriter is None or isinstance(rewriter, str | Runnable)
-    if is_model or not takes_one(rewriter):
-        return None
-    return RunnableLambda(rewriter)  # type: ignore[arg-type]
-
-
-def _written(state: CRAGState, text: str, who: str = "model") -> Update:
+def _checked(run: Run[CRAGSettings], question: str, text: str, who: str) -> Update:
     """Use the first line of the output as the query, if it can be one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     query = lines[0].removeprefix("query:").strip(" \"'") if lines else ""
-    if not query or len(query) > LONGEST:
-        by_rule = keywords(state["question"])
-        return _update(state, by_rule, f"the {who} rewrote the question to nothing of use: by rule")
-    return _update(state, query)
+    if query and len(query) <= LONGEST:
+        return _update(run, query)
+    note = f"the {who} gave no usable query: it was made by rule"
+    return {**_update(run, keywords(question)), "notes": [note]}
 
 
-def _failed(state: CRAGState, fault: Fault) -> Update:
-    reason = f"rewriting failed: {fault.reason}: the query was made by rule"
-    return _update(state, keywords(state["question"]), reason)
+def _update(run: Run[CRAGSettings], query: str) -> Update:
+    run.emit(QueryRewritten(event="query_rewritten", query=query))
+    return {"web_query": query}
+
+
+def _failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:
+    note = f"rewriting failed: {fault.reason}: the query was made by rule"
+    return {**_update(run, keywords(state["question"])), "notes": [note]}
 
 
 _STOP_WORDS = """a about all also am an and any are as at be been being both but by can could did do
@@ -103,11 +88,11 @@ MOST_KEYWORDS = 3
 
 
 def keywords(question: str) -> str:
-    """At most three keywords of a question, by rule: runs of words between stop words.
+    """Return at most three keywords of a question: runs of words between stop words.
 
     A quotation is one keyword, and so is a name, with the small words inside it ("Billy the Kid",
-    "University of Oslo"). Where there are more than three runs, those with names stay, then the
-    longer ones. A question of stop words alone is returned as it is.
+    "University of Oslo"). Of more than three runs, those with names stay, then the longer ones. A
+    question of stop words alone is returned as it is.
     """
     runs: list[list[str]] = [[]]
     spans = re.findall(r"[\"“]([^\"“”]+)[\"”]|([^\s\"“”]+)", question)
@@ -141,7 +126,7 @@ _INSIDE_NAMES = frozenset({"of", "the", "de", "la", "and", "in", "for", "on"})
 
 
 def _name_follows(words: list[tuple[str, bool]], i: int) -> bool:
-    """Whether a small word stands inside a name: "of" in "University of the Arts"."""
+    """Return whether a small word is inside a name: "of" in "University of the Arts"."""
     rest = [word for word, _ in words[i : i + _NAME_GAP]]
     after = next((word for word in rest if word.lower() not in _INSIDE_NAMES), "")
     return rest[0].lower() in _INSIDE_NAMES and after[:1].isupper()
