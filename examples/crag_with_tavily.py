@@ -12,9 +12,9 @@ from langgraph.types import Command
 
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.demo import demo_index
+from selfcorrect_rag.intake import source_of, title_of
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.search import TavilyWebSearch
-from selfcorrect_rag.intake import source_of, title_of
 
 
 def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = input) -> None:
