@@ -10,10 +10,9 @@ import pytest
 from selfcorrect_rag import demo
 from selfcorrect_rag.demo import demo_passages
 from selfcorrect_rag.reflection import unregister_group
-from selfcorrect_rag.search import Index
+from selfcorrect_rag.search import Index, as_web_search
 from tests.prompted_runs import hard, opinion
 from tests.providers import Provider
-from tests.search.test_tavily import Tavily, page, tavily  # noqa: F401
 from tests.test_docs import ROOT
 
 QUESTION = "Who wrote Middlemarch?"
@@ -52,27 +51,38 @@ def test_subgraph(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == letter
 
 
+@pytest.mark.parametrize(
+    ("reply", "queries", "answer"),
+    [
+        ("yes", ["{}"], "-> Monroeville [1]"),
+        ("Harper Lee birthplace", ["Harper Lee birthplace"], "-> Monroeville [1]"),
+        ("no", [], "-> "),
+    ],
+)
 def test_crag_with_tavily(
-    tavily: Tavily,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
+    reply: str, queries: list[str], answer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[str] = []
+    searched: list[str] = []
 
-    def approve(question: str) -> str:
-        asked.append(question)
-        return "yes"
+    def search(query: str) -> list[dict[str, str]]:
+        searched.append(query)
+        text = "Harper Lee was born in Monroeville."
+        return [{"title": "Harper Lee", "url": "https://example.org/1", "content": text}]
 
-    main = example("crag_with_tavily").main
-    main(PENICILLIN, tavily.web(), approve)
-    assert not asked, "what the demo corpus knows is not searched for"
-    tavily.results = [page(1, content="Harper Lee was born in Monroeville.", title="Harper Lee")]
-    main("Where was Harper Lee born?", tavily.web(), approve)
-    (said,) = asked
-    assert said.startswith("search Tavily for 'Harper Lee, born'?")
-    assert len(tavily.asked) == 1
-    out = capsys.readouterr().out
-    assert "-> Monroeville [1]" in out
-    assert "read: Harper Lee (https://example.org/1)" in out
+    main, prompts = example("crag_with_tavily").main, list[str]()
+
+    def approve(prompt: str) -> str:
+        prompts.append(prompt)
+        return reply
+
+    main(PENICILLIN, as_web_search(search), approve)
+    assert not prompts, "what the demo corpus knows is not searched for"
+    main("Where was Harper Lee born?", as_web_search(search), approve)
+    (prompt,) = prompts
+    proposed = prompt.split("'")[1]
+    assert "Harper Lee" in proposed
+    assert searched == [query.format(proposed) for query in queries]
+    assert answer in capsys.readouterr().out
 
 
 def test_own_reflection_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,23 +96,6 @@ def test_own_reflection_group(capsys: pytest.CaptureFixture[str]) -> None:
         unregister_group("ISPLAIN")
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("1.0") and "George Eliot" in line for line in lines)
-
-
-def test_community_retriever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    notes = tmp_path / "notes"
-    (notes / "naturalists").mkdir(parents=True)
-    passages = {passage.metadata["title"]: passage.page_content for passage in demo_passages()}
-    folders = {"Jane Austen": "", "George Eliot": "", "Charles Darwin": "naturalists"}
-    for name, folder in folders.items():
-        (notes / folder / f"{name}.txt").write_text(f"{passages[name]}\n\n\n", encoding="utf-8")
-    (notes / "Jane Austen.csv").write_text("Where was Jane Austen born?", encoding="utf-8")
-    module = example("community_retriever")
-    found = module.paragraphs(notes)
-    assert {d.metadata["title"]: d.page_content for d in found} == {n: passages[n] for n in folders}
-    module.main(str(notes), "Where was Jane Austen born?")
-    written, cited = capsys.readouterr().out.splitlines()
-    assert "Steventon" in written
-    assert cited == f"[1] Jane Austen ({notes / 'Jane Austen.txt'})"
 
 
 def test_own_strip_filter(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,9 @@ def test_self_rag_over_an_own_chroma_collection(
         [{"title": "Staging", "source": "staging.md"}, {"title": "Office"}],
     )
     question = "Who approves the deployments?"
-    example("self_rag_over_chroma").main(str(tmp_path / "store"), "notes", ReaderEmbeddings(), question)
+    example("self_rag_over_chroma").main(
+        str(tmp_path / "store"), "notes", ReaderEmbeddings(), question
+    )
     answer, cited = capsys.readouterr().out.splitlines()
     assert answer == "Priya Raman [1]"
     assert cited == f"[1] Staging: {written}"
@@ -132,4 +134,4 @@ def test_a_hundred_questions(
 
 def test_an_index_given_as_a_retriever_is_told_apart() -> None:
     with pytest.raises(BadArgument, match=r"Index is no retriever: give its \.as_retriever\(\)"):
-        create_crag(RuleChatModel(), demo_index(), load_chat_model())  # type: ignore[arg-type]
+        create_crag(RuleChatModel(), demo_index(), RuleChatModel())  # type: ignore[arg-type]
