@@ -9,7 +9,8 @@ from langchain_chroma import Chroma
 from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.reader import ReaderEmbeddings, ReaderLLM
+from selfcorrect_rag.reader import ReaderLLM
+from selfcorrect_rag.reader import ReaderEmbeddings
 
 
 def main(folder: str, collection: str, embeddings: Embeddings, question: str) -> None:

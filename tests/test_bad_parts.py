@@ -37,7 +37,7 @@ from selfcorrect_rag.settings import (
     Settings,
 )
 from selfcorrect_rag.thresholds import Thresholds
-from selfcorrect_rag.training.evaluator import GradedRow, judged
+from selfcorrect_rag.training.evaluator import Graded, judge_questions
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -412,9 +412,9 @@ def test_no_threshold_is_calibrated_on_what_is_no_score(
     fault: tuple[Callable[[int], Any], str],
 ) -> None:
     gives, says = fault
-    rows = [GradedRow("Who?", ("Emma is a novel.",), ("Emma is a town.",))]
-    refused(EvaluatorFailed, "in [-1, 1]", lambda: judged(Evaluator(gives), rows))
-    refused(EvaluatorFailed, says, lambda: judged(Evaluator(gives), rows))
+    rows = [Graded("Who?", ("Emma is a novel.",), ("Emma is a town.",))]
+    refused(EvaluatorFailed, "in [-1, 1]", lambda: judge_questions(Evaluator(gives), rows))
+    refused(EvaluatorFailed, says, lambda: judge_questions(Evaluator(gives), rows))
 
 
 SCORES: Mapping[str, Callable[[int], Any]] = {

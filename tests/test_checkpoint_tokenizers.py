@@ -32,12 +32,12 @@ from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
 from selfcorrect_rag.training.generator import (
-    GeneratorSettings,
+    GeneratorOptions,
+    GeneratorRow,
     add_control_tokens,
     generator_examples,
     train_generator,
 )
-from selfcorrect_rag.training.generator_rows import GeneratorRow
 from tests.conftest import random_model
 
 MADE = Path(__file__).parent / "tokenizers"
@@ -88,9 +88,11 @@ def test_training_rows_have_the_ids_of_their_whole_text(
     rows = [text for text in TEXTS if "output" in text and text["instruction"].strip()]
     assert len(rows) > 40
     given = generator_examples(
-        [GeneratorRow(row["instruction"], row["output"]) for row in rows], tokenizer, 10_000
+        [GeneratorRow(instruction=row["instruction"], output=row["output"]) for row in rows],
+        tokenizer,
+        10_000,
     )
-    for row, example in zip(rows, given.examples, strict=True):
+    for row, example in zip(rows, given.rows, strict=True):
         whole = [*row[style], tokenizer.eos_id]
         if row["output"] == row["output"].strip():
             assert list(example["input_ids"]) == whole
@@ -207,9 +209,13 @@ def test_a_trained_checkpoint_has_the_ids_of_its_training(tmp_path: Path, base: 
     folder = BASES[base](tmp_path / "base")
     words = load_tokenizer(folder)
     random_model(len(words), 1024).save_pretrained(folder)
-    rows = [GeneratorRow(t["instruction"], t["output"]) for t in TEXTS if "output" in t]
+    rows = [
+        GeneratorRow(instruction=t["instruction"], output=t["output"])
+        for t in TEXTS
+        if "output" in t
+    ]
     rows = [row for row in rows if row.instruction.strip() and row.output.strip()]
-    settings = GeneratorSettings(
+    settings = GeneratorOptions(
         model=str(folder),
         num_train_epochs=0.1,
         batch_size=4,
@@ -226,8 +232,8 @@ def test_a_trained_checkpoint_has_the_ids_of_its_training(tmp_path: Path, base: 
     assert [encoded.ids for encoded in served._tokenizer.encode(prompts)] == ids
     whole = ["".join(text["parts"]) for text in TEXTS]
     assert AutoTokenizer.from_pretrained(exported)(whole)["input_ids"] == ids
-    learned = generator_examples(rows, trained, 1000).examples
-    told = generator_examples(rows, served._tokenizer, 1000).examples
+    learned = generator_examples(rows, trained, 1000).rows
+    told = generator_examples(rows, served._tokenizer, 1000).rows
     assert [list(a["input_ids"]) for a in learned] == [list(b["input_ids"]) for b in told]
     assert served.choose(prompts[:1], Group.RETRIEVE)[0]["reflections"]
 
@@ -426,8 +432,8 @@ def test_an_output_that_begins_with_text_is_learned_as_it_follows_the_prompt(
 ) -> None:
     """Some tokenizers put a space before a text that begins, and none before one that goes on."""
     first = AutoTokenizer.from_pretrained(checkpoint(tmp_path, "llama", "slow", False))
-    row = GeneratorRow("Who?", "Emma[Utility:5]")
-    (example,) = generator_examples([row], ControlledTokenizer(first), 500).examples
+    row = GeneratorRow(instruction="Who?", output="Emma[Utility:5]")
+    (example,) = generator_examples([row], ControlledTokenizer(first), 500).rows
     whole = "### Instruction:\nWho?\n\n### Response:\nEmma[Utility:5]"
     assert list(example["input_ids"]) == [*first(whole)["input_ids"], first.eos_token_id]
     learned = [i for i in example["labels"] if i >= 0]
@@ -439,8 +445,8 @@ def test_a_prompt_keeps_its_ids_where_one_could_span_its_end() -> None:
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.backend_tokenizer.pre_tokenizer = pieces
     asked = tokenizer("### Instruction:\nWho?\n\n### Response:\n")["input_ids"]
-    row = GeneratorRow("Who?", "Emma[Utility:5]")
-    (example,) = generator_examples([row], ControlledTokenizer(tokenizer), 500).examples
+    row = GeneratorRow(instruction="Who?", output="Emma[Utility:5]")
+    (example,) = generator_examples([row], ControlledTokenizer(tokenizer), 500).rows
     output = tokenizer("Emma[Utility:5]")["input_ids"]
     assert list(example["input_ids"]) == [*asked, *output, tokenizer.eos_token_id]
     assert sum(i >= 0 for i in example["labels"]) == len(output) + 1

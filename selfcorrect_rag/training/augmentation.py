@@ -1,18 +1,15 @@
-"""Algorithm 3 of Self-RAG: reflection tokens and passages for the outputs of many rows at once.
+"""Algorithm 3 of Self-RAG: a critic's reflection tokens and retrieved passages for outputs.
 
-Nothing is asked or searched here: :func:`augment` yields what it wants to know of all rows, and
-goes on with the answers.
+Rows go through the steps together, so that critic and retriever get large batches.
 """
 
 import copy
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from operator import ne
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from selfcorrect_rag.prompts.critic import registered_prompts
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import (
@@ -26,55 +23,45 @@ from selfcorrect_rag.reflection import (
     PARTIALLY_SUPPORTED,
     RELEVANT,
     RETRIEVAL,
-    ReflectionGroup,
 )
-from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
+from selfcorrect_rag.training.generator import GeneratorRow
 from selfcorrect_rag.training.labelling import MALFORMED
 
+SUPPORTING = (FULLY_SUPPORTED, PARTIALLY_SUPPORTED)
 
-class CritiqueRequest(NamedTuple):
+
+class Critique(NamedTuple):
     """A judgement that a critic is asked for."""
 
     prompt: str
-    """Name of its prompt in :func:`~selfcorrect_rag.prompts.critic.critique_prompts`."""
+    """A key of :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`."""
     instance: Instance
-
-
-class Judge(NamedTuple):
-    """Asks for a :class:`Label` for each request."""
-
-    requests: list[CritiqueRequest]
-
-
-class Retrieve(NamedTuple):
-    """Asks for a list of :class:`Passage`, best first, for each query."""
-
-    queries: list[str]
 
 
 @dataclass(frozen=True)
 class Label:
-    """The answer of a critic to one request."""
+    """The answer of a critic."""
 
     token: str | None
-    """A reflection token; None where there is none, for a ``reason``."""
+    """A reflection token; None if there is none, for a ``reason``."""
     probability: float | None = None
-    """Probability of the token among those allowed, in [0, 1]; None where a critic gives none."""
+    """Of the token among the allowed ones, in [0, 1]; None if the critic gives none."""
     reason: str = ""
+
+
+UNLABELLED = Label(None)
 
 
 @dataclass
 class Passage:
-    """A passage that was found, and what the critic says of it."""
+    """A retrieved passage and its labels."""
 
     id: str
     title: str
     text: str
-    score: float | None
-    """Score of the retriever, the higher the better; None where it gives none."""
-    isrel: Label | None = None
-    """None where it was not asked, as is the next."""
-    issup: Label | None = None
+    score: float | None = None
+    isrel: Label = UNLABELLED
+    issup: Label = UNLABELLED
 
     @property
     def whole(self) -> str:
@@ -87,19 +74,15 @@ class OutputSegment:
     """A sentence of an output, and what was decided about it."""
 
     text: str
-    preceding_sentences: str
-    retrieve: Label | None = None
-    """By the first passage of the whole output; None where there is none to judge by."""
+    preceding_sentences: str = ""
+    retrieve: Label = UNLABELLED
+    """By the first passage of the whole output."""
     query: str = ""
-    """Empty where nothing was searched for."""
     passages: list[Passage] = field(default_factory=list)
     chosen: int | None = None
-    """Which of the passages is read."""
-    why: str = ""
+    """The passage that the sentence is written from."""
     token: str = NO_RETRIEVAL
-    """Token of the group Retrieve that stands before it."""
-    groups: dict[str, Label] = field(default_factory=dict)
-    """By name of a registered group that judges a segment, or the passage it is written from."""
+    """The Retrieve token before the sentence."""
 
 
 @dataclass
@@ -107,232 +90,191 @@ class Decisions:
     """Everything that was decided about one row."""
 
     row: GeneratorRow
-    retrieve: Label | None = None
-    utility: Label | None = None
-    groups: dict[str, Label] = field(default_factory=dict)
-    """By name of a registered group that judges the answer."""
+    retrieve: Label = UNLABELLED
+    utility: Label = UNLABELLED
     query: str = ""
     passages: list[Passage] = field(default_factory=list)
     """Found for the whole output; the first is the evidence by which sentences are judged."""
     segments: list[OutputSegment] = field(default_factory=list)
+    """Empty if the row needs no retrieval."""
     augmented: GeneratorRow | None = None
     """The row with passages and reflection tokens in its output; None after a :attr:`failure`."""
-    look_alikes: int = 0
-    """Marks in the texts of the augmented row, such as control tokens, that were quoted."""
-
-    @cached_property
-    def _undivided(self) -> OutputSegment:
-        return OutputSegment(self.row.output, "")
-
-    @property
-    def written(self) -> list[OutputSegment]:
-        """The segments, or the whole output as one where it needs no retrieval."""
-        return self.segments or [self._undivided]
 
     @property
     def failure(self) -> str:
-        """Why there is no augmented output, :data:`MALFORMED` among others; empty if there is."""
+        """Why there is no augmented output; failed calls before malformed labels; empty if none."""
         labels = [self.retrieve, self.utility, *(segment.retrieve for segment in self.segments)]
-        reasons = [label.reason for label in labels if label and label.reason]
+        reasons = [label.reason for label in labels if label.reason]
         for passage in (passage for segment in self.segments for passage in segment.passages):
-            # A passage that stays without a label is none to choose; one that may get it is.
-            found = [label.reason for label in (passage.isrel, passage.issup) if label]
+            # A passage may stay without a label, and is not chosen then; but only for good.
+            found = (passage.isrel.reason, passage.issup.reason)
             reasons += [reason for reason in found if reason not in ("", MALFORMED)]
-        for groups in (self.groups, *(segment.groups for segment in self.written)):
-            found = [label.reason for label in groups.values()]
-            reasons += [reason for reason in found if reason not in ("", MALFORMED)]
-        return next(iter(sorted(reasons, key=lambda reason: reason == MALFORMED)), "")
+        return min(reasons, key=lambda reason: reason == MALFORMED, default="")
 
-    def instance(
-        self, segment: OutputSegment | None = None, evidence: Passage | None = None
-    ) -> Instance:
-        """The instance for a critic: the whole output, or a segment of it and a passage."""
+    def ask(
+        self, prompt: str, segment: OutputSegment | None = None, evidence: Passage | None = None
+    ) -> Critique:
+        """A question about the whole output, or about a segment of it and a passage."""
         whole = Instance(self.row.instruction, self.row.input, self.row.output)
-        if segment is None:
-            return whole._replace(segment=self.row.output)
-        return whole._replace(
-            preceding_sentences=segment.preceding_sentences,
-            segment=segment.text,
-            evidence=evidence.whole if evidence else "",
-        )
+        if segment is None or evidence is None:
+            return Critique(prompt, whole._replace(segment=self.row.output))
+        about = {"segment": segment.text, "preceding_sentences": segment.preceding_sentences}
+        return Critique(prompt, whole._replace(**about, evidence=evidence.whole))
+
+
+Judge = Callable[[list[Critique]], list[Label]]
+Retrieve = Callable[[list[str]], list[list[Passage]]]
 
 
 def augment(
-    rows: Sequence[GeneratorRow], *, passages: int, language: str, seed: int
-) -> Generator[Judge | Retrieve, list[Any], list[Decisions]]:
-    """Decide about ``rows``, in step, with one batch of cases or queries for all at a time.
+    rows: Sequence[GeneratorRow],
+    judge: Judge,
+    retrieve: Retrieve,
+    *,
+    top_k: int,
+    language: str = "en",
+    seed: int = 0,
+) -> list[Decisions]:
+    """Decide about ``rows`` together.
 
     Args:
-        rows: any number.
-        passages: most of a query.
-        language: see :func:`~.generator_rows.segments`.
-        seed: of the choice among passages of which none supports a sentence.
-
-    Yields:
-        What has to be known next; to be sent an answer for each case or query, in their order.
+        rows: rows without reflection tokens.
+        judge: returns a label for each request, in their order.
+        retrieve: returns passages for each query, best first, none of them shared.
+        top_k: maximum passages of a query.
+        language: ISO 639-1 code of the outputs, for the split into sentences.
+        seed: decides which passage is taken if none supports a sentence.
     """
     every = [Decisions(row) for row in rows]
-    registered = [group for group, _ in registered_prompts()]
-    about_answer = [group.name for group in registered if group.judges == "answer"]
-    names = ("retrieval", "utility", *about_answer)
-    labels = yield Judge([CritiqueRequest(name, one.instance()) for name in names for one in every])
-    by_name = {name: labels[i * len(every) :] for i, name in enumerate(names)}
-    for i, one in enumerate(every):
-        one.retrieve, one.utility = by_name["retrieval"][i], by_name["utility"][i]
-        one.groups = {name: by_name[name][i] for name in about_answer}
-    retrieving = [one for one in every if _is(one.retrieve, RETRIEVAL) and not one.failure]
-    for one in retrieving:
-        one.query = _query(one.row, one.row.output)
-        one.segments = list(_segments(one.row.output, language))
-    found = yield Retrieve([one.query for one in retrieving])
-    for one, documents in zip(retrieving, found, strict=True):
-        one.passages = documents[:passages]
-    yield from _decide(retrieving)
-    yield from _retrieve([one for one in retrieving if not one.failure], passages)
-    yield from _critique([one for one in retrieving if not one.failure])
+    labels = judge([one.ask(name) for name in ("retrieval", "utility") for one in every])
+    for one, retrieval, utility in zip(every, labels, labels[len(every) :], strict=False):
+        one.retrieve, one.utility = retrieval, utility
+        if one.retrieve.token == RETRIEVAL and not one.failure:
+            one.query = _query(one.row, one.row.output)
+            one.segments = list(_segments(one.row.output, language))
+    retrieving = [one for one in every if one.segments]
+    for one, found in zip(retrieving, retrieve([o.query for o in retrieving]), strict=True):
+        one.passages = found[:top_k]
+    # Whether a sentence needs passages of its own, by the output's first passage (A.2).
+    each = [(one, segment) for one in retrieving if one.passages for segment in one.segments]
+    labels = judge([o.ask("multi_retrieval", s, o.passages[0]) for o, s in each])
+    for (_, segment), label in zip(each, labels, strict=True):
+        segment.retrieve = label
+    retrieving = [one for one in retrieving if not one.failure]
+    _retrieve_for_segments(retrieving, retrieve, top_k)
+    # ISREL of each passage, and ISSUP of the relevant ones (section 3.2.2).
+    judged = [(o, s, p) for o in retrieving for s in o.segments for p in s.passages]
+    labels = judge([one.ask("relevance", s, p) for one, s, p in judged])
+    for (_, _, passage), label in zip(judged, labels, strict=True):
+        passage.isrel = label
+    relevant = [(o, s, p) for o, s, p in judged if p.isrel.token == RELEVANT]
+    labels = judge([one.ask("groundness", s, p) for one, s, p in relevant])
+    for (_, _, passage), label in zip(relevant, labels, strict=True):
+        passage.issup = label
     for one in every:
         if not one.failure:
-            _choose(one, seed)
-    for group in registered:
-        if group.judges != "answer":
-            yield from _judge_segments([one for one in every if not one.failure], group)
-    for one in every:
-        if not one.failure:
-            _write(one)
+            _choose_passages(one, seed)
+            parts = [*_parts(one), (one.utility.token or "", True)]
+            texts = {
+                "instruction": quoted(one.row.instruction),
+                "input": quoted(one.row.input),
+                "output": "".join(text if control else quoted(text) for text, control in parts),
+            }
+            one.augmented = one.row.model_copy(update=texts)
     return every
 
 
-_Step = Generator[Judge | Retrieve, list[Any], None]
+def split_sentences(output: str, language: str) -> list[str]:
+    """The sentences of an output, which together are the output (A.2).
+
+    A sentence of one word, such as the number in a list, joins the next one.
+    """
+    whole: list[str] = []
+    begun, start = "", 0
+    # Each cut becomes a segment that the generator learns, so a real splitter is used. It cannot
+    # read half a surrogate pair, which JSON may hold; lengths stay the same.
+    readable = output.encode(errors="replace").decode()
+    for found in require("sentencex", "train").segment(language, readable):
+        sentence = output[start : start + len(found)]
+        start += len(found)
+        if whole and not begun and not sentence.strip():
+            whole[-1] += sentence
+        elif len(sentence.split()) < 2:
+            begun += sentence
+        else:
+            whole.append(begun + sentence)
+            begun = ""
+    if whole:
+        whole[-1] += begun
+    return whole or [output]
 
 
-def _decide(every: Sequence[Decisions]) -> _Step:
-    """Whether a sentence wants passages of its own, by the first of the whole output's (A.2)."""
-    each = [(one, segment) for one in every if one.passages for segment in one.segments]
-    cases = [CritiqueRequest("multi_retrieval", o.instance(s, o.passages[0])) for o, s in each]
-    labels = yield Judge(cases)
-    for (_, segment), label in zip(each, labels, strict=True):
-        segment.retrieve = label
+def choose_passage(passages: Sequence[Passage], random: Random) -> int | None:
+    """The passage that a sentence is written from (A.2): the best retrieved one that is relevant
+    and supports the sentence, fully or in part; else a random one of those with a label."""
+    for number, passage in enumerate(passages):
+        if passage.issup.token in SUPPORTING:
+            return number
+    judged = [
+        number
+        for number, passage in enumerate(passages)
+        if passage.isrel.token == IRRELEVANT or passage.issup.token == NO_SUPPORT
+    ]
+    return random.choice(judged) if judged else None
 
 
-def _retrieve(every: Sequence[Decisions], passages: int) -> _Step:
-    wanting = []
+def _retrieve_for_segments(every: Sequence[Decisions], retrieve: Retrieve, top_k: int) -> None:
+    waiting = []
     for one in every:
         is_read = False
         for segment in one.segments:
-            if segment.retrieve is None or segment.retrieve.token == RETRIEVAL:
+            if segment.retrieve.token in (None, RETRIEVAL):
                 segment.query = _query(one.row, segment.text)
-                wanting.append(segment)
+                waiting.append(segment)
                 is_read = False
             elif segment.retrieve.token == CONTINUE:
                 if not is_read:
-                    # What the critic saw; the generator has read another passage, or none.
+                    # The critic saw this passage; the generator has read another one, or none.
                     segment.passages = [copy.copy(one.passages[0])]
                 is_read = True
-    found = yield Retrieve([segment.query for segment in wanting])
-    for segment, documents in zip(wanting, found, strict=True):
-        segment.passages = documents[:passages]
+    for segment, found in zip(waiting, retrieve([s.query for s in waiting]), strict=True):
+        segment.passages = found[:top_k]
 
 
-def _critique(every: Sequence[Decisions]) -> _Step:
-    """ISREL of each passage, and ISSUP of those that are relevant (section 3.2.2)."""
-    each = [(o, s, passage) for o in every for s in o.segments for passage in s.passages]
-    labels = yield Judge([CritiqueRequest("relevance", o.instance(s, p)) for o, s, p in each])
-    for (_, _, passage), label in zip(each, labels, strict=True):
-        passage.isrel = label
-    relevant = [(o, s, p) for o, s, p in each if _is(p.isrel, RELEVANT)]
-    labels = yield Judge([CritiqueRequest("groundness", o.instance(s, p)) for o, s, p in relevant])
-    for (_, _, passage), label in zip(relevant, labels, strict=True):
-        passage.issup = label
+def _choose_passages(one: Decisions, seed: int) -> None:
+    last = ""
+    for number, segment in enumerate(one.segments):
+        if segment.retrieve.token == CONTINUE and last == one.passages[0].whole:
+            segment.token = CONTINUE
+        elif segment.retrieve.token != NO_RETRIEVAL:
+            random = Random(f"{seed}:{one.row.digest}:{number}")
+            segment.chosen = choose_passage(segment.passages, random)
+        if segment.chosen is not None:
+            segment.token, last = RETRIEVAL, segment.passages[segment.chosen].whole
 
 
-def _judge_segments(every: Sequence[Decisions], group: ReflectionGroup) -> _Step:
-    """A registered group's token for each segment, or for each that is written from a passage."""
-    each = [
-        (one, segment, None if segment.chosen is None else segment.passages[segment.chosen])
-        for one in every
-        for segment in one.written
-        if group.judges == "segment" or segment.chosen is not None
-    ]
-    labels = yield Judge([CritiqueRequest(group.name, o.instance(s, p)) for o, s, p in each])
-    for (_, segment, _), label in zip(each, labels, strict=True):
-        segment.groups[group.name] = label
+def _parts(one: Decisions) -> Iterator[tuple[str, bool]]:
+    """The augmented output up to ISUSE, and whether each part is a control token."""
+    if not one.segments:
+        yield from ((NO_RETRIEVAL, True), (one.row.output, False))
+    for segment in one.segments:
+        text = segment.text.rstrip(" ")
+        yield segment.token, True
+        if segment.chosen is None:
+            yield text, False
+            continue
+        passage = segment.passages[segment.chosen]
+        yield from ((PARAGRAPH, True), (passage.whole, False), (END_PARAGRAPH, True))
+        yield from ((passage.isrel.token or "", True), (text, False))
+        yield passage.issup.token or "", True
 
 
 def _segments(output: str, language: str) -> Iterator[OutputSegment]:
     preceding = ""
-    for text in segments(output, language):
+    for text in split_sentences(output, language):
         yield OutputSegment(text, preceding)
         preceding += text
 
 
 def _query(row: GeneratorRow, text: str) -> str:
     return " ".join(part.strip() for part in (row.instruction, row.input, text) if part.strip())
-
-
-def _is(label: Label | None, *tokens: str) -> bool:
-    return label is not None and label.token in tokens
-
-
-def _tokens(*labels: Label | None) -> list[str]:
-    return [label.token for label in labels if label and label.token]
-
-
-def choose(passages: Sequence[Passage], random: Random) -> tuple[int | None, str]:
-    """Which passage a sentence is written from, and why (A.2).
-
-    The first, and so the one with the highest retrieval score, that is relevant and supports the
-    sentence fully or in part; where there is none, any that the critic has judged.
-    """
-    for number, passage in enumerate(passages):
-        if _is(passage.issup, FULLY_SUPPORTED, PARTIALLY_SUPPORTED):
-            return number, "the best retrieved that is relevant and supports the sentence"
-    judged = [
-        number
-        for number, passage in enumerate(passages)
-        if _is(passage.isrel, IRRELEVANT) or _is(passage.issup, NO_SUPPORT)
-    ]
-    if judged:
-        return random.choice(judged), "any, since none is relevant and supports the sentence"
-    return None, "no passage could be judged" if passages else "no passage was found"
-
-
-def _choose(one: Decisions, seed: int) -> None:
-    """Decide which passage, if any, each segment is written from."""
-    last = ""
-    for number, segment in enumerate(one.segments):
-        if _is(segment.retrieve, CONTINUE) and last == one.passages[0].whole:
-            segment.token, segment.why = CONTINUE, "the passage before supports the sentence too"
-        elif _is(segment.retrieve, NO_RETRIEVAL):
-            segment.why = "the sentence needs no passage"
-        else:
-            random = Random(f"{seed}:{one.row.digest}:{number}")
-            segment.chosen, segment.why = choose(segment.passages, random)
-        if segment.chosen is not None:
-            segment.token, last = RETRIEVAL, segment.passages[segment.chosen].whole
-
-
-def _write(one: Decisions) -> None:
-    about_answer = ((token, True) for token in _tokens(one.utility, *one.groups.values()))
-    parts = [*_parts(one), *about_answer]
-    texts = [one.row.instruction, one.row.input, *(t for t, is_control in parts if not is_control)]
-    one.augmented = one.row._replace(
-        instruction=quoted(one.row.instruction),
-        input=quoted(one.row.input),
-        output="".join(text if is_control else quoted(text) for text, is_control in parts),
-    )
-    one.look_alikes = sum(sum(map(ne, text, quoted(text))) for text in texts)
-
-
-def _parts(one: Decisions) -> Iterator[tuple[str, bool]]:
-    """The augmented output but for what judges all of it, and which parts are control tokens."""
-    for segment in one.written:
-        groups = [(token, True) for token in _tokens(*segment.groups.values())]
-        text = segment.text.rstrip(" ") if one.segments else segment.text
-        if segment.chosen is None:
-            yield from ((segment.token, True), (text, False), *groups)
-            continue
-        passage = segment.passages[segment.chosen]
-        yield from ((RETRIEVAL, True), (PARAGRAPH, True), (passage.whole, False))
-        isrel, *issup = _tokens(passage.isrel, passage.issup)
-        yield from ((END_PARAGRAPH, True), (isrel, True), (text, False))
-        yield from (*((token, True) for token in issup), *groups)

@@ -1,49 +1,101 @@
-"""The critic's training data: reflection tokens by a language model (section 3.2.1, A.1)."""
+"""The critic's training data: a language model's reflection tokens (Self-RAG 3.2.1, A.1)."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any
+
+from langchain_core.runnables import Runnable
+from pydantic import PositiveInt, field_validator
 
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.journal import run_folder, write_rows
+from selfcorrect_rag.models.chat_model import written_text
 from selfcorrect_rag.models.critic import CriticInput, critic_input
+from selfcorrect_rag.models.from_name import find_language_model
 from selfcorrect_rag.prompts.critic import critique_prompts
-from selfcorrect_rag.prompts.critique import Instance
+from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance
 from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
-from selfcorrect_rag.training.fine_tuning import option
-from selfcorrect_rag.training.labelling import Labelling, LabelRequest
-from selfcorrect_rag.training.rows import Part, lines, part_of, read_text
+from selfcorrect_rag.training.labelling import (
+    MALFORMED,
+    LabellingOptions,
+    Labels,
+    Request,
+    open_labels,
+    request_key,
+)
+from selfcorrect_rag.training.rows import Filled, PartOfData, Progress, Row, part_of, read_rows
 
 _OFFICIAL_TASKS = {"groundness": "groudness"}
-"""Names of prompts in the official data, where they differ; the spelling is its own."""
+"""Names of prompts in the official data where they differ; the spelling is theirs."""
 
 
-@dataclass(frozen=True)
-class CriticDataSettings:
-    """Settings of the labels; defaults are the paper's (A.1)."""
+class CriticDataOptions(LabellingOptions, temperature=1.0):
+    """Options of ``train critic-data``; defaults are the paper's (A.1)."""
+
+    run_only = LabellingOptions.run_only | {"prompts", "max_samples"}
 
     model: str
-    """Which model labels; a file is of one model."""
-    temperature: float = option(
-        1.0, "sampling temperature of a PROVIDER:MODEL, from 0 (greedy)", "TEMPERATURE"
-    )
-    max_tokens: int = option(
-        200, "longest answer (label and explanation) of a PROVIDER:MODEL", "TOKENS", positive=True
-    )
-    max_attempts: int = option(
-        2, "most answers to one request, while they are malformed", "ANSWERS", positive=True
-    )
+    """PROVIDER:MODEL or MODULE:ATTRIBUTE of the model that labels."""
+    max_tokens: PositiveInt = 200
+    """Longest answer of a PROVIDER:MODEL, in tokens."""
+    max_attempts: PositiveInt = 2
+    """Maximum answers to a request while they are malformed."""
+    prompts: tuple[str, ...] = ()
+    """Prompts to ask (tables 8 to 12), such as utility; all if empty."""
+    max_samples: PositiveInt | None = None
+    """Maximum requests of each prompt; the paper collects 4k to 20k."""
+
+    @field_validator("prompts")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := set(names) - critique_prompts().keys():
+            raise ValueError(f"no prompt {min(unknown)}; there are {', '.join(critique_prompts())}")
+        return names
 
 
-class CriticRow(NamedTuple):
-    """One example for the critic."""
+class CriticInstance(Row):
+    """A row to be labelled. The judged sentence is ``target_output``, as in the official data, and
+    ``output`` the whole output; without it, ``output`` is the sentence, and the whole too if
+    nothing precedes it."""
 
+    instruction: Filled
+    input: str = ""
+    output: str = ""
+    preceding_sentences: str = ""
+    target_output: str = ""
+    evidence: str = ""
+
+    @property
+    def instance(self) -> Instance:
+        """The row as the prompts take it."""
+        is_whole = self.target_output or not self.preceding_sentences.strip()
+        return Instance(
+            self.instruction,
+            input=self.input,
+            output=self.output if is_whole else "",
+            preceding_sentences=self.preceding_sentences,
+            segment=self.target_output or self.output,
+            evidence=self.evidence,
+        )
+
+
+class CriticRow(Row):
+    """A labelled example for the critic, as :func:`label_critic_data` writes it."""
+
+    key: str
     instruction: str
     input: str
     token: str
-    part: Part
+    part: PartOfData
+
+    @field_validator("token")
+    @classmethod
+    def _known(cls, token: str) -> str:
+        if token not in GROUP_OF:
+            raise ValueError(f"{token} is not a reflection token")
+        return token
 
     @property
     def critic_input(self) -> CriticInput:
@@ -52,151 +104,100 @@ class CriticRow(NamedTuple):
 
 
 def read_instances(path: Path) -> list[Instance]:
-    """Rows of a JSONL file: ``instruction`` and ``output``, and what else there is.
-
-    ``evidence`` is a passage, ``input`` what the instruction is about, ``preceding_sentences`` what
-    stands before the sentence that is judged. That sentence is ``target_output``, as in the
-    official data, beside the whole ``output``; without it, ``output`` is the sentence, and the
-    whole too if nothing precedes it. A field may be absent, null or empty.
-
-    Raises:
-        BadTrainingData: the file or a row is not so; the message names the line.
-    """
-    found = [_instance(line, f"{path}:{number}") for number, line in lines(read_text(path))]
-    if not found:
-        raise BadTrainingData(f"{path} holds no rows")
-    return found
-
-
-def critic_labelling(
-    instances: Iterable[Instance],
-    out: Path,
-    settings: CriticDataSettings,
-    *,
-    prompts: Sequence[str] | None = None,
-    max_samples: int | None = None,
-) -> Labelling:
-    """Prepare the labelling of ``instances``; ``run`` or ``arun`` of the result calls the model.
-
-    Each prompt is asked about each instance that has what it needs, and once about equal ones.
-    Then ``out`` is written. Its rows are the official data's (instruction, input, output, task)
-    with the token, its group, the part of the data and the explanation.
-
-    Args:
-        instances: see :func:`read_instances`.
-        out: the file, JSONL.
-        settings: see :class:`CriticDataSettings`.
-        prompts: names in :func:`~selfcorrect_rag.prompts.critic.critique_prompts`; all by default.
-        max_samples: most requests of each prompt, chosen by their text: always the same, and a
-            larger number contains the smaller. The paper collects 4k to 20k.
-
-    Raises:
-        BadTrainingData: there is nothing to ask; see also
-            :class:`~selfcorrect_rag.training.labelling.Labelling`.
-    """
-    instances, known = list(instances), critique_prompts()
-    names = list(known) if prompts is None else prompts
-    requests: list[LabelRequest] = []
-    for name in names:
-        judged = [i for i in instances if not known[name].lacks(i)]
-        requests += _sampled({r.key: r for r in (_request(name, i) for i in judged)}, max_samples)
-    if not requests:
-        raise BadTrainingData(f"no row has what is needed to judge {', '.join(names)}")
-    return Labelling(requests, _read, out, asdict(settings), max_attempts=settings.max_attempts)
+    """Read the rows of a file to be labelled."""
+    return [row.instance for row in read_rows(path, CriticInstance)]
 
 
 def read_critic_rows(path: Path) -> list[CriticRow]:
-    """The rows of a file of labels, in an order of their own.
+    """Read a file of labels; the order depends on the rows alone."""
+    rows = {row.key: row for row in read_rows(path, CriticRow)}
+    return [row for _, row in sorted(rows.items())]
 
-    The order depends on the rows alone, not on which answer came first. Half a last line, which a
-    kill may leave in an unfinished run's own file, is as if it had never been.
+
+def label_critic_data(
+    model: Runnable[Any, Any],
+    instances: Iterable[Instance],
+    out: Path,
+    options: CriticDataOptions,
+    *,
+    progress: Progress = None,
+) -> dict[str, Any]:
+    """Label ``instances`` and write ``out``, JSONL with the official fields (instruction, input,
+    output, task) and ``key``, ``group``, ``part``, ``token`` and ``explanation``.
+
+    Each prompt is asked about each instance that has what it needs, and once about equal ones. The
+    same call resumes after a kill, asks for what is new, and tries failed calls again.
+
+    Returns:
+        ``outcomes`` by group (labelled, malformed, failed), ``tokens`` by group, and the usage;
+        with ``options.estimate`` the ``calls`` and ``input_tokens`` that are needed.
 
     Raises:
-        BadTrainingData: the file is not so; the message names the line.
+        BadTrainingData: no instance has what a prompt needs.
+        BadRun: ``out`` is another file or a run with other options, or another run writes it.
+        EngineFailed: many requests in a row failed; what came before is kept.
     """
-    numbered = list(lines(read_text(path)))
-    found: dict[str, CriticRow] = {}
-    for number, line in numbered:
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            if found and number == numbered[-1][0]:
-                break
-            raise BadTrainingData(f"{path}:{number}: not JSON ({error})") from error
-        key, made = _label(row, f"{path}:{number}")
-        found[key] = made
-    return [row for _, row in sorted(found.items())]
+    instances, known = list(instances), critique_prompts()
+    requests: dict[str, Request] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    for name in options.prompts or known:
+        asked: dict[str, tuple[Request, Instance]] = {}
+        for instance in instances:
+            if not known[name].lacks(instance):
+                request = critique_request(known[name], instance, options.max_attempts)
+                asked.setdefault(request.key, (request, instance))
+        chosen = set(sorted(asked)[: options.max_samples])  # a larger number contains these
+        for key in [key for key in asked if key in chosen]:
+            requests.setdefault(key, asked[key][0])
+            rows.setdefault(key, _row(name, known[name], asked[key][1]))
+    if not requests:
+        names = ", ".join(options.prompts or known)
+        raise BadTrainingData(f"no row has the fields that are needed to judge {names}")
+    if options.estimate:
+        return dict(Labels.at(run_folder(out)).cost(requests.values()))
+    with open_labels(out, options) as run:
+        run.ask(model, requests.values(), options.max_concurrency, progress)
+        given = run.labels.rows
+        made = [{"key": k, **row, **given[k]} for k, row in rows.items() if k in given]
+        write_rows(out, made)
+    outcomes: dict[str, dict[str, int]] = {}
+    for key, row in rows.items():
+        counts = {"labelled": 0, MALFORMED: 0, "failed": 0}
+        outcomes.setdefault(row["group"], counts)[run.outcome(key)] += 1
+    total = Counter(row["token"] for row in made)
+    tokens = {group: {token: total[token] for token in of} for group, of in TOKENS.items()}
+    return {"outcomes": outcomes, "tokens": tokens, **run.usage}
 
 
-def token_counts(labelled: Iterable[CriticRow]) -> dict[str, dict[str, int]]:
-    """How often each token was given, by group."""
-    counts = {group: dict.fromkeys(tokens, 0) for group, tokens in TOKENS.items()}
-    for row in labelled:
-        counts[row.critic_input.group][row.token] += 1
-    return counts
+def critique_request(prompt: CritiquePrompt, instance: Instance, attempts: int) -> Request:
+    """A request for the reflection token of ``prompt`` about an instance."""
+
+    def read(answer: Any) -> Mapping[str, Any] | None:
+        found = prompt.read(written_text(answer))
+        if found is None:
+            return None
+        return {"output": found.token, "token": found.token, "explanation": found.explanation}
+
+    text = prompt.prompt(instance)
+    return Request(request_key(prompt.group, text), text, read, attempts)
 
 
-def _request(name: str, instance: Instance) -> LabelRequest:
-    prompt = critique_prompts()[name]
-    given = critic_input(prompt, instance)
-    question = instance.instruction
+def _row(name: str, prompt: CritiquePrompt, instance: Instance) -> dict[str, Any]:
+    """The fields of a row besides its label."""
+    given, question = critic_input(prompt, instance), instance.instruction
     if instance.input:
         question = question_text(instance.input, instance.instruction)
-    fields = {
+    return {
+        "group": given.group,
         "task": _OFFICIAL_TASKS.get(name, name),
         "part": part_of(question),
         "instruction": given.instruction,
         "input": given.input,
     }
-    return LabelRequest(prompt.prompt(instance), given.group, fields)
 
 
-def _sampled(requests: Mapping[str, LabelRequest], sample: int | None) -> list[LabelRequest]:
-    chosen = set(sorted(requests)[:sample])
-    return [request for key, request in requests.items() if key in chosen]
-
-
-def _read(request: LabelRequest, answer: str) -> Mapping[str, Any] | None:
-    names = {_OFFICIAL_TASKS.get(name, name): prompt for name, prompt in critique_prompts().items()}
-    judgement = names[request.fields["task"]].read(answer)
-    if judgement is None:
-        return None
-    token, explanation = judgement.token, judgement.explanation
-    return {"output": token, "token": token, "explanation": explanation}
-
-
-def _label(row: Any, place: str) -> tuple[str, CriticRow]:
-    """A row of labels, after its key."""
-    names = ("key", *CriticRow._fields)
-    given = {name: row.get(name) for name in names} if isinstance(row, dict) else {}
-    texts = {name: text for name, text in given.items() if isinstance(text, str)}
-    if len(texts) < len(names):
-        raise BadTrainingData(f"{place}: no row of critic-data, which has {', '.join(names)}")
-    key, made = texts.pop("key"), CriticRow(**texts)  # type: ignore[arg-type]
-    if made.token not in GROUP_OF:
-        raise BadTrainingData(f"{place}: {made.token} is no reflection token")
-    if made.part not in get_args(Part):
-        raise BadTrainingData(f"{place}: part is one of {', '.join(get_args(Part))}")
-    return key, made
-
-
-_KEYS = ("instruction", "input", "output", "preceding_sentences", "target_output", "evidence")
-
-
-def _instance(line: str, place: str) -> Instance:
-    try:
-        row = json.loads(line)
-        given = {key: row.get(key) or "" for key in _KEYS}
-        is_good = all(isinstance(text, str) for text in given.values())
-    except (ValueError, AttributeError):
-        is_good = False
-    if not is_good or not given["instruction"].strip():
-        raise BadTrainingData(
-            f'{place}: not {{"instruction": ..., "output": ...}}, with or without '
-            + ", ".join(key for key in _KEYS if key not in ("instruction", "output"))
-        )
-    segment, is_whole = given.pop("target_output"), not given["preceding_sentences"].strip()
-    output = given.pop("output")
-    return Instance(
-        **given, segment=segment or output, output=output if segment or is_whole else ""
-    )
+def run(data: Path, out: Path, options: CriticDataOptions, progress: Progress) -> dict[str, Any]:
+    """Label a file; see :func:`label_critic_data`."""
+    limits = {"temperature": options.temperature, "max_tokens": options.max_tokens}
+    model: Any = None if options.estimate else find_language_model(options.model, **limits)
+    return label_critic_data(model, read_instances(data), out, options, progress=progress)

@@ -1,388 +1,292 @@
 """Fine-tunes CRAG's retrieval evaluator: regression to +1 and -1 (section 4.2, appendix B.2)."""
 
 import dataclasses
-import json
-import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from langchain_core.documents import Document
+from pydantic import NonNegativeInt, field_validator, model_validator
 
 from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
-from selfcorrect_rag.evaluation.pooled import auc
 from selfcorrect_rag.models.checkpoints import loading, max_input_tokens
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade, titled
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, PairTokenizer, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training.fine_tuning import (
-    RunOptions,
-    TrainingSettings,
-    adapted,
+    TuningOptions,
+    adapt,
     fine_tune,
-    option,
     prepare,
-    processes,
     write_report,
 )
-from selfcorrect_rag.training.rows import Part, lines, part_of, read_text
+from selfcorrect_rag.training.rows import (
+    Filled,
+    PassageField,
+    Progress,
+    Row,
+    part_of,
+    read_rows,
+)
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+_HEADS = ("classifier", "classification_head", "score", "pooler")
+"""Modules that give the score; they start untrained, so beside an adapter they train whole."""
 
 
-@dataclass(frozen=True)
-class GradedRow:
-    """A question and passages known to be relevant to it, or not."""
+class EvaluatorOptions(
+    TuningOptions,
+    model="google-t5/t5-large",
+    num_train_epochs=8.0,
+    learning_rate=1e-4,
+    warmup_ratio=0.0,
+    batch_size=12,
+    per_device_batch_size=0,
+    max_length=MAX_TOKENS,
+):
+    """Options of ``train evaluator``, the official code's; the model may be any classifier."""
+
+    corpus: Path | None = None
+    """JSONL rows {"text": ...} for hard negatives; by default all positives."""
+    hard_negatives: NonNegativeInt = 3
+    """Negatives of each question that BM25 finds in the corpus."""
+
+
+class GradedRow(Row):
+    """A question, and passages known to be relevant to it or not, as an evaluator reads them."""
+
+    question: Filled
+    positives: tuple[PassageField, ...] = ()
+    negatives: tuple[PassageField, ...] = ()
+
+    @field_validator("question")
+    @classmethod
+    def _strip(cls, question: str) -> str:
+        return question.strip()
+
+    @model_validator(mode="after")
+    def _has_passages(self) -> "GradedRow":
+        if not self.positives and not self.negatives:
+            raise ValueError("positives and negatives are both empty")
+        if set(map(titled, self.positives)) & set(map(titled, self.negatives)):
+            raise ValueError("a passage is both positive and negative")
+        return self
+
+
+class _CorpusRow(Row):
+    passage: PassageField
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, row: Any) -> Any:
+        return {"passage": row}
+
+
+@dataclasses.dataclass(frozen=True)
+class Graded:
+    """A question with the texts of its passages."""
 
     question: str
     positives: tuple[str, ...] = ()
     negatives: tuple[str, ...] = ()
 
     @property
-    def part(self) -> Part:
-        """Which part of the data it belongs to."""
-        return part_of(self.question)
-
-    @property
-    def labelled(self) -> Iterator[tuple[str, float]]:
-        """Its passages with the paper's labels, +1 and -1 (CRAG appendix B.2)."""
-        yield from ((passage, 1.0) for passage in self.positives)
-        yield from ((passage, -1.0) for passage in self.negatives)
+    def pairs(self) -> list[tuple[str, float]]:
+        """Each passage with the paper's label, +1 or -1 (CRAG appendix B.2)."""
+        return [(p, 1.0) for p in self.positives] + [(p, -1.0) for p in self.negatives]
 
 
-def read_graded(path: Path) -> list[GradedRow]:
-    """Rows ``{"question": ..., "positives": [...], "negatives": [...]}`` of a JSONL file.
+def read_graded(path: Path) -> list[Graded]:
+    """Read rows ``{"question": ..., "positives": [...], "negatives": [...]}``.
 
-    A passage is a text, or ``{"title": ..., "text": ...}``, and is read as an evaluator reads it
-    (:func:`~selfcorrect_rag.models.retrieval_evaluator.titled`). Rows of one question are put
-    together; a passage that is positive in one of them is no negative of the others.
-
-    Raises:
-        BadTrainingData: the file or a row is not so, a passage is blank, or one is both positive
-            and negative in a row; the message names the line.
+    A passage is a text or ``{"title": ..., "text": ...}``. Rows of one question are merged; a
+    passage that is positive in one of them is not a negative of the others.
     """
-    rows: dict[str, tuple[list[str], list[str]]] = {}
-    for number, line in lines(read_text(path)):
-        try:
-            row = json.loads(line)
-            question, lists = row["question"], (row.get("positives"), row.get("negatives"))
-            good = isinstance(question, str) and question.strip()
-            found = [_passages(given) for given in lists]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            good = ""
-        if not good or not any(found):
-            raise BadTrainingData(
-                f'{path}:{number}: not {{"question": ..., "positives": [...], "negatives": [...]}}'
-            )
-        if not all(passage.strip() for passages in found for passage in passages):
-            raise BadTrainingData(f"{path}:{number}: a passage is blank")
-        if not set(found[0]).isdisjoint(found[1]):
-            raise BadTrainingData(f"{path}:{number}: a passage is both positive and negative")
-        kept = rows.setdefault(question.strip(), ([], []))
-        for passages, more in zip(kept, found, strict=True):
-            passages += [passage for passage in more if passage not in passages]
+    merged: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for row in read_rows(path, GradedRow):
+        positives, negatives = merged.setdefault(row.question, ({}, {}))
+        positives |= dict.fromkeys(map(titled, row.positives))
+        negatives |= dict.fromkeys(map(titled, row.negatives))
     return [
-        GradedRow(question, tuple(p), tuple(passage for passage in n if passage not in p))
-        for question, (p, n) in rows.items()
+        Graded(question, tuple(p), tuple(n for n in negatives if n not in p))
+        for question, (p, negatives) in merged.items()
     ]
 
 
 def read_corpus(path: Path) -> list[str]:
-    """Passages of a JSONL file: rows ``{"text": ..., "title": ...}`` or strings, read as those of
-    :func:`read_graded`.
-
-    Raises:
-        BadTrainingData: the file or a row is not so.
-    """
-    passages = []
-    for number, line in lines(read_text(path)):
-        try:
-            passages += _passages([json.loads(line)])
-        except (ValueError, KeyError, TypeError) as error:
-            raise BadTrainingData(f'{path}:{number}: not {{"text": ...}}') from error
-    return passages
-
-
-def _passages(given: Any) -> list[str]:
-    """A list of texts, or of texts with titles; ValueError or the like where it is none."""
-    given = given or []
-    if not isinstance(given, list):
-        raise TypeError
-    passages = []
-    for one in given:
-        text, title = (one, None) if isinstance(one, str) else (one["text"], one.get("title"))
-        if not isinstance(text, str):
-            raise TypeError
-        passages.append(titled(Document(text, metadata={"title": title})))
-    return passages
-
-
-def parted(rows: Sequence[GradedRow], corpus: Sequence[str], k: int) -> dict[Part, list[GradedRow]]:
-    """The rows by part, with up to ``k`` hard negatives more each.
-
-    Those of the training part are none of what is relevant to a question held out from it.
-
-    Args:
-        rows: all of them.
-        corpus: where negatives are looked for; the positives of all rows by default.
-        k: see :func:`mine_negatives`.
-
-    Raises:
-        BadTrainingData: ``k`` is below 0.
-    """
-    corpus = corpus or [passage for row in rows for passage in row.positives]
-    held_out = {p for row in rows if row.part != "train" for p in row.positives}
-    open_to: dict[Part, Sequence[str]] = {
-        "train": [passage for passage in corpus if passage not in held_out],
-        "development": corpus,
-        "test": corpus,
-    }
-    return {
-        part: mine_negatives([row for row in rows if row.part == part], passages, k)
-        for part, passages in open_to.items()
-    }
-
-
-def mine_negatives(rows: Sequence[GradedRow], corpus: Sequence[str], k: int) -> list[GradedRow]:
-    """The rows with up to ``k`` hard negatives more each: passages of the corpus that look right
-    to BM25, the likest first, and are not known to be.
-
-    A passage that is blank, equals a positive, holds one or is part of one is no negative.
-
-    Raises:
-        BadTrainingData: ``k`` is below 0.
-    """
-    if k < 0:
-        raise BadTrainingData(f"hard negatives {k}: it must be 0 or more")
-    bm25s = require("bm25s", "bm25")
-    passages = [passage for passage in dict.fromkeys(corpus) if passage.strip()]
-    if not rows or not passages or not k:
-        return list(rows)
-    quiet = {"show_progress": False}
-    words = bm25s.tokenize(passages, stopwords="en", **quiet)
-    if not words.vocab:  # nothing but stop words: nothing looks like anything
-        return list(rows)
-    index = bm25s.BM25()
-    index.index(words, **quiet)
-    queries = bm25s.tokenize([row.question for row in rows], stopwords="en", **quiet)
-    # More than k, since the positives are among the best.
-    wanted = k + max(len(row.positives) + len(row.negatives) for row in rows)
-    found, _ = index.retrieve(queries, k=min(wanted, len(passages)), **quiet)
-    mined = []
-    for row, best in zip(rows, found.tolist(), strict=True):
-        near = [passages[i] for i in best if passages[i] not in row.negatives]
-        positives = [p for p in row.positives if p.strip()]  # a blank one is part of any passage
-        hard = [n for n in near if not any(p in n or n in p for p in positives)]
-        mined.append(GradedRow(row.question, row.positives, (*row.negatives, *hard[:k])))
-    return mined
-
-
-_HEADS = ("classifier", "classification_head", "score", "pooler")
-"""Modules that give the score: newly initialised, so trained whole beside an adapter."""
-
-
-@dataclass(frozen=True)
-class EvaluatorSettings(TrainingSettings):
-    """Settings of an evaluator; defaults are the official code's."""
-
-    model: str = option(
-        "google-t5/t5-large",
-        "folder or hub name of the base model: a T5, or any that classifies sequences",
-        "NAME",
-    )
-    num_train_epochs: float = 8.0
-    learning_rate: float = 1e-4
-    warmup_ratio: float = 0.0
-    batch_size: int = 12
-    per_device_batch_size: int = 0
-    max_length: int = MAX_TOKENS
-    hard_negatives: int = option(
-        3, "hard negatives that BM25 finds in the corpus for each question, 0 or more", "PASSAGES"
-    )
+    """Read the passages of a JSONL file: ``{"text": ..., "title": ...}`` or strings."""
+    return [titled(row.passage) for row in read_rows(path, _CorpusRow)]
 
 
 def train_evaluator(
-    rows: Sequence[GradedRow],
+    rows: Sequence[Graded],
     out: Path,
-    settings: EvaluatorSettings | None = None,
-    run_options: RunOptions | None = None,
+    options: EvaluatorOptions | None = None,
     *,
     corpus: Sequence[str] = (),
-    base: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
+    base: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
     """Fine-tune an evaluator and report on questions that it never saw.
 
-    The same call goes on from the newest checkpoint in ``out`` after a kill. Thresholds are
-    calibrated on development questions and written into the checkpoint; the report is on test
-    questions. What belongs to which part follows from the question alone.
+    The same call resumes from the newest checkpoint in ``out``. Thresholds are calibrated on
+    development questions and written into the checkpoint; the report is on test questions.
 
     Args:
-        rows: questions with relevant and irrelevant passages.
-        out: folder of checkpoints, the result (``evaluator``; where an adapter was trained, with
-            it merged, and alone as ``adapter``) and ``report.json``.
-        settings: see :class:`EvaluatorSettings`.
-        run_options: see :class:`~selfcorrect_rag.training.fine_tuning.RunOptions`.
-        corpus: where hard negatives are looked for; the positives of all rows by default.
-        base: a model and its tokenizer to begin from, in place of ``settings.model``.
+        rows: see :func:`read_graded`.
+        out: folder of the result (``evaluator``, after LoRA ``adapter``), checkpoints and report.
+        options: see :class:`EvaluatorOptions`.
+        corpus: passages for hard negatives; the positives of all rows by default.
+        base: a model and its tokenizer to start from instead of ``options.model``.
+
+    Returns:
+        ``questions`` by part; the ``calibration``; and of the ``test`` part how many ``pairs``, the
+        ``auc`` and what the thresholds do (``actions``).
 
     Raises:
-        MissingExtra: torch, transformers, accelerate or peft is not installed.
-        ModelNotFound: ``settings.model`` cannot be loaded.
-        BadTrainingData: there are several processes, or a part of the data has no question, or
-            labels of one kind only; see also
-            :func:`~selfcorrect_rag.training.fine_tuning.prepare`.
+        BadTrainingData: a part lacks a kind of passage, several processes were launched, or the
+            base's tokenizer adds no end token; see also :func:`~.fine_tuning.prepare`.
+        ModelNotFound: the base model cannot be loaded.
     """
-    settings, run_options = settings or EvaluatorSettings(), run_options or RunOptions()
-    if processes() > 1:
-        raise BadTrainingData("an evaluator is trained by one process: launch it without others")
-    run = prepare(out, settings, [*rows, *corpus])
-    parts = parted(rows, corpus, settings.hard_negatives)
+    options = options or EvaluatorOptions()
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise BadTrainingData("an evaluator is trained by one process; launch only one")
+    run_id = prepare(out, options, [*rows, *corpus])
+    parts = split_graded(rows, corpus, options.hard_negatives)
     for name, of_part in parts.items():
-        labels = {label for row in of_part for _, label in row.labelled}
-        if labels != {1.0, -1.0}:
+        if {label for row in of_part for _, label in row.pairs} != {1.0, -1.0}:
             raise BadTrainingData(
                 f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
             )
     from transformers import DataCollatorWithPadding
 
-    model: Any
-    model, tokenizer = base or _pretrained(settings)
+    model, tokenizer = base or _load(options.model)
+    _check_end(model, tokenizer, options.model)
     model.config.problem_type = "regression"
-    # A decoder is read at the last token that is no padding, and often has no token for that.
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     model.config.pad_token_id = tokenizer.pad_token_id
-    model = adapted(model, settings, "SEQ_CLS", whole=_HEADS)
-    labelled = _examples(
-        tokenizer, parts["train"], settings, max_input_tokens(model, settings.max_length)
-    )
-    collate = DataCollatorWithPadding(tokenizer)
-    fine_tune(model, labelled, collate, out, settings, run_options, run=run, in_order=True)
-    if settings.lora_rank:
+    model = adapt(model, options, "SEQ_CLS", heads=_HEADS)
+    limit = max_input_tokens(model, options.max_length)
+    pairs = PairTokenizer(tokenizer, separator=None, max_tokens=limit)
+    labelled = [(row.question, text, label) for row in parts["train"] for text, label in row.pairs]
+    encoded = pairs.encode([(question, text) for question, text, _ in labelled])
+    examples = [{**e, "labels": label} for e, (_, _, label) in zip(encoded, labelled, strict=True)]
+    fine_tune(model, examples, DataCollatorWithPadding(tokenizer), out, options, run_id)
+    if options.lora_rank:
         model.save_pretrained(out / "adapter")
         model = model.merge_and_unload()
-    evaluator = T5Evaluator(model, tokenizer, max_tokens=settings.max_length)
-    calibration = calibrate(judged(evaluator, parts["development"]))
+    evaluator = T5Evaluator(model, tokenizer, max_tokens=options.max_length)
+    calibration = calibrate(judge_questions(evaluator, parts["development"]))
     evaluator.thresholds = calibration.thresholds
     model.config.crag_thresholds = [calibration.thresholds.upper, calibration.thresholds.lower]
     with wrap_disk_full(out):
         model.save_pretrained(out / "evaluator")
         tokenizer.save_pretrained(out / "evaluator")
+    scored = [pair for row in parts["test"] for pair in _scores(evaluator, row)]
+    actions = measure(judge_questions(evaluator, parts["test"]), evaluator.thresholds)
     report = {
         "questions": {name: len(of_part) for name, of_part in parts.items()},
-        "calibration": readable(calibration),
-        "test": held_out_report(evaluator, parts["test"]),
+        "calibration": _as_json(calibration),
+        "test": {"pairs": len(scored), "auc": auc(scored), "actions": _as_json(actions)},
     }
-    write_report(out, report)
-    return report
+    return write_report(out, report)
 
 
-def held_out_report(evaluator: RetrievalEvaluator, rows: Sequence[GradedRow]) -> dict[str, Any]:
-    """How well pairs and whole retrievals of ``rows`` are judged.
+def split_graded(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> dict[str, list[Graded]]:
+    """The rows by part, each with up to ``k`` hard negatives more.
 
-    AUC and best accuracy over pairs, against the base rate of always saying the commoner label;
-    then what the evaluator's thresholds do on whole retrievals.
+    Those of the training part are not among what is relevant to a held-out question.
     """
-    by_question = [_scored(evaluator, row) for row in rows]
-    scored = [pair for pairs in by_question for pair in pairs]
-    positives = sum(label > 0 for _, label in scored) / len(scored)
-    return {
-        "pairs": len(scored),
-        "auc": auc(scored),
-        "best_accuracy": _best_accuracy(scored),
-        "base_rate": max(positives, 1 - positives),
-        "actions": readable(measure(_judged(by_question), evaluator.thresholds)),
-    }
+    corpus = corpus or [passage for row in rows for passage in row.positives]
+    held_out = {p for row in rows if part_of(row.question) != "train" for p in row.positives}
+    parts = {}
+    for name in ("train", "development", "test"):
+        allowed = [p for p in corpus if name != "train" or p not in held_out]
+        parts[name] = mine_negatives([r for r in rows if part_of(r.question) == name], allowed, k)
+    return parts
 
 
-def judged(evaluator: RetrievalEvaluator, rows: Sequence[GradedRow]) -> list[Judged]:
+def mine_negatives(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> list[Graded]:
+    """Add up to ``k`` negatives to each row: the passages that BM25 ranks highest and that are not
+    known to be relevant. A passage that equals a positive, or is part of one, is not a negative."""
+    passages = [passage for passage in dict.fromkeys(corpus) if passage.strip()]
+    if not rows or not passages or not k:
+        return list(rows)
+    bm25s, quiet = require("bm25s", "train"), {"show_progress": False}
+    words = bm25s.tokenize(passages, stopwords="en", **quiet)
+    if not words.vocab:  # nothing but stop words
+        return list(rows)
+    index = bm25s.BM25()
+    index.index(words, **quiet)
+    queries = bm25s.tokenize([row.question for row in rows], stopwords="en", **quiet)
+    wanted = k + max(len(row.pairs) for row in rows)  # the positives are among the best
+    found, _ = index.retrieve(queries, k=min(wanted, len(passages)), **quiet)
+    mined = []
+    for row, best in zip(rows, found.tolist(), strict=True):
+        near = [passages[i] for i in best if passages[i] not in row.negatives]
+        hard = [n for n in near if not any(p in n or n in p for p in row.positives)]
+        mined.append(dataclasses.replace(row, negatives=(*row.negatives, *hard[:k])))
+    return mined
+
+
+def judge_questions(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> list[Judged]:
     """Each question twice: with all its passages, and with its irrelevant ones alone."""
-    return _judged([_scored(evaluator, row) for row in rows])
-
-
-def _judged(by_question: Sequence[Sequence[tuple[float, float]]]) -> list[Judged]:
-    found = []
-    for scored in by_question:
+    judged = []
+    for row in rows:
+        scored = _scores(evaluator, row)
         wrong = [score for score, label in scored if label < 0]
         if len(wrong) < len(scored):
-            found.append(Judged([score for score, _ in scored], relevant=True))
+            judged.append(Judged([score for score, _ in scored], relevant=True))
         if wrong:
-            found.append(Judged(wrong, relevant=False))
-    return found
+            judged.append(Judged(wrong, relevant=False))
+    return judged
 
 
-def readable(calibration: Calibration) -> dict[str, Any]:
-    """A calibration of JSON values only."""
+def auc(scored: Sequence[tuple[float, float]]) -> float:
+    """How often a positive pair (label above 0) scores above a negative one; ties count half."""
+    below, wins = 0.0, 0.0
+    for _, group in groupby(sorted(scored), key=lambda pair: pair[0]):
+        labels = [label > 0 for _, label in group]
+        negatives = len(labels) - sum(labels)
+        wins += sum(labels) * (below + negatives / 2)
+        below += negatives
+    return wins / (below * (len(scored) - below))
+
+
+def _scores(evaluator: RetrievalEvaluator, row: Graded) -> list[tuple[float, float]]:
+    texts, labels = zip(*row.pairs, strict=True)
+    return list(zip(grade(evaluator, row.question, texts), labels, strict=True))
+
+
+def _as_json(calibration: Calibration) -> dict[str, Any]:
     thresholds = dataclasses.asdict(calibration.thresholds)
     return {**calibration._asdict(), "thresholds": thresholds}
 
 
-def _scored(evaluator: RetrievalEvaluator, row: GradedRow) -> list[tuple[float, float]]:
-    passages, labels = zip(*row.labelled, strict=True)
-    return list(zip(grade(evaluator, row.question, passages), labels, strict=True))
-
-
-def _best_accuracy(scored: Sequence[tuple[float, float]]) -> float:
-    """Accuracy of the threshold that fits these pairs best."""
-    right = sum(label < 0 for _, label in scored)  # all called irrelevant
-    best = right
-    ordered = sorted(scored, reverse=True)
-    for i, (score, label) in enumerate(ordered):
-        right += 1 if label > 0 else -1
-        if i + 1 == len(ordered) or ordered[i + 1][0] != score:
-            best = max(best, right)
-    return best / len(scored)
-
-
-def _examples(
-    tokenizer: "PreTrainedTokenizerBase",
-    rows: Sequence[GradedRow],
-    settings: EvaluatorSettings,
-    longest: int,
-) -> list[dict[str, Any]]:
-    """Pairs read as the evaluator will read them, down to the ids, in the order to be shown."""
-    labelled = [(row.question, passage, label) for row in rows for passage, label in row.labelled]
-    pairs = PairTokenizer(tokenizer, separator=None, max_tokens=longest)
-    encoded = pairs.encode([(question, passage) for question, passage, _ in labelled])
-    examples = [
-        {**ids, "labels": label} for ids, (_, _, label) in zip(encoded, labelled, strict=True)
-    ]
-    return _like_lengths_together(examples, settings.batch_size, settings.seed)
-
-
-def _pretrained(
-    settings: EvaluatorSettings,
-) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+def _load(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    name = settings.model
     with loading(name):
         tokenizer = AutoTokenizer.from_pretrained(name)
-        # Also under an adapter, which trains the head whole: in bfloat16 that would hardly move.
+        # Under an adapter the head trains whole, which hardly moves in bfloat16.
         model = AutoModelForSequenceClassification.from_pretrained(
             name, num_labels=1, dtype="float32"
         )
     return model, tokenizer
 
 
-def _like_lengths_together(
-    examples: list[dict[str, Any]], batch_size: int, seed: int
-) -> list[dict[str, Any]]:
-    """The examples in random order, but such that a batch pads little.
+def _check_end(model: Any, tokenizer: Any, name: str) -> None:
+    """A decoder is read at the last token that is not padding, a T5 at its end token."""
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    is_read_at_end = model.config.is_encoder_decoder
+    if tokenizer.pad_token is None or (
+        is_read_at_end and tokenizer("a")["input_ids"][-1:] != [tokenizer.eos_token_id]
+    ):
+        raise BadTrainingData(
+            f"the tokenizer of {name} adds no end token (eos_token), at which the score is read; "
+            "give a base whose tokenizer does, such as google-t5/t5-large"
+        )
 
-    Stretches of fifty batches are sorted by length and their batches shuffled. The Trainer's own
-    sampler for this draws anew when a run is resumed, and would show some rows twice.
-    """
-    chance = random.Random(seed)
-    examples = chance.sample(examples, len(examples))
-    ordered: list[dict[str, Any]] = []
-    for start in range(0, len(examples), 50 * batch_size):
-        near = sorted(examples[start : start + 50 * batch_size], key=lambda e: len(e["input_ids"]))
-        batches = [near[i : i + batch_size] for i in range(0, len(near), batch_size)]
-        last = (
-            [batches.pop()] if len(batches[-1]) < batch_size else []
-        )  # or it would shift the others
-        for each in chance.sample(batches, len(batches)) + last:
-            ordered += each
-    return ordered
+
+def run(data: Path, out: Path, options: EvaluatorOptions, progress: Progress) -> dict[str, Any]:
+    """Fine-tune an evaluator on a file; see :func:`train_evaluator`."""
+    corpus = read_corpus(options.corpus) if options.corpus else ()
+    return train_evaluator(read_graded(data), out, options, corpus=corpus)

@@ -1,188 +1,87 @@
-"""Shared parts of all fine-tunings: settings, the Trainer, adapters, export."""
+"""What all fine-tunings share: options, transformers' Trainer, LoRA, export, masked rows."""
 
-import dataclasses
-import hashlib
 import json
 import os
+from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
-from selfcorrect_rag.old_journal import (
-    newest_checkpoint,
-    only_run,
-    refuse_other_settings,
-    write_rows,
-)
-from selfcorrect_rag.models.checkpoints import save_tokenizer
+from selfcorrect_rag.journal import check_run, digest, open_run, replace_file
+from selfcorrect_rag.models.checkpoints import load_language_model, save_tokenizer
+from selfcorrect_rag.training.rows import Options, Share, is_held_out
 
-Schedule = Literal["linear", "cosine"]
-Precision = Literal["auto", "float32", "bfloat16"]
-
-DROPPED = -100
+MASKED = -100
 """The label of a token without loss."""
+T = TypeVar("T")
 
 
-def option(default: Any, help: str, unit: str = "", *, positive: bool = False) -> Any:
-    """A field of a settings class, with what the command line says of it.
+class TuningOptions(Options):
+    """Hyperparameters, with the names of ``TrainingArguments``; defaults are Self-RAG's (B.1)."""
 
-    Args:
-        default: value of the field; ``dataclasses.MISSING`` where it must be given.
-        help: its meaning.
-        unit: of a number or text, in capitals: the option's placeholder.
-        positive: whether the command line takes whole numbers from 1 alone.
-    """
-    about = {"help": help, "unit": unit, "positive": positive}
-    return dataclasses.field(default=default, metadata=about)
+    run_only = frozenset({"report_to", "save_steps", "gradient_checkpointing"})
 
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """Hyperparameters of a fine-tuning, named as in transformers' ``TrainingArguments`` where it
-    has them; defaults are Self-RAG's (B.1)."""
-
-    model: str = option(dataclasses.MISSING, "folder or hub name of the base model", "NAME")
-    num_train_epochs: float = option(3.0, "passes over the training rows, above 0", "EPOCHS")
-    learning_rate: float = option(
-        2e-5, "peak learning rate of AdamW, a factor of each update, above 0", "FACTOR"
-    )
-    lr_scheduler_type: Schedule = option(
-        "linear", "curve by which the learning rate falls from its peak to 0"
-    )
-    warmup_ratio: float = option(
-        0.03, "share of the optimizer steps before the peak learning rate, in [0, 1)", "SHARE"
-    )
-    batch_size: int = option(
-        128,
-        "rows of an optimizer step, over all processes and accumulated passes",
-        "ROWS",
-        positive=True,
-    )
-    per_device_batch_size: int = option(
-        1, "rows of one forward pass of a process; 0: the whole batch, no accumulation", "ROWS"
-    )
-    max_length: int = option(
-        2048,
-        "tokens at which a row is shortened; fewer where the model takes fewer",
-        "TOKENS",
-        positive=True,
-    )
-    lora_rank: int = option(
-        0, "rank of a LoRA adapter of all linear layers; 0: train all weights", "RANK"
-    )
-    precision: Precision = option(
-        "auto", "number format of the arithmetic; auto: bfloat16 on a GPU that has it, else float32"
-    )
-    seed: int = option(0, "seed of every random choice, from 0 to 2^32 - 1", "SEED")
+    model: str = ""
+    """Folder or hub name of the base model."""
+    num_train_epochs: PositiveFloat = 3.0
+    """Passes over the training rows."""
+    learning_rate: PositiveFloat = 2e-5
+    """Peak learning rate of AdamW."""
+    lr_scheduler_type: Literal["linear", "cosine"] = "linear"
+    """How the learning rate falls from its peak to 0."""
+    warmup_ratio: Share = 0.03
+    """Share of the steps before the peak learning rate."""
+    batch_size: PositiveInt = 128
+    """Rows of an optimizer step, over all processes."""
+    per_device_batch_size: NonNegativeInt = 1
+    """Rows of one forward pass of a process; 0: all of its share."""
+    max_length: PositiveInt = 2048
+    """Tokens to which a row is shortened."""
+    lora_rank: NonNegativeInt = 0
+    """Rank of a LoRA adapter of all linear layers; 0: train all weights."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format; auto is bfloat16 on a GPU that has it, else float32."""
+    seed: NonNegativeInt = 0
+    """Seed of every random choice."""
+    report_to: tuple[str, ...] = ()
+    """Trackers of settings and losses: tensorboard, wandb, ..."""
+    save_steps: PositiveInt = 200
+    """Steps between checkpoints, of which two are kept."""
+    gradient_checkpointing: bool = False
+    """Recompute activations: less memory, a third more time."""
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How a fine-tuning is carried out and watched; the result does not depend on it."""
+class CausalOptions(TuningOptions):
+    """Options of a causal model that answers questions."""
 
-    report_to: tuple[str, ...] = option(
-        (),
-        "trackers of settings and losses, as the Trainer names them: tensorboard, wandb, ...",
-        "TRACKER",
-    )
-    save_steps: int = option(
-        200,
-        "optimizer steps between checkpoints, of which the last two are kept",
-        "STEPS",
-        positive=True,
-    )
-    gradient_checkpointing: bool = option(
-        False, "recompute activations in the backward pass: less memory, about a third more time"
-    )
+    packing: bool = True
+    """Put the rows of a forward pass into one sequence, masked from each other."""
+    held_out_ratio: Share = 0.02
+    """Share of the questions held out for the report."""
 
 
-def prepare(out: Path, settings: TrainingSettings, data: Iterable[Any]) -> Mapping[str, Any]:
-    """Before anything is loaded: refuse what cannot be trained, and seed every generator.
-
-    Args:
-        out: folder of the run.
-        settings: see :class:`TrainingSettings`.
-        data: all that it learns from, in order; each with a ``repr`` of its own.
-
-    Returns:
-        What the run is known by: the settings, and a digest of the data.
+def prepare(out: Path, options: TuningOptions, data: Iterable[object]) -> dict[str, Any]:
+    """Check everything before a model is loaded, seed all generators, and identify the run.
 
     Raises:
-        MissingExtra: torch, transformers, accelerate or peft is not installed.
-        BadTrainingData: a setting is out of its range, ``batch_size`` is no multiple, an
-            adapter was asked for where weights are sharded, or ``out`` is a file.
-        BadRun: ``out`` holds checkpoints of a run with other settings or data.
+        MissingExtra: transformers, accelerate or peft is not installed.
+        BadTrainingData: the batch does not divide, or LoRA is combined with sharding.
+        BadRun: ``out`` is a file, or holds a run with other options or data.
     """
-    if out.exists() and not out.is_dir():
-        raise BadTrainingData(f"{out} is a file: give --out a folder")
     transformers = require("transformers", "train")
     require("accelerate", "train")
-    _refuse_out_of_range(settings)
-    _accumulation(settings)
-    if settings.lora_rank and _is_sharded():
-        raise BadTrainingData("an adapter trains on whole weights: launch without FSDP, DeepSpeed")
-    digest = hashlib.sha256()
-    for row in data:
-        digest.update(f"{row!r}\n".encode())
-    run = {**dataclasses.asdict(settings), "data": digest.hexdigest()[:32]}
-    _refuse_another(out, run)
-    transformers.set_seed(settings.seed)
-    return run
-
-
-def _refuse_out_of_range(settings: TrainingSettings) -> None:
-    for name, is_good, expected in (
-        ("num_train_epochs", settings.num_train_epochs > 0, "above 0"),
-        ("learning_rate", settings.learning_rate > 0, "above 0"),
-        ("warmup_ratio", 0 <= settings.warmup_ratio < 1, "a share of the steps, from 0 to below 1"),
-        ("max_length", settings.max_length > 0, "above 0"),
-        ("lora_rank", settings.lora_rank >= 0, "0 or a rank"),
-        ("seed", 0 <= settings.seed < 2**32, "from 0 to 2^32 - 1"),
-    ):
-        if not is_good:
-            raise BadTrainingData(f"{name} {getattr(settings, name)}: it must be {expected}")
-
-
-def _refuse_another(out: Path, run: Mapping[str, Any]) -> None:
-    if newest_checkpoint(out / "checkpoints"):  # or nothing has been learned yet
-        refuse_other_settings(out, run)
-
-
-def processes() -> int:
-    """How many of them the launcher has started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_first() -> bool:
-    """Whether this is the only process, or the one of several that writes and prints."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def uses_bfloat16(settings: TrainingSettings) -> bool:
-    """Whether the arithmetic is in bfloat16 here."""
-    import torch
-
-    has_it = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    return settings.precision == "bfloat16" or (settings.precision == "auto" and has_it)
-
-
-def loading_dtype(settings: TrainingSettings) -> Literal["float32", "bfloat16"]:
-    """Number format of the loaded base weights: bfloat16 only where they are not trained."""
-    return "bfloat16" if settings.lora_rank and uses_bfloat16(settings) else "float32"
-
-
-def attend_fast(model: Any, settings: TrainingSettings) -> bool:
-    """Let ``model`` compute its attention by flash attention where that is there; say whether."""
-    import torch
-    from transformers.utils.import_utils import is_flash_attn_2_available
-
-    is_there = torch.cuda.is_available() and uses_bfloat16(settings) and is_flash_attn_2_available()
-    if is_there:
-        model.set_attn_implementation("flash_attention_2")
-    return is_there
+    _accumulation(options)
+    if options.lora_rank and _is_sharded():
+        raise BadTrainingData("lora_rank needs whole weights; launch without FSDP and DeepSpeed")
+    run_id = {**options.identity, "data": digest(map(repr, data))}
+    check_run(out, run_id)
+    transformers.set_seed(options.seed)
+    return run_id
 
 
 def fine_tune(
@@ -190,82 +89,79 @@ def fine_tune(
     examples: Sequence[Any],
     collate: Callable[[list[Any]], Any],
     out: Path,
-    settings: TrainingSettings,
-    run_options: RunOptions,
-    *,
-    run: Mapping[str, Any],
-    in_order: bool = False,
+    options: TuningOptions,
+    run_id: Mapping[str, Any],
 ) -> Any:
-    """Train ``model`` in place, from the newest checkpoint in ``out`` on, and give its Trainer.
+    """Train ``model`` in place from the newest checkpoint in ``out``; return the Trainer.
 
     Args:
         model: a transformers model, or an adapter around one.
-        examples: what ``collate`` makes batches of.
-        collate: for one forward pass.
-        out: gets the folder ``checkpoints``, and in ``settings.json`` the ``run``.
-        settings: see :class:`TrainingSettings`.
-        run_options: see :class:`RunOptions`.
-        run: as :func:`prepare` gave it.
-        in_order: show the examples in their order, rather than in one that the seed decides.
-
-    Raises:
-        BadRun: another process trains in ``out``, or has since :func:`prepare`.
+        examples: items of which ``collate`` makes the batch of a forward pass.
+        out: the run's folder, which gets ``checkpoints``.
+        options: see :class:`TuningOptions`.
+        run_id: as :func:`prepare` returned it.
     """
     import torch
     from transformers import Trainer, TrainingArguments
 
     cuda = torch.cuda.is_available()
-    per_device, accumulation = _accumulation(settings)
+    per_device, accumulation = _accumulation(options)
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
-        num_train_epochs=settings.num_train_epochs,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type=settings.lr_scheduler_type,
-        warmup_steps=settings.warmup_ratio,
+        num_train_epochs=options.num_train_epochs,
+        learning_rate=options.learning_rate,
+        lr_scheduler_type=options.lr_scheduler_type,
+        warmup_steps=options.warmup_ratio,
         per_device_train_batch_size=per_device,
         per_device_eval_batch_size=per_device,
         gradient_accumulation_steps=accumulation,
-        gradient_checkpointing=run_options.gradient_checkpointing or None,
-        # So a resumed run sees the rows that the killed one had still to see.
-        train_sampling_strategy="sequential" if in_order else "random",
-        data_seed=settings.seed,
+        gradient_checkpointing=options.gradient_checkpointing or None,
+        data_seed=options.seed,  # so that a resumed run sees the rest of the rows
         dataloader_pin_memory=cuda,
         use_cpu=not cuda and not torch.backends.mps.is_available(),
-        bf16=uses_bfloat16(settings),
-        seed=settings.seed,
-        logging_steps=min(50, run_options.save_steps),
+        bf16=_uses_bfloat16(options),
+        seed=options.seed,
+        logging_steps=min(50, options.save_steps),
         save_strategy="steps",
-        save_steps=run_options.save_steps,
+        save_steps=options.save_steps,
         save_total_limit=2,
-        report_to=list(run_options.report_to),
+        report_to=list(options.report_to),
     )
     trainer = Trainer(model=model, args=arguments, train_dataset=examples, data_collator=collate)
-    with only_run(out) if is_first() else nullcontext():
-        _refuse_another(out, run)
-        if is_first():
-            write_rows(out / "settings.json", [run])
+    with open_run(out, run_id) if is_main_process() else nullcontext():
         trainer.train(resume_from_checkpoint=newest_checkpoint(out / "checkpoints"))
     return trainer
 
 
-def adapted(
+def newest_checkpoint(folder: Path) -> str | None:
+    """The newest checkpoint of the Trainer that is whole: it writes its own state last."""
+    for path in sorted(folder.glob("checkpoint-*"), key=lambda p: -int(p.name.split("-")[1])):
+        try:
+            json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
+            return str(path)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def adapt(
     model: Any,
-    settings: TrainingSettings,
+    options: TuningOptions,
     task: str,
     *,
     tokens: Collection[int] = (),
-    whole: Collection[str] = (),
+    heads: Collection[str] = (),
 ) -> Any:
-    """The model with an adapter of rank ``settings.lora_rank``, or as it is where that is 0.
+    """Wrap ``model`` in a LoRA adapter, or return it unchanged if ``lora_rank`` is 0.
 
     Args:
         model: a transformers model.
-        settings: see :class:`TrainingSettings`.
-        task: one of PEFT's task types.
-        tokens: ids whose rows of embedding and head are trained and saved too.
-        whole: names of modules that are trained and saved whole.
+        options: see :class:`TuningOptions`.
+        task: PEFT's task type.
+        tokens: ids whose rows, and no others, of embedding and head are trained and saved.
+        heads: names of modules that are trained and saved whole.
     """
-    if not settings.lora_rank:
+    if not options.lora_rank:
         return model
     peft = require("peft", "train")
     names = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
@@ -273,11 +169,11 @@ def adapted(
     rows = [name for name, module in names.items() if any(module is end for end in ends)]
     config = peft.LoraConfig(
         task_type=task,
-        r=settings.lora_rank,
-        lora_alpha=2 * settings.lora_rank,
+        r=options.lora_rank,
+        lora_alpha=2 * options.lora_rank,
         target_modules="all-linear",
-        exclude_modules=rf".*({'|'.join(whole)}).*" if whole else None,
-        modules_to_save=[name for name in whole if name in names] or None,
+        exclude_modules=rf".*({'|'.join(heads)}).*" if heads else None,
+        modules_to_save=[name for name in heads if name in names] or None,
         # With tied embeddings PEFT trains one copy of the rows and shows it to both ends.
         trainable_token_indices={name: sorted(tokens) for name in rows} if tokens else None,
     )
@@ -285,53 +181,196 @@ def adapted(
 
 
 def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
-    """Write the trained model and its tokenizer, in the precision of the training, and give it.
+    """Write the trained model and its tokenizer in the training's precision; return the model.
 
-    Where an adapter was trained, ``folder`` holds the model with it merged, and ``adapter`` beside
-    it the adapter alone. Of several processes the first one writes; all must call.
+    An adapter is merged, and saved alone as ``adapter`` beside ``folder``. The first of several
+    processes writes; all must call.
     """
     import torch
 
     accelerator = trainer.accelerator
     state = accelerator.get_state_dict(trainer.model_wrapped) if _is_sharded() else None
     model = accelerator.unwrap_model(trainer.model_wrapped)
-    if not accelerator.is_main_process:
+    if not is_main_process():
         return model
-    if hasattr(model, "merge_and_unload"):
-        model.save_pretrained(folder.with_name("adapter"))
-        model = model.merge_and_unload()
     dtype = torch.bfloat16 if trainer.args.bf16 else torch.float32
-    if state is None:
-        model.to(dtype)
-    else:
-        state = {name: weights.to(dtype) for name, weights in state.items()}
-        model.config.dtype = dtype
-    model.config.use_cache = True  # which the Trainer turns off
     with wrap_disk_full(folder.parent):
+        if hasattr(model, "merge_and_unload"):
+            model.save_pretrained(folder.with_name("adapter"))
+            model = model.merge_and_unload()
+        if state is None:
+            model.to(dtype)
+        else:
+            state = {name: weights.to(dtype) for name, weights in state.items()}
+            model.config.dtype = dtype
+        model.config.use_cache = True  # which the Trainer turns off
         model.save_pretrained(folder, state_dict=state)
         save_tokenizer(tokenizer, folder)
     return model
 
 
-def write_report(out: Path, report: dict[str, Any]) -> None:
-    """Write ``report.json`` into ``out``."""
-    if is_first():
-        (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+def write_report(out: Path, report: dict[str, Any]) -> dict[str, Any]:
+    """Write ``report.json`` into ``out`` and return the report."""
+    if is_main_process():
+        with replace_file(out / "report.json") as draft:
+            draft.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return report
 
 
-def _accumulation(settings: TrainingSettings) -> tuple[int, int]:
+def is_main_process() -> bool:
+    """Whether this is the only process, or the one of several that writes and prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def loading_dtype(options: TuningOptions) -> Literal["float32", "bfloat16"]:
+    """The number format of the loaded weights: bfloat16 only if they are not trained."""
+    return "bfloat16" if options.lora_rank and _uses_bfloat16(options) else "float32"
+
+
+def _uses_bfloat16(options: TuningOptions) -> bool:
+    import torch
+
+    has_it = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return options.precision == "bfloat16" or (options.precision == "auto" and has_it)
+
+
+def _accumulation(options: TuningOptions) -> tuple[int, int]:
     """Per-device batch size and gradient accumulation steps."""
-    share, left = divmod(settings.batch_size, processes())
-    per_device = settings.per_device_batch_size or share
-    if left or per_device < 1 or share % per_device:
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    share, rest = divmod(options.batch_size, processes)
+    per_device = options.per_device_batch_size or share
+    if rest or not share or share % per_device:
         raise BadTrainingData(
-            f"batch_size {settings.batch_size} is no multiple of {per_device}"
-            + (f" in each of {processes()} processes" if processes() > 1 else "")
+            f"batch_size {options.batch_size} must be a multiple of per_device_batch_size "
+            f"{per_device} times {processes} processes"
         )
     return per_device, share // per_device
 
 
 def _is_sharded() -> bool:
-    """Whether the launcher asked for FSDP or DeepSpeed."""
     names = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
     return any(os.environ.get(name, "false").lower() == "true" for name in names)
+
+
+@dataclass
+class Examples:
+    """Rows as a causal model is trained on them, and the fate of those that were too long."""
+
+    rows: "list[dict[str, array[int]]]" = field(default_factory=list)
+    """``input_ids`` and ``labels``: the same ids or :data:`MASKED`, which the first always is."""
+    shortened: int = 0
+    left_out: int = 0
+
+    def add(self, ids: Sequence[int], learned: Sequence[bool]) -> None:
+        """Append a row whose loss is on the ids that are ``learned``."""
+        labels = [i if is_learned else MASKED for i, is_learned in zip(ids, learned, strict=True)]
+        # As lists, 150,000 rows would take gigabytes.
+        row = {"input_ids": array("i", ids), "labels": array("i", [MASKED, *labels[1:]])}
+        self.rows.append(row)
+
+
+def padded(rows: "Sequence[dict[str, array[int]]]") -> dict[str, Any]:
+    """Pad rows on the right to (rows, tokens). An end token is not padding, whatever its id."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    def table(name: str, fill: int) -> Any:
+        columns = [torch.tensor(row[name]) for row in rows]
+        return pad_sequence(columns, batch_first=True, padding_value=fill).long()
+
+    lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    ids, labels = table("input_ids", 0), table("labels", MASKED)
+    return {"input_ids": ids, "labels": labels, "attention_mask": mask.long()}
+
+
+def packed(rows: Sequence[Any]) -> dict[str, Any]:
+    """Join rows to (1, tokens). Positions restart in each row, by which transformers masks the rows
+    from each other, unless the model keeps a cache."""
+    from transformers import DataCollatorWithFlattening
+
+    flatten: Any = DataCollatorWithFlattening()  # type: ignore[no-untyped-call]
+    return {**flatten(rows, return_tensors="pt"), "use_cache": False}
+
+
+def load_decoder(options: TuningOptions, base: Any) -> tuple[Any, Any]:
+    """``base``, or the causal model ``options.model`` with its tokenizer.
+
+    Raises:
+        ModelNotFound: the model cannot be loaded.
+        BadTrainingData: it has an encoder.
+    """
+    model, tokenizer = base or load_language_model(options.model, loading_dtype(options))
+    if model.config.is_encoder_decoder:
+        raise BadTrainingData(f"{options.model} has an encoder; give a causal language model")
+    return model, tokenizer
+
+
+def tune_causal(
+    model: Any,
+    rows: Sequence[T],
+    question: Callable[[T], str],
+    encode: Callable[[Sequence[T]], Examples],
+    out: Path,
+    options: CausalOptions,
+    run_id: Mapping[str, Any],
+    *,
+    tokens: Collection[int] = (),
+) -> tuple[Any, Examples, dict[str, Any]]:
+    """Train a causal model, or an adapter that also trains the rows of ``tokens``.
+
+    Returns:
+        The Trainer, the held-out rows (chosen by their ``question``), and for the report: how many
+        rows were trained on, held out, shortened and left out, and tokens read and learned.
+
+    Raises:
+        BadTrainingData: there is no row to train on.
+    """
+    held_out = encode([row for row in rows if is_held_out(question(row), options.held_out_ratio)])
+    train = encode([r for r in rows if not is_held_out(question(r), options.held_out_ratio)])
+    if not train.rows:
+        raise BadTrainingData(f"no row of the {len(rows)} is left to train on")
+    collate = packed if options.packing else padded
+    model = adapt(model, options, "CAUSAL_LM", tokens=tokens)
+    trainer = fine_tune(model, train.rows, collate, out, options, run_id)
+    counts = {
+        "train": len(train.rows),
+        "held_out": len(held_out.rows),
+        "shortened": train.shortened + held_out.shortened,
+        "left_out": train.left_out + held_out.left_out,
+    }
+    read = sum(len(row["labels"]) for row in train.rows)
+    learned = sum(label != MASKED for row in train.rows for label in row["labels"])
+    return trainer, held_out, {"rows": counts, "tokens": {"read": read, "learned": learned}}
+
+
+def predict_tokens(
+    trainer: Any, examples: Examples, groups: Sequence[Sequence[int]] = ()
+) -> list[tuple[int, float, int]]:
+    """Predict each learned token of ``examples`` from the tokens before it; all processes call.
+
+    Returns:
+        For each its id, its loss (negative natural log-probability), and the likeliest id of its
+        group among ``groups`` (ids that exclude each other), -1 if it is in none.
+    """
+    import torch
+
+    def reduce(logits: Any, labels: Any) -> Any:
+        logprobs = logits[:, :-1].float().log_softmax(-1)
+        right = labels[:, 1:]
+        losses = -logprobs.gather(-1, right.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        chosen = torch.full_like(right, -1)
+        for group in groups:
+            ids = torch.tensor(group, device=logits.device)
+            best = ids[logprobs[..., ids].argmax(-1)]
+            chosen = torch.where(torch.isin(right, ids), best, chosen)
+        return torch.stack([losses, chosen.float()], dim=-1)
+
+    if not examples.rows:
+        return []
+    trainer.data_collator, trainer.preprocess_logits_for_metrics = padded, reduce
+    predicted = trainer.predict(examples.rows)
+    right = predicted.label_ids[:, 1:]
+    learned = right != MASKED
+    pairs = zip(right[learned].tolist(), predicted.predictions[learned].tolist(), strict=True)
+    return [(int(token), float(loss), int(best)) for token, (loss, best) in pairs]

@@ -1,197 +1,89 @@
-"""The generator's training data (Self-RAG, section 3.2.2, A.2, Algorithm 3).
-
-A critic's reflection tokens and retrieved passages go into the outputs of ordinary rows. A run
-keeps its place in a folder beside its output, with every row's decisions.
-"""
+"""The generator's training data (Self-RAG 3.2.2, A.2, Algorithm 3), resumable at each label."""
 
 import dataclasses
+import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
+from pydantic import Field, PositiveInt
 
-from selfcorrect_rag.models.critic import Critic
-from selfcorrect_rag.old_journal import (
-    FAILURES,
-    Journal,
-    keep_settings,
-    only_run,
-    refuse_foreign,
-    refuse_other_settings,
-    run_folder,
-    write_rows,
+from selfcorrect_rag.errors import RetrievalFailed, describe_error
+from selfcorrect_rag.journal import FAILURES, Journal, digest, run_folder, write_rows
+from selfcorrect_rag.models.critic import Critic, critic_input, critic_prompt
+from selfcorrect_rag.models.from_name import find_language_model
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
+from selfcorrect_rag.reflection import RELEVANT
+from selfcorrect_rag.search import open_index
+from selfcorrect_rag.training.augmentation import (
+    SUPPORTING,
+    Critique,
+    Label,
+    Passage,
+    augment,
+    split_sentences,
 )
-from selfcorrect_rag.prompts.critic import critique_prompts, registered_prompts
-from selfcorrect_rag.reflection import FULLY_SUPPORTED, NO_RETRIEVAL, PARTIALLY_SUPPORTED, RELEVANT
-from selfcorrect_rag.training.augmentation import Decisions, Judge, Retrieve, augment
-from selfcorrect_rag.training.fine_tuning import option
-from selfcorrect_rag.training.generator_rows import GeneratorRow, segments
-from selfcorrect_rag.training.journaled import JournaledSearch, journaled_critic
-from selfcorrect_rag.training.labelling import MALFORMED
-
-
-@dataclass(frozen=True)
-class GeneratorDataReport:
-    """How rows came out, of all runs together, and what this run used. Shares are in [0, 1]."""
-
-    rows: int
-    written: int
-    failed: int
-    """Rows for which a call of the critic failed; the next run tries them again."""
-    malformed: int
-    """Rows left out because the critic gave no label that can be read."""
-    labels: dict[str, dict[str, int]]
-    """Number of labels by prompt and token."""
-    retrieved: float | None
-    """Share of the written rows that read a passage; None without rows, as below."""
-    segments: int
-    """Segments of the rows that need retrieval."""
-    read: int
-    """Segments written from a passage of their own."""
-    relevant: float | None
-    """Share of the passages read that are relevant."""
-    supported: float | None
-    """Share of the passages read that support their sentence, fully or in part."""
-    unfound: int
-    """Segments without a passage though the critic wants one: there was none."""
-    look_alikes: int
-    """Marks in texts, such as control tokens, each quoted."""
-    calls: int
-    """Batches of a critic, or calls of a language model, in this run."""
-    queries: int
-    """In this run."""
-
-
-def report(
-    written: Sequence[Mapping[str, Any]],
-    failed: Sequence[Mapping[str, Any]],
-    *,
-    calls: int,
-    queries: int,
-) -> GeneratorDataReport:
-    """Count decisions (see :class:`~.augmentation.Decisions`, as JSON) and failures."""
-    segments = [segment for one in written for segment in one["segments"]]
-    read = [s["passages"][s["chosen"]] for s in segments if s["chosen"] is not None]
-    malformed = sum(row["reason"] == MALFORMED for row in failed)
-    readers = sum(any(s["chosen"] is not None for s in one["segments"]) for one in written)
-    labels: dict[str, Counter[str]] = {name: Counter() for name in critique_prompts()}
-    for one in written:
-        for name, label in _labels(one):
-            if label:
-                labels[name][label["token"] or MALFORMED] += 1
-    return GeneratorDataReport(
-        rows=len(written) + len(failed),
-        written=len(written),
-        failed=len(failed) - malformed,
-        malformed=malformed,
-        labels={name: dict(sorted(counts.items())) for name, counts in labels.items()},
-        retrieved=_share(readers, written),
-        segments=len(segments),
-        read=len(read),
-        relevant=_share(sum(_token(p["isrel"]) == RELEVANT for p in read), read),
-        supported=_share(
-            sum(_token(p["issup"]) in (FULLY_SUPPORTED, PARTIALLY_SUPPORTED) for p in read), read
-        ),
-        unfound=sum(
-            s["token"] == NO_RETRIEVAL and _token(s["retrieve"]) != NO_RETRIEVAL for s in segments
-        ),
-        look_alikes=sum(one["look_alikes"] for one in written),
-        calls=calls,
-        queries=queries,
-    )
-
-
-def _labels(one: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
-    yield "retrieval", one["retrieve"]
-    yield "utility", one["utility"]
-    for segment in one["segments"]:
-        yield "multi_retrieval", segment["retrieve"]
-        for passage in segment["passages"]:
-            yield "relevance", passage["isrel"]
-            yield "groundness", passage["issup"]
-    for judged in (one, *one["segments"]):
-        yield from judged["groups"].items()
-
-
-def _token(label: Mapping[str, Any] | None) -> str | None:
-    return label["token"] if label else None
-
-
-def _share(some: int, every: Sequence[object]) -> float | None:
-    return some / len(every) if every else None
-
+from selfcorrect_rag.training.critic_data import critique_request
+from selfcorrect_rag.training.generator import GeneratorRow, read_generator_rows
+from selfcorrect_rag.training.labelling import (
+    MALFORMED,
+    LabellingOptions,
+    Labels,
+    open_labels,
+    request_key,
+)
+from selfcorrect_rag.training.rows import Progress, title_of
 
 DECISIONS = "decisions.jsonl"
-"""In the run's folder."""
+"""In the run's folder: what was found, judged and chosen for each row."""
 PARTS = "parts"
-"""Beside it: the answers of rows that are not decided yet, some rows a folder."""
-CHUNK_SIZE = 64
-"""Rows that go through Algorithm 3 in lockstep."""
+"""Beside it: the answers for rows that are not decided yet."""
+QUERIES = 64
+"""Queries of one batch of the retriever."""
 
 
-@dataclass(frozen=True)
-class GeneratorDataSettings:
-    """Settings of the augmentation; defaults are the paper's where it gives one."""
+class GeneratorDataOptions(LabellingOptions):
+    """Options of ``train generator-data``; defaults are the paper's if it has one."""
+
+    run_only = LabellingOptions.run_only | {"engine", "engine_options", "chunk_size"}
 
     critic: str
-    """A name for the critic, so that rows of two never mix in one file."""
+    """Folder or hub name of a critic; with a colon, a language model's name."""
     index: str
-    """A name for what is searched."""
-    top_k: int = option(
-        10, "most passages retrieved for a query (section 4)", "PASSAGES", positive=True
-    )
-    language: str = option(
-        "en", "language of the outputs, by which sentences are split, in ISO 639-1", "CODE"
-    )
-    seed: int = option(0, "seed of the choice where no passage supports a sentence", "SEED")
-    temperature: float = option(
-        0.0, "sampling temperature of a PROVIDER:MODEL, from 0 (greedy)", "TEMPERATURE"
-    )
-    max_tokens: int = option(
-        200, "longest answer (label and explanation) of a PROVIDER:MODEL", "TOKENS", positive=True
-    )
-    max_attempts: int = option(
-        2,
-        "most answers of a language model to one request, while they are malformed",
-        "ANSWERS",
-        positive=True,
-    )
-
-
-class GeneratorDataCost(NamedTuple):
-    """Labels that are still needed, as bounds: the labels themselves decide how many."""
-
-    rows: int
-    fewest: int
-    """Labels if no row needs retrieval."""
-    most: int
-    """Labels if each sentence needs it and every passage is relevant."""
+    """Folder of the index that is searched."""
+    top_k: PositiveInt = 10
+    """Maximum passages of a query (section 4)."""
+    language: str = "en"
+    """Language of the outputs, by which sentences are split, in ISO 639-1."""
+    seed: int = 0
+    """Seed of the choice if no passage supports a sentence."""
+    max_tokens: PositiveInt = 200
+    """Longest answer of a PROVIDER:MODEL, in tokens."""
+    max_attempts: PositiveInt = 2
+    """Maximum answers of a language model while they are malformed."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """What runs a critic."""
+    engine_options: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of Critic.from_pretrained or Critic.on_vllm."""
+    chunk_size: PositiveInt = 64
+    """Rows whose labels share batches."""
 
 
 def generator_data_cost(
-    rows: Sequence[GeneratorRow], out: Path, settings: GeneratorDataSettings
-) -> GeneratorDataCost:
-    """Cost of :func:`make_generator_data`; nothing is written.
-
-    Raises:
-        BadRun: ``out`` is of a run with other settings or of no run, or a folder.
-    """
-    refuse_foreign(out, DECISIONS)
-    refuse_other_settings(run_folder(out), generator_data_identity(settings))
+    rows: Sequence[GeneratorRow], out: Path, options: GeneratorDataOptions
+) -> dict[str, int]:
+    """The ``rows`` that are left, and bounds of the labels they need: the ``fewest``, if no row
+    needs retrieval, and the ``most``, if each sentence does and all passages are relevant."""
     done = Journal(run_folder(out) / DECISIONS).rows
-    pending = {row.digest: row for row in rows if row.digest not in done}.values()
-    sentences = sum(len(segments(row.output, settings.language)) for row in pending)
-    judges = [group.judges for group, _ in registered_prompts()]
-    about_answer, about_segment = judges.count("answer"), judges.count("segment")
-    about_passage = judges.count("passage")
-    a_row, a_sentence = 2 + about_answer, 1 + 2 * settings.top_k + about_segment + about_passage
-    fewest = len(pending) * (a_row + about_segment)
-    return GeneratorDataCost(len(pending), fewest, len(pending) * a_row + sentences * a_sentence)
+    left = {row.digest: row for row in rows if row.digest not in done}.values()
+    sentences = sum(len(split_sentences(row.output, options.language)) for row in left)
+    most = 2 * len(left) + sentences * (1 + 2 * options.top_k)
+    return {"rows": len(left), "fewest": 2 * len(left), "most": most}
 
 
 def make_generator_data(
@@ -199,167 +91,189 @@ def make_generator_data(
     retriever: Runnable[str, list[Document]],
     rows: Sequence[GeneratorRow],
     out: Path,
-    settings: GeneratorDataSettings,
+    options: GeneratorDataOptions,
     *,
-    chunk_size: int = CHUNK_SIZE,
-    max_concurrency: int = 8,
-    on_rows: Callable[[int], object] = lambda _: None,
-    on_labels: Callable[[int], object] = lambda _: None,
-) -> GeneratorDataReport:
+    progress: Progress = None,
+) -> dict[str, Any]:
     """Write each row with passages and reflection tokens in its output, in the order of ``rows``.
 
-    The same call goes on after a kill: no label is asked for twice but those in flight, no passage
-    looked for twice. In the folder of the run (:func:`~.journal.run_folder`), ``decisions.jsonl``
-    holds what was found, judged and chosen for each row, and why, and ``failures.jsonl`` the rows
-    that are left out. Equal rows are judged once.
+    The same call resumes after a kill: only labels and queries in flight are asked for twice. In
+    the run's folder, ``decisions.jsonl`` has what was decided about each row, ``failures.jsonl``
+    the rows that are left out, and why. Equal rows are judged once.
 
     Args:
-        critic: a fine-tuned critic, or any LangChain model, which is asked in the paper's words.
-        retriever: finds passages for a query, best first, such as
-            :func:`~selfcorrect_rag.search.open_retriever` of ``settings.top_k``.
-        rows: see :func:`~.generator_rows.read_generator_rows`.
-        out: the JSONL file to write, with the official keys.
-        settings: what decides the rows; a run with others is refused.
-        chunk_size: rows whose cases go to the critic in common batches; memory grows with it.
-        max_concurrency: most calls at a time of a LangChain model or the retriever.
-        on_rows: called with how many rows are finished since the last time.
-        on_labels: the same for labels.
+        critic: a fine-tuned critic, or a LangChain model, asked with the paper's prompts.
+        retriever: returns passages for a query, best first.
+        rows: see :func:`~.generator.read_generator_rows`.
+        out: the JSONL file, with the official keys.
+        options: see :class:`GeneratorDataOptions`; ``critic`` and ``index`` are only names here.
+        progress: called for each finished row.
+
+    Returns:
+        ``rows``, ``written``, ``failed`` (a call failed; the next run tries again), ``malformed``
+        (left out for good); ``labels`` by prompt and token; ``segments`` of rows that need
+        retrieval, those ``read`` from a passage of their own, and the passages of these that are
+        ``relevant`` and ``supporting``; the ``calls`` of this run.
 
     Raises:
-        BadRun: ``out`` belongs to a run with other settings, to one still going on or to
-            none, or is a folder.
-        EngineFailed: the language model failed for many cases in a row, or the critic's engine has
-            died; what came before is kept.
+        BadRun: ``out`` is another file or a run with other options, or another run writes it.
+        EngineFailed: the language model failed many times in a row; what came before is kept.
         RetrievalFailed: the retriever raised; the same holds.
-        MissingExtra: sentencex is not installed.
     """
-    refuse_foreign(out, DECISIONS)
-    with only_run(run_folder(out)):
-        run = _Run(critic, retriever, rows, out, settings, max_concurrency)
-        for part in run.parts(chunk_size):
-            answers: list[Any] | None = None
-            while wanted := part.next(answers):
-                if isinstance(wanted, Judge):
-                    answers = run.critic.judge(wanted.requests, part.labels, on_labels)
+    folder, once = run_folder(out), {row.digest: row for row in rows}
+    calls = 0
+    with open_labels(out, options, DECISIONS):
+        decided, failed = Journal(folder / DECISIONS), Journal(folder / FAILURES)
+        for start in range(0, len(once), options.chunk_size):
+            chunk = list(once.values())[start : start + options.chunk_size]
+            chunk = [row for row in chunk if row.digest not in decided.rows]
+            if not chunk:
+                continue
+            part = folder / PARTS / str(start)
+            part.mkdir(parents=True, exist_ok=True)
+            labels = Labels.at(part)
+            decisions = augment(
+                chunk,
+                partial(_judge, critic, labels, options),
+                partial(_retrieve, retriever, Journal(part / "passages.jsonl"), options),
+                top_k=options.top_k,
+                language=options.language,
+                seed=options.seed,
+            )
+            calls += labels.calls
+            for one in decisions:
+                if one.augmented:
+                    dumped = {
+                        name: getattr(one, name).model_dump() for name in ("row", "augmented")
+                    }
+                    decided.append(one.row.digest, dataclasses.asdict(one) | dumped)
                 else:
-                    answers = run.search.find(wanted.queries, part.passages)
-            run.keep(part)
-            on_rows(len(part.rows))
-        return run.end()
+                    row = {"id": one.row.id, "instruction": one.row.instruction}
+                    failed.append(one.row.digest, {**row, "reason": one.failure})
+                if progress:
+                    progress(1, None)
+            if all(one.augmented for one in decisions):
+                shutil.rmtree(part)
+        failed.keep(once.keys() - decided.rows.keys())
+        written = [decided.rows[row.digest] for row in rows if row.digest in decided.rows]
+        write_rows(out, (row["augmented"] for row in written))
+    reasons = [failed.rows[row.digest]["reason"] for row in rows if row.digest in failed.rows]
+    malformed = reasons.count(MALFORMED)
+    counts = {"rows": len(rows), "written": len(written), "failed": len(reasons) - malformed}
+    return {**counts, "malformed": malformed, **_count(written), "calls": calls}
 
 
-async def amake_generator_data(
+def _judge(
     critic: Critic | Runnable[Any, Any],
+    run: Labels,
+    options: GeneratorDataOptions,
+    cases: list[Critique],
+) -> list[Label]:
+    """Labels for ``cases``; those in the journal are not asked for again."""
+    prompts = [CRITIQUE_PROMPTS[case.prompt] for case in cases]
+    if isinstance(critic, Critic):
+        inputs = [critic_input(p, case.instance) for p, case in zip(prompts, cases, strict=True)]
+        keys = [request_key(given.group, critic_prompt(given)) for given in inputs]
+        missing = dict(zip(keys, inputs, strict=True))
+        missing = {key: given for key, given in missing.items() if key not in run.labels.rows}
+        names = list(missing)
+        for batch in critic.answers(list(missing.values())):
+            run.calls += 1
+            for i, answer in batch.items():
+                row = {"token": answer.token, "probability": answer.probability}
+                run.labels.append(names[i], row)
+    else:
+        requests = [
+            critique_request(prompt, case.instance, options.max_attempts)
+            for prompt, case in zip(prompts, cases, strict=True)
+        ]
+        run.ask(critic, requests, options.max_concurrency)
+        keys = [request.key for request in requests]
+    found = ({**run.failures.rows, **run.labels.rows}[key] for key in keys)
+    return [Label(row.get("token"), row.get("probability"), row.get("reason", "")) for row in found]
+
+
+def _retrieve(
     retriever: Runnable[str, list[Document]],
-    rows: Sequence[GeneratorRow],
-    out: Path,
-    settings: GeneratorDataSettings,
-    *,
-    chunk_size: int = CHUNK_SIZE,
-    max_concurrency: int = 8,
-    on_rows: Callable[[int], object] = lambda _: None,
-    on_labels: Callable[[int], object] = lambda _: None,
-) -> GeneratorDataReport:
-    """The async twin of :func:`make_generator_data`."""
-    refuse_foreign(out, DECISIONS)
-    with only_run(run_folder(out)):
-        run = _Run(critic, retriever, rows, out, settings, max_concurrency)
-        for part in run.parts(chunk_size):
-            answers: list[Any] | None = None
-            while wanted := part.next(answers):
-                if isinstance(wanted, Judge):
-                    answers = await run.critic.ajudge(wanted.requests, part.labels, on_labels)
-                else:
-                    answers = await run.search.afind(wanted.queries, part.passages)
-            run.keep(part)
-            on_rows(len(part.rows))
-        return run.end()
-
-
-def generator_data_identity(settings: GeneratorDataSettings) -> dict[str, Any]:
-    """All that decides the rows: the settings, and the registered groups that are judged."""
-    groups = {group.name: list(group.tokens) for group, _ in registered_prompts()}
-    return {**dataclasses.asdict(settings), "groups": groups}
-
-
-class _Part:
-    """Rows that go through Algorithm 3 in step, and where their answers are kept on the way."""
-
-    def __init__(
-        self, rows: Sequence[GeneratorRow], folder: Path, settings: GeneratorDataSettings
-    ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.rows, self.folder = rows, folder
-        self.labels, self.passages = folder / "labels.jsonl", folder / "passages.jsonl"
-        self.decisions: list[Decisions] = []
-        self._steps = augment(
-            rows,
-            passages=settings.top_k,
-            language=settings.language,
-            seed=settings.seed,
-        )
-
-    def next(self, answers: list[Any] | None) -> Judge | Retrieve | None:
-        """The next request for labels or passages; None when all is decided."""
+    found: Journal,
+    options: GeneratorDataOptions,
+    queries: list[str],
+) -> list[list[Passage]]:
+    """Passages for each query, best first; those in the journal are not looked for again."""
+    config = RunnableConfig(max_concurrency=options.max_concurrency)
+    missing = [query for query in dict.fromkeys(queries) if query not in found.rows]
+    for start in range(0, len(missing), QUERIES):
+        batch = missing[start : start + QUERIES]
         try:
-            return self._steps.send(answers) if answers is not None else next(self._steps)
-        except StopIteration as end:
-            self.decisions = end.value
-            return None
+            results = retriever.batch(batch, config)
+        except Exception as error:
+            reason = f"{describe_error(error)}; the same command resumes from here"
+            raise RetrievalFailed(reason) from error
+        for query, documents in zip(batch, results, strict=True):
+            filled = [document for document in documents if document.page_content.strip()]
+            found.append(query, {"passages": list(map(_passage, filled))})
+    return [[Passage(**passage) for passage in found.rows[q]["passages"]] for q in queries]
 
 
-class _Run:
-    """One run: its critic and retriever, the rows that are decided and those that are not."""
+def _passage(document: Document) -> dict[str, Any]:
+    score = document.metadata.get("score")
+    return {
+        "id": str(document.id or ""),
+        "title": title_of(document).replace("\n", " "),
+        "text": document.page_content,
+        "score": float(score) if isinstance(score, int | float) else None,
+    }
 
-    def __init__(
-        self,
-        critic: Critic | Runnable[Any, Any],
-        retriever: Runnable[str, list[Document]],
-        rows: Sequence[GeneratorRow],
-        out: Path,
-        settings: GeneratorDataSettings,
-        max_concurrency: int,
-    ) -> None:
-        self.critic = journaled_critic(
-            critic, attempts=settings.max_attempts, max_concurrency=max_concurrency
-        )
-        self.search = JournaledSearch(retriever, max_concurrency)
-        self._rows, self._out, self._settings = rows, out, settings
-        self._once = {row.digest: row for row in rows}
-        self._folder = run_folder(out)
-        keep_settings(self._folder, generator_data_identity(settings))
-        self._decided = Journal(self._folder / DECISIONS)
-        self._failed = Journal(self._folder / FAILURES)
 
-    def parts(self, chunk_size: int) -> Iterator[_Part]:
-        digests = list(self._once)
-        for start in range(0, len(digests), chunk_size):
-            pending = [
-                d for d in digests[start : start + chunk_size] if d not in self._decided.rows
-            ]
-            if pending:
-                folder = self._folder / PARTS / str(start)
-                yield _Part([self._once[digest] for digest in pending], folder, self._settings)
+def _count(written: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count decisions, as JSON."""
+    segments = [segment for row in written for segment in row["segments"]]
+    passages = [passage for segment in segments for passage in segment["passages"]]
+    read = [s["passages"][s["chosen"]] for s in segments if s["chosen"] is not None]
+    given = {
+        "retrieval": [row["retrieve"] for row in written],
+        "multi_retrieval": [segment["retrieve"] for segment in segments],
+        "relevance": [passage["isrel"] for passage in passages],
+        "groundness": [passage["issup"] for passage in passages],
+        "utility": [row["utility"] for row in written],
+    }
+    labels = {
+        name: Counter(label["token"] or label["reason"] for label in of)
+        for name, of in given.items()
+    }
+    return {
+        "labels": {name: {t: n for t, n in sorted(of.items()) if t} for name, of in labels.items()},
+        "segments": len(segments),
+        "read": len(read),
+        "relevant": sum(passage["isrel"]["token"] == RELEVANT for passage in read),
+        "supporting": sum(passage["issup"]["token"] in SUPPORTING for passage in read),
+    }
 
-    def keep(self, part: _Part) -> None:
-        for one in part.decisions:
-            if one.augmented:
-                row = dataclasses.asdict(one)
-                for name in ("row", "augmented"):
-                    row[name] = row[name]._asdict()
-                self._decided.append(one.row.digest, row)
-            else:
-                row = {"id": one.row.id, "instruction": one.row.instruction}
-                self._failed.append(one.row.digest, {**row, "reason": one.failure})
-        if all(one.augmented for one in part.decisions):
-            shutil.rmtree(part.folder)
 
-    def end(self) -> GeneratorDataReport:
-        self._failed.keep(self._once.keys() - self._decided.rows.keys())
-        decided = self._decided.rows
-        written = [decided[row.digest] for row in self._rows if row.digest in decided]
-        write_rows(self._out, (row["augmented"] for row in written))
-        failed = [self._failed.rows[row.digest] for row in self._rows if row.digest not in decided]
-        if not failed:
-            shutil.rmtree(self._folder / PARTS, ignore_errors=True)
-        return report(written, failed, calls=self.critic.calls, queries=self.search.queries)
+def _fingerprint(checkpoint: Path) -> str:
+    """A digest of a folder's weights: a place may be reused by another critic."""
+    files = sorted([*checkpoint.glob("*.safetensors"), *checkpoint.glob("*.bin")])
+    return digest(hashlib.file_digest(path.open("rb"), "sha256").hexdigest() for path in files)
+
+
+def _open_critic(options: GeneratorDataOptions) -> Critic | Runnable[Any, Any]:
+    if ":" in options.critic and not Path(options.critic).exists():
+        limits = {"temperature": options.temperature, "max_tokens": options.max_tokens}
+        return find_language_model(options.critic, **limits)
+    if options.engine == "vllm":
+        return Critic.on_vllm(options.critic, **options.engine_options)
+    return Critic.from_pretrained(options.critic, **options.engine_options)
+
+
+def run(data: Path, out: Path, options: GeneratorDataOptions, progress: Progress) -> dict[str, Any]:
+    """Augment a file with a critic and an index; see :func:`make_generator_data`."""
+    rows, checkpoint = read_generator_rows(data), Path(options.critic)
+    if options.estimate:
+        return dict(generator_data_cost(rows, out, options))
+    index = open_index(options.index)
+    names = {"index": f"{options.index} ({digest(sorted(index.finished().items()))})"}
+    if checkpoint.is_dir():
+        names["critic"] = f"{checkpoint} ({_fingerprint(checkpoint)})"
+    critic, retriever = _open_critic(options), index.as_retriever(options.top_k)
+    named = options.model_copy(update=names)
+    return make_generator_data(critic, retriever, rows, out, named, progress=progress)

@@ -1,242 +1,190 @@
-"""Labels rows by a language model, many calls at a time, in a journal that survives a kill."""
+"""Asks a language model many requests at a time; each answer is in a journal at once."""
 
 import hashlib
-from collections import Counter
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.runnables import Runnable
+from langchain_core.runnables.config import ContextThreadPoolExecutor
+from pydantic import NonNegativeFloat, PositiveInt
 
-from selfcorrect_rag.errors import EngineFailed
+from selfcorrect_rag.errors import EngineFailed, describe_error
+from selfcorrect_rag.journal import FAILURES, Journal, open_run, refuse_foreign, run_folder
 from selfcorrect_rag.models.chat_model import written_text
-from selfcorrect_rag.old_journal import (
-    FAILURES,
-    Journal,
-    keep_settings,
-    only_run,
-    refuse_foreign,
-    refuse_other_settings,
-    run_folder,
-    write_rows,
-)
-from selfcorrect_rag.training.model_calls import ModelCall, ModelCalls
+from selfcorrect_rag.training.rows import Options, Progress
 
-
-class LabellingCost(NamedTuple):
-    """Calls and tokens of a run in which no call is repeated."""
-
-    calls: int
-    input_tokens: int
-    """An estimate: four characters a token."""
-
-
-@dataclass
-class Report:
-    """Outcomes of all requests, over all runs, and the usage of this run."""
-
-    outcomes: dict[str, dict[str, int]]
-    """By group: how many are ``labelled``, ``malformed`` and ``failed``."""
-    calls: int = 0
-    """Answers of the model in this run."""
-    input_tokens: int = 0
-    """As counted by the model; 0 where it does not."""
-    output_tokens: int = 0
-
-
-LABELS = "labels.jsonl"
-"""File in the run's folder: all labels so far, in the order they came."""
 MALFORMED = "malformed"
-"""The reason of a failure that is settled: the model answered, in none of the forms asked for."""
+"""The reason of a settled failure: the model answered in none of the forms that were asked for."""
 MAX_TRIES = 4
-"""Tries of a call that raises: again after about a second, two and four."""
+"""Tries of a call that raises: again after about one, two and four seconds."""
 MAX_FAILURES = 20
-"""Requests in a row that may fail before a run gives up."""
+"""Failed requests in a row after which a run gives up."""
+LABELS = "labels.jsonl"
+"""In a run's folder: all answers so far, in the order in which they came."""
+
+
+class LabellingOptions(Options):
+    """What all entrypoints that ask a language model share."""
+
+    run_only = frozenset({"max_concurrency", "estimate"})
+
+    temperature: NonNegativeFloat = 0.0
+    """Sampling temperature of a PROVIDER:MODEL."""
+    max_concurrency: PositiveInt = 8
+    """Maximum calls of the model at a time."""
+    estimate: bool = False
+    """Only report the calls and tokens it would take."""
 
 
 @dataclass(frozen=True)
-class LabelRequest:
-    """A prompt for a model to label."""
+class Request:
+    """A prompt, and how its answer is read."""
 
+    key: str
+    """Its key in the journals; of requests with one key the first is asked."""
     prompt: str
-    group: str
-    """Counts its outcome in the report."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values that its row holds besides the label."""
-
-    @cached_property
-    def key(self) -> str:
-        """Its key in files: the same group and prompt are the same request."""
-        known = f"{self.group}\0{self.prompt}".encode(errors="surrogatepass")
-        return hashlib.sha256(known).hexdigest()[:32]
+    read: Callable[[Any], Mapping[str, Any] | None]
+    """Returns a row from a message or text, None if it is malformed; may raise."""
+    attempts: int = 1
+    """Maximum answers while they are malformed."""
 
 
-AnswerReader = Callable[[LabelRequest, str], Mapping[str, Any] | None]
-"""Reads the label of an answer as fields of its row; None where it is malformed."""
+@dataclass
+class Labels:
+    """The journals of a run, and the usage of this process, as far as the model counts it."""
 
+    labels: Journal
+    failures: Journal
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
 
-class Labelling:
-    """Asks a model for every request that no earlier run for ``out`` was given an answer to.
-
-    Answers are kept as they come in ``labels.jsonl`` of the run's folder (see
-    :func:`~.journal.run_folder`): after a kill, or with other requests, only what is missing is
-    asked for. Then ``out`` is written: a JSON row for each request with an answer and for no other,
-    in their order, with its ``key``, ``group`` and fields. ``failures.jsonl`` of the folder holds
-    what failed and why: a call that raised is made again by the next run, an answer that stayed
-    malformed is settled.
-    """
-
-    def __init__(
-        self,
-        requests: Iterable[LabelRequest],
-        read: AnswerReader,
-        out: Path,
-        settings: Mapping[str, Any],
-        *,
-        max_attempts: int = 2,
-    ) -> None:
-        """Find out what is missing; nothing is written before :meth:`run`.
-
-        Args:
-            requests: what to ask; of equal ones the first.
-            read: label of an answer.
-            out: the file.
-            settings: JSON values on which the labels depend, such as the model's name.
-            max_attempts: most answers to one request, while they are malformed; at least 1.
-
-        Raises:
-            BadRun: ``out`` is of a run with other settings or of no run, or a folder.
-        """
-        if max_attempts < 1:
-            raise ValueError(f"max_attempts is {max_attempts}; a request is made at least once")
-        refuse_foreign(out, LABELS)
-        self._requests: dict[str, LabelRequest] = {}
-        for request in requests:
-            self._requests.setdefault(request.key, request)
-        self._read, self.out, self._max_attempts = read, out, max_attempts
-        self._settings, self._folder = settings, run_folder(out)
-        refuse_other_settings(self._folder, settings)
-        self._read_journals()
+    @classmethod
+    def at(cls, folder: Path) -> "Labels":
+        """The journals in a folder."""
+        return cls(Journal(folder / LABELS), Journal(folder / FAILURES))
 
     @property
-    def pending(self) -> list[LabelRequest]:
-        """Requests without an outcome, in order."""
-        requests = self._requests.items()
-        return [request for key, request in requests if self._outcome(key) == "failed"]
+    def usage(self) -> dict[str, int]:
+        """Calls and tokens of this process."""
+        names = ("calls", "input_tokens", "output_tokens")
+        return {name: getattr(self, name) for name in names}
 
-    def cost(self) -> LabellingCost:
-        """Calls and tokens of :meth:`run`."""
-        prompts = [request.prompt for request in self.pending]
-        tokens = sum(count_tokens_approximately([HumanMessage(prompt)]) for prompt in prompts)
-        return LabellingCost(len(prompts), tokens)
-
-    def run(
-        self,
-        model: Runnable[Any, Any],
-        *,
-        max_concurrency: int = 8,
-        on_done: Callable[[], object] | None = None,
-    ) -> Report:
-        """Ask for what is missing.
-
-        Args:
-            model: a chat model or an LLM.
-            max_concurrency: most calls at a time.
-            on_done: called after each request, whatever its outcome.
-
-        Raises:
-            BadRun: another run writes ``out``.
-            EngineFailed: :data:`MAX_FAILURES` requests in a row failed; what came before is kept.
-        """
-        with self._calls(max_concurrency, on_done) as (calls, report):
-            calls.run(_with_retry(model))
-        return report
-
-    async def arun(
-        self,
-        model: Runnable[Any, Any],
-        *,
-        max_concurrency: int = 8,
-        on_done: Callable[[], object] | None = None,
-    ) -> Report:
-        """The async twin of :meth:`run`."""
-        with self._calls(max_concurrency, on_done) as (calls, report):
-            await calls.arun(_with_retry(model))
-        return report
-
-    @contextmanager
-    def _calls(
-        self, max_concurrency: int, on_done: Callable[[], object] | None
-    ) -> Iterator[tuple[ModelCalls, Report]]:
-        """The calls that are missing, in a locked folder; ``out`` and the report follow them."""
-        report = Report({})
-
-        def keep(call: ModelCall) -> None:
-            request = self._requests[call.key]
-            report.calls += len(call.answers)
-            for answer in call.answers:
-                usage = getattr(answer, "usage_metadata", None) or {}
-                report.input_tokens += usage.get("input_tokens", 0)
-                report.output_tokens += usage.get("output_tokens", 0)
-            if call.row is not None:
-                row = {"group": request.group, **request.fields, **call.row}
-                self.labels.append(call.key, row)
-            else:
-                answers = [written_text(answer) for answer in call.answers]
-                reason = call.error or MALFORMED
-                row = {"group": request.group, "reason": reason, "answers": answers}
-                self.failures.append(call.key, row)
-            if on_done:
-                on_done()
-
-        with only_run(self._folder):
-            keep_settings(self._folder, self._settings)
-            self._read_journals()  # another run may have written since
-            calls = ModelCalls(
-                map(self._call, self.pending),
-                keep,
-                max_concurrency=max_concurrency,
-                max_failures=MAX_FAILURES,
-            )
-            yield calls, report
-            if calls.gave_up:
-                raise EngineFailed(
-                    f"{MAX_FAILURES} requests in a row failed, the last one with {calls.gave_up}; "
-                    "the same command goes on from here"
-                )
-            rows = self.labels.rows
-            write_rows(self.out, ({"key": k, **rows[k]} for k in self._requests if k in rows))
-            self.failures.keep(self.failures.rows.keys() - rows.keys())
-            report.outcomes = self._outcomes()
-
-    def _call(self, request: LabelRequest) -> ModelCall:
-        def read(answer: Any) -> Mapping[str, Any] | None:
-            return self._read(request, written_text(answer))
-
-        return ModelCall(request.key, request.prompt, read, self._max_attempts)
-
-    def _read_journals(self) -> None:
-        self.labels = Journal(self._folder / LABELS)
-        self.failures = Journal(self._folder / FAILURES)
-
-    def _outcome(self, key: str) -> str:
-        """As :class:`Report` counts it; what was never asked counts as failed."""
+    def outcome(self, key: str) -> str:
+        """``labelled``, ``malformed``, or ``failed``, which includes requests never made."""
         if key in self.labels.rows:
             return "labelled"
-        return MALFORMED if self.failures.rows.get(key, {}).get("reason") == MALFORMED else "failed"
+        reason = self.failures.rows.get(key, {}).get("reason")
+        return MALFORMED if reason == MALFORMED else "failed"
 
-    def _outcomes(self) -> dict[str, dict[str, int]]:
-        counted: dict[str, Counter[str]] = {}
-        for key, request in self._requests.items():
-            outcomes = counted.setdefault(request.group, Counter(labelled=0, malformed=0, failed=0))
-            outcomes[self._outcome(key)] += 1
-        return {group: dict(outcomes) for group, outcomes in counted.items()}
+    def pending(self, requests: Iterable[Request]) -> list[Request]:
+        """The requests without an outcome, each key once."""
+        once: dict[str, Request] = {}
+        for request in requests:
+            once.setdefault(request.key, request)
+        return [request for key, request in once.items() if self.outcome(key) == "failed"]
+
+    def cost(self, requests: Iterable[Request]) -> dict[str, int]:
+        """Calls and approximate prompt tokens that ``requests`` still need."""
+        prompts = [HumanMessage(request.prompt) for request in self.pending(requests)]
+        tokens = sum(count_tokens_approximately([prompt]) for prompt in prompts)
+        return {"calls": len(prompts), "input_tokens": tokens}
+
+    def ask(
+        self,
+        model: Runnable[Any, Any],
+        requests: Iterable[Request],
+        max_concurrency: int,
+        progress: Progress = None,
+    ) -> None:
+        """Ask ``model`` for every request without an outcome; outcomes are journaled as they come.
+
+        A call that raises is tried :data:`MAX_TRIES` times, and again by the next run.
+
+        Raises:
+            EngineFailed: :data:`MAX_FAILURES` requests in a row failed; what came before is kept.
+        """
+        patient, waiting = model.with_retry(stop_after_attempt=MAX_TRIES), self.pending(requests)
+        left, lock, errors = iter(waiting), threading.Lock(), list[str]()
+        stopped = threading.Event()
+
+        def work() -> None:
+            while not stopped.is_set():
+                with lock:
+                    request = next(left, None)
+                if request is None:
+                    return
+                answers, row, reason = _answer(patient, request)
+                with lock:
+                    self._keep(request, answers, row, reason)
+                    errors.append(reason) if reason not in ("", MALFORMED) else errors.clear()
+                    if progress:
+                        progress(1, len(waiting))
+                    if len(errors) >= MAX_FAILURES:
+                        stopped.set()
+
+        with ContextThreadPoolExecutor(max_workers=max_concurrency) as pool:
+            try:
+                for worker in as_completed([pool.submit(work) for _ in range(max_concurrency)]):
+                    worker.result()
+            finally:
+                stopped.set()
+        if len(errors) >= MAX_FAILURES:
+            raise EngineFailed(
+                f"{MAX_FAILURES} requests in a row failed, the last one with {errors[-1]}; the "
+                "same command resumes from here"
+            )
+        self.failures.keep(self.failures.rows.keys() - self.labels.rows.keys())
+
+    def _keep(
+        self, request: Request, answers: list[Any], row: Mapping[str, Any] | None, reason: str
+    ) -> None:
+        for answer in answers:
+            counted = getattr(answer, "usage_metadata", None) or {}
+            self.calls += 1
+            self.input_tokens += counted.get("input_tokens", 0)
+            self.output_tokens += counted.get("output_tokens", 0)
+        if row is not None:
+            self.labels.append(request.key, row)
+        else:
+            texts = [written_text(answer) for answer in answers]
+            self.failures.append(request.key, {"reason": reason, "answers": texts})
 
 
-def _with_retry(model: Runnable[Any, Any]) -> Runnable[Any, Any]:
-    return model.with_retry(stop_after_attempt=MAX_TRIES)
+def _answer(
+    model: Runnable[Any, Any], request: Request
+) -> tuple[list[Any], Mapping[str, Any] | None, str]:
+    """The answers to a request, and the row of the last one, or the reason why there is none."""
+    answers: list[Any] = []
+    try:
+        while len(answers) < request.attempts:
+            answers.append(model.invoke(request.prompt))
+            if (row := request.read(answers[-1])) is not None:
+                return answers, row, ""
+    except Exception as error:
+        return answers, None, describe_error(error)
+    return answers, None, MALFORMED
+
+
+@contextmanager
+def open_labels(out: Path, options: Options, journal: str = LABELS) -> Iterator[Labels]:
+    """Lock the run that writes the file ``out``; ``journal`` marks ``out`` as this command's.
+
+    Raises:
+        BadRun: ``out`` is another file or a run with other options, or another run writes it.
+    """
+    refuse_foreign(out, journal)
+    with open_run(run_folder(out), options.identity):
+        yield Labels.at(run_folder(out))
+
+
+def request_key(group: str, prompt: str) -> str:
+    """The key of a judgement in files: the same group and prompt are the same request."""
+    return hashlib.sha256(f"{group}\0{prompt}".encode(errors="surrogatepass")).hexdigest()[:32]

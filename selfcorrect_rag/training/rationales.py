@@ -1,402 +1,231 @@
 """Synthesises rationales: how documents lead to a known answer (InstructRAG 2.2, Algorithm 1)."""
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import hashlib
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
+from pydantic import PositiveInt, field_validator, model_validator
 
-from selfcorrect_rag.errors import BadRun, BadTrainingData, SynthesisFailed
+from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.journal import run_folder, write_rows
 from selfcorrect_rag.models.chat_model import was_cut, written_text
-from selfcorrect_rag.old_journal import (
-    FAILURES,
-    Journal,
-    keep_settings,
-    only_run,
-    refuse_foreign,
-    refuse_other_settings,
-    run_folder,
-    write_rows,
-)
+from selfcorrect_rag.models.from_name import find_language_model
 from selfcorrect_rag.prompts.instruct_rag import (
     TASK_INSTRUCTIONS,
     rationale_prompt,
     template_rationale,
     training_prompt,
 )
-from selfcorrect_rag.training.fine_tuning import option
-from selfcorrect_rag.training.model_calls import ModelCall, ModelCalls
-from selfcorrect_rag.training.samples import Sample, title
+from selfcorrect_rag.training.labelling import LabellingOptions, Labels, Request, open_labels
+from selfcorrect_rag.training.rows import Filled, PassageField, Progress, Row, read_rows, title_of
 
 Dataset = Literal["asqa", "popqa", "triviaqa", "nq", "2wikimultihopqa"]
-DATASETS: tuple[Dataset, ...] = get_args(Dataset)
 Order = Literal["best_last", "best_first"]
-
-TOP_K: dict[Dataset, int] = dict.fromkeys(DATASETS, 5) | {"2wikimultihopqa": 10}
+TOP_K: dict[str, int] = dict.fromkeys(get_args(Dataset), 5) | {"2wikimultihopqa": 10}
 """Documents of a question (Table 2)."""
 
 
-@dataclass(frozen=True)
-class RationaleSettings:
-    """Settings of the rationales; defaults are the paper's."""
+class Sample(Row):
+    """A question, its correct answers, and the documents that a retriever found, best first.
+
+    Official rows are read too: ``ctxs`` for documents, answers in ASQA's ``qa_pairs``. If each
+    document has a numeric ``score``, the highest is first.
+    """
+
+    question: Filled
+    answers: tuple[str, ...] = ()
+    documents: tuple[PassageField, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _official(cls, row: Any) -> Any:
+        if not isinstance(row, dict):
+            return row
+        pairs = row.get("qa_pairs") or []
+        answers = row.get("answers") or [a for pair in pairs for a in pair.get("answers", [])]
+        row = {**row, "answers": [answers] if isinstance(answers, str) else answers}
+        return row if "documents" in row or "ctxs" not in row else row | {"documents": row["ctxs"]}
+
+    @field_validator("question")
+    @classmethod
+    def _strip(cls, question: str) -> str:
+        return question.strip()
+
+    @field_validator("answers")
+    @classmethod
+    def _once(cls, answers: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(answer.strip() for answer in answers if answer.strip()))
+
+    @field_validator("documents")
+    @classmethod
+    def _best_first(cls, documents: tuple[Document, ...]) -> tuple[Document, ...]:
+        try:
+            scores = {id(d): float(d.metadata["score"]) for d in documents}
+        except (KeyError, TypeError, ValueError):
+            return documents
+        return tuple(sorted(documents, key=lambda d: -scores[id(d)]))
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the sample."""
+        texts = [[title_of(document), document.page_content] for document in self.documents]
+        whole = json.dumps([self.question, self.answers, texts])
+        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+class RationaleOptions(LabellingOptions):
+    """Options of ``train rationales``; defaults are the paper's (greedy decoding: appendix B)."""
+
+    run_only = LabellingOptions.run_only | {"consistent_only"}
 
     model: str = ""
-    """A name for the model, so that rationales of two models never mix in one file."""
-    temperature: float = option(
-        0.0,
-        "sampling temperature of a PROVIDER:MODEL, from 0: greedy, as in the paper (appendix B)",
-        "TEMPERATURE",
-    )
-    dataset: Dataset = option(
-        "nq", "benchmark whose task-specific instruction and number of documents are used"
-    )
-    instruction: str | None = option(
-        None, "task-specific instruction of your own; by default the dataset's", "TEXT"
-    )
-    top_k: int | None = option(
-        None,
-        "most documents of a question; by default 5, and 10 for 2wikimultihopqa",
-        "DOCUMENTS",
-        positive=True,
-    )
-    order: Order = option(
-        "best_last",
-        "where the best document stands: next to the question, as in the official code, or first",
-    )
+    """PROVIDER:MODEL or MODULE:ATTRIBUTE; empty: the paper's template (Table 6)."""
+    dataset: Dataset = "nq"
+    """Whose instruction (Table 8) and number of documents to use."""
+    instruction: str | None = None
+    """An instruction in place of the dataset's."""
+    top_k: PositiveInt | None = None
+    """Maximum documents in place of the dataset's number."""
+    order: Order = "best_last"
+    """Where the best document is; last as in the official code."""
     with_answers: bool = True
-    """The paper's ablation without ground-truth answer, where False."""
+    """False: the ablation without answers (Table 4)."""
     with_documents: bool = True
-    """The paper's ablation without retrieved documents, where False; training reads them still."""
+    """False: the ablation without documents (Table 4)."""
+    consistent_only: bool = False
+    """Leave out rows whose rationale does not contain an answer."""
 
     def shown(self, sample: Sample) -> tuple[Document, ...]:
         """The documents that a model reads, in the order of their numbers."""
-        best = sample.documents[: TOP_K[self.dataset] if self.top_k is None else self.top_k]
+        best = sample.documents[: self.top_k or TOP_K[self.dataset]]
         return best[::-1] if self.order == "best_last" else best
 
 
-def prompt_for(sample: Sample, settings: RationaleSettings) -> str:
-    """The :func:`rationale_prompt` of a training sample."""
-    instruction = settings.instruction
-    return rationale_prompt(
-        sample.question,
-        settings.shown(sample) if settings.with_documents else (),
-        sample.answers if settings.with_answers else (),
-        TASK_INSTRUCTIONS[settings.dataset] if instruction is None else instruction,
-    )
+def read_samples(path: Path) -> list[Sample]:
+    """Read questions with documents, and answers if there are any."""
+    return read_rows(path, Sample)
 
 
-@dataclass(frozen=True)
-class TokenUsage:
-    """Usage of a synthesis; tokens are those of calls that gave a rationale."""
-
-    calls: int
-    """Calls of the model, failed ones included."""
-    prompt_tokens: int
-    rationale_tokens: int
-    estimated: bool
-    """By rule of thumb, at least for some: the model did not count."""
-
-
-@dataclass(frozen=True)
-class RationaleReport:
-    """How a synthesis went, over all runs that wrote to one file."""
-
-    rows: int
-    written: int
-    """Rows of the output."""
-    failed: int
-    """Rows without a rationale."""
-    dropped: int
-    """Rows left out because their rationale does not contain the answer."""
-    consistent: float | None
-    """Share of the rationales that contain an answer (the paper: 0.89), before any are
-    dropped. None where no row has answers."""
-    relevant: int
-    """Rows with a rationale of which at least one document contains an answer."""
-    consistent_of_relevant: float | None
-    """The same ratio over these (the paper: 0.98)."""
-    usage: TokenUsage
-
-
-def write_rationales(
-    out: Path,
+def make_rationales(
+    llm: Runnable[Any, Any] | None,
     rows: Sequence[Sample],
-    rationales: Mapping[str, str],
-    settings: RationaleSettings,
+    out: Path,
+    options: RationaleOptions | None = None,
     *,
-    consistent_only: bool,
-    usage: TokenUsage,
-) -> RationaleReport:
-    """Write ``out`` as JSONL, in the order of ``rows``, whole or not at all.
+    progress: Progress = None,
+) -> dict[str, Any]:
+    """Write a rationale for each row, with one call of the model, in the order of ``rows``.
 
-    A row holds ``question``, ``answers``, ``documents`` (title and text, numbered as the rationale
-    numbers them), ``rationale``, ``consistent`` (whether it contains an answer; null without
-    answers), and what INSTRUCTRAG-FT learns from: ``prompt`` (Table 11) and ``completion``, each a
-    list of one chat message, so that a trainer applies the model's own chat template and masks the
-    prompt.
+    The same call resumes after a kill and tries failed rows again. A row of ``out`` has
+    ``question``, ``answers``, ``documents`` (numbered as the rationale numbers them),
+    ``rationale``, ``consistent`` (whether it contains an answer; null without answers), and what
+    INSTRUCTRAG-FT learns from, as chat messages: ``prompt`` (Table 11) and ``completion``.
 
     Args:
-        rationales: by digest of their row; rows without one are left out.
+        llm: any LangChain LLM or chat model; None: the paper's template (Table 6).
+        rows: see :func:`read_samples`.
+        out: the JSONL file.
+        options: see :class:`RationaleOptions`; ``model`` is only a name here.
+        progress: called for each finished call.
+
+    Returns:
+        ``rows``, ``written``, ``failed`` and ``dropped`` (inconsistent) rows; the share of
+        ``consistent`` rationales (the paper: 0.89) and of ``consistent_of_relevant``, the rows of
+        which a document contains an answer (0.98), None without such rows; and the usage. With
+        ``options.estimate`` the ``calls`` and ``input_tokens`` that are needed.
+
+    Raises:
+        BadTrainingData: a row has no answers.
+        BadRun: ``out`` is another file or a run with other options, or another run writes it.
+        EngineFailed: the model failed many times in a row; what came before is kept.
     """
-    made = [sample for sample in rows if sample.digest in rationales]
-    checked = [
-        contains_answer(rationales[sample.digest], sample.answers) if sample.answers else None
-        for sample in made
-    ]
-    judged = [(s, good) for s, good in zip(made, checked, strict=True) if good is not None]
-    relevant = [good for sample, good in judged if relevant_numbers(sample, settings)]
-    kept = [
-        (sample, good)
-        for sample, good in zip(made, checked, strict=True)
-        if good or not consistent_only
-    ]
-    write_rows(out, (_row(s, rationales[s.digest], good, settings) for s, good in kept))
-    return RationaleReport(
-        rows=len(rows),
-        written=len(kept),
-        failed=len(rows) - len(made),
-        dropped=len(made) - len(kept),
-        consistent=_ratio([good for _, good in judged]),
-        relevant=len(relevant),
-        consistent_of_relevant=_ratio(relevant),
-        usage=usage,
+    options = options or RationaleOptions()
+    for number, row in enumerate(rows, start=1):
+        if not row.answers and (options.with_answers or llm is None):
+            raise BadTrainingData(f"row {number} has no answers: {row.question}")
+    requests = [Request(row.digest, _prompt(row, options), _read) for row in rows]
+    if options.estimate:
+        return dict(Labels.at(run_folder(out)).cost(requests))
+    with open_labels(out, options) as run:
+        if llm is None:
+            for row in rows:
+                text = template_rationale(row.answers, _relevant(row, options))
+                run.labels.append(row.digest, {"rationale": text})
+        else:
+            run.ask(llm, requests, options.max_concurrency, progress)
+        made = {row.digest: run.labels.rows.get(row.digest) for row in rows}
+        found = [
+            (row, _row(row, m["rationale"], options)) for row in rows if (m := made[row.digest])
+        ]
+        kept = [row for _, row in found if row["consistent"] or not options.consistent_only]
+        write_rows(out, kept)
+    judged = [(row, made["consistent"]) for row, made in found if made["consistent"] is not None]
+    relevant = [consistent for row, consistent in judged if _relevant(row, options)]
+    return {
+        "rows": len(rows),
+        "written": len(kept),
+        "failed": len(rows) - len(found),
+        "dropped": len(found) - len(kept),
+        "consistent": _share([consistent for _, consistent in judged]),
+        "relevant": len(relevant),
+        "consistent_of_relevant": _share(relevant),
+        **run.usage,
+    }
+
+
+def _prompt(sample: Sample, options: RationaleOptions) -> str:
+    instruction = options.instruction
+    return rationale_prompt(
+        sample.question,
+        options.shown(sample) if options.with_documents else (),
+        sample.answers if options.with_answers else (),
+        TASK_INSTRUCTIONS[options.dataset] if instruction is None else instruction,
     )
 
 
-def write_template_rationales(
-    rows: Sequence[Sample], out: Path, settings: RationaleSettings | None = None
-) -> RationaleReport:
-    """Rationales without a model: the template of the paper's ablation (Table 6).
-
-    Documents that contain an answer are called relevant. See :func:`write_rationales`.
-
-    Raises:
-        BadRun: ``out`` belongs to a model's run.
-    """
-    settings = settings or RationaleSettings()
-    if run_folder(out).exists():
-        raise BadRun(f"{out} holds a model's rationales: give another place")
-    rationales = {
-        sample.digest: template_rationale(sample.answers, relevant_numbers(sample, settings))
-        for sample in rows
-    }
-    free = TokenUsage(calls=0, prompt_tokens=0, rationale_tokens=0, estimated=False)
-    return write_rationales(out, rows, rationales, settings, consistent_only=False, usage=free)
+def _read(answer: Any) -> dict[str, Any]:
+    text = written_text(answer).strip()
+    if not text:
+        raise ValueError("the model wrote nothing")
+    if was_cut(answer):
+        raise ValueError("the rationale was cut at the model's token limit")
+    return {"rationale": text}
 
 
-def relevant_numbers(sample: Sample, settings: RationaleSettings) -> list[int]:
+def _relevant(sample: Sample, options: RationaleOptions) -> list[int]:
     """Numbers, from 1, of the documents shown that contain an answer in title or text."""
     return [
         number
-        for number, document in enumerate(settings.shown(sample), start=1)
-        if contains_answer(f"{title(document)}\n{document.page_content}", sample.answers)
+        for number, document in enumerate(options.shown(sample), start=1)
+        if contains_answer(f"{title_of(document)}\n{document.page_content}", sample.answers)
     ]
 
 
-def _row(
-    sample: Sample, rationale: str, consistent: bool | None, settings: RationaleSettings
-) -> dict[str, Any]:
-    documents = settings.shown(sample)
+def _row(sample: Sample, rationale: str, options: RationaleOptions) -> dict[str, Any]:
+    documents = options.shown(sample)
     prompt = training_prompt(sample.question, documents)
     return {
         "question": sample.question,
         "answers": list(sample.answers),
-        "documents": [{"title": title(d), "text": d.page_content} for d in documents],
+        "documents": [{"title": title_of(d), "text": d.page_content} for d in documents],
         "rationale": rationale,
-        "consistent": consistent,
+        "consistent": contains_answer(rationale, sample.answers) if sample.answers else None,
         "prompt": [{"role": "user", "content": prompt}],
         "completion": [{"role": "assistant", "content": rationale}],
     }
 
 
-def _ratio(good: Sequence[bool]) -> float | None:
+def _share(good: Sequence[bool]) -> float | None:
     return sum(good) / len(good) if good else None
 
 
-LETTERS_A_TOKEN = 4
-"""Where a model does not count its tokens, as in most estimates of English."""
-RATIONALE_TOKENS = 200
-"""Expected of one rationale: about those of the paper's own example (Table 12)."""
-WRITTEN = "rationales.jsonl"
-"""In the run's folder."""
-MAX_FAILURES = 50
-"""Questions in a row that may fail before a run gives up."""
-
-
-def synthesize_rationales(
-    llm: Runnable[Any, Any],
-    rows: Sequence[Sample],
-    out: Path,
-    settings: RationaleSettings | None = None,
-    *,
-    consistent_only: bool = False,
-    max_concurrency: int = 8,
-    on_done: Callable[[], object] | None = None,
-) -> RationaleReport:
-    """Write a rationale for each row, with one call of the model.
-
-    The same call goes on after a kill: what has been written is not asked for again. Rows that
-    failed are named with their reason in ``failures.jsonl`` of the run's folder (see
-    :func:`~.journal.run_folder`), and the next call tries them once more. When all calls are
-    through, ``out`` is written, in the order of ``rows``; see
-    :func:`write_rationales`.
-
-    Args:
-        llm: any LangChain LLM or chat model; the paper decodes greedily (appendix B).
-        rows: see :func:`~.samples.read_samples`.
-        out: the JSONL file to write.
-        settings: what decides the rationales; a run with others is refused.
-        consistent_only: leave rows out whose rationale does not contain the answer.
-        max_concurrency: most calls of the model at a time.
-        on_done: called after each row, whatever its outcome.
-
-    Raises:
-        BadRun: ``out`` belongs to a run with other settings, to one that is still going on or to
-            none, or is a folder.
-        BadTrainingData: a row has no answers.
-        SynthesisFailed: the model failed 50 times in a row.
-    """
-    refuse_foreign(out, WRITTEN)
-    with only_run(run_folder(out)):
-        synthesis = _Synthesis(rows, out, settings, max_concurrency, on_done)
-        synthesis.calls.run(llm)
-        return synthesis.end(consistent_only)
-
-
-async def asynthesize_rationales(
-    llm: Runnable[Any, Any],
-    rows: Sequence[Sample],
-    out: Path,
-    settings: RationaleSettings | None = None,
-    *,
-    consistent_only: bool = False,
-    max_concurrency: int = 8,
-    on_done: Callable[[], object] | None = None,
-) -> RationaleReport:
-    """The async twin of :func:`synthesize_rationales`."""
-    refuse_foreign(out, WRITTEN)
-    with only_run(run_folder(out)):
-        synthesis = _Synthesis(rows, out, settings, max_concurrency, on_done)
-        await synthesis.calls.arun(llm)
-        return synthesis.end(consistent_only)
-
-
-def estimate_usage(
-    rows: Sequence[Sample], out: Path, settings: RationaleSettings | None = None
-) -> TokenUsage:
-    """Estimate the calls and tokens that ``rows`` still need; nothing is called.
-
-    Raises:
-        BadRun: ``out`` is of a run with other settings or of no run, or a folder.
-    """
-    settings = settings or RationaleSettings()
-    refuse_foreign(out, WRITTEN)
-    refuse_other_settings(run_folder(out), dataclasses.asdict(settings))
-    pending = _pending(rows, Journal(run_folder(out) / WRITTEN))
-    prompts = [prompt_for(sample, settings) for sample in pending]
-    return TokenUsage(
-        calls=len(prompts),
-        prompt_tokens=sum(_tokens(prompt) for prompt in prompts),
-        rationale_tokens=RATIONALE_TOKENS * len(prompts),
-        estimated=True,
-    )
-
-
-class _Synthesis:
-    """One run: the calls that are missing, and what is written after them."""
-
-    def __init__(
-        self,
-        rows: Sequence[Sample],
-        out: Path,
-        settings: RationaleSettings | None,
-        max_concurrency: int,
-        on_done: Callable[[], object] | None,
-    ) -> None:
-        self._settings = settings or RationaleSettings()
-        for sample in rows:
-            if self._settings.with_answers and not sample.answers:
-                raise BadTrainingData(f"no answers: {sample.question}")
-        keep_settings(run_folder(out), dataclasses.asdict(self._settings))
-        self._rows, self._out, self._on_done = rows, out, on_done
-        self._samples = {sample.digest: sample for sample in rows}
-        self._written = Journal(run_folder(out) / WRITTEN)
-        self._failed = Journal(run_folder(out) / FAILURES)
-        self.calls = ModelCalls(
-            map(self._call, _pending(rows, self._written)),
-            self._keep,
-            max_concurrency=max_concurrency,
-            max_failures=MAX_FAILURES,
-        )
-
-    def end(self, consistent_only: bool) -> RationaleReport:
-        """Write the rows and say how it went."""
-        if self.calls.gave_up:
-            raise SynthesisFailed(
-                f"{MAX_FAILURES} questions in a row failed, the last with {self.calls.gave_up}; "
-                f"all are in {self._failed.path}"
-            )
-        self._failed.keep(self._samples.keys() - self._written.rows.keys())
-        written = {key: row for key, row in self._written.rows.items() if key in self._samples}
-        return write_rationales(
-            self._out,
-            self._rows,
-            {digest: row["rationale"] for digest, row in written.items()},
-            self._settings,
-            consistent_only=consistent_only,
-            usage=_total([*written.values(), *self._failed.rows.values()]),
-        )
-
-    def _call(self, sample: Sample) -> ModelCall:
-        prompt = prompt_for(sample, self._settings)
-        return ModelCall(sample.digest, prompt, partial(_read, prompt))
-
-    def _keep(self, call: ModelCall) -> None:
-        calls = 1 + self._failed.rows.get(call.key, {}).get("calls", 0)
-        if call.row is not None:
-            self._written.append(call.key, {**call.row, "calls": calls})
-        else:
-            question = self._samples[call.key].question
-            row = {"question": question, "reason": call.error, "calls": calls}
-            self._failed.append(call.key, row)
-        if self._on_done:
-            self._on_done()
-
-
-def _pending(rows: Sequence[Sample], written: Journal) -> list[Sample]:
-    once = {sample.digest: sample for sample in rows}
-    return [sample for digest, sample in once.items() if digest not in written.rows]
-
-
-def _read(prompt: str, answer: Any) -> dict[str, Any]:
-    """The rationale in an answer, and its usage."""
-    text = written_text(answer)
-    if not text.strip():
-        raise ValueError("the model wrote nothing")
-    if was_cut(answer):
-        raise ValueError("the rationale was cut at the model's limit of tokens")
-    counted = getattr(answer, "usage_metadata", None)
-    return {
-        "rationale": text.strip(),
-        "prompt_tokens": counted["input_tokens"] if counted else _tokens(prompt),
-        "rationale_tokens": counted["output_tokens"] if counted else _tokens(text),
-        "estimated": not counted,
-    }
-
-
-def _tokens(text: str) -> int:
-    return -(-len(text) // LETTERS_A_TOKEN)
-
-
-def _total(rows: Sequence[Mapping[str, Any]]) -> TokenUsage:
-    return TokenUsage(
-        calls=sum(row["calls"] for row in rows),
-        prompt_tokens=sum(row.get("prompt_tokens", 0) for row in rows),
-        rationale_tokens=sum(row.get("rationale_tokens", 0) for row in rows),
-        estimated=any(row.get("estimated", False) for row in rows),
-    )
+def run(data: Path, out: Path, options: RationaleOptions, progress: Progress) -> dict[str, Any]:
+    """Make the rationales of a file; see :func:`make_rationales`."""
+    name = "" if options.estimate else options.model
+    llm = find_language_model(name, temperature=options.temperature) if name else None
+    return make_rationales(llm, read_samples(data), out, options, progress=progress)

@@ -1,79 +1,139 @@
-"""Reads files of training rows, and splits their questions into parts."""
+"""What all training data shares: rows as pydantic models, options, and fixed parts of questions."""
 
+import hashlib
 import json
-import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from selfcorrect_rag.errors import BadTrainingData
+from langchain_core.documents import Document
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-Part = Literal["train", "development", "test"]
+from selfcorrect_rag.errors import BadTrainingData, one_line
+
+PartOfData = Literal["train", "development", "test"]
+Progress = Callable[[int, int | None], object] | None
+"""Called with how many items are finished since the last call, and how many there are in all."""
 
 
-def part_of(question: str) -> Part:
-    """Which part of the data a question belongs to: by its words, so that the same question always
-    goes the same way (seven tenths, one, two)."""
-    bucket = zlib.crc32(" ".join(question.lower().split()).encode(errors="replace")) % 10
+class Row(BaseModel):
+    """A row of a training file; null fields count as absent, unknown ones are ignored."""
+
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, row: Any) -> Any:
+        if not isinstance(row, dict):
+            return row
+        return {key: value for key, value in row.items() if value is not None}
+
+
+class Options(BaseModel):
+    """Options of an entrypoint; ``selfcorrect-rag train NAME --set key=value`` sets each field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    run_only: ClassVar[frozenset[str]] = frozenset()
+    """Fields on which the result does not depend, so that they may change when a run resumes."""
+
+    def __init_subclass__(cls, **defaults: Any) -> None:
+        super().__init_subclass__()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **defaults: Any) -> None:
+        """Give inherited fields other defaults: ``class Other(Options, seed=1)``."""
+        for name, value in defaults.items():
+            cls.model_fields[name].default = value
+        if defaults:
+            cls.model_rebuild(force=True)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the result, as JSON values."""
+        return self.model_dump(mode="json", exclude={"data", "out", *self.run_only})
+
+
+def filled(text: Any) -> Any:
+    """Refuse a text that is blank."""
+    if isinstance(text, str) and not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+def _as_document(value: Any) -> Document:
+    """A passage: a text, or an object with a text and perhaps a title and a score."""
+    if isinstance(value, Document):
+        return value
+    row = value if isinstance(value, dict) else {"text": value}
+    text, title = row.get("text", row.get("contents")), row.get("title") or ""
+    if not isinstance(text, str) or not text.strip() or not isinstance(title, str):
+        raise ValueError('a passage must be a text or {"title": ..., "text": ...}')
+    score = {"score": row["score"]} if "score" in row else {}
+    return Document(text, metadata={"title": title, **score})
+
+
+Filled = Annotated[str, BeforeValidator(filled)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+PassageField = Annotated[Document, BeforeValidator(_as_document)]
+R = TypeVar("R", bound=Row)
+
+
+def read_rows(path: Path, kind: type[R]) -> list[R]:
+    """Read the rows of a file: JSON lines, or one JSON list.
+
+    Raises:
+        BadTrainingData: the file cannot be read or is empty, or a row is invalid; the message
+            names the line (of a list: the number of the row), the field and the expected fields.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTrainingData(f"cannot read {path}: {error}") from error
+    try:
+        if text.lstrip().startswith("["):
+            found = [(f"row {n}", row) for n, row in enumerate(json.loads(text), start=1)]
+        else:  # not splitlines: JSON may hold U+2028
+            numbered = enumerate(text.split("\n"), start=1)
+            found = [(str(n), line) for n, line in numbered if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise BadTrainingData(f"{path}: not a JSON list ({error})") from error
+    rows = []
+    for place, value in found:
+        try:
+            row = json.loads(value) if place.isdecimal() else value
+            rows.append(kind.model_validate(row))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = "".join(f"{name}: " for name in first["loc"][:1])
+            needed = [name for name, f in kind.model_fields.items() if f.is_required()]
+            raise BadTrainingData(
+                f"{path}:{place}: {field}{one_line(first['msg'].removeprefix('Value error, '))}; "
+                f"a row is a JSON object with {', '.join(needed)}"
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise BadTrainingData(f"{path}:{place}: not JSON ({error})") from error
+    if not rows:
+        raise BadTrainingData(f"{path} holds no rows")
+    return rows
+
+
+def _words(question: str) -> bytes:
+    return " ".join(question.lower().split()).encode(errors="replace")
+
+
+def part_of(question: str) -> PartOfData:
+    """The part of the data that a question belongs to, by its words: 7 in 10, 1 in 10, 2 in 10."""
+    bucket = zlib.crc32(_words(question)) % 10
     return "test" if bucket < 2 else "development" if bucket == 2 else "train"
 
 
-_NEXT = re.compile(r"[^\s,]")
+def is_held_out(question: str, share: float) -> bool:
+    """Whether a question is in the ``share`` (in [0, 1]) held out from training, by its words."""
+    digest = hashlib.sha256(_words(question)).digest()
+    return int.from_bytes(digest[:4]) < share * 2**32
 
 
-def read_text(path: Path) -> str:
-    """The text of a file of training data.
-
-    Raises:
-        BadTrainingData: it cannot be read, or is not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadTrainingData(f"cannot read {path}: {error}") from error
-
-
-def lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, numbered from 1.
-
-    JSON may hold what `str.splitlines` takes for the end of a line, such as U+2028.
-    """
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, line
-
-
-def read_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """The JSON values of a file, one a line or in one list, each with its place in words.
-
-    Raises:
-        BadTrainingData: the file cannot be read, or is not so; the message names the line.
-    """
-    text = read_text(path)
-    if text.lstrip().startswith("["):
-        yield from _listed(path, text)
-        return
-    for number, line in lines(text):
-        try:
-            yield f"{path}:{number}", json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BadTrainingData(f"{path}:{number}: not JSON ({error})") from error
-
-
-def _listed(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    """The rows of one JSON list, each with the line that it begins on."""
-    decoder, number, position = json.JSONDecoder(), 0, text.index("[") + 1
-    line = 1 + text.count("\n", 0, position)
-    while found := _NEXT.search(text, position):
-        line += text.count("\n", position, found.start())
-        if found.group() == "]":
-            return
-        number += 1
-        try:
-            row, position = decoder.raw_decode(text, found.start())
-        except (ValueError, RecursionError) as error:
-            raise BadTrainingData(f"{path}:{line}: row {number} is not JSON ({error})") from error
-        yield f"{path}:{line}: row {number}", row
-        line += text.count("\n", found.start(), position)
-    raise BadTrainingData(f"{path}: the list of rows does not end")
+def title_of(document: Document) -> str:
+    """The title of a document, "" if it has none."""
+    return str(document.metadata.get("title") or "")
