@@ -1,13 +1,12 @@
-"""Questions on real files and on two notes: ``python -m benchmarks.own_documents``.
+"""Questions on thirty real files and on two notes: ``python -m benchmarks.own_documents``.
 
-The files are indexed as ``selfcorrect-rag index`` does it, each question is asked through Self-RAG
-with the reader, and an answer is right if it contains what the file says. Prints one line of JSON
-for each half, the notes first. Look at the set-aside half at the end of a piece of work only.
+The files are indexed as ``selfcorrect-rag index`` does it, and each question is asked through
+Self-RAG with the reader. An answer is right if it contains what the file says. Ends in one line of
+JSON. Look at the set-aside half at the end of a piece of work only.
 """
 
 import argparse
 import json
-import random
 import re
 import tempfile
 import time
@@ -17,13 +16,13 @@ from typing import Any
 
 from reader_training.kept_out import write_texts
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
 from selfcorrect_rag.search import Index, index_paths
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 PASSAGES = 5
-"""Passages retrieved for a question."""
 NOTES = {
     "staging.md": (
         "The staging server runs on port 8443. Deployments happen every Tuesday at 10:00. Ask "
@@ -52,102 +51,85 @@ PLAIN_QUESTIONS = (
 """Questions on the notes and what an answer contains; empty: the notes do not say."""
 
 
-def plain(text: str) -> str:
-    """Lower case with single spaces."""
-    return " ".join(text.lower().split())
-
-
 def is_right(said: str, row: dict[str, Any]) -> bool:
     """Whether an answer contains an accepted one, or each item of a list."""
+
+    def plain(text: str) -> str:
+        return " ".join(text.lower().split())
+
     text = re.sub(r"^\W+|\W+$", "", plain(said))
-    if any(plain(answer) in text for answer in row["answers"]):
-        return True
     items: list[list[str]] = row.get("all_of") or []
-    return bool(items) and all(any(plain(form) in text for form in item) for item in items)
+    in_full = bool(items) and all(any(plain(form) in text for form in item) for item in items)
+    return in_full or any(plain(answer) in text for answer in row["answers"])
 
 
 def ask(llm: ReaderLLM, folder: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each question's answer, whether it was retrieved, right or refused, and its seconds."""
-    with tempfile.TemporaryDirectory() as place, Index(place) as index:
+    """Ask each question: its answer, whether it was retrieved, right or refused, and its seconds."""
+    with tempfile.TemporaryDirectory() as place, Index(Path(place) / "index") as index:
         index_paths([folder], index)
         graph = create_self_rag(llm, index.as_retriever(PASSAGES), settings={"mode": "always"})
         asked = []
         for row in rows:
             begun = time.process_time()
             result = graph.invoke({"question": row["question"]})
-            said = result["answer"]
+            said, seconds = result["answer"], time.process_time() - begun
             passages = " ".join(document.page_content for document in result["passages"])
-            asked.append(
-                {
-                    **row,
-                    "said": said,
-                    "seconds": time.process_time() - begun,
-                    "retrieved": is_right(passages, row),
-                    "refused": is_refusal(said),
-                    "right": is_right(said, row) and not is_refusal(said),
-                    "cited": [c["title"] for c in result["citations"]],
-                }
-            )
+            refused = is_refusal(said)
+            found = {"said": said, "seconds": seconds, "refused": refused}
+            right = is_right(said, row) and not refused
+            asked.append({**row, **found, "retrieved": is_right(passages, row), "right": right})
     return asked
 
 
-def summary(name: str, asked: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Shares with 95 % intervals by bootstrap over questions."""
-    answerable = [row for row in asked if row["answers"]]
-    unanswerable = [row for row in asked if not row["answers"]]
-    wrong = [not row["right"] and not row["refused"] for row in asked]
+def summarise(asked: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Shares, each with the ends of its 95 % bootstrap interval."""
+
+    def share(values: Sequence[bool]) -> list[float | None]:
+        found = bootstrap_mean([float(value) for value in values])
+        return [round(found.value, 3), *(end and round(end, 3) for end in found.ends)]
+
+    known = [row for row in asked if row["answers"]]
     return {
-        "set": name,
         "questions": len(asked),
-        "right_of_answerable": share([row["right"] for row in answerable]),
-        "retrieved_of_answerable": share([row["retrieved"] for row in answerable]),
-        "refused_of_answerable": share([row["refused"] for row in answerable]),
-        "refused_of_unanswerable": share([row["refused"] for row in unanswerable]),
-        "wrong_of_all": share(wrong),
+        "right_of_answerable": share([row["right"] for row in known]),
+        "retrieved_of_answerable": share([row["retrieved"] for row in known]),
+        "refused_of_answerable": share([row["refused"] for row in known]),
+        "refused_of_unanswerable": share([row["refused"] for row in asked if not row["answers"]]),
+        "wrong_of_all": share([not row["right"] and not row["refused"] for row in asked]),
         "cpu_seconds_a_question": round(sum(row["seconds"] for row in asked) / len(asked), 3),
     }
 
 
-def share(values: Sequence[bool]) -> list[float]:
-    """The mean, and the ends of its interval."""
-    drawn, count = random.Random(0), len(values)
-    means = sorted(sum(drawn.choices(values, k=count)) / count for _ in range(1000))
-    return [round(number, 3) for number in (sum(values) / count, means[25], means[974])]
-
-
 def main() -> None:
-    """Ask the questions of the halves that are named."""
+    """Ask the questions on the notes, and those of the halves that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--half", action="append", choices=["open", "set_aside"])
-    parser.add_argument("--reader", type=Path, help="By default the shipped one.")
     parser.add_argument("--answer-above", type=float)
-    parser.add_argument("--rows", type=Path, help="Where to write each question's row as JSONL.")
+    parser.add_argument("--rows", type=Path, help="where to write each question's row as JSONL")
     args = parser.parse_args()
-    options = {} if args.answer_above is None else {"answer_above": args.answer_above}
-    llm = ReaderLLM.load(args.reader, **options) if args.reader else ReaderLLM.load(**options)
+    llm = ReaderLLM.load(
+        **({} if args.answer_above is None else {"answer_above": args.answer_above})
+    )
     rows = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
-    done: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as place:
-        notes = Path(place) / "notes"
+        notes, files = Path(place, "notes"), Path(place, "files")
         notes.mkdir()
+        files.mkdir()
         for name, text in NOTES.items():
             (notes / name).write_text(text, encoding="utf-8")
-        plain_rows = [
-            {"question": question, "answers": [answer] if answer else []}
-            for question, answer in PLAIN_QUESTIONS
+        plain = [
+            {"question": q, "answers": [answer] if answer else []} for q, answer in PLAIN_QUESTIONS
         ]
-        done += ask(llm, notes, plain_rows)
-        print(json.dumps(summary("notes", done)), flush=True)
-        files = Path(place) / "files"
-        files.mkdir()
+        done = {"notes": ask(llm, notes, plain)}
         missing = write_texts(files)
         for half in args.half or ["open"]:
             some = [row for row in rows if row["half"] == half and row["file"] not in missing]
-            asked = ask(llm, files, some)
-            print(json.dumps({**summary(half, asked), "missing_files": missing}), flush=True)
-            done += asked
+            done[half] = ask(llm, files, some)
     if args.rows:
-        args.rows.write_text("".join(json.dumps(row) + "\n" for row in done), encoding="utf-8")
+        every = [row for asked in done.values() for row in asked]
+        args.rows.write_text("".join(json.dumps(row) + "\n" for row in every), encoding="utf-8")
+    sets = {name: summarise(asked) for name, asked in done.items()}
+    print(json.dumps({"benchmark": "own_documents", "missing_files": missing, **sets}))
 
 
 if __name__ == "__main__":

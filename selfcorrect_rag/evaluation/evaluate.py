@@ -15,6 +15,7 @@ from selfcorrect_rag.evaluation.methods import (
     open_method,
     read_specs,
     read_sweep,
+    resolve_spec,
 )
 from selfcorrect_rag.evaluation.metrics import METRICS, Entails, default_metrics
 from selfcorrect_rag.evaluation.outcomes import Outcome
@@ -133,22 +134,22 @@ def evaluate(
         settings: what else decides the answers (models, index), as JSON values.
         on_done: called with every new outcome.
     """
-    asked = [spec for spec in plan.specs if not spec.reweighs]
+    specs = [resolve_spec(spec, parts) for spec in plan.specs]
     run = run_methods(
         plan.task.questions,
-        [open_method(spec, parts) for spec in asked],
+        [open_method(spec, parts) for spec in specs if not spec.reweighs],
         options.out,
         settings=settings,
         limits=Limits(options.max_calls, options.max_tokens, options.concurrency),
         on_done=on_done,
     )
-    run = reweigh_run(run, plan.specs)
+    run = reweigh_run(run, specs)
     about = {
         "task": plan.task.name,
         "data": plan.task.fingerprint,
         "skipped": len(plan.task.skipped),
         **(settings or {}),
-        **{spec.name: spec.as_json() for spec in plan.specs},
+        **{spec.name: spec.as_json() for spec in specs},
     }
     made = summary(run, plan.metrics, about, plan.sweeps, entails=plan.entails)
     write_report(options.out, run, made, plan.task.name)

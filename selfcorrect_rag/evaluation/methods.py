@@ -78,6 +78,9 @@ class Parts(Protocol):
     def retriever(self) -> Any:
         """The retriever of all methods."""
 
+    def settings(self, name: str, **given: Any) -> Settings:
+        """The settings of the graph called ``name``: the configuration's, then ``given``."""
+
     def graph(self, name: str, settings: Settings | None = None) -> Any:
         """The graph called ``self_rag``, ``crag``, ``self_crag`` or ``instruct_rag``."""
 
@@ -287,11 +290,20 @@ def open_method(spec: Spec, parts: Parts) -> Method:
     if spec.settings is None:
         return Method(spec, find_graph(spec.kind))
     if graph := KINDS[spec.kind].graph:
+        spec = resolve_spec(spec, parts)
         return Method(spec, parts.graph(graph, spec.settings))
     retriever = None if spec.kind == "no_retrieval" else parts.retriever
     settings = CRAGSettings.of(spec.settings)
     model = parts.chat_model or parts.llm
     return Method(spec, create_plain_rag(model, retriever, settings=settings, name=spec.kind))
+
+
+def resolve_spec(spec: Spec, parts: Parts) -> Spec:
+    """The variant with the settings that ``parts`` gives the graph where it sets nothing itself."""
+    kind = KINDS.get(spec.kind)
+    if spec.settings is None or kind is None or not kind.graph:
+        return spec
+    return spec._replace(settings=parts.settings(kind.graph, **spec.settings.set_fields()))
 
 
 def find_graph(name: str) -> Runnable[Any, Any]:

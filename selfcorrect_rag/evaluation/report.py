@@ -20,7 +20,7 @@ from selfcorrect_rag.evaluation.outcomes import (
     count,
 )
 from selfcorrect_rag.evaluation.runner import Run
-from selfcorrect_rag.evaluation.statistics import Comparison, bootstrap_mean, compare
+from selfcorrect_rag.evaluation.statistics import Comparison, bootstrap_mean, compare_all
 from selfcorrect_rag.journal import replace_file
 from selfcorrect_rag.render.made import versions
 
@@ -85,7 +85,7 @@ def summary(
         "stopped": run.stopped,
         "methods": methods,
         "comparisons": {
-            metric: [as_json(pair) for pair in compare_pairs(found, dict.fromkeys(pairs))]
+            metric: [as_json(pair) for pair in compare_all(found, list(dict.fromkeys(pairs)))]
             for metric, found in scored.items()
         },
         "sweeps": [sweep._asdict() for sweep in sweeps],
@@ -124,19 +124,6 @@ def _abstention(run: Run, scored: Scored) -> dict[str, Any]:
     return {method: points for method, points in curves.items() if points}
 
 
-def compare_pairs(scored: Scored, pairs: Iterable[tuple[str, str]]) -> list[Comparison]:
-    """Compare these pairs of methods, if they have a scored question in common."""
-    known = {
-        name: {key for key, value in rows.items() if value is not None}
-        for name, rows in scored.items()
-    }
-    return [
-        compare(scored[a], scored[b], (a, b))
-        for a, b in pairs
-        if known.get(a, set()) & known.get(b, set())
-    ]
-
-
 def compare_runs(
     one: Run, other: Run, metric: str, entails: Entails | None = None
 ) -> list[Comparison]:
@@ -152,9 +139,9 @@ def compare_runs(
         raise BadRun("the runs have no question in common")
     first, second = (score_run(run, metric, entails) for run in (one, other))
     same = [(name, name) for name in first if name in second]
-    pairs = same or [(a, b) for a in first for b in second]
     both = {f"A {a}": rows for a, rows in first.items()} | {f"B {b}": r for b, r in second.items()}
-    return compare_pairs(both, [(f"A {a}", f"B {b}") for a, b in pairs])
+    pairs = same or [(a, b) for a in first for b in second]
+    return compare_all(both, [(f"A {a}", f"B {b}") for a, b in pairs])
 
 
 def as_json(pair: Comparison) -> dict[str, Any]:

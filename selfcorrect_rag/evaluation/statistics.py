@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from selfcorrect_rag.errors import BadArgument, require
 
-RESAMPLES = 10_000
-LEVEL = 0.95
+LEVEL, RESAMPLES = 0.95, 10_000
+ByQuestion = Mapping[str, float | None]
+"""Scores by the question's id; None if it has none."""
 
 
 class Interval(NamedTuple):
@@ -23,9 +24,6 @@ class Interval(NamedTuple):
     def ends(self) -> list[float | None]:
         """Low and high; None instead of infinity, which JSON does not have."""
         return [end if math.isfinite(end) else None for end in (self.low, self.high)]
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} (95% interval {self.low:.3f} to {self.high:.3f})"
 
 
 class Comparison(NamedTuple):
@@ -52,14 +50,12 @@ class Comparison(NamedTuple):
         return not self.difference.low <= 0 <= self.difference.high and p <= 1 - LEVEL
 
     def __str__(self) -> str:
+        value, low, high = self.difference
         p = "" if self.mcnemar is None else f", McNemar's p {self.mcnemar:.3g}"
-        figures = f"{self.difference}{p}, {self.rows} rows"
-        if not self.significant:
-            return f"{self.first} and {self.second}: no significant difference: {figures}"
-        better, worse = self.first, self.second
-        if self.difference.value < 0:
-            better, worse = worse, better
-        return f"{better} is better than {worse}: {self.first} minus {self.second} is {figures}"
+        better = self.first if value > 0 else self.second
+        verdict = f"{better} is better" if self.significant else "no significant difference"
+        difference = f"{self.first} minus {self.second} is {value:.3f}"
+        return f"{verdict}: {difference} (95% {low:.3f} to {high:.3f}){p}, {self.rows} rows"
 
 
 def bootstrap_mean(
@@ -67,8 +63,7 @@ def bootstrap_mean(
 ) -> Interval:
     """The mean with its percentile bootstrap interval (Efron and Tibshirani, 1993).
 
-    Equal scores in any order give equal intervals. Of one score nothing is known: the interval is
-    infinite.
+    Equal scores in any order give equal intervals. Of one score the interval is infinite.
 
     Raises:
         BadArgument: there are no scores, or some are not finite.
@@ -82,7 +77,7 @@ def bootstrap_mean(
     stats, numpy = require("scipy.stats", "eval"), require("numpy", "eval")
     with warnings.catch_warnings():  # of equal scores, whose interval has no width
         warnings.simplefilter("ignore")
-        found = stats.bootstrap(
+        low, high = stats.bootstrap(
             (numpy.sort(numpy.asarray(scores, dtype=float)),),
             numpy.mean,
             n_resamples=resamples,
@@ -92,7 +87,7 @@ def bootstrap_mean(
             rng=seed,
         ).confidence_interval
     # Binary fractions that cancel leave some 1e-17, which would exclude zero.
-    return Interval(value, round(float(found.low), 12), round(float(found.high), 12))
+    return Interval(value, round(float(low), 12), round(float(high), 12))
 
 
 def mcnemar(first: Sequence[float], second: Sequence[float]) -> float:
@@ -103,15 +98,13 @@ def mcnemar(first: Sequence[float], second: Sequence[float]) -> float:
     """
     if len(first) != len(second) or not set(first) | set(second) <= {0, 1}:
         raise BadArgument("McNemar's test takes pairs of scores that are 0 or 1")
-    won = sum(a > b for a, b in zip(first, second, strict=True))
-    lost = sum(a < b for a, b in zip(first, second, strict=True))
-    return _sign_test(won, won + lost)
+    pairs = list(zip(first, second, strict=True))
+    return _sign_test(sum(a > b for a, b in pairs), sum(a != b for a, b in pairs))
 
 
 def _sign_test(won: int, unequal: int) -> float:
-    if not unequal:
-        return 1.0
-    return float(require("scipy.stats", "eval").binomtest(won, unequal).pvalue)
+    test = require("scipy.stats", "eval").binomtest
+    return float(test(won, unequal).pvalue) if unequal else 1.0
 
 
 def auc(scored: Sequence[tuple[float, float]]) -> float:
@@ -131,26 +124,12 @@ def auc(scored: Sequence[tuple[float, float]]) -> float:
     return float(test.statistic) / (len(positive) * len(negative))
 
 
-def compare(
-    first: Mapping[str, float | None],
-    second: Mapping[str, float | None],
-    names: tuple[str, str] = ("first", "second"),
-) -> Comparison:
-    """Compare two methods on the questions that both have scores for.
-
-    Args:
-        first: scores by question id.
-        second: of the other method.
-        names: of the two.
-
-    Raises:
-        BadArgument: no question has two scores.
-    """
-    both = [
-        (a, b) for key, a in first.items() if a is not None and (b := second.get(key)) is not None
-    ]
+def compare(first: ByQuestion, second: ByQuestion, names: tuple[str, str]) -> Comparison | None:
+    """Compare two methods on the questions that both have scores for; None if there are none."""
+    other = {key: score for key, score in second.items() if score is not None}
+    both = [(a, other[key]) for key, a in first.items() if a is not None and key in other]
     if not both:
-        raise BadArgument(f"{names[0]} and {names[1]} have no scored question in common")
+        return None
     left, right = zip(*both, strict=True)
     return Comparison(
         *names,
@@ -161,14 +140,13 @@ def compare(
     )
 
 
-def compare_all(scores: Mapping[str, Mapping[str, float | None]]) -> list[Comparison]:
-    """Compare every pair of methods that share a scored question.
+def compare_all(
+    scores: Mapping[str, ByQuestion], pairs: Sequence[tuple[str, str]] | None = None
+) -> list[Comparison]:
+    """Compare pairs of methods, by default all, that share a scored question.
 
     Each stands alone: of twenty pairs that do not differ, one seems to by chance.
     """
-
-    def known(name: str) -> set[str]:
-        return {key for key, value in scores[name].items() if value is not None}
-
-    pairs = [(a, b) for a, b in combinations(scores, 2) if known(a) & known(b)]
-    return [compare(scores[a], scores[b], (a, b)) for a, b in pairs]
+    wanted = list(combinations(scores, 2)) if pairs is None else pairs
+    found = [compare(scores.get(a, {}), scores.get(b, {}), (a, b)) for a, b in wanted]
+    return [comparison for comparison in found if comparison]

@@ -25,10 +25,8 @@ from selfcorrect_rag.errors import (
     safe_message,
 )
 
-MAX_LINE = 2**24
-"""Bytes of one line, and characters of one cell of a table."""
-MAX_FILE = 2**31
-"""Bytes of a JSON list after decompression; JSON lines and tables may be longer."""
+MAX_FILE, MAX_CELL = 2**31, 2**24
+"""Bytes of a JSON file after decompression, and characters of one cell of a table."""
 
 IDS = ("id", "_id", "qid", "question_id", "sample_id", "claim_id")
 QUESTIONS = ("question", "query", "user_input", "ambiguous_question", "QUESTION")
@@ -207,73 +205,58 @@ def read_rows(source: str | Path) -> Iterator[tuple[str, object]]:
             if start.startswith((b"PAR1", b"PK\x03\x04", b"%PDF", b"\xff\xfe", b"\xfe\xff")):
                 raise BadTask(f"{path} is not UTF-8 text: save it as JSON lines or CSV in UTF-8")
             zipped = start.startswith(b"\x1f\x8b")
-            content: Any = io.BufferedReader(gzip.GzipFile(fileobj=file)) if zipped else file
-            head = content.peek(2**16).removeprefix(b"\xef\xbb\xbf").lstrip()
-            if {".csv", ".tsv"} & {suffix.lower() for suffix in path.suffixes}:
-                yield from _table_rows(path, content, head.split(b"\n")[0])
-            elif head[:1] == b"[" or (head[:1] == b"{" and _is_one_object(head)):
-                yield from _json_rows(path, content)
-            else:
-                yield from _line_rows(path, content)
+            content: Any = gzip.GzipFile(fileobj=file) if zipped else file
+            read = _table_rows if {".csv", ".tsv"} & set(path.suffixes) else _json_rows
+            yield from read(path, content)
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise BadTask(f"cannot read {path}: {safe_message(error)}") from error
 
 
-def _line_rows(path: Path, content: Any) -> Iterator[tuple[str, object]]:
-    lines = iter(lambda: content.readline(MAX_LINE + 1), b"")
-    for number, line in enumerate(lines, start=1):
-        if len(line) > MAX_LINE:
-            raise BadTask(f"{path}:{number} is longer than {MAX_LINE:,} bytes")
-        try:
-            if line.strip():
-                yield f"{path}:{number}", json.loads(line.removeprefix(b"\xef\xbb\xbf"))
-        except (ValueError, RecursionError) as error:
-            yield f"{path}:{number}", BadRow(f"is not JSON ({safe_message(error)})")
-
-
-def _is_one_object(head: bytes) -> bool:
-    """Whether a file that begins so is one JSON object of rows, rather than a row a line."""
-    try:
-        first = json.loads(head.splitlines()[0])
-    except (ValueError, RecursionError):
-        return b"\n" not in head or b":" not in head.splitlines()[0]
-    return "data" in first or (first and all(isinstance(v, Mapping) for v in first.values()))
-
-
 def _json_rows(path: Path, content: Any) -> Iterator[tuple[str, object]]:
-    text = content.read(MAX_FILE + 1)
+    text = content.read(MAX_FILE + 1).removeprefix(b"\xef\xbb\xbf")
     if len(text) > MAX_FILE:
-        raise BadTask(f"{path} is longer than {MAX_FILE:,} bytes: save it as JSON lines")
+        raise BadTask(f"{path} is longer than {MAX_FILE:,} bytes: give a part of it")
     try:
-        rows = json.loads(text.removeprefix(b"\xef\xbb\xbf"))
+        rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadTask(f"{path} is not JSON: {safe_message(error)}") from error
-    if isinstance(rows, Mapping):
-        by_id = (r if isinstance(r, Mapping) else {} for r in rows.values())
-        named = [{"id": key, **row} for key, row in zip(rows, by_id, strict=True)]
-        rows = rows["data"] if isinstance(rows.get("data"), list) else named
-    for number, row in enumerate(rows, start=1):
+        if text.lstrip().startswith(b"["):
+            raise BadTask(f"{path} is not JSON: {safe_message(error)}") from error
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.strip():
+                yield f"{path}:{number}", _json_row(line)
+        return
+    if isinstance(rows, Mapping) and isinstance(rows.get("data"), list):
+        rows = rows["data"]
+    elif isinstance(rows, Mapping) and all(isinstance(row, Mapping) for row in rows.values()):
+        rows = [{"id": key, **row} for key, row in rows.items()]
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
         yield f"{path}: row {number}", row
 
 
-def _table_rows(path: Path, content: Any, first: bytes) -> Iterator[tuple[str, object]]:
-    csv.field_size_limit(MAX_LINE)  # Python's own, 128 KiB, is less than ten passages
-    delimiter = (
-        "\t" if ".tsv" in path.name else max(",;\t", key=first.decode("utf-8", "replace").count)
-    )
-    text = io.TextIOWrapper(content, "utf-8-sig", newline="")
-    table = csv.DictReader(text, delimiter=delimiter, strict=True, restkey="more cells")
-    names = [name.strip() for name in table.fieldnames or ()]
+def _json_row(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return BadRow(f"is not JSON ({safe_message(error)})")
+
+
+def _table_rows(path: Path, content: Any) -> Iterator[tuple[str, object]]:
+    csv.field_size_limit(MAX_CELL)  # Python's own, 128 KiB, is less than ten passages
+    text = io.TextIOWrapper(io.BufferedReader(content), "utf-8-sig", newline="")
+    first = text.readline()
+    delimiter = "\t" if ".tsv" in path.suffixes else max(",;\t", key=first.count)
+    names = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
     if len(set(names)) < len(names):
         raise BadTask(f"{path} has two columns of one name: rename one")
-    table.fieldnames = names
+    table = csv.DictReader(text, names, restkey="more cells", delimiter=delimiter, strict=True)
     try:
         for row in table:
             row.pop("", None)  # pandas writes the number of the row under no name
             wide = "more cells" in row
-            yield f"{path}:{table.line_num}", BadRow("has too many cells") if wide else row
+            place = f"{path}:{table.line_num + 1}"
+            yield place, BadRow("has too many cells") if wide else row
     except csv.Error as error:
-        raise BadTask(f"{path}:{table.line_num}: {error}") from error
+        raise BadTask(f"{path}:{table.line_num + 1}: {error}") from error
 
 
 def _hub_rows(source: str) -> Iterator[tuple[str, object]]:

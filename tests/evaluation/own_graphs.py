@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.models import RetrievalEvaluator
-from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.settings import GRAPHS, Settings
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, passage_of, segment
 
 MODEL = FakeListChatModel(responses=["Lind, I think."])
@@ -81,6 +81,9 @@ class ScriptedParts:
     def retriever(self, query: str) -> list[Document]:
         self.queries.append(query)
         return PAGES
+
+    def settings(self, name: str, **given: Any) -> Settings:
+        return GRAPHS[name](**given)
 
     def graph(self, name: str, settings: Settings | None = None) -> Any:
         given: Any = settings
