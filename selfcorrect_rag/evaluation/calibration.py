@@ -47,6 +47,7 @@ def read_labelled(path: Path) -> list[LabelledQuestion]:
     is a text, or ``{"title": ..., "text": ...}``.
 
     Raises:
+        BadTask: the file cannot be read.
         BadTrainingData: a row is not of this form, or no passage is relevant, or none irrelevant.
     """
     rows = []

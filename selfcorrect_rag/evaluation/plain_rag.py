@@ -1,6 +1,7 @@
 """Plain RAG as a graph, the baseline of every comparison: retrieve, read all, answer."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from langgraph.graph import END, START, StateGraph
@@ -48,8 +49,8 @@ def create_plain_rag(
         steps[1:1] = [retrieve_documents(retriever, chosen), Node("read_all", _read_all, chosen)]
     for step in steps:
         add_node(graph, step)
-    names = [START, *(step.name for step in steps), END]
-    for before, after in zip(names, names[1:], strict=False):
+    names = [START, *(str(step.name) for step in steps), END]
+    for before, after in pairwise(names):
         graph.add_edge(before, after)
     return graph.compile(name=name)
 

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import distributions
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,13 @@ from selfcorrect_rag.evaluation.outcomes import (
 from selfcorrect_rag.evaluation.runner import Run
 from selfcorrect_rag.evaluation.statistics import Comparison, bootstrap_mean, compare_all
 from selfcorrect_rag.journal import replace_file
-from selfcorrect_rag.render.made import versions
 
 SUMMARY, REPORT = "summary.json", "report.html"
 MARK = "selfcorrect-rag eval"
 """At the start of both files, by which they are known as ours."""
 SHOWN = 200
 """Questions whose answers are on the page; all are in ``rows.jsonl``."""
+PACKAGES = ("selfcorrect-rag", "langgraph", "langchain-core", "torch", "transformers", "vllm")
 COST = ("model_calls", "prompt_tokens", "generated_tokens", "seconds")
 Scored = Mapping[str, Mapping[str, float | None]]
 """Scores by method and question id."""
@@ -79,7 +80,7 @@ def summary(
     pairs += [(sweep.method, name) for sweep in sweeps for name in sweep.variants]
     return {
         "made_by": MARK,
-        "versions": versions(),
+        "versions": {d.name: d.version for d in distributions() if d.name in PACKAGES},
         "about": dict(about),
         "questions": len(run.questions),
         "stopped": run.stopped,

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.evaluation.metrics import METRICS
 from selfcorrect_rag.evaluation.outcomes import Outcome
@@ -84,18 +86,18 @@ def test_the_example_of_a_judge(tmp_path: Path, capsys: pytest.CaptureFixture[st
     refusing = Run([Question("1", "?", unanswerable=True)], [Outcome("1", "m", "x")])
     assert "do not say" in next(example.openevals_rows(refusing))["reference_outputs"]
 
-    asked = []
+    asked: list[Any] = []
 
-    class Judge:
-        """What openevals asks of a chat model: structured output with a score."""
+    class Judge(FakeListChatModel):
+        """Gives structured output with a score, as openevals asks for."""
 
-        def with_structured_output(self, schema: object, **options: object) -> "Judge":
-            return self
+        def with_structured_output(self, schema: Any, **options: Any) -> Any:
+            def say(messages: Any) -> Any:
+                asked.append(messages)
+                return {"reasoning": "it says so", "score": True}
 
-        def invoke(self, messages: Any, **options: object) -> Any:
-            asked.append(messages)
-            return {"reasoning": "it says so", "score": True}
+            return RunnableLambda(say)
 
-    example.main(str(tmp_path), Judge())
+    example.main(str(tmp_path), Judge(responses=[]))
     assert len(asked) == 2
     assert capsys.readouterr().out == "m: why? -> WHY? of 0: it says so\n"
