@@ -69,7 +69,10 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_NOT_WESTERN = re.compile(r"[^\W\d_][\x80-\x9f¡-»¿×÷][^\W\d_]|[\x80-\x9f]")
+_NOT_WESTERN = re.compile(
+    r"[^\W\d_][¡-ª¬-º¼-¿×÷][^\W\d_]|[\xa1-\xaa\xac-\xba\xbc-\xff]{3}|[\x80-\x9f\ufffd]"
+)
+"""Symbols within words, three accented letters in a row, undefined bytes: not Windows-1252."""
 _CHROME = "nav|header|footer|aside|form|script|style|noscript|template|iframe|svg|button|dialog"
 _CHROME_NAMES = re.compile(
     r"(?i)\b(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookie\w*|site-?header|site-?footer"
@@ -126,9 +129,7 @@ class File:
             return self.data.decode("utf-8")
         except UnicodeDecodeError:
             text = self.data.decode("cp1252", "replace")
-        letters = sum(c.isalpha() for c in text)
-        foreign = sum(c > "\x7f" for c in text)
-        if _NOT_WESTERN.search(text) or "\ufffd" in text or foreign > letters / 5:
+        if _NOT_WESTERN.search(text):
             raise NotRead(
                 "neither UTF-8 nor Windows-1252: name its encoding, such as --encoding gb18030"
             )
@@ -302,14 +303,14 @@ def _kreuzberg(file: File) -> Iterator[Section]:
     document: Any = result.document or {}
     for node in document.get("nodes") or [{"content": {"text": result.content}}]:
         content = node["content"]
-        text = (content.get("text") or "").strip().translate(_ANGLES)
+        text = (content.get("text") or "").strip().translate(_MARKS_BACK)
         if content.get("node_type") == "heading" and text:
             outline.open(content.get("level") or 1, " ".join(text.split()), text)
         elif content.get("node_type") == "table":
             rows: dict[int, list[str]] = {}
             for cell in content["grid"]["cells"]:
                 rows.setdefault(cell["row"], []).append(" ".join(cell["content"].split()))
-            header, *lines = [" | ".join(row).translate(_ANGLES) for row in rows.values()] or [""]
+            header, *lines = [" | ".join(row).translate(_MARKS_BACK) for row in rows.values()] or [""]
             outline.table(header, lines)
         elif text:
             outline.add(f"- {text}" if content.get("node_type") == "list_item" else f"{text}\n")
@@ -318,14 +319,15 @@ def _kreuzberg(file: File) -> Iterator[Section]:
         yield section._replace(metadata={**named, **section.metadata})
 
 
-_ANGLES = {0x2991: "<", 0x2992: ">"}
+_MARKS_BACK = {0xE000: "<", 0xE001: ">", 0xE002: "&"}
+_MARKS_THERE = str.maketrans("<>&", "\ue000\ue001\ue002")
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 
 def _mended_word(data: bytes) -> bytes:
     """Return a Word file without what kreuzberg 4.10 gets wrong.
 
-    It drops ``<`` and ``>``, tabs and hard hyphens, and keeps text that was moved away.
+    It drops ``<``, ``>`` and ``&``, tabs and hard hyphens, and keeps text that was moved away.
     """
     from lxml import etree
 
@@ -345,9 +347,8 @@ def _mended_word(data: bytes) -> bytes:
                                     "{http://www.w3.org/XML/1998/namespace}space", "preserve"
                                 )
                     for element in tree.iter(f"{_WORD}t"):
-                        marked = (element.text or "").replace("<", "\u2991").replace(">", "\u2992")
-                        element.text = marked
-                    content = etree.tostring(tree)
+                        element.text = (element.text or "").translate(_MARKS_THERE)
+                    content = etree.tostring(tree, encoding="utf-8")
                 new.writestr(part.filename, content)
     except (zipfile.BadZipFile, etree.XMLSyntaxError, OSError) as error:
         raise NotRead(f"not a Word file, or encrypted: {error}") from error

@@ -188,7 +188,9 @@ def _fitting(
     size = 0
     for section in sections:
         count = count_words(section.text) + count_words(section.header or "")
-        if together and (size + count > words or section.metadata != together[0].metadata):
+        tables = bool(together) and (section.header, together[-1].header) != (None, None)
+        fits = tables and size + count <= words and section.metadata == together[0].metadata
+        if together and not fits:
             yield together[0].metadata, together
             together, size = [], 0
         together.append(section)

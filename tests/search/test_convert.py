@@ -1,0 +1,298 @@
+"""What files of each kind read as, and what is said of those that cannot be read."""
+
+import gzip
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docx
+import openpyxl
+import pptx
+import pytest
+from docx.oxml import parse_xml
+from langchain_core.documents import Document
+
+from selfcorrect_rag.search import Problem, load
+from selfcorrect_rag.search.convert import NotRead
+from selfcorrect_rag.search.documents import Converter
+
+from .stand_ins import pdf
+
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+@pytest.fixture
+def read(docs: Path) -> Callable[..., tuple[list[Document], list[Problem]]]:
+    """Read one file with this name and content."""
+
+    def read_file(name: str, content: bytes | str, **options: Any) -> Any:
+        content = content.encode() if isinstance(content, str) else content
+        (docs / name).write_bytes(content)
+        problems: list[Problem] = []
+        found = list(load([docs / name], problems.append, **options))
+        return found, problems
+
+    return read_file
+
+
+def saved(document: Any) -> bytes:
+    file = io.BytesIO()
+    document.save(file)
+    return file.getvalue()
+
+
+def known(document: Document) -> dict[str, Any]:
+    return {k: v for k, v in document.metadata.items() if k not in ("source", "chunk")}
+
+
+def test_text_of_any_suffix_and_of_none(read: Any, docs: Path) -> None:
+    for name, title in (
+        ("2026.03.15 Minutes.txt", "2026.03.15 Minutes"),
+        ("LICENCE", "LICENCE"),
+        ("server_1.log", "server 1"),
+        ("main.py", "main"),
+    ):
+        (found,), problems = read(name, "The pump hums.\n")
+        assert (found.page_content, problems) == ("The pump hums.", [])
+        assert found.metadata == {"title": title, "source": str(docs / name), "chunk": 0}
+
+
+def test_markdown_by_its_headings(read: Any) -> None:
+    text = "```bash\n# no heading\n```\n\n# The *pump*\n\nIt hums.\n\nCare\n----\n\n### Oil\n\nWeekly.\n"
+    first, pump, oil = read("pump.md", text)[0]
+    assert known(first) == {"title": "The pump"}
+    assert known(pump) == {"title": "The pump", "heading": "The pump"}
+    assert pump.page_content == "# The *pump*\n\nIt hums."
+    assert oil.metadata["heading"] == "The pump > Care > Oil"
+    assert oil.page_content == "Care\n----\n\n### Oil\n\nWeekly."  # the empty section goes along
+
+
+@pytest.mark.parametrize(
+    ("front", "fields"),
+    [
+        (
+            "---\ntitle: Leave\ntags: [hr, rest]\ndate: 2026-01-02\nsource: /etc/passwd\n---\n",
+            {"title": "Leave", "tags": ["hr", "rest"], "date": "2026-01-02"},
+        ),
+        ('+++\ntitle = "Leave"\nyear = 2026\n+++\n', {"title": "Leave", "year": 2026}),
+        ("---\n- a list\n---\n", {"title": "leave"}),
+    ],
+)
+def test_front_matter_is_metadata(read: Any, front: str, fields: dict[str, Any]) -> None:
+    (found,), _ = read("leave.md", f"{front}\n27 days.\n")
+    assert known(found) == fields
+    assert ("- a list" in found.page_content) == ("- a list" in front)
+
+
+def test_a_long_table_repeats_its_header(read: Any) -> None:
+    rows = "\n".join(f"| item {i} | {i} EUR |" for i in range(100))
+    found, _ = read("t.md", f"# Prices\n\n| Item | Price |\n|---|---|\n{rows}\n", words=40)
+    assert len(found) > 5
+    for passage in found:
+        assert passage.page_content.startswith("# Prices\n\n| Item | Price |\n|---|---|\n| item ")
+        assert passage.page_content.endswith("EUR |")
+
+
+def test_csv_rows_carry_their_headings(read: Any) -> None:
+    text = "Artikel;Preis;Lager\nSchraube;0,12 €;\nDübel;0,05 €;Regal 9\n".encode("cp1252")
+    (found,), (problem,) = read("preise.csv", text)
+    assert found.page_content == (
+        "Artikel: Schraube; Preis: 0,12 €\nArtikel: Dübel; Preis: 0,05 €; Lager: Regal 9"
+    )
+    assert problem.partly
+    assert "Windows-1252" in problem.reason
+    (found,), _ = read("a.tsv", "name\tcity, country\nAda\tParis, FR\n")
+    assert found.page_content == "name: Ada; city, country: Paris, FR"
+    (found,), _ = read("n.csv", "1,2\n3,4\n")  # no headings
+    assert found.page_content == "1 | 2\n3 | 4"
+
+
+def test_excel_keeps_columns_formulas_and_titles(read: Any) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.append(["Contacts of 2026"])
+    sheet.append([])
+    sheet.append(["Name", "Mobile", "Share"])
+    sheet.append(["Ada", None, 0.25])
+    sheet["C4"].number_format = "0%"
+    sheet.append(["Total", "=40+2", True])
+    other = book.create_sheet("Staff")
+    other.append(["Who", "Desk"])
+    for i in range(60):
+        other.append([f"Person {i}", f"D-{i}"])
+    found, (problem,) = read("book.xlsx", saved(book), words=30)
+    assert found[0].page_content == (
+        "Contacts of 2026\nName: Ada; Share: 25%\nName: Total; Mobile: =40+2; Share: TRUE"
+    )
+    assert known(found[0]) == {"title": "book, Sheet"}
+    for passage in found[1:]:
+        assert passage.page_content.startswith("Who: Person ")
+        assert passage.metadata["title"] == "book, Staff"
+    assert problem.reason == "1 formulas have no stored value: they stand as formulas"
+
+
+def test_word_keeps_what_people_see(read: Any) -> None:
+    document = docx.Document()
+    document.add_heading("Terms", 1)
+    paragraph = document.add_paragraph("R&D: List<int> for ")
+    for xml in (
+        '<w:ins {} w:id="1" w:author="A"><w:r><w:t>750</w:t></w:r></w:ins>',
+        '<w:del {} w:id="2" w:author="A"><w:r><w:delText>GONE</w:delText></w:r></w:del>',
+        '<w:moveFrom {} w:id="3" w:author="A"><w:r><w:t>MOVED</w:t></w:r></w:moveFrom>',
+        "<w:r {}><w:tab/><w:t>EUR</w:t><w:noBreakHyphen/><w:t>net</w:t></w:r>",
+        "<w:sdt {}><w:sdtContent><w:r><w:t xml:space='preserve"
+        "'> to Orchid</w:t></w:r></w:sdtContent></w:sdt>",
+        '<w:fldSimple {} w:instr="DOCPROPERTY no"><w:r><w:t>, INV-778</w:t></w:r></w:fldSimple>',
+    ):
+        paragraph._p.append(parse_xml(xml.format(WORD)))
+    table = document.add_table(rows=2, cols=2)
+    for cell, text in zip(table._cells, ("Part", "Price", "Pump", "9 EUR"), strict=True):
+        cell.text = text
+    for name in ("contract.docx", "contract.docm"):
+        (found,), problems = read(name, saved(document))
+        assert "R&D: List<int> for 750 EUR-net to Orchid, INV-778" in found.page_content
+        assert "Part | Price\nPump | 9 EUR" in found.page_content
+        assert not {"GONE", "MOVED"} & set(found.page_content.split())
+        assert (known(found), problems) == ({"title": "contract", "heading": "Terms"}, [])
+
+
+def test_slides_with_tables_and_notes(read: Any) -> None:
+    deck = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[1])
+    slide.shapes.title.text = "Budget"
+    slide.placeholders[1].text = "The budget is 9 million."
+    slide.notes_slide.notes_text_frame.text = "Say it slowly."
+    (found,), _ = read("deck.pptx", saved(deck))
+    for text in ("Budget", "The budget is 9 million.", "Say it slowly."):
+        assert text in found.page_content
+
+
+def test_pdf_pages_have_numbers_and_whole_words(read: Any) -> None:
+    found, problems = read("fees.pdf", pdf("One.", "The reim-\nbursement is\n85 francs.", ""))
+    assert [(d.metadata["page"], " ".join(d.page_content.split())) for d in found] == [
+        (1, "One."),
+        (2, "The reimbursement is 85 francs."),
+    ]
+    assert problems[0].reason == "1 of 3 pages have no text: a scan needs OCR first"
+
+
+def test_html_main_content_with_tables(read: Any) -> None:
+    page = (
+        "<!doctype html><title>Hours | Museum</title><nav><a href=/>Home</a></nav><main>"
+        "<h1>Hours</h1><table><tr><th>Day<th>Opens<tr><td>Monday<td>closed</table>"
+        "<p>List&lt;int&gt; is <b>bo</b>ld.</main><div class='cookie-banner'>Accept</div>"
+        "<footer>Imprint</footer><script>alert(1)</script>"
+    )
+    (found,), _ = read("hours.html", page)
+    assert found.page_content == "Hours\nDay | Opens\nMonday | closed\nList<int> is bold."
+    assert known(found) == {"title": "Hours | Museum", "heading": "Hours"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.html", '<meta charset="windows-1251"><p>Приказ'.encode("cp1251"), "Приказ"),
+        ("a.txt", "приказ".encode("utf-16"), "приказ"),
+        ("a.txt", "naïve – café".encode("cp1252"), "naïve – café"),
+        ("a.rst", "Notes\n=====\n\nPort 7070.\n", "Notes\nPort 7070."),
+        ("a.txt.gz", gzip.compress(b"packed"), "packed"),
+        (
+            "a.ipynb",
+            json.dumps(
+                {
+                    "cells": [{"cell_type": "markdown", "source": ["# F\n", "It is 3e-4."]}],
+                    "metadata": {},
+                    "nbformat": 4,
+                    "nbformat_minor": 5,
+                }
+            ),
+            "F\nIt is 3e-4.",
+        ),
+        ("a.json", '[{"title": "T", "text": "Row."}]', "Row."),
+        ("a.json", '{"port": 7070}', '{"port": 7070}'),
+        ("a.jsonl", '{"contents": "Row."}\n\n', "Row."),
+    ],
+)
+def test_other_kinds_and_encodings(read: Any, name: str, content: Any, text: str) -> None:
+    assert [d.page_content for d in read(name, content)[0]] == [text]
+
+
+def test_mail_with_its_subject_and_attachments(read: Any) -> None:
+    mail = (
+        "Subject: Delivery\nFrom: a@example.org\nMIME-Version: 1.0\n"
+        'Content-Type: multipart/mixed; boundary="b"\n\n--b\nContent-Type: text/html\n\n'
+        "<p>It comes on 4 May.</p>\n--b\nContent-Type: application/pdf\n"
+        'Content-Disposition: attachment; filename="plan.pdf"\n\nx\n--b--\n'
+    )
+    found, (problem,) = read("m.eml", mail)
+    text = "\n".join(d.page_content for d in found)
+    assert "From: a@example.org" in text
+    assert "It comes on 4 May." in text
+    assert found[0].metadata["title"] == "Delivery"
+    assert problem.reason == "its attachment plan.pdf is not read"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.txt", "会议每周二上午十点".encode("gb18030"), "--encoding gb18030"),
+        ("a.txt", "Łąka przyszła".encode("cp1250"), "name its encoding"),
+        ("a.png", b"\x89PNG\r\n\x1a\n\0\0", "binary data, and .png is not a kind"),
+        ("a.pdf", b"%PDF-1.4 nothing", "broken or encrypted PDF"),
+        ("a.docx", b"nothing", "not a Word file, or encrypted"),
+        ("a.xlsx", b"nothing", "broken or encrypted workbook"),
+        ("a.odt", b"nothing", "broken, encrypted or of an unknown version"),
+        ("a.txt.gz", gzip.compress(b"x" * 999)[:-9], "broken gzip"),
+        ("a.json", "{", "not JSON"),
+        ("a.md", " \n", "no text in it"),
+        ("a.txt", "x" * 2_000_000, "larger than 1 MiB"),
+        ("a.txt.gz", gzip.compress(b"x" * 2_000_000), "larger than 1 MiB"),
+    ],
+)
+def test_files_that_are_not_read_are_named(
+    read: Any, name: str, content: Any, reason: str
+) -> None:
+    found, (problem,) = read(name, content, max_bytes=2**20)
+    assert found == []
+    assert reason in problem.reason
+    assert not problem.partly
+
+
+def test_an_archive_that_blows_up_is_not_read(read: Any) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b"x" * 10_000_000)
+    assert "unpacks to more than 4 MiB" in read("a.docx", packed.getvalue(), max_bytes=2**20)[1][0].reason
+
+
+def test_an_encoding_can_be_named(read: Any) -> None:
+    text = "会议每周二上午十点"
+    (found,), problems = read("a.txt", text.encode("gb18030"), encoding="gb18030")
+    assert (found.page_content, problems) == (text, [])
+    (problem,) = read("b.txt", text.encode("gb18030"), encoding="no-such")[1]
+    assert "give another --encoding" in problem.reason
+
+
+def test_broken_lines_do_not_cost_the_rest(read: Any) -> None:
+    found, (problem,) = read("a.jsonl", '{"text": "One."}\nnot json\n{"text": "Two."}\n[')
+    assert [d.page_content for d in found] == ["One.", "Two."]
+    assert (problem.partly, problem.reason) == (True, "line 2 and 1 more lines are not JSON")
+
+
+@pytest.mark.slow
+def test_a_file_that_hangs_or_crashes_costs_only_itself(docs: Path) -> None:
+    os.mkfifo(docs / "pipe.txt")  # never ends
+    (docs / "note.txt").write_text("Fine.")
+    with Converter(time_limit=2.0) as converter:
+        with pytest.raises(NotRead, match="takes longer than 2 s"):
+            list(converter.sections(docs / "pipe.txt", []))
+        assert [s.text for s in converter.sections(docs / "note.txt", [])] == ["Fine."]
+        sections = converter.sections(docs / "note.txt", [])
+        assert converter._process is not None
+        converter._process.kill()
+        converter._process.wait()
+        assert [s.text for s in sections] == ["Fine."]
