@@ -1,0 +1,263 @@
+"""An index on the disk: what it finds, what it refuses, and that it sees what others write."""
+
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+
+from selfcorrect_rag.errors import DiskFull, ModelFailed
+from selfcorrect_rag.search import Index, NoIndex, is_index, open_index
+from selfcorrect_rag.search import index as module
+from selfcorrect_rag.search.index import EmbedderMismatch, IndexBusy, UnreadableIndex
+
+from .stand_ins import WordHash
+
+
+def passage(text: str, **metadata: Any) -> Document:
+    return Document(text, metadata={"title": "Notes", **metadata})
+
+
+def texts(found: list[Document]) -> list[str]:
+    return [document.page_content for document in found]
+
+
+def test_it_finds_by_words_and_vectors_and_opens_again(index: Index) -> None:
+    added = index.add([passage(f"Room {i} is {colour}.") for i, colour in enumerate(["red", "blue"])])
+    assert (added, len(index)) == (2, 2)
+    (found,) = index.search("blue", 1)
+    assert found.page_content == "Room 1 is blue."
+    assert found.metadata == {"title": "Notes", "score": 1.0}
+    again = open_index(index.path, index.embeddings)
+    assert texts(again.search("red", 1)) == ["Room 0 is red."]
+    assert index.search("", 3) == index.search("", 3)
+
+
+def test_an_empty_index_finds_nothing(index: Index) -> None:
+    assert index.search("anything") == []
+    index.add([passage(" \n ")])
+    assert (len(index), index.search("anything")) == (0, [])
+
+
+def test_the_fusion_finds_what_one_ranking_misses(hybrid: Index) -> None:
+    hybrid.add([passage("alpha beta"), passage("gamma delta"), passage("beta gamma")])
+    for ranking in ("dense", "bm25", "hybrid"):
+        assert texts(hybrid.search("gamma delta", 1, ranking=ranking)) == ["gamma delta"]
+    assert len(hybrid.search("delta", 3, ranking="bm25")) == 1
+    assert len(hybrid.search("delta", 3)) == 3
+
+
+def test_the_title_and_the_headings_are_searched(index: Index) -> None:
+    index.add([Document("It is 9 m long.", metadata={"title": "Boat", "heading": "Boat > Keel"})])
+    index.add([Document("It is 3 m long.", metadata={"title": "Car"})])
+    assert index.search("keel", 1)[0].page_content == "It is 9 m long."
+    assert index.search("car", 1)[0].page_content == "It is 3 m long."
+
+
+def test_copies_are_one_passage_with_their_sources(index: Index) -> None:
+    copies = [passage("Visitors park on deck B.", source=f"/copy{i}.md") for i in range(60)]
+    index.add([*copies, passage("Bicycles park elsewhere.", source="/other.md")])
+    first, second = index.search("Where do visitors park?", 2)
+    assert first.metadata["sources"] == sorted(f"/copy{i}.md" for i in range(60))
+    assert second.page_content == "Bicycles park elsewhere."
+    assert len(index) == 2
+
+
+def test_windows_of_one_page_do_not_fill_all_places(index: Index) -> None:
+    index.add(passage(f"pump pump {i}", source="/a.pdf", page=1, chunk=i) for i in range(20))
+    index.add(passage(f"a pump {i}", source=f"/{i}.txt", chunk=0) for i in range(5))
+    found = index.search("pump", 5)
+    assert [d.metadata["source"] for d in found].count("/a.pdf") == 2
+    assert len(index.search("pump", 25)) == 25  # if there is nothing else, they do
+
+
+def test_adding_again_renews_metadata_and_embeds_nothing(tmp_path: Path) -> None:
+    embeddings = WordHash()
+    index = Index(tmp_path / "index", embeddings)
+    assert index.add([passage("The door is red.", old=1)]) == 1
+    assert index.add([passage("The door is red.", new=[1, {"x": 2}], gone=None)]) == 0
+    assert embeddings.embedded == 1
+    (found,) = index.search("door", filter={"title": "Notes"})
+    assert found.metadata == {"title": "Notes", "new": '[1, {"x": 2}]', "score": 1.0}
+
+
+def test_any_text_and_metadata_can_be_stored(index: Index) -> None:
+    odd = {"#key": 2**70, "n": float("nan"), "half": "\ud83d", "set": {1}, "deep": {"a": [None]}}
+    index.add([Document("half \ud83d an emoji\0", metadata=odd)])
+    (found,) = index.search("emoji")
+    assert found.metadata["key"] == str(2**70)
+    assert found.metadata["deep"] == '{"a": [null]}'
+
+
+def test_other_embeddings_are_refused(tmp_path: Path) -> None:
+    class Other(WordHash):
+        pass
+
+    Index(tmp_path / "index", WordHash()).add([passage("x")])
+    for other in (Other(), "bm25", None):
+        with pytest.raises(EmbedderMismatch, match=r"was indexed with .*WordHash, not with"):
+            open_index(tmp_path / "index", other)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("vectors", ["few", "nan", "raise"])
+def test_embeddings_that_fail_are_named_and_nothing_is_lost(tmp_path: Path, vectors: str) -> None:
+    class Bad(WordHash):
+        broken = False
+
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            if not self.broken:
+                return super().embed_documents(texts)
+            if vectors == "raise":
+                raise RuntimeError("no such model, key sk-abcdefghijklmnop")
+            return [[float("nan")] * 64] * (len(texts) - (vectors == "few"))
+
+    index = Index(tmp_path / "index", Bad())
+    index.add([passage("The first.")])
+    Bad.broken = True
+    with pytest.raises(ModelFailed, match="the embeddings failed") as raised:
+        index.add([passage("The second.")])
+    assert "sk-abc" not in str(raised.value)
+    Bad.broken = False
+    assert (index.add([passage("The second.")]), len(index.search("second", 5))) == (1, 2)
+
+
+def test_folders_that_are_no_index(tmp_path: Path) -> None:
+    with pytest.raises(NoIndex, match=r"holds no index: selfcorrect-rag index PATH\.\.\. --index"):
+        open_index(tmp_path / "none")
+    (tmp_path / "notes.md").write_text("x")
+    with pytest.raises(UnreadableIndex, match="holds other files: give the index a new or empty"):
+        Index(tmp_path, "bm25")
+    for file in ("chroma.sqlite3", "bm25.sqlite3", "store.sqlite3"):
+        (tmp_path / file[:4]).mkdir()
+        (tmp_path / file[:4] / file).touch()
+        with pytest.raises(NoIndex, match=r"^\S+ was made by an earlier version: index again"):
+            open_index(tmp_path / file[:4], "bm25")
+    assert not is_index(tmp_path)
+
+
+def test_a_damaged_index_is_named(index: Index) -> None:
+    index.add([passage("x")])
+    index.close()
+    (index.path / "index.sqlite3").write_bytes(b"nothing" * 1000)
+    with pytest.raises(UnreadableIndex, match="does not open as an index .*index into a new folder"):
+        open_index(index.path, index.embeddings or "bm25")
+
+
+def test_damaged_word_scores_are_computed_again(index: Index) -> None:
+    index.add([passage("The door is red.")])
+    (words,) = index.path.glob("words-*")
+    for file in words.iterdir():
+        file.write_bytes(b"")
+    assert len(open_index(index.path, index.embeddings or "bm25").search("door")) == 1
+
+
+def test_a_full_disk_is_named(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    index.add([passage("The first.")])
+    with monkeypatch.context() as patch:
+        patch.setattr(Index, "_mark_open", full)
+        with pytest.raises(DiskFull, match="free space and run"):
+            index.add([passage("The second.")])
+    assert index.add([passage("The second.")]) == 1
+
+
+def test_files_are_private(index: Index) -> None:
+    index.add([passage("x")])
+    index.search("x")
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in index.path.rglob("*") if path.is_file()}
+    assert modes == {0o600}
+    assert stat.S_IMODE(index.path.stat().st_mode) == 0o700
+
+
+def test_two_writers_exclude_each_other(index: Index) -> None:
+    other = Index(index.path, index.embeddings or "bm25")
+    with index.writing():
+        with pytest.raises(IndexBusy, match="another process is writing .*run again when it has"):
+            other.add([passage("x")])
+        assert other.search("x") == []
+    assert other.add([passage("x")]) == 1
+
+
+def test_threads_may_search_while_another_writes(hybrid: Index) -> None:
+    hybrid.add([passage("door 0")])
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            for _ in range(20):
+                assert hybrid.search("door", 3)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for i in range(1, 6):
+        hybrid.add([passage(f"door {i}")])
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+WRITER = """
+import sys
+from langchain_core.documents import Document
+from selfcorrect_rag.search import open_index
+from tests.search.stand_ins import WordHash
+with open_index(sys.argv[1], "bm25" if sys.argv[2] == "bm25" else WordHash()) as index:
+    index.add([Document("The door is green now.")])
+    with index.writing():
+        index.remove([sys.argv[3]])
+"""
+
+
+@pytest.mark.slow
+def test_an_open_index_sees_what_another_process_writes(index: Index) -> None:
+    index.add([passage("The door is red."), passage("The roof is flat.")])
+    retriever = index.as_retriever(2)
+    red = retriever.invoke("door")[0]
+    kind = "hybrid" if index.embeddings else "bm25"
+    run = [sys.executable, "-c", WRITER, str(index.path), kind, str(red.id)]
+    subprocess.run(run, check=True)
+    assert texts(retriever.invoke("door"))[0] == "The door is green now."
+    assert texts(index.search("door red", 5)) == (
+        ["The door is green now."] if kind == "bm25" else ["The door is green now.", "The roof is flat."]
+    )
+
+
+def test_a_run_killed_between_the_two_stores_is_repaired(hybrid: Index) -> None:
+    def killed(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    hybrid.add([passage("The door is red."), passage("The roof is flat.")])
+    orphan = passage("The orphan.")
+    database = Index._database
+    hybrid._mark_open()
+    hybrid._write_vectors({module.passage_id(orphan): orphan}, set())  # and then it is killed
+    assert texts(hybrid.search("orphan", 5, ranking="dense")).count("The orphan.") == 0
+    lost = str(hybrid.search("roof", 1)[0].id)
+    hybrid._collection().delete(ids=[lost])
+    with hybrid.writing():
+        pass
+    assert set(hybrid._collection().get()["ids"]) == {
+        module.passage_id(passage(text)) for text in ("The door is red.", "The roof is flat.")
+    }
+    assert database is Index._database
+
+
+def test_the_default_embeddings_are_the_readers(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    index = Index(tmp_path / "index")
+    index.add([passage("The physician treats patients."), passage("The tractor ploughs a field.")])
+    assert texts(index.search("doctor", 1)) == ["The physician treats patients."]
+    assert isinstance(open_index(index.path).embeddings, Embeddings)
