@@ -310,7 +310,9 @@ def _kreuzberg(file: File) -> Iterator[Section]:
             rows: dict[int, list[str]] = {}
             for cell in content["grid"]["cells"]:
                 rows.setdefault(cell["row"], []).append(" ".join(cell["content"].split()))
-            header, *lines = [" | ".join(row).translate(_MARKS_BACK) for row in rows.values()] or [""]
+            header, *lines = [" | ".join(row).translate(_MARKS_BACK) for row in rows.values()] or [
+                ""
+            ]
             outline.table(header, lines)
         elif text:
             outline.add(f"- {text}" if content.get("node_type") == "list_item" else f"{text}\n")

@@ -47,6 +47,9 @@ def normal(filter: object) -> Filter:
         if len(wanted) != 1 or next(iter(wanted)) not in _OPERATORS:
             known = ", ".join(_OPERATORS)
             raise BadFilter(f"a condition on {key} has one of {known}; got {wanted!r:.200}")
+        ((name, value),) = wanted.items()
+        if name in ("$gt", "$gte", "$lt", "$lte") and not isinstance(value, int | float):
+            raise BadFilter(f"{name} compares numbers, got {value!r:.200}")
     elif not isinstance(wanted, str | int | float):
         raise BadFilter(
             f"{key} is compared with a text, a number or a boolean; got {wanted!r:.200}"

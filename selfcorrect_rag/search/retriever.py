@@ -68,6 +68,14 @@ class IndexRetriever(BaseRetriever):
     ) -> list[Document]:
         return self.index.search(query, k or self.k, filter=filter)
 
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Any
+    ) -> list[Document]:
+        run = run_manager.get_sync()
+        return await run_in_executor(
+            None, self._get_relevant_documents, query, run_manager=run, **options
+        )
+
 
 def run_filter(config: RunnableConfig | None = None) -> Filter | None:
     """Return the filter of a run: ``filter`` in its config's ``configurable`` or in its context."""
@@ -232,11 +240,12 @@ class FunctionRetriever(BaseRetriever):
 
 
 def takes_one(function: object) -> bool:
-    """Return whether it can be called with one argument, by its signature."""
+    """Return whether it can be called with one argument, and perhaps a run's ``config``."""
     if not callable(function):
         return False
     try:
-        inspect.signature(function).bind(None)
+        given = {"config": None} if accepts_config(function) else {}
+        inspect.signature(function).bind(None, **given)
     except TypeError:
         return False
     except ValueError:  # a builtin without a signature

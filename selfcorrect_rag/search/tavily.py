@@ -176,15 +176,16 @@ class TavilyWebSearch(WebSearch):
     def _page(self, result: Mapping[str, Any]) -> Document | None:
         """Return one result as a document; None without a web address or text."""
         url = str(result.get("url") or "")
-        texts = (page_text(str(result.get(key) or "")) for key in ("raw_content", "content"))
+        raw = (str(result.get(key) or "") for key in ("raw_content", "content"))
+        texts = (page_text(text, self._max_characters) for text in raw)
         text = next(filter(None, texts), "")
         if urlsplit(url).scheme not in ("http", "https") or not text:
             return None
         metadata: dict[str, Any] = {"source": url}
-        metadata["title"] = page_text(str(result.get("title") or ""))[:300]
+        metadata["title"] = page_text(str(result.get("title") or ""), 300)
         if isinstance(result.get("score"), int | float):
             metadata["search_score"] = float(result["score"])
-        return Document(text[: self._max_characters], metadata=metadata, id=url)
+        return Document(text, metadata=metadata, id=url)
 
     def _is_preferred(self, page: Document) -> bool:
         host = urlsplit(page.metadata["source"]).hostname or ""

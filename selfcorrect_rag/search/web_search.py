@@ -11,7 +11,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langchain_core.tools import BaseTool
 from langgraph.constants import TAG_NOSTREAM
 
-from selfcorrect_rag.errors import BadArgument, WebSearchFailed, require, safe_message
+from selfcorrect_rag.errors import BadArgument, WebSearchFailed, one_line, require, safe_message
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.intake import valid
 
@@ -191,20 +191,21 @@ _INLINE = [
 ]
 
 
-def page_text(text: str) -> str:
-    """Return a page's text in lines without blank ones; where there is markup, it is taken out.
+def page_text(text: str, most: int) -> str:
+    """Return the first ``most`` characters of a page's text, without markup and blank lines.
 
     Raises:
         MissingExtra: lxml is not installed.
     """
-    text = valid(text)
+    text = valid(text[: 20 * most])
     if _MARKUP.search(text):
         html, etree = require("lxml.html", "tavily"), require("lxml.etree", "tavily")
         tree = html.document_fromstring(text)
         etree.strip_elements(tree, "script", "style", etree.Comment, with_tail=False)
         etree.strip_tags(tree, *_INLINE)
         text = "\n".join(tree.itertext())
-    return "\n".join(line for raw in text.splitlines() if (line := " ".join(raw.split())))
+    lines = text[: 4 * most].splitlines()
+    return "\n".join(line for raw in lines if (line := one_line(raw)))[:most]
 
 
 class _CalledTool(Runnable[str, Any]):

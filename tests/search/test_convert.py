@@ -253,9 +253,7 @@ def test_mail_with_its_subject_and_attachments(read: Any) -> None:
         ("a.txt.gz", gzip.compress(b"x" * 2_000_000), "larger than 1 MiB"),
     ],
 )
-def test_files_that_are_not_read_are_named(
-    read: Any, name: str, content: Any, reason: str
-) -> None:
+def test_files_that_are_not_read_are_named(read: Any, name: str, content: Any, reason: str) -> None:
     found, (problem,) = read(name, content, max_bytes=2**20)
     assert found == []
     assert reason in problem.reason
@@ -266,7 +264,10 @@ def test_an_archive_that_blows_up_is_not_read(read: Any) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/document.xml", b"x" * 10_000_000)
-    assert "unpacks to more than 4 MiB" in read("a.docx", packed.getvalue(), max_bytes=2**20)[1][0].reason
+    assert (
+        "unpacks to more than 4 MiB"
+        in read("a.docx", packed.getvalue(), max_bytes=2**20)[1][0].reason
+    )
 
 
 def test_an_encoding_can_be_named(read: Any) -> None:

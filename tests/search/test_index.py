@@ -29,7 +29,9 @@ def texts(found: list[Document]) -> list[str]:
 
 
 def test_it_finds_by_words_and_vectors_and_opens_again(index: Index) -> None:
-    added = index.add([passage(f"Room {i} is {colour}.") for i, colour in enumerate(["red", "blue"])])
+    added = index.add(
+        [passage(f"Room {i} is {colour}.") for i, colour in enumerate(["red", "blue"])]
+    )
     assert (added, len(index)) == (2, 2)
     (found,) = index.search("blue", 1)
     assert found.page_content == "Room 1 is blue."
@@ -145,7 +147,9 @@ def test_a_damaged_index_is_named(index: Index) -> None:
     index.add([passage("x")])
     index.close()
     (index.path / "index.sqlite3").write_bytes(b"nothing" * 1000)
-    with pytest.raises(UnreadableIndex, match="does not open as an index .*index into a new folder"):
+    with pytest.raises(
+        UnreadableIndex, match="does not open as an index .*index into a new folder"
+    ):
         open_index(index.path, index.embeddings or "bm25")
 
 
@@ -231,7 +235,9 @@ def test_an_open_index_sees_what_another_process_writes(index: Index) -> None:
     subprocess.run(run, check=True)
     assert texts(retriever.invoke("door"))[0] == "The door is green now."
     assert texts(index.search("door red", 5)) == (
-        ["The door is green now."] if kind == "bm25" else ["The door is green now.", "The roof is flat."]
+        ["The door is green now."]
+        if kind == "bm25"
+        else ["The door is green now.", "The roof is flat."]
     )
 
 

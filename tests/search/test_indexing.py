@@ -107,7 +107,9 @@ index_paths([sys.argv[1]], Index(sys.argv[2], Slow()),
 @pytest.mark.slow
 def test_a_killed_run_loses_nothing(docs: Path, tmp_path: Path) -> None:
     for i in range(5):
-        (docs / f"{i}.jsonl").write_text("".join(f'{{"text": "Row {j} of {i}."}}\n' for j in range(300)))
+        (docs / f"{i}.jsonl").write_text(
+            "".join(f'{{"text": "Row {j} of {i}."}}\n' for j in range(300))
+        )
     path = tmp_path / "index"
     run = [sys.executable, "-c", SLOW_RUN, str(docs), str(path)]
     for _ in range(3):

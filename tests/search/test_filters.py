@@ -1,0 +1,145 @@
+"""Filters of a run: what they let through, and that nothing gets around them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.vectorstores import InMemoryVectorStore
+
+from selfcorrect_rag.search import Index, RetrieverWebSearch
+from selfcorrect_rag.search.filters import BadFilter, matches, normal
+from selfcorrect_rag.search.retriever import AnyRetriever
+
+from .stand_ins import WordHash
+
+DOCUMENTS = [
+    Document("The plan of Ada.", metadata={"owner": "ada", "year": 2024, "tags": ["a", "b"]}),
+    Document("The plan of Ben.", metadata={"owner": "ben", "year": 2026, "tags": ["b"]}),
+    Document("The plan of nobody."),
+]
+Call = Callable[[Any, RunnableConfig], list[Document]]
+
+
+@pytest.fixture(params=["sync", "async"])
+def call(request: pytest.FixtureRequest) -> Call:
+    if request.param == "sync":
+        return lambda retriever, config: retriever.invoke("plan", config)
+    return lambda retriever, config: asyncio.run(retriever.ainvoke("plan", config))
+
+
+def of(owner: Any) -> RunnableConfig:
+    return {"configurable": {"filter": {"owner": owner}}}
+
+
+@pytest.mark.parametrize(
+    ("filter", "owners"),
+    [
+        ({"owner": "ada"}, ["ada"]),
+        ({"owner": {"$in": ["ben", "eve"]}}, ["ben"]),
+        ({"owner": {"$ne": "ada"}}, ["ben"]),
+        ({"year": {"$gte": 2025}}, ["ben"]),
+        ({"owner": "ada", "year": 2026}, []),
+        ({"$or": [{"owner": "ada"}, {"year": {"$gt": 2024}}]}, ["ada", "ben"]),
+        ({"$and": [{"owner": "ada"}]}, ["ada"]),
+        ({"tags": {"$contains": "a"}}, ["ada"]),
+        ({"owner": {"$lt": 7}}, []),
+        ({"nothing": "x"}, []),
+    ],
+)
+def test_filters_let_through(hybrid: Index, filter: dict[str, Any], owners: list[str]) -> None:
+    hybrid.add(DOCUMENTS)
+    for ranking in ("hybrid", "bm25"):
+        found = hybrid.search("plan", 5, filter=filter, ranking=ranking)
+        assert sorted(str(d.metadata.get("owner")) for d in found) == owners
+    assert [d.metadata["owner"] for d in DOCUMENTS if matches(normal(filter), d.metadata)] == owners
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        {},
+        [],
+        "owner",
+        {"$where": 1},
+        {"owner": {"$like": "a"}},
+        {"owner": None},
+        {"$or": []},
+        {"year": {"$lt": "x"}},
+    ],
+)
+def test_what_is_no_filter_is_refused(hybrid: Index, filter: Any) -> None:
+    hybrid.add(DOCUMENTS)
+    with pytest.raises(BadFilter):
+        hybrid.search("plan", filter=filter)
+
+
+def test_a_rare_match_is_found_behind_many_others(index: Index) -> None:
+    index.add(Document(f"A plan {i}.", metadata={"owner": "ben"}) for i in range(400))
+    index.add([Document("Another text about a plan of long ago.", metadata={"owner": "ada"})])
+    assert len(index.search("A plan 7", 5, filter={"owner": "ada"})) == 1
+
+
+def test_copies_of_others_are_not_told(index: Index) -> None:
+    index.add(
+        Document("The same.", metadata={"source": f"/{owner}.md", "owner": owner})
+        for owner in ("ada", "ben")
+    )
+    (found,) = index.search("same", filter={"owner": "ben"})
+    assert (found.metadata["source"], found.metadata.get("sources")) == ("/ben.md", None)
+
+
+class Careless(BaseRetriever):
+    def _get_relevant_documents(self, query: str, **_: Any) -> list[Document]:
+        return DOCUMENTS
+
+
+def store() -> InMemoryVectorStore:
+    held = InMemoryVectorStore(WordHash())
+    held.add_documents(DOCUMENTS)
+    return held
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Careless, lambda: lambda query: DOCUMENTS, lambda: RunnableLambda(lambda query: DOCUMENTS)],
+)
+def test_a_retriever_that_ignores_the_filter_leaks_nothing(make: Any, call: Call) -> None:
+    retriever = AnyRetriever(make())
+    assert [d.metadata["owner"] for d in call(retriever, of("ben"))] == ["ben"]
+    assert len(call(retriever, {})) == 3
+
+
+def test_an_index_gets_the_filter(index: Index, call: Call) -> None:
+    index.add(DOCUMENTS)
+    for retriever in (index.as_retriever(1), AnyRetriever(index.as_retriever(1))):
+        assert [d.metadata["owner"] for d in call(retriever, of("ben"))] == ["ben"]
+    web = RetrieverWebSearch(index.as_retriever(3))
+    within = RunnableLambda(lambda query: web.search(query, 3))
+    assert len(within.invoke("plan", of("ben"))) == 1
+
+
+def test_a_store_gets_the_filter_in_its_own_language(call: Call) -> None:
+    own: Any = {"configurable": {"filter": lambda document: "Ada" in document.page_content}}
+    assert len(call(AnyRetriever(store()), own)) == 1
+    with pytest.raises(BadFilter):
+        call(AnyRetriever(Careless()), own)
+
+
+def test_a_function_may_take_the_filter_or_the_config(call: Call) -> None:
+    seen: list[Any] = []
+
+    def by_filter(query: str, filter: Any = None) -> list[Document]:
+        seen.append(filter)
+        return DOCUMENTS
+
+    def by_config(query: str, config: RunnableConfig) -> list[Document]:
+        seen.append(config["configurable"]["filter"])
+        return DOCUMENTS
+
+    for function in (by_filter, by_config):
+        assert len(call(AnyRetriever(function), of("ada"))) == 1
+    assert seen == [{"owner": "ada"}, {"owner": "ada"}]
