@@ -13,9 +13,9 @@ from typing import Any, Self
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import require
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.search.convert import MAX_TITLE, NotRead, Section
 from selfcorrect_rag.search.files import Problem, find_files, source_name
-from selfcorrect_rag.intake import valid
 
 PASSAGE_WORDS = 120
 """Default length: the papers' passages have 100 words; MiniLM reads about 180 at most."""

@@ -31,9 +31,9 @@ from selfcorrect_rag.errors import (
     error_codes,
     require,
 )
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.search.files import INDEX_FILE
 from selfcorrect_rag.search.filters import Filter, matches, normal
-from selfcorrect_rag.intake import valid
 
 Ranking = Literal["hybrid", "dense", "bm25"]
 BATCH_SIZE = 128

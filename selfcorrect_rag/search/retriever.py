@@ -1,5 +1,6 @@
 """Call any retriever or function as one that returns Documents, sync and async, with filters."""
 
+import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -22,9 +23,9 @@ from langgraph.runtime import get_runtime
 from pydantic import ConfigDict, Field
 
 from selfcorrect_rag.errors import BadArgument, Fault, RetrievalFailed, wrap_errors
+from selfcorrect_rag.intake import aas_documents, as_documents
 from selfcorrect_rag.search.filters import BadFilter, Filter, matches, normal
 from selfcorrect_rag.search.index import Index
-from selfcorrect_rag.intake import aas_documents, as_documents
 
 Retriever = Runnable[str, Any] | VectorStore | Callable[[str], Any]
 """A LangChain retriever or vector store, or a function from a query to documents. A function may be
@@ -82,7 +83,7 @@ def run_filter(config: RunnableConfig | None = None) -> Filter | None:
     given: Any = (ensure_config(config).get("configurable") or {}).get("filter")
     if given is None:
         try:
-            context = get_runtime().context
+            context: Any = get_runtime().context
         except Exception:  # not within a graph
             return None
         is_mapping = isinstance(context, Mapping)
@@ -149,7 +150,8 @@ class AnyRetriever(Runnable[str, list[Document]]):
         """Return the documents for a query; a vector store returns the best ``k``."""
         with wrap_errors(self._fault, self._source):
             options, filter = self._options(config, k)
-            found = self._inner.invoke(input, config, **options)
+            with set_config_context(ensure_config(config)) as context:
+                found = context.run(self._inner.invoke, input, config, **options)
             return self._within(as_documents(self._read(found), self._source), filter)
 
     async def ainvoke(
@@ -158,7 +160,9 @@ class AnyRetriever(Runnable[str, list[Document]]):
         """Return the documents for a query; a vector store returns the best ``k``."""
         with wrap_errors(self._fault, self._source):
             options, filter = self._options(config, k)
-            found: Any = await self._inner.ainvoke(input, config, **options)
+            with set_config_context(ensure_config(config)) as context:
+                call = self._inner.ainvoke(input, config, **options)
+                found: Any = await asyncio.create_task(call, context=context)
             found = await found if inspect.isawaitable(found) else found
             return self._within(await aas_documents(self._read(found), self._source), filter)
 

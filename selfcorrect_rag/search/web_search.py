@@ -12,8 +12,8 @@ from langchain_core.tools import BaseTool
 from langgraph.constants import TAG_NOSTREAM
 
 from selfcorrect_rag.errors import BadArgument, WebSearchFailed, one_line, require, safe_message
-from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.intake import valid
+from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 
 
 class WebSearch(ABC):
