@@ -1,17 +1,13 @@
-"""Choices of labels by chat models of every shape: ways, errors, many at once."""
+"""Choices of labels by chat models: what a provider can do, probabilities, malformed answers."""
 
 import asyncio
-import re
-import threading
-import time
+import math
 from typing import Any
 
 import pytest
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag.models import chat_model as model_calls
-from selfcorrect_rag.models.chat_model import label_ids
 from selfcorrect_rag.models.classification import (
     ABSENT,
     ChatClassifier,
@@ -19,214 +15,252 @@ from selfcorrect_rag.models.classification import (
     ClassificationCounts,
     LabelField,
 )
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, RETRIEVE
-from tests.classifications import BOTH, FULLY, IRRELEVANT, NONE, RELEVANCE, RELEVANT, chosen
-from tests.providers import (
-    LOGPROBS,
-    REFUSES,
-    VLLM,
-    Provider,
-    RateLimited,
-    Slow,
-    Streaming,
-    ToolCaller,
+from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE
+from selfcorrect_rag.prompts.labels import LabelParser
+from selfcorrect_rag.reflection import probabilities
+from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, Streaming, ToolCaller
+
+RELEVANCE = Classification("Rating:", (LabelField(ISREL.label_parser),))
+SUPPORT = Classification("Score:", (LabelField(ISSUP.label_parser),))
+UTILITY = Classification("Perceived utility:", (LabelField(ISUSE.label_parser),))
+BOTH = Classification(
+    "Both:",
+    (LabelField(ISSUP.label_parser, "Score"), LabelField(ISUSE.label_parser, "Perceived utility")),
 )
-
-# What a provider can do is found out once
-
-
-def test_a_vllm_server_is_held_to_the_labels() -> None:
-    pieces = [("[Rel", 0.75, {"[Ir": 0.25}), ("evant]", 1.0)]
-    model = Provider(answer=lambda p: pieces, extra_body={"chat_template_kwargs": 1}, **VLLM)
-    classifier = ChatClassifier(model)
-    classifier.classify([RELEVANCE])
-    assert classifier.mode == "constrained"
-    ((_, options),) = model.calls
-    assert options["extra_body"] == {
-        "chat_template_kwargs": 1,
-        "structured_outputs": {"choice": [RELEVANT, IRRELEVANT]},
-    }
-    assert (options["logprobs"], options["top_logprobs"], options["temperature"]) == (True, 20, 0)
-    assert options["max_tokens"] >= len(IRRELEVANT)
-    classifier.classify([BOTH])
-    regex = model.calls[-1][1]["extra_body"]["structured_outputs"]["regex"]
-    assert re.fullmatch(regex, f"Score: {NONE}\nPerceived utility: 5")
-    assert not re.fullmatch(regex, "Score: 5\nPerceived utility: 5")
+FULLY, PARTIALLY, NONE = ISSUP.label_parser.labels
+RELEVANT, IRRELEVANT = ISREL.label_parser.labels
 
 
-def test_chosen_ids_are_asked_for_where_the_tokenizer_is_known() -> None:
-    class Letters:
-        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-            assert not add_special_tokens
-            return [ord(c) for c in text]
+def classify(model: Any, *tasks: Classification) -> list[Any]:
+    """The predictions of the first task's result; the async form must give the same."""
+    (first, *_) = ChatClassifier(model).classify(tasks)
+    return first.predictions
 
-    model = Provider(answer=lambda p: [("[Relevant]", 0.5)], **VLLM)
-    ChatClassifier(model, tokenizer=Letters()).classify([RELEVANCE])
-    ids = model.calls[0][1]["extra_body"]["logprob_token_ids"]
-    assert ids == label_ids(Letters(), RELEVANCE)
-    assert {chr(i) for i in ids} == set("[Relevant] Irrelevant")
+
+def masses(*pieces: Any, task: Classification = SUPPORT) -> dict[str, float]:
+    """The probabilities, not normalised, that an answer of these tokens gives."""
+    (prediction,) = classify(Provider(answer=lambda prompt: list(pieces), **LOGPROBS), task)
+    assert not prediction.is_hard
+    return {label: math.exp(value) for label, value in prediction.logprobs.items()}
 
 
 @pytest.mark.parametrize(
-    ("model", "way", "calls"),
+    ("model", "mode", "calls"),
     [
-        (Provider(answer=lambda p: "[Relevant]", **LOGPROBS), "logprobs", 2),
-        (Streaming(answer=lambda p: [("[Rel", 0.9), ("evant]", 1.0)], **LOGPROBS), "logprobs", 2),
-        (ToolCaller(answer=lambda p: "[Relevant]", **REFUSES), "structured", 3),
+        (Provider(answer=lambda p: "[Relevant]", **LOGPROBS), "logprobs", 1),
+        (Streaming(answer=lambda p: [("[Rel", 0.9), ("evant]", 1.0)], **LOGPROBS), "logprobs", 1),
+        (ToolCaller(answer=lambda p: "[Relevant]", **REFUSES), "structured", 2),
         (ToolCaller(answer=lambda p: "[Relevant]"), "structured", 2),
-        (Provider(answer=lambda p: "[Relevant]", **REFUSES), "text", 3),
+        (Provider(answer=lambda p: "[Relevant]", **REFUSES), "text", 2),
         (Provider(answer=lambda p: "[Relevant]"), "text", 1),
         (RunnableLambda(lambda prompt: "[Relevant]\nExplanation: so."), "text", None),
         (FakeListLLM(responses=["[Relevant]"]), "text", None),
-        (Provider(answer=lambda p: "[Relevant]", **LOGPROBS).with_retry(), "logprobs", 2),
-        (Provider(answer=lambda p: "[Relevant]", **LOGPROBS).bind(top_p=1), "logprobs", 2),
+        (Provider(answer=lambda p: "[Relevant]", **LOGPROBS).with_retry(), "logprobs", 1),
+        (Provider(answer=lambda p: "[Relevant]", **LOGPROBS).bind(top_p=1), "logprobs", 1),
     ],
 )
-async def test_modes(model: Any, way: str, calls: int | None) -> None:
+async def test_what_a_provider_can_do_is_detected_once(
+    model: Any, mode: str, calls: int | None
+) -> None:
     first, second = ChatClassifier(model), ChatClassifier(model)
-    (answer,) = first.classify([RELEVANCE])
-    before = len(answer.predictions)
-    assert before == 1
-    prediction = answer.predictions[0]
+    (result,) = first.classify([RELEVANCE])
+    (prediction,) = result.predictions
     assert prediction is not None
-    assert (first.mode, prediction.label) == (way, RELEVANT)
-    assert prediction.is_hard == (way in ("structured", "text"))
+    assert (first.mode, prediction.label) == (mode, RELEVANT)
+    assert prediction.is_hard == (mode != "logprobs")
     if prediction.is_hard:
         assert prediction.logprobs == {RELEVANT: 0.0, IRRELEVANT: ABSENT}
-    if calls is not None:
-        assert answer.usage.requests == calls
-    (again,) = first.classify([RELEVANCE])
-    assert again.usage.requests == 1, "once is enough"
-    (later,) = await second.aclassify([RELEVANCE])
-    assert later == answer
+    assert calls in (None, result.usage.requests)
+    assert first.classify([RELEVANCE])[0].usage.requests == 1
+    assert await second.aclassify([RELEVANCE]) == [result]
 
 
-def test_no_option_is_sent_again_after_it_was_refused() -> None:
-    model = Provider(answer=lambda p: "[Yes]", **REFUSES)
+def test_a_refused_option_is_not_sent_again() -> None:
+    model = Provider(answer=lambda p: "[Relevant]", **REFUSES)
     classifier = ChatClassifier(model)
     for _ in range(3):
-        classifier.classify(
-            [Classification("Need retrieval?", (LabelField(RETRIEVE.label_parser),))] * 2
-        )
-    assert [sorted(options) for _, options in model.calls] == [
-        ["extra_body", "logprobs", "max_tokens", "temperature", "top_logprobs"],
-        ["logprobs", "max_tokens", "temperature", "top_logprobs"],
-        *[[]] * 6,
-    ]
+        classifier.classify([RELEVANCE] * 2)
+    options = [sorted(given) for _, given in model.calls]
+    assert options == [["logprobs", "max_tokens", "temperature", "top_logprobs"], *[[]] * 6]
 
 
-def test_structured_output_that_does_not_come_is_no_way() -> None:
-    class NoTools(ToolCaller):
-        def _arguments(self, text: str) -> Any:
-            return {}
+def test_a_model_that_thinks_aloud_is_not_held_to_a_token_limit() -> None:
+    pieces = [("<think>Is it [Irrelevant]?</think>", 1.0), ("[Relevant]", 0.9)]
+    classifier = ChatClassifier(Provider(answer=lambda p: pieces, **LOGPROBS))
+    (result,) = classifier.classify([RELEVANCE])
+    assert result.predictions[0].label == RELEVANT  # type: ignore[union-attr]
+    assert classifier.mode == "text"
 
-        def _message(self, messages: Any, options: dict[str, Any]) -> Any:
-            message = super()._message(messages, options)
-            message.tool_calls = []
+
+def test_an_error_teaches_nothing_about_the_model() -> None:
+    answers: list[Any] = [RateLimited(), *["[Relevant]"] * 3]
+    classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0), **LOGPROBS))
+    failed = classifier.classify([RELEVANCE] * 3)
+    assert [type(result.error) for result in failed] == [RateLimited] * 3
+    assert [result.usage.requests for result in failed] == [1, 0, 0]
+    assert [result.error for result in classifier.classify([RELEVANCE] * 3)] == [None] * 3
+    assert classifier.mode == "logprobs"
+    refusing = ChatClassifier(Provider(answer=lambda p: ValueError("too long")))
+    (result,) = refusing.classify([RELEVANCE])
+    assert (result.predictions, str(result.error), refusing.mode) == ([None], "too long", None)
+
+
+async def test_concurrent_calls_are_bounded_and_do_not_mix() -> None:
+    labels = [RELEVANT, IRRELEVANT]
+    tasks = [RELEVANCE._replace(prompt=f"{labels[i % 2]} {i}") for i in range(64)]
+    model = Provider(answer=lambda p: p.split("\n")[0].split(" ")[0])
+    running, most = 0, 0
+
+    async def answer(prompt: str) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return str(model.invoke(prompt).content)
+
+    classifier = ChatClassifier(RunnableLambda(lambda p: "", answer), max_concurrency=3)
+    results = await classifier.aclassify(tasks)
+    assert [r.predictions[0].label for r in results] == labels * 32  # type: ignore[union-attr]
+    assert most == 3
+    with pytest.raises(ValueError, match="max_concurrency must be at least 1, got 0"):
+        ChatClassifier(model, max_concurrency=0)
+
+
+# Probabilities, worked out by hand
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        # One token a label.
+        ([(FULLY, 0.7, {PARTIALLY: 0.2, NONE: 0.05})], (0.7, 0.2, 0.05)),
+        # They part at the second token; the bracket alone says nothing.
+        (
+            [("[", 0.9), ("Fully", 0.6, {"Part": 0.3, "No": 0.1}), (" supported", 1.0), ("]", 1.0)],
+            (0.54, 0.27, 0.09),
+        ),
+        # Some of the first token's mass is already decided, in another spelling.
+        (
+            [
+                ("[", 0.8, {"Fully": 0.1, " No": 0.05, "I": 0.05}),
+                ("Fully", 0.5, {"Part": 0.5}),
+                (" supported]", 1.0),
+            ],
+            (0.1 + 0.4, 0.4, 0.05),
+        ),
+        # Letter by letter.
+        (
+            [("[", 1.0), ("P", 0.5, {"F": 0.25, "N": 0.125})]
+            + [(c, 1.0) for c in "artially supported]"],
+            (0.25, 0.5, 0.125),
+        ),
+        # A token that runs over the label's end, one that leads nowhere, one within a longer word.
+        (
+            [(FULLY + "\n", 0.6, {PARTIALLY + "\n": 0.1, "Sorry": 0.2, "Nobody": 0.1}), ("E", 1.0)],
+            (0.6, 0.1, 0.0),
+        ),
+        # A heading, emphasis, lower case.
+        (
+            [("Score", 1.0), (": **", 1.0), ("fully", 0.5, {"part": 0.5}), (" supported**", 1.0)],
+            (0.5, 0.5, 0.0),
+        ),
+        # The first token of the label brings the end of the heading along.
+        ([("Score: ", 1.0), ("[Fully", 0.5, {"[No": 0.5}), (" supported]", 1.0)], (0.5, 0.0, 0.5)),
+        (
+            [("Score", 1.0), (": [F", 0.5, {": [N": 0.25, "!": 0.25}), ("ully supported]", 1.0)],
+            (0.5, 0.0, 0.25),
+        ),
+    ],
+)
+def test_distributions_by_hand(pieces: Any, expected: tuple[float, ...]) -> None:
+    assert list(masses(*pieces).values()) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_label_that_begins_another() -> None:
+    task = Classification("", (LabelField(LabelParser(("no", "no retrieval", "yes"))),))
+    pieces = [("no", 0.8, {"yes": 0.2}), (".", 0.75, {" ret": 0.25})]
+    assert masses(*pieces, task=task) == pytest.approx({"no": 0.6, "no retrieval": 0.2, "yes": 0.2})
+    pieces = [("no", 0.8, {"yes": 0.2}), (" retrieval", 0.25, {"\n": 0.75})]
+    found = masses(*pieces, task=task)
+    assert found == pytest.approx({"no": 0.0, "no retrieval": 0.2, "yes": 0.2}, abs=1e-12)
+
+
+def test_unknown_mass_is_shared_proportionally_and_the_label_need_not_be_the_likeliest() -> None:
+    pieces = [("[", 0.5, {" [": 0.5}), ("Fully", 0.8, {"No": 0.2}), (" supported]", 1.0)]
+    (prediction,) = classify(Provider(answer=lambda p: pieces, **LOGPROBS), SUPPORT)
+    assert prediction.logprobs[PARTIALLY] == ABSENT
+    expected = {FULLY: 0.8, PARTIALLY: 0.0, NONE: 0.2}
+    assert probabilities(prediction.logprobs) == pytest.approx(expected, abs=1e-12)
+    unlikely = [("2", 0.1, {"5": 0.6, "4": 0.2})]
+    (prediction,) = classify(Provider(answer=lambda p: unlikely, **LOGPROBS), UTILITY)
+    assert (prediction.label, max(prediction.logprobs, key=prediction.logprobs.get)) == ("2", "5")
+
+
+def test_reasoning_and_the_end_of_a_turn_are_not_part_of_the_answer() -> None:
+    class Thinking(Provider):
+        def _message(self, *args: Any) -> Any:
+            message = super()._message(*args)
+            message.content = "[Relevant]"  # the provider keeps reasoning apart
             return message
 
-    model = NoTools(answer=lambda p: "[Relevant]", **REFUSES)
-    classifier = ChatClassifier(model)
-    (answer,) = classifier.classify([RELEVANCE])
-    assert (classifier.mode, answer.predictions[0].label) == ("text", RELEVANT)  # type: ignore[union-attr]
+    pieces = [("It is not [Relevant]?", 1.0), ("[Rel", 0.75, {"[Ir": 0.25}), ("evant]", 1.0)]
+    model = Thinking(answer=lambda p: [*pieces, ("<|end|>", 1.0)], **LOGPROBS)
+    (prediction,) = classify(model, RELEVANCE)
+    assert math.exp(prediction.logprobs[IRRELEVANT]) == pytest.approx(0.25)
 
 
-# Many at once
+def test_several_labels_in_one_answer() -> None:
+    pieces = [("Score:", 1.0), (" [", 1.0), ("Part", 0.5, {"Fully": 0.25, "No": 0.25})]
+    pieces += [("ially supported]", 1.0), ("\n", 1.0), ("Perceived utility", 1.0), (": ", 1.0)]
+    pieces += [("4", 0.5, {"5": 0.375, "3": 0.125})]
+    model = Provider(answer=lambda p: pieces, **LOGPROBS)
+    (result,) = ChatClassifier(model).classify([BOTH])
+    support, utility = result.predictions
+    assert support is not None
+    assert utility is not None
+    assert (support.label, utility.label) == (PARTIALLY, "4")
+    expected = {FULLY: 0.25, PARTIALLY: 0.5, NONE: 0.25}
+    assert probabilities(support.logprobs) == pytest.approx(expected)
+    assert probabilities(utility.logprobs)["5"] == pytest.approx(0.375)
+    assert result.usage == (1, 10, 8)
 
 
-def test_threads_find_out_together() -> None:
-    model = Slow(answer=lambda p: "[Relevant]", **REFUSES)
-    classifier = ChatClassifier(model)
-    threads = [threading.Thread(target=classifier.classify, args=([RELEVANCE],)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(model.calls) == 2 + 8
-    assert classifier.counts == ClassificationCounts(classifications=8)
+# Malformed answers and errors
 
 
-async def test_event_loops_find_out_together_and_survive_a_cancelled_one() -> None:
-    model = Slow(answer=lambda p: "[Relevant]", **REFUSES)
-    classifier = ChatClassifier(model)
-    tasks = [asyncio.create_task(classifier.aclassify([RELEVANCE])) for _ in range(4)]
-    await asyncio.sleep(0.01)
-    tasks[0].cancel()
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert isinstance(answers[0], asyncio.CancelledError)
-    assert [a[0].predictions[0].label for a in answers[1:]] == [RELEVANT] * 3  # type: ignore[index]
-    assert sum("logprobs" in o for _, o in model.calls) <= 4
-
-
-def test_concurrency_is_bounded() -> None:
-    running, most, lock = 0, 0, threading.Lock()
-    three = threading.Barrier(3, timeout=30)
-
-    def answer(prompt: str) -> str:
-        nonlocal running, most
-        if prompt:
-            with lock:
-                running += 1
-                most = max(most, running)
-            three.wait()
-            time.sleep(0.01)
-            with lock:
-                running -= 1
-        return "[Relevant]"
-
-    first = RELEVANCE._replace(prompt="")
-    ChatClassifier(Provider(answer=answer), max_concurrency=3).classify([first, *[RELEVANCE] * 9])
-    assert most == 3
-    with pytest.raises(ValueError, match="max_concurrency"):
-        ChatClassifier(Provider(answer=answer), max_concurrency=0)
-
-
-async def test_a_loop_that_is_blocked_waits_for_nobody() -> None:
-    model = Slow(answer=lambda p: "[Relevant]")
-    classifier = ChatClassifier(model)
-    asked = asyncio.create_task(classifier.aclassify([RELEVANCE]))
-    await asyncio.sleep(0.005)
-    (answer,) = classifier.classify([RELEVANCE])
-    assert answer == (await asked)[0]
-    assert len(model.calls) == 2
-
-
-# Malformed answers
-
-MALFORMED = [
-    "",
-    "[Maybe]",
-    "I am sorry, but I cannot help with that.",
-    "[Relevant] or [Irrelevant]",
-    "Relevant evidence would name the author, which this does not.",
-    "The passage is well written. " * 40,
-]
-
-
-@pytest.mark.parametrize("shape", [LOGPROBS, VLLM, REFUSES])
-@pytest.mark.parametrize("malformed", MALFORMED)
-async def test_malformed_answers_are_asked_for_once_more_and_then_absent(
+@pytest.mark.parametrize("shape", [LOGPROBS, REFUSES])
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        "",
+        "[Maybe]",
+        "I am sorry, but I cannot help with that.",
+        "[Relevant] or [Irrelevant]",
+        "Relevant evidence would name the author, which this does not.",
+        "<think>It is [Relevant].",
+    ],
+)
+async def test_a_malformed_answer_is_retried_once_and_then_absent(
     malformed: str, shape: Any
 ) -> None:
     model = Provider(answer=lambda p: malformed, **shape)
     classifier = ChatClassifier(model)
-    (answer,) = classifier.classify([RELEVANCE])
-    assert answer.predictions == [None]
-    assert answer.error is None
+    (result,) = classifier.classify([RELEVANCE])
+    assert (result.predictions, result.error) == ([None], None)
     assert classifier.counts == ClassificationCounts(classifications=1, retried=1, absent=1)
     assert model.prompts[-1] == (
         "Rating:\n\nAnswer with nothing but one of these: [Relevant] or [Irrelevant]"
     )
     mended = Provider(answer=lambda p: "[Relevant]" if "nothing" in p else malformed, **shape)
-    (answer,) = await ChatClassifier(mended).aclassify([RELEVANCE])
-    assert answer.predictions[0].label == RELEVANT  # type: ignore[union-attr]
+    (result,) = await ChatClassifier(mended).aclassify([RELEVANCE])
+    assert result.predictions[0].label == RELEVANT  # type: ignore[union-attr]
 
 
 def test_malformed_structured_output() -> None:
-    model = ToolCaller(answer=lambda p: "perhaps", **REFUSES)
-    classifier = ChatClassifier(model)
-    (answer,) = classifier.classify([RELEVANCE])
-    assert (classifier.mode, answer.predictions, answer.usage.requests) == ("structured", [None], 4)
+    classifier = ChatClassifier(ToolCaller(answer=lambda p: "perhaps", **REFUSES))
+    (result,) = classifier.classify([RELEVANCE])
+    assert (classifier.mode, result.predictions, result.usage.requests) == ("structured", [None], 3)
 
 
 @pytest.mark.parametrize(
@@ -238,76 +272,29 @@ def test_malformed_structured_output() -> None:
         (f"{FULLY}\n5", (None, None)),
     ],
 )
-def test_what_is_readable_of_several_labels_stays(text: str, labels: Any) -> None:
+def test_readable_labels_of_several_stay(text: str, labels: Any) -> None:
     classifier = ChatClassifier(Provider(answer=lambda p: text))
-    (answer,) = classifier.classify([BOTH])
-    assert tuple(prediction and prediction.label for prediction in answer.predictions) == labels
+    (result,) = classifier.classify([BOTH])
+    assert tuple(prediction and prediction.label for prediction in result.predictions) == labels
     assert classifier.counts.absent == labels.count(None)
 
 
-# Errors
-
-
-def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr(model_calls.time, "sleep", waits.append)
-    answers: list[Any] = ["[Relevant]", RateLimited("7"), "[Irrelevant]", RateLimited("999")]
-    answers += [RateLimited("1"), RateLimited(), "[Relevant]"]
-    classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0)))
-    results = [classifier.classify([RELEVANCE])[0] for _ in range(5)]
-    assert [r.predictions[0] and r.predictions[0].label for r in results] == [
-        RELEVANT,
-        IRRELEVANT,
-        None,
-        None,
-        RELEVANT,
-    ]
-    assert [r.usage.requests for r in results] == [1, 2, 2, 1, 1]
-    assert waits == [7.0, model_calls.MAX_RETRY_AFTER]
-    assert isinstance(results[2].error, RateLimited)
-    assert classifier.counts == ClassificationCounts(classifications=5, absent=2, failed=2)
-
-
-async def test_the_async_twin_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(model_calls.asyncio, "sleep", sleep)
-    answers: list[Any] = [RateLimited("0.5"), "[Relevant]"]
-    (answer,) = await ChatClassifier(Provider(answer=lambda p: answers.pop(0))).aclassify(
-        [RELEVANCE]
-    )
-    assert (waits, answer.usage.requests) == ([0.5], 2)
-
-
-def test_an_error_teaches_nothing_about_the_model() -> None:
-    answers: list[Any] = [RateLimited(), *["[Relevant]"] * 3]
-    classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0), **VLLM))
-    failed = classifier.classify([RELEVANCE] * 3)
-    assert classifier.mode is None
-    assert [type(a.error) for a in failed] == [RateLimited] * 3
-    assert [a.usage.requests for a in failed] == [1, 0, 0], "the others are not sent after it"
-    assert [a.error for a in classifier.classify([RELEVANCE] * 3)] == [None] * 3
-    assert classifier.mode == "constrained"
-
-
-def test_a_model_that_refuses_everything() -> None:
-    classifier = ChatClassifier(Provider(answer=lambda p: ValueError("too long")))
-    (answer,) = classifier.classify([RELEVANCE])
-    assert (answer.predictions, str(answer.error), classifier.mode) == ([None], "too long", None)
-
-
-def test_every_table_has_a_form() -> None:
-    for prompt in CRITIQUE_PROMPTS.values():
-        for label, token in prompt.tokens_by_label.items():
-            form = Classification("", (LabelField(prompt.label_parser),))
-            prediction = chosen(Provider(answer=lambda p, label=label: label), form)
-            assert prompt.tokens_by_label[prediction.label] == token
-
-
-def test_nothing_to_ask() -> None:
-    model = Provider(answer=lambda p: "")
-    assert ChatClassifier(model).classify([]) == []
-    assert model.calls == []
+    monkeypatch.setattr("selfcorrect_rag.models.chat_model.time.sleep", waits.append)
+    monkeypatch.setattr("selfcorrect_rag.models.chat_model.asyncio.sleep", sleep)
+    answers: list[Any] = ["[Relevant]", RateLimited("7"), "[Irrelevant]", RateLimited("999")]
+    answers += [RateLimited("1"), RateLimited(), RateLimited("0.5"), "[Relevant]"]
+    classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0)))
+    results = [classifier.classify([RELEVANCE])[0] for _ in range(4)]
+    results += await classifier.aclassify([RELEVANCE])
+    labels = [r.predictions[0] and r.predictions[0].label for r in results]
+    assert labels == [RELEVANT, IRRELEVANT, None, None, RELEVANT]
+    assert [r.usage.requests for r in results] == [1, 2, 2, 1, 2]
+    assert waits == [7.0, 60.0, 0.5]
+    assert isinstance(results[2].error, RateLimited)
+    assert (classifier.counts.absent, classifier.counts.failed) == (2, 2)

@@ -377,10 +377,12 @@ def _reminder(task: Classification) -> str:
 def read_structured(task: Classification, parsed: Any) -> list[Prediction | None]:
     """Return the predictions of a structured output, by field."""
     given = parsed if isinstance(parsed, Mapping) else {}
-    return [
-        _hard(field, field.parser.find(str(given.get(f"label_{number}", ""))))
-        for number, field in enumerate(task.fields, start=1)
-    ]
+    predictions: list[Prediction | None] = []
+    for number, field in enumerate(task.fields, start=1):
+        value = normalized(str(given.get(f"label_{number}", "")))
+        found = [label for label in field.labels if normalized(label) == value]
+        predictions.append(_hard(field, found[0]) if found else None)
+    return predictions
 
 
 def read_text(task: Classification, result: CallResult) -> list[Prediction | None]:
@@ -394,12 +396,9 @@ def read_text(task: Classification, result: CallResult) -> list[Prediction | Non
             logs = {k: max(math.log(p), ABSENT) if p > 0.0 else ABSENT for k, p in mass.items()}
             predictions.append(Prediction(found.label, logs, is_hard=False))
         else:
-            predictions.append(_hard(field, found))
+            predictions.append(_hard(field, found.label) if found else None)
     return predictions
 
 
-def _hard(field: LabelField, found: LabelMatch | None) -> Prediction | None:
-    if found is None:
-        return None
-    logprobs = {label: 0.0 if label == found.label else ABSENT for label in field.labels}
-    return Prediction(found.label, logprobs, is_hard=True)
+def _hard(field: LabelField, given: str) -> Prediction:
+    return Prediction(given, {x: 0.0 if x == given else ABSENT for x in field.labels}, is_hard=True)

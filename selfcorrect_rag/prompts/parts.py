@@ -101,8 +101,16 @@ def numbered_document(number: int, document: Document) -> str:
 
 
 def as_text(content: Any) -> str:
-    """Return the text of a message's content, which may be a list of blocks, as valid Unicode."""
+    """Return the text of a message's content, which may be a list of blocks, as valid Unicode.
+
+    Blocks of reasoning are left out.
+    """
     if isinstance(content, str):
         return valid(content)
-    texts = [block if isinstance(block, str) else block.get("text") for block in content]
+    texts = (
+        block if isinstance(block, str) else block.get("text")
+        for block in content
+        if isinstance(block, str)
+        or not str(block.get("type")).startswith(("reasoning", "thinking"))
+    )
     return valid("\n".join(text for text in texts if text and isinstance(text, str)))

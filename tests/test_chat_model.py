@@ -1,0 +1,139 @@
+"""What chat models write, their names and limits, and an LLM as a chat model."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.language_models.fake import FakeListLLM
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import ConfigurableField, RunnableLambda
+from pydantic import Field
+
+from selfcorrect_rag.errors import ModelFailed
+from selfcorrect_rag.models.chat_model import (
+    LLMChat,
+    exceeds,
+    model_behind,
+    model_name,
+    models_behind,
+    prompt_limit,
+    retry_after,
+    split_reasoning,
+    was_cut,
+    written_text,
+)
+from selfcorrect_rag.prompts import prompt_of
+from tests.providers import RateLimited, saying
+from tests.scripted import ScriptedReflectionLLM, segment
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "reasoning"),
+    [
+        ("Opened in 1931 [1].", "Opened in 1931 [1].", ""),
+        (" two\n", " two\n", ""),
+        ("<think>\nDocument [2]? No.\n</think>\n\n1931 [1].", "1931 [1].", "Document [2]? No."),
+        ("Document [2]? No.\n</think>\n\n1931 [1].", "1931 [1].", "Document [2]? No."),
+        ("[THINK]So[/THINK]Yes", "Yes", "So"),
+        ("<reasoning>So</reasoning>Yes", "Yes", "So"),
+        ("<think></think>\n\nYes", "Yes", ""),
+        ("<think>a</think>b<think>c</think>d", "bd", "a\nc"),
+        ("Sure. <think>a</think> It is b.", "Sure.  It is b.", "a"),
+        ("<think>Cut while it thinks [1]", "", "Cut while it thinks [1]"),
+        ("<think>a <think> b</think>c", "c", "a <think> b"),
+        ("a</think>b</think>c", "b</think>c", "a"),
+        ("It opens with <think> and goes on.", "It opens with <think> and goes on.", ""),
+    ],
+)
+def test_reasoning_is_split_from_the_answer(text: str, answer: str, reasoning: str) -> None:
+    assert split_reasoning(text) == (answer, reasoning)
+    assert written_text(text) == written_text(AIMessage(text)) == answer
+
+
+@given(st.lists(st.sampled_from(["<think>", "</think>", "[1] ", "no ", "\n"]), max_size=12))
+def test_no_thought_after_an_opening_tag_is_left(parts: list[str]) -> None:
+    thought = "<think>[2] maybe</think>"
+    answer, reasoning = split_reasoning(thought + "".join(parts))
+    assert "[2]" not in answer
+    assert "[2] maybe" in reasoning
+
+
+def test_blocks_of_a_message() -> None:
+    blocks: list[Any] = [
+        {"type": "reasoning", "reasoning": "Document [2]?", "text": "Document [2]?"},
+        {"type": "thinking", "thinking": "No."},
+        {"type": "text", "text": "Opened in 1931 [1]."},
+        "So it was.",
+    ]
+    assert written_text(AIMessage(blocks)) == "Opened in 1931 [1].\nSo it was."
+    assert written_text("a\ud800") == "a\ufffd"
+    assert written_text(7) == ""
+
+
+@pytest.mark.parametrize(
+    ("metadata", "cut"),
+    [
+        ({"finish_reason": "length"}, True),
+        ({"stop_reason": "max_tokens"}, True),
+        ({"finish_reason": "MAX_TOKENS"}, True),
+        ({"incomplete_details": {"reason": "max_output_tokens"}}, True),
+        ({"finish_reason": "stop", "incomplete_details": None}, False),
+        ({}, False),
+    ],
+)
+def test_an_answer_cut_at_its_limit(metadata: dict[str, Any], cut: bool) -> None:
+    assert was_cut(AIMessage("x", response_metadata=metadata)) is cut
+    assert not was_cut("x")
+
+
+def test_models_behind_wrappers() -> None:
+    one, other = FakeListChatModel(responses=["1"]), FakeListLLM(responses=["2"])
+    wrapped = one.bind(stop=["a"]).with_retry().with_fallbacks([other])
+    assert models_behind(wrapped) == [one, other]
+    field = ConfigurableField(id="responses")
+    assert model_behind(one.configurable_fields(responses=field)) is one
+    choice = one.configurable_alternatives(ConfigurableField(id="which"), other=other)
+    assert models_behind(choice) == [one, other]
+    assert model_name(wrapped) == "FakeListChatModel"
+    assert model_name(RunnableLambda(str)) == model_name(7) == ""
+
+
+def test_how_long_a_prompt_may_be() -> None:
+    class Counting(FakeListChatModel):
+        profile: Any = Field(default={"max_input_tokens": 50})
+
+        def get_num_tokens(self, text: str) -> int:
+            if "fail" in text:
+                raise ConnectionError("no tokenizer")
+            return len(text.split())
+
+    model = Counting(responses=[""])
+    assert prompt_limit(model, 10) == 50
+    assert prompt_limit(model, 10, context_tokens=100) == 90
+    assert prompt_limit(model, 80, context_tokens=100) == 50, "half is left to the prompt"
+    assert prompt_limit(saying(""), 10) is None
+    assert not exceeds(model, "word " * 50, 50)
+    assert exceeds(model, "word " * 51, 50)
+    with pytest.raises(ModelFailed, match="no tokenizer"):
+        exceeds(model, "fail " * 51, 50)
+    assert not exceeds(saying(""), "a" * 150, 50), "three characters a token"
+    assert exceeds(saying(""), "a" * 151, 50)
+
+
+def test_retry_after() -> None:
+    given = [RateLimited("7"), RateLimited("-1"), RateLimited("999"), RateLimited("Sunday")]
+    assert [retry_after(error) for error in given] == [7.0, 0.0, 60.0, None]
+    assert retry_after(RateLimited()) is retry_after(ValueError()) is None
+
+
+def test_an_llm_as_a_chat_model_gets_the_prompt_and_streams() -> None:
+    llm = ScriptedReflectionLLM(write=lambda text: segment(f"of {text}"))
+    prompt = prompt_of("Who?")
+    chat = LLMChat(llm=llm, prompt=prompt)
+    assert chat.invoke("for traces").content == "of Who?"
+    assert asyncio.run(chat.ainvoke("for traces")).content == "of Who?"
+    streamed = LLMChat(llm=FakeListLLM(responses=["ab"]), prompt=prompt)
+    assert "".join(str(chunk.content) for chunk in streamed.stream("x")) == "ab"
