@@ -2,7 +2,7 @@
 
 Pure Python, and the one place that knows the vocabulary of Self-RAG (Table 1), the retrieval
 rule (A.3) and the segment score (Eq. 3-4, A.3). Everything here works on *log-probabilities*;
-every ratio is taken between probabilities. :func:`register_group` adds a group of one's own.
+every ratio is taken between probabilities. :func:`register_group` adds a custom group.
 """
 
 import math
@@ -52,10 +52,10 @@ class ReflectionGroup:
     or goes without takes its path's mean. ``segment``: every segment. ``answer``: given once, at
     the end of the output."""
     weight: float = 1.0
-    """Weight of its score in Eq. 4, at least 0, where a run's settings say no other."""
+    """Weight of its score in Eq. 4, at least 0, unless a run's settings set another."""
     absent: float = 0.0
     """Score of a judgement that the model did not give. About a passage it is no higher than the
-    worst judgement, because silence is no support."""
+    worst judgement: a missing one counts as no support."""
     instruction: str = ""
     """Asks a chat model, which has no such tokens, for one of them; without, it is not asked. The
     paper's groups have the prompts of its appendix D instead."""
@@ -81,15 +81,14 @@ GROUP_OF: Mapping[str, str] = MappingProxyType(_group_of)
 def register_group(group: ReflectionGroup) -> ReflectionGroup:
     """Add a group of reflection tokens to the table, before models and graphs are made.
 
-    One entry is all it takes. A checkpoint has the group where its vocabulary has the tokens, and
-    a chat model where the entry has an ``instruction``; see
-    :attr:`~selfcorrect_rag.models.ReflectionLLM.groups`. Candidates, events and pages then show its
-    score beside the others, beams are ranked by it, ``group_weights`` of a run's settings weighs
-    it, and its tokens may be hard constraints. Text that only looks like its tokens stays text.
+    A checkpoint has the group if its vocabulary has the tokens, and a chat model if the entry has
+    an ``instruction``. Candidates, events and pages then show its score, beams are ranked by it,
+    ``group_weights`` of a run's settings weighs it, and its tokens may be hard constraints. Text
+    that only looks like its tokens stays text.
 
     To train a model on it, add :func:`control_tokens` to the vocabulary and write a token of the
-    group behind the segment that it judges, or, where it judges the answer, at the end of the
-    output. Registering an equal entry again changes nothing.
+    group behind the segment that it judges, or at the end of the output if it judges the answer.
+    Registering an equal entry again changes nothing.
 
     Raises:
         ValueError: the name or a token is taken, or the entry makes no sense; the message says how.
@@ -97,8 +96,8 @@ def register_group(group: ReflectionGroup) -> ReflectionGroup:
     known = _groups.get(group.name)
     if known == group:
         return group
-    if wrong := "it is registered otherwise already" if known else _wrong(group):
-        raise ValueError(f"reflection group {group.name!r}: {wrong}")
+    if problem := "it is registered otherwise already" if known else _problem(group):
+        raise ValueError(f"reflection group {group.name!r}: {problem}")
     _add(group)
     return group
 
@@ -109,7 +108,7 @@ def _add(group: ReflectionGroup) -> None:
 
 
 def unregister_group(name: str) -> None:
-    """Take a group out of the table, as at the end of a test; the paper's four stay.
+    """Remove a group from the table, as at the end of a test; the paper's four stay.
 
     Raises:
         ValueError: it is one of the paper's, or there is none of this name.
@@ -121,42 +120,39 @@ def unregister_group(name: str) -> None:
     del _groups[name]
 
 
-def _wrong(group: ReflectionGroup) -> str | None:
+def _problem(group: ReflectionGroup) -> str | None:
     """Why an entry cannot be registered."""
     tokens, values = group.tokens, group.values
-    numbers = (*values, group.weight, group.absent)
     if not group.name.isidentifier():
         return "a name is one word of letters, digits and underscores"
     if len(set(tokens)) < 2 or len(set(tokens)) < len(tokens):
         return "it needs two tokens or more, all of them different"
-    if odd := [t for t in tokens if not _is_bracketed(t)]:
-        return f"{odd[0]!r} is not of the form [Word], on one line and without further brackets"
-    if taken := [t for t in tokens if t in _group_of]:
-        return f"{taken[0]} belongs to {_group_of[taken[0]]}"
+    for token in tokens:
+        inner = token[1:-1]
+        if (
+            f"[{inner}]" != token
+            or not inner.isprintable()
+            or inner != inner.strip(" []")
+            or not inner
+        ):
+            return f"{token!r} is not of the form [Word], on one line and without further brackets"
+        if token in _group_of:
+            return f"{token} belongs to {_group_of[token]}"
     if len(values) != len(tokens):
-        return f"{len(tokens)} tokens need as many values, not {len(values)}"
-    if not all(map(math.isfinite, numbers)) or group.weight < 0:
-        return "values, weight and absent are finite numbers, and the weight is at least 0"
+        return f"{len(tokens)} tokens need as many values, got {len(values)}"
+    if not all(map(math.isfinite, (*values, group.weight, group.absent))) or group.weight < 0:
+        return "values, weight and absent must be finite numbers, and the weight at least 0"
     if group.absent > (min if group.judges == "passage" else max)(values):
         return f"absent ({group.absent:g}) is better than a judgement that was given"
     return None
 
 
-def _is_bracketed(token: str) -> bool:
-    inner = token[1:-1]
-    return f"[{inner}]" == token and inner.isprintable() and inner == inner.strip(" []") != ""
-
-
+_SUPPORT = (FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT)
 for _group in (
     ReflectionGroup(Group.RETRIEVE.value, (NO_RETRIEVAL, RETRIEVAL, CONTINUE)),
     ReflectionGroup(Group.ISREL.value, (IRRELEVANT, RELEVANT), (0.0, 1.0), "passage"),
-    ReflectionGroup(
-        Group.ISSUP.value,
-        (FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT),
-        (1.0, 0.5, 0.0),
-        "passage",
-    ),
-    # Given once, at the end of the output: silence is neither praise nor blame.
+    ReflectionGroup(Group.ISSUP.value, _SUPPORT, (1.0, 0.5, 0.0), "passage"),
+    # Given once, at the end of the output: its absence is neither praise nor blame.
     ReflectionGroup(Group.ISUSE.value, UTILITY, (-1.0, -0.5, 0.0, 0.5, 1.0), "answer", 0.5),
 ):
     _add(_group)
@@ -176,12 +172,12 @@ CONTROL_TOKENS: tuple[str, ...] = (
 
 
 def control_tokens() -> tuple[str, ...]:
-    """The paper's control tokens, and then those of registered groups."""
+    """Return the paper's control tokens, and then those of registered groups."""
     return (*CONTROL_TOKENS, *(token for group in registered_groups() for token in group.tokens))
 
 
 def registered_groups() -> list[ReflectionGroup]:
-    """The groups of :func:`register_group`, without the paper's."""
+    """Return the groups of :func:`register_group`, without the paper's."""
     return [group for name, group in _groups.items() if name not in PAPER_GROUPS]
 
 
@@ -197,13 +193,13 @@ class Reflection(TypedDict):
     logprobs: dict[str, float]
     """Natural log-probability of each token of the group under the full vocabulary, <= 0."""
     prompted: NotRequired[Literal["soft", "hard"]]
-    """That a prompt asked for the token, as a label in text: of a model that gave probabilities of
-    its labels, or of one that only named one, which then has 0 and each other -100."""
+    """Set if a prompt asked for the token, as a label in text: of a model that gave probabilities
+    of its labels, or of one that only named one, which then has 0 and each other -100."""
 
 
 Critique = Mapping[str, float | None]
 """Score of a segment by group, of all groups with values that its model has: for the paper's ISREL
-and ISSUP in [0, 1], for ISUSE in [-1, 1]; None where the model did not give the judgement."""
+and ISSUP in [0, 1], for ISUSE in [-1, 1]; None if the model did not give the judgement."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +212,7 @@ class Weights:
     """Weights by name of the group; the others have those of their entries."""
 
     def of(self, group: ReflectionGroup) -> float:
-        """The weight of a group."""
+        """Return the weight of a group."""
         return self.groups.get(group.name, group.weight)
 
 
@@ -227,7 +223,7 @@ class Term(TypedDict):
     """A group, or ``p(y)`` for the segment's own probability."""
     weight: float
     value: float
-    """The probability, or the group's score; its ``absent`` where the model gave none."""
+    """The probability, or the group's score; its ``absent`` if the model gave none."""
 
 
 SEQUENCE = "p(y)"
@@ -239,7 +235,7 @@ class ScoredSegment(NamedTuple):
 
     critique: Critique
     sequence: float | None
-    """p(y_t|x,d,y_<t); None where the model gave none."""
+    """p(y_t|x,d,y_<t); None if the model gave none."""
     retrieved: bool
     """Whether it was written from a passage retrieved for it. A segment that keeps the passage
     before, or goes without, is asked for no judgement of one."""
@@ -249,7 +245,7 @@ PATH_RULES = ("mean", "sum", "product")
 
 
 def is_readable(reflection: Reflection) -> bool:
-    """Whether its log-probabilities say something: none is NaN or infinite, and one is finite.
+    """Return whether its log-probabilities say something: none is NaN or infinite, one is finite.
 
     Minus infinity is a probability of 0. A retrieval token is read for [Retrieval] against
     [No Retrieval], so one of these two must be finite.
@@ -277,13 +273,13 @@ def probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
 
 
 def retrieval_probability(reflection: Reflection) -> float:
-    """P(Retrieval) / (P(Retrieval) + P(No Retrieval)), in [0, 1] (A.3, adaptive retrieval)."""
+    """Return P(Retrieval) / (P(Retrieval) + P(No Retrieval)), in [0, 1] (A.3)."""
     pair = {token: reflection["logprobs"][token] for token in (RETRIEVAL, NO_RETRIEVAL)}
     return probabilities(pair)[RETRIEVAL]
 
 
 def critique_score(reflection: Reflection) -> float:
-    """The score s of one critique token (A.3): the expected value of its group."""
+    """Return the score s of one critique token (A.3): the expected value of its group."""
     scores = GROUPS[reflection["group"]].scores
     return math.fsum(scores[t] * p for t, p in probabilities(reflection["logprobs"]).items())
 
@@ -295,8 +291,8 @@ def critique(
 
     Args:
         reflections: what the model gave.
-        groups: names of the groups that it has. Of those with values, one that is absent, or that
-            :func:`is_readable` does not find readable, is None.
+        groups: names of the groups that it has. Of those with values, one without a readable
+            reflection is None.
     """
     scores: dict[str, float | None] = dict.fromkeys(n for n in groups if GROUPS[n].values)
     for reflection in reflections:
@@ -307,11 +303,11 @@ def critique(
 
 
 def sequence_probability(logprob: float | None, tokens: int) -> float | None:
-    """p(y_t|x,d,y_<t) of Eq. 3 as the geometric mean over the segment's tokens, in [0, 1].
+    """Return p(y_t|x,d,y_<t) of Eq. 3 as the geometric mean over the segment's tokens, in [0, 1].
 
     Args:
-        logprob: sum of the log-probabilities of all tokens of the segment; None where the model
-            gave none, and then p is absent too, as it is where this is NaN or infinite.
+        logprob: sum of the log-probabilities of all tokens of the segment. If the model gave none,
+            or it is NaN or infinite, p is None.
         tokens: how many there are. The mean keeps long segments from losing by length alone; the
             paper writes a bare p, its code takes this mean.
     """
@@ -321,7 +317,7 @@ def sequence_probability(logprob: float | None, tokens: int) -> float | None:
 
 
 def segment_score(scores: Critique, sequence: float | None, weights: Weights) -> float:
-    """f(y_t, d, Critique) of Eq. 3-4.
+    """Return f(y_t, d, Critique) of Eq. 3-4.
 
     A judgement that the model did not give counts as its group's ``absent``; a probability that
     it did not give adds nothing, and is absent for all its segments.
@@ -331,7 +327,7 @@ def segment_score(scores: Critique, sequence: float | None, weights: Weights) ->
 
 
 def segment_terms(scores: Critique, sequence: float | None, weights: Weights) -> list[Term]:
-    """The terms that :func:`segment_score` sums, p(y) first."""
+    """Return the terms that :func:`segment_score` sums, p(y) first."""
     terms = [Term(name=SEQUENCE, weight=weights.sequence, value=sequence or 0.0)]
     for group in _scored(scores):
         score = scores[group.name]
@@ -346,18 +342,18 @@ def _scored(scores: Critique) -> list[ReflectionGroup]:
 
 
 def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> float:
-    """Score a path of several segments.
+    """Score a path of several segments; 0 without one.
 
     The paper scores segments and does not say how the scores of a path add up. By every rule the
     candidates for one segment of one path are ordered as Eq. 3-4 order them, except by
-    ``product`` where the product before is not positive.
+    ``product`` if the product before is not positive.
 
     ``mean``, the default, is the mean of the segment scores. A segment that was written from no
     passage of its own (``[Continue to Use Evidence]``, ``[No Retrieval]``) takes the path's means
-    so far for ISREL, ISSUP and what else judges a passage, which nobody asked for. Segments
+    so far for ISREL, ISSUP and other judgements of a passage, for which nobody asked. Segments
     before the first retrieved one are left out once there is one: all paths of an answer share
     them. ``sum`` adds the segment scores: longer paths win. ``product`` multiplies them, as the
-    official code does. With one segment the three are equal, with none the score is 0.
+    official code does.
 
     Raises:
         ValueError: ``rule`` is none of the three.
@@ -371,9 +367,9 @@ def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -
 
 
 def path_terms(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> list[float]:
-    """The segment scores that :func:`path_score` averages, adds or multiplies."""
+    """Return the segment scores that :func:`path_score` averages, adds or multiplies."""
     if rule not in PATH_RULES:
-        raise ValueError(f"path rule {rule!r} is none of {', '.join(PATH_RULES)}")
+        raise ValueError(f"path rule must be one of {', '.join(PATH_RULES)}, got {rule!r}")
     if rule == "mean":
         return _averaged(segments, weights)
     return [segment_score(s.critique, s.sequence, weights) for s in segments]
@@ -382,10 +378,10 @@ def path_terms(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -
 def best_path_score(
     segments: Sequence[ScoredSegment], further: int, weights: Weights, rule: str
 ) -> float:
-    """The highest score that a path can have once it ends, at most ``further`` segments on.
+    """Return the highest score that a path can have after at most ``further`` more segments.
 
-    No segment scores above the sum of the weighted values, and what judges the answer, which is
-    given at the end, counts once. A path whose best is no better than a finished one's score need
+    No segment scores above the sum of the weighted values, and judgements of the answer, which are
+    given at the end, count once. A path whose best is no better than a finished one's score need
     not be continued.
     """
     most, at_end = weights.sequence, 0.0
@@ -393,25 +389,23 @@ def best_path_score(
         weight, absent = weights.of(group), abs(group.absent)
         # Without their signs, as two negative scores have a positive product.
         top = max(absent, *map(abs, group.values))
-        if group.judges == "answer":  # and of the segments before the end, it is absent
+        if group.judges == "answer":  # absent from the segments before the end
             most, at_end = most + weight * absent, at_end + weight * (top - absent)
         else:
             most += weight * top
-    match rule:
-        case "sum":
-            return path_score(segments, weights, rule) + further * most + at_end
-        case "product":
-            before = path_score(segments, weights, rule) if segments else 1.0
-            if before < 0:  # a negative score to come would turn it
-                return math.inf
-            return before * max(1.0, most) ** (further - 1) * max(1.0, most + at_end)
-        case _:
-            is_judged = any(segment.retrieved for segment in segments)
-            each = _averaged(segments, weights) if is_judged else []
-            return max(
-                (math.fsum(each) + more * most + at_end) / (len(each) + more)
-                for more in range(1, further + 1)
-            )
+    if rule == "sum":
+        return path_score(segments, weights, rule) + further * most + at_end
+    if rule == "product":
+        before = path_score(segments, weights, rule) if segments else 1.0
+        if before < 0:  # a negative score to come would turn it
+            return math.inf
+        return before * max(1.0, most) ** (further - 1) * max(1.0, most + at_end)
+    is_judged = any(segment.retrieved for segment in segments)
+    each = _averaged(segments, weights) if is_judged else []
+    return max(
+        (math.fsum(each) + more * most + at_end) / (len(each) + more)
+        for more in range(1, further + 1)
+    )
 
 
 def _averaged(segments: Sequence[ScoredSegment], weights: Weights) -> list[float]:
