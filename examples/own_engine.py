@@ -1,4 +1,7 @@
-"""Self-RAG on an engine of your own, here `generate` of transformers: own_engine.py "question"."""
+"""Self-RAG on a custom engine, here `generate` of transformers: own_engine.py MODEL "question".
+
+MODEL is a folder or a hub name of a Self-RAG checkpoint.
+"""
 
 import asyncio
 import sys
@@ -9,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.demo import demo_index, generator_path
+from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.models import Completion, Engine, EngineReflectionLLM, Request
 
 
@@ -35,6 +38,7 @@ class OwnEngine(Engine):
 
 
 if __name__ == "__main__":
-    with EngineReflectionLLM.from_engine(OwnEngine(generator_path()), generator_path()) as llm:
+    model, question = sys.argv[1:]
+    with EngineReflectionLLM.from_engine(OwnEngine(model), model) as llm:
         graph = create_self_rag(llm, demo_index().as_retriever(k=5))
-        print(graph.invoke({"question": sys.argv[1]})["cited_answer"])
+        print(graph.invoke({"question": question})["cited_answer"])

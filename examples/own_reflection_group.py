@@ -1,4 +1,4 @@
-"""A group of reflection tokens of one's own: whether a sentence is plain enough for a child.
+"""A custom group of reflection tokens: whether a sentence is plain enough for a child.
 
 One entry is all it takes. A chat model is asked by its ``instruction``, as here; a checkpoint whose
 vocabulary has the tokens gives them by itself. Scores, beams, events and pages show the group.
@@ -11,7 +11,8 @@ import sys
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
 
-from selfcorrect_rag import create_self_rag, nano
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.reflection import ReflectionGroup, register_group
 
 ISPLAIN = register_group(
@@ -28,7 +29,7 @@ ISPLAIN = register_group(
 
 def main(model: BaseChatModel, question: str) -> None:
     """Answer, and show what the group made of each candidate."""
-    graph = create_self_rag(model, nano.demo_index().as_retriever())
+    graph = create_self_rag(model, demo_index().as_retriever())
     result = graph.invoke({"question": question}, context={"group_weights": {"ISPLAIN": 2.0}})
     for candidate in result["candidates"]:
         print(f"{candidate['critique']['ISPLAIN']}  {candidate['score']:.2f}  {candidate['text']}")

@@ -10,13 +10,13 @@ import sys
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.models import VLLMServerReflectionLLM
-from selfcorrect_rag.state import SelfRAGInput
+from selfcorrect_rag.state import Input
 
 
 async def main(base_url: str, *questions: str) -> None:
     with VLLMServerReflectionLLM(base_url=base_url) as llm:
         graph = create_self_rag(llm, demo_index().as_retriever(k=5))
-        inputs: list[SelfRAGInput] = [{"question": question} for question in questions]
+        inputs: list[Input] = [{"question": question} for question in questions]
         for result in await graph.abatch(inputs, {"max_concurrency": 64}):
             print(f"{result['question']}\n  {result['cited_answer']}")
             for citation in result["citations"]:

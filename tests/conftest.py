@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 # Read when transformers is imported: a name that is no folder is not looked for on a hub, which
 # takes the better part of a minute to fail where there is no network.
@@ -139,6 +140,18 @@ def talkative(bias: float = 3.0, **options: object) -> TransformersReflectionLLM
         ids = [tokenizer.convert_tokens_to_ids(token) for token in (*CONTROL_TOKENS, "</s>")]
         model.lm_head.weight[ids] *= bias
     return TransformersReflectionLLM.from_model(model, tokenizer, **options)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of :func:`talkative`, which writes text too, and its tokenizer."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    with talkative(1.8) as llm:
+        model, words = llm._model, byte_level_tokenizer()
+        model.config.eos_token_id = model.generation_config.eos_token_id = words.eos_token_id
+        model.save_pretrained(folder)
+        words.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -2,61 +2,62 @@
 
 import asyncio
 import json
+import os
+import runpy
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
-from nano_training.tokenizer import load_tokenizer
 
-from selfcorrect_rag.demo import generator_path, load_generator
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import (
     Completion,
     Engine,
     EngineReflectionLLM,
+    EngineUnavailable,
     Request,
     TransformersReflectionLLM,
     VLLMServerReflectionLLM,
 )
-from selfcorrect_rag.models.engines.runner import WeightedSemaphore
-from tests.engine_contract import PROMPTS, EngineContract, failing, reference  # noqa: F401
-from tests.test_examples import example
+from selfcorrect_rag.models.engines import runner
+from selfcorrect_rag.models.engines.runner import EngineRunner
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
+from tests.conftest import byte_level_tokenizer
+from tests.engine_contract import PROMPTS, EngineContract, reference  # noqa: F401
 from tests.test_vllm_server import Answer, Loopback
 
 Make = Callable[[], EngineReflectionLLM]
-
-
-def own() -> EngineReflectionLLM:
-    engine = example("own_engine").OwnEngine(generator_path())
-    return EngineReflectionLLM.from_engine(engine, generator_path())
+EXAMPLE = Path(__file__).parents[1] / "examples" / "own_engine.py"
 
 
 class Served(Loopback):
-    """A loopback server that writes what the nano generator does, in vLLM's words."""
+    """A loopback server that writes what the checkpoint does, in vLLM's words."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._llm = load_generator(device="cpu")
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(checkpoint)
+        self._llm = TransformersReflectionLLM.from_pretrained(checkpoint, device="cpu")
         self.answers["/v1/completions"] = self.completions
 
     def completions(self, body: dict[str, Any]) -> Answer:
+        stop = body.get("stop", ())
         request = Request(
             body["max_tokens"],
             body["logprob_token_ids"],
             body["stop_token_ids"],
-            body.get("stop", ()),
+            stop,
             body.get("allowed_token_ids"),
         )
-        choices = []
-        for i, given in enumerate(self._llm._runner.complete(body["prompt"], request)):
+        runner, choices = self._llm._runner, []
+        for i, given in enumerate(runner.run(runner.complete(body["prompt"], request))):
             steps = [{f"token_id:{k}": v for k, v in step.items()} for step in given.logprobs]
-            stopped = given.finish_reason == "stop" and bool(body.get("stop"))
+            stopped = given.finish_reason == "stop" and bool(stop)
             choice = {
                 "index": i,
-                "text": "",
                 "finish_reason": given.finish_reason,
-                "stop_reason": body["stop"][0] if stopped else None,
+                "stop_reason": stop[0] if stopped else None,
                 "token_ids": list(given.ids),
                 "logprobs": {"top_logprobs": steps},
             }
@@ -70,24 +71,16 @@ class Served(Loopback):
         return 200, "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    server = Served()
-    yield server
-    server.server.shutdown()
-    server.server.server_close()
-
-
 @pytest.fixture(scope="module", params=["transformers", "own", "server"])
-def make(request: pytest.FixtureRequest) -> Make:
-    match request.param:
-        case "transformers":
-            return lambda: load_generator(device="cpu")
-        case "own":
-            return own
-        case _:
-            server: Served = request.getfixturevalue("served")
-            return lambda: VLLMServerReflectionLLM(base_url=server.url)
+def make(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[Make]:
+    if request.param == "transformers":
+        yield lambda: TransformersReflectionLLM.from_pretrained(checkpoint, device="cpu")
+    elif request.param == "own":
+        own = runpy.run_path(str(EXAMPLE))["OwnEngine"]
+        yield lambda: EngineReflectionLLM.from_engine(own(checkpoint), checkpoint)
+    else:
+        with Served(checkpoint) as server:
+            yield lambda: VLLMServerReflectionLLM(base_url=server.url)
 
 
 @pytest.fixture(scope="module")
@@ -105,103 +98,204 @@ class TestEngines(EngineContract):
     pass
 
 
-class Wrong(Engine):
+# What any engine may do wrong
+
+TOKENIZER = ControlledTokenizer(byte_level_tokenizer())
+REFLECTION_IDS = [i for t, i in TOKENIZER.control_ids.items() if t.startswith("[")]
+CHOSEN = dict.fromkeys(REFLECTION_IDS, -1.0)
+GOOD = Completion(REFLECTION_IDS[:1], [CHOSEN], "length")
+
+
+class Scripted(Engine):
     """Gives what a test says."""
 
-    def __init__(self, completions: Any = ()) -> None:
-        self.completions = completions
+    def __init__(self, completions: Any = (GOOD,)) -> None:
+        self.completions, self.forks = completions, 0
 
     async def complete(self, *given: Any) -> list[Completion]:
         return self.completions  # type: ignore[no-any-return]
 
+    def after_fork(self) -> None:
+        self.forks += 1
 
-REFLECTION_IDS = load_generator(device="cpu")._reflection_ids.all
-CHOSEN = dict.fromkeys(REFLECTION_IDS, -1.0)
+
+def llm_of(engine: Engine, **options: Any) -> EngineReflectionLLM:
+    return EngineReflectionLLM.from_engine(engine, TOKENIZER, **options)
 
 
 @pytest.mark.parametrize(
-    ("completions", "wrong"),
+    ("completions", "problem"),
     [
         ([], "0 completions for 1 prompts"),
         ([Completion([], [], "stop")], "0 ids and log-probabilities of 0"),
-        ([Completion([900] * 9, [{900: -1.0}] * 9, "length")], "9 ids .* up to 3"),
-        ([Completion([900, 901], [{900: -1.0}], "length")], "2 ids and log-probabilities of 1"),
-        ([Completion([900], [{901: -1.0}], "length")], r"no log-probability of the ids \[900\]"),
+        ([Completion([9] * 9, [{9: -1.0}] * 9, "length")], "9 ids .* up to 3"),
+        ([Completion([9, 8], [{9: -1.0}], "length")], "2 ids and log-probabilities of 1"),
+        ([Completion([9], [{8: -1.0}], "length")], r"no log-probability of the ids \[9\]"),
         ([Completion(REFLECTION_IDS[:1], [{REFLECTION_IDS[0]: -1.0}], "length")], "no log-prob"),
-        (
-            [Completion([900], [{900: float("nan")}], "length")],
-            "a log-probability that is no number",
-        ),
-        ([Completion([900], [{900: -1.0}], "error")], "ended by 'error'"),
+        ([Completion([9], [{9: float("nan")}], "length")], "log-probability that is not a number"),
+        ([Completion([9], [{9: -1.0}], "error")], "ended by 'error'"),  # type: ignore[arg-type]
         (None, "raised TypeError"),
     ],
 )
-def test_what_an_engine_gives_is_checked(completions: Any, wrong: str) -> None:
-    engine = Wrong(completions)
-    with EngineReflectionLLM.from_engine(engine, generator_path()) as llm:
-        with pytest.raises(EngineFailed, match=wrong):
-            llm.invoke(PROMPTS[0], max_tokens=3)
-        engine.completions = [Completion(REFLECTION_IDS[:1], [CHOSEN], "length")]
-        assert llm.invoke(PROMPTS[0], max_tokens=3) == ""
+def test_completions_are_checked(completions: Any, problem: str) -> None:
+    engine = Scripted(completions)
+    with llm_of(engine) as llm:
+        with pytest.raises(EngineFailed, match=problem):
+            llm.invoke("Who?", max_tokens=3)
+        engine.completions = [GOOD]
+        assert llm.invoke("Who?", max_tokens=3) == ""
 
 
 def test_an_engine_that_does_not_open() -> None:
-    class Closed(Wrong):
+    class Closed(Scripted):
         async def open(self) -> None:
             raise OSError("no GPU")
 
     with pytest.raises(EngineFailed, match=r"the engine \(Closed\) raised OSError: no GPU"):
-        EngineReflectionLLM.from_engine(Closed(), generator_path())
+        llm_of(Closed())
 
 
-async def test_transformers_streams_in_pieces() -> None:
-    with TransformersReflectionLLM.from_pretrained(generator_path(), device="cpu") as llm:
-        pieces = [piece async for piece in llm.astream(PROMPTS[0])]
-        assert len([piece for piece in pieces if piece]) > 2
+def test_an_end_id_that_is_text_is_not_shown() -> None:
+    """Some checkpoints end at an ordinary token."""
+    ids = byte_level_tokenizer().encode("the inn.", add_special_tokens=False)
+    completion = Completion(ids, [{i: -1.0} for i in ids], "stop")
+    with llm_of(Scripted([completion])) as llm:
+        (segment,) = llm.generate_segments(PROMPTS[:1], max_tokens=20)
+        assert (segment["text"], segment["finish_reason"]) == ("the inn", "end")
+        assert segment["tokens"] == len(ids)
+        assert "".join(llm.stream("Who?", max_tokens=20)) == "the inn"
 
 
-def test_spaces_stay_whatever_comes_between_the_pieces_of_a_stream() -> None:
-    text = "the inn by the sea, naïve"
-
-    class Pieces(Wrong):
+@pytest.mark.parametrize("text", ["the inn by the sea, naïve", "你好 🎈 there", "  in  "])
+def test_a_stream_shows_whole_characters_and_all_spaces(text: str) -> None:
+    class Pieces(Scripted):
         async def stream(self, *given: Any) -> AsyncIterator[list[int]]:
-            for token_id in self.completions:
+            for token_id in byte_level_tokenizer().encode(text, add_special_tokens=False):
                 for piece in ([token_id], [], REFLECTION_IDS[:1]):
                     yield piece
 
-    ids = load_tokenizer(generator_path()).encode(text, add_special_tokens=False)
-    with EngineReflectionLLM.from_engine(Pieces(ids), generator_path()) as llm:
-        assert "".join(llm.stream(PROMPTS[0])) == text
+    with llm_of(Pieces()) as llm:
+        pieces = list(llm.stream("Who?"))
+        assert "".join(pieces) == text.strip()
+        assert not any("\ufffd" in piece for piece in pieces)
 
 
-def test_a_call_of_more_prompts_than_may_be_in_flight_goes_alone() -> None:
-    engine = Wrong([Completion(REFLECTION_IDS[:1], [CHOSEN], "length")] * 3)
-    alone = EngineReflectionLLM.from_engine(engine, generator_path(), in_flight=2)
-    with ThreadPoolExecutor(1) as pool, alone as llm:
-        running = pool.submit(llm.generate_segments, PROMPTS[:1] * 3, max_tokens=3)
-        assert len(running.result(30)) == 3
+# Limits, retries, forks
 
 
-@pytest.mark.parametrize("free_first", [False, True])
-async def test_a_cancelled_call_that_waits_for_its_turn_holds_up_no_other(free_first: bool) -> None:
-    semaphore, done = WeightedSemaphore(2), [asyncio.Event() for _ in range(3)]
+class Gate(Scripted):
+    """Counts the prompts inside, and keeps each call until the test lets it go."""
 
-    async def hold(units: int, until: asyncio.Event) -> None:
-        async with semaphore.hold(units):
-            await until.wait()
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.most, self.calls = 0, 0, list[int]()
+        self.go = asyncio.Event()
 
-    calls = [
-        asyncio.create_task(hold(units, end)) for units, end in zip((1, 2, 1), done, strict=True)
-    ]
-    await asyncio.sleep(0)
-    if free_first:  # and it has its turn, but has not taken it
-        done[0].set()
-        while not calls[0].done():
-            await asyncio.sleep(0)
-    calls[1].cancel()
-    done[2].set()
-    await asyncio.wait_for(calls[2], 10)
-    done[0].set()
-    await calls[0]
-    async with asyncio.timeout(10), semaphore.hold(2):
-        assert calls[1].cancelled()
+    async def complete(self, prompts: Any, request: Request) -> list[Completion]:
+        self.calls.append(len(prompts))
+        self.inside += len(prompts)
+        self.most = max(self.most, self.inside)
+        await self.go.wait()
+        self.inside -= len(prompts)
+        return [GOOD] * len(prompts)
+
+
+async def test_prompts_in_flight_are_limited_in_order_and_cancelled_calls_give_way() -> None:
+    gate = Gate()
+    engine = EngineRunner(gate, in_flight=2)
+    request = Request(3, REFLECTION_IDS)
+
+    def call(prompts: int) -> "asyncio.Task[Any]":
+        return asyncio.create_task(engine.arun(engine.complete([[1]] * prompts, request)))
+
+    async def settled() -> list[int]:
+        for _ in range(3):  # all that can happen on the engine's loop has happened
+            await engine.arun(asyncio.sleep(0))
+        return list(gate.calls)
+
+    first = call(1)
+    assert await settled() == [1]
+    large, small = call(3), call(1)
+    assert await settled() == [1], "a call that waits is not overtaken"
+    large.cancel()
+    assert await settled() == [1, 1]
+    larger = call(5)
+    assert await settled() == [1, 1]
+    await engine.arun(set_event(gate.go))
+    assert [len(await each) for each in (first, small, larger)] == [1, 1, 5]
+    assert (gate.calls, gate.inside) == ([1, 1, 5], 0), "more than the limit goes alone"
+    assert large.cancelled()
+    engine.close()
+
+
+async def set_event(event: asyncio.Event) -> None:
+    event.set()
+
+
+def test_calls_share_the_seconds_of_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries end once for all calls of a server that went away, and it is noticed when back."""
+    now, asked = [0.0], [0]
+
+    class Away(Scripted):
+        async def complete(self, *given: Any) -> list[Completion]:
+            asked[0] += 1
+            if now[0] < 100:
+                now[0] += 20
+                raise EngineUnavailable("away")
+            return [GOOD]
+
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(runner, "FIRST_BACKOFF", 0.0)
+    with llm_of(Away(), retry_seconds=50) as llm:
+        with pytest.raises(EngineUnavailable, match="away"):
+            llm.invoke("Who?")
+        assert asked == [4]  # at 20, 40, 60 and 80: 60 s after the first
+        with pytest.raises(EngineUnavailable):
+            llm.invoke("Who?")
+        assert asked == [5], "at once"
+        assert llm.invoke("Who?") == ""
+        now[0] = 60.0
+        assert llm.invoke("Who?") == "", "a new failure has new seconds"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("kind", ["transformers", "scripted", "refusing"])
+def test_a_forked_child_works_or_is_told_at_once(kind: str, checkpoint: Path) -> None:
+    class Refusing(Scripted):
+        after_fork = Engine.after_fork
+
+    llm: EngineReflectionLLM
+    if kind == "transformers":
+        llm = TransformersReflectionLLM.from_pretrained(checkpoint, device="cpu")
+    else:
+        llm = llm_of(Scripted() if kind == "scripted" else Refusing())
+    expected = llm.invoke("Who?", max_tokens=3)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            threading.Timer(60, os._exit, [3]).start()
+            try:
+                status = 0 if llm.invoke("Who?", max_tokens=3) == expected else 2
+            except EngineFailed as error:
+                status = 10 if "make the model in the process" in str(error) else 4
+            llm.close()
+        finally:
+            os._exit(status)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == (10 if kind == "refusing" else 0)
+    assert llm.invoke("Who?", max_tokens=3) == expected
+    llm.close()
+
+
+def test_a_freed_model_ends_its_threads() -> None:
+    before = set(threading.enumerate())
+    with ThreadPoolExecutor(1) as pool:
+        llm = llm_of(Scripted())
+        assert pool.submit(llm.invoke, "Who?").result(30) == ""
+    mine = [t for t in threading.enumerate() if t not in before and t.name == "engine"]
+    assert mine
+    del llm
+    for thread in mine:
+        thread.join(30)
+        assert not thread.is_alive()

@@ -1,61 +1,71 @@
-"""What a server may answer that is not what was hoped for: a loopback server plays it."""
+"""Bad, late and missing answers of a vLLM server, which a loopback server plays."""
 
-import asyncio
 import json
 import os
+import runpy
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
-from nano_training.tokenizer import load_tokenizer
 from pydantic import SecretStr
 
-from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionModel
 from selfcorrect_rag.models import VLLMServerReflectionLLM
-from selfcorrect_rag.models.engines.engine import EngineUnavailable
-from selfcorrect_rag.models.engines.runner import PROBE_INTERVAL
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import decision_prompt, prompt_of
-from selfcorrect_rag.reflection import CONTROL_TOKENS, RETRIEVAL, Group
-from tests.test_background import how, in_child
+from selfcorrect_rag.reflection import (
+    CONTROL_TOKENS,
+    FULLY_SUPPORTED,
+    RELEVANT,
+    RETRIEVAL,
+    UTILITY,
+    Group,
+    retrieval_probability,
+)
+from tests.conftest import byte_level_tokenizer
 
-TOKENIZER = ControlledTokenizer(load_tokenizer(generator_path()))
+WORDS = byte_level_tokenizer()
+TOKENIZER = ControlledTokenizer(WORDS)
 IDS = list(TOKENIZER.control_ids.values())
+CHAT = Path(__file__).parents[1] / "examples" / "self_rag_on_vllm_server.py"
 Answer = tuple[int, Any]
 
 
-def completion(body: dict[str, Any]) -> dict[str, Any]:
-    """One token for each prompt, as vLLM writes it: [Retrieval], nearly sure."""
-    chosen = TOKENIZER.control_ids[RETRIEVAL]
-    step = {f"token_id:{i}": -0.1 if i == chosen else -5.0 for i in body["logprob_token_ids"]}
-    choice = {
+def choice_of(ids: list[int], watched: list[int], finish_reason: str) -> dict[str, Any]:
+    """A choice as vLLM writes it, nearly sure of each id."""
+    steps = [
+        {f"token_id:{i}": -0.1 if i == chosen else -5.0 for i in (*watched, chosen)}
+        for chosen in ids
+    ]
+    return {
         "text": "",
-        "finish_reason": "length",
+        "finish_reason": finish_reason,
         "stop_reason": None,
-        "token_ids": [chosen],
-        "logprobs": {"top_logprobs": [step]},
+        "token_ids": ids,
+        "logprobs": {"top_logprobs": steps},
     }
-    # Out of order, which the protocol allows.
+
+
+def completion(body: dict[str, Any]) -> dict[str, Any]:
+    """[Retrieval] for each prompt; out of order, which the protocol allows."""
+    choice = choice_of([TOKENIZER.control_ids[RETRIEVAL]], body["logprob_token_ids"], "length")
     return {"choices": [{**choice, "index": i} for i in range(len(body["prompt"]))][::-1]}
 
 
 class Loopback:
-    """An HTTP server whose answers a test sets; it keeps what it was asked."""
+    """An HTTP server whose answers a test sets; it keeps the requests."""
 
-    def __init__(self) -> None:
-        card = {"id": "nano", "root": str(generator_path()), "max_model_len": 2048}
-        self.answers: dict[str, Callable[[dict], Answer]] = {
+    def __init__(self, checkpoint: Path | None) -> None:
+        card = {"id": "tiny", "root": str(checkpoint), "max_model_len": 512}
+        self.answers: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "/v1/models": lambda body: (200, {"data": [card]}),
-            "/health": lambda body: (200, {}),
             "/tokenize": lambda body: (200, {"tokens": IDS}),
             "/v1/completions": lambda body: (200, completion(body)),
         }
-        self.asked: list[tuple[str, dict, dict]] = []
+        self.asked: list[tuple[str, dict[str, Any], dict[str, str]]] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -65,7 +75,7 @@ class Loopback:
             def do_POST(self) -> None:
                 self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
-            def answer(self, body: dict) -> None:
+            def answer(self, body: dict[str, Any]) -> None:
                 outer.asked.append((self.path, body, dict(self.headers)))
                 status, given = outer.answers[self.path](body)
                 if given is None:  # close the connection without a word
@@ -82,16 +92,21 @@ class Loopback:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def times(self, path: str) -> int:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def times(self, path: str = "/v1/completions") -> int:
         return sum(asked == path for asked, _, _ in self.asked)
 
 
 @pytest.fixture
-def loopback() -> Iterator[Loopback]:
-    server = Loopback()
-    yield server
-    server.server.shutdown()
-    server.server.server_close()
+def loopback(checkpoint: Path) -> Iterator[Loopback]:
+    with Loopback(checkpoint) as server:
+        yield server
 
 
 def connect(loopback: Loopback, **options: Any) -> VLLMServerReflectionLLM:
@@ -99,148 +114,85 @@ def connect(loopback: Loopback, **options: Any) -> VLLMServerReflectionLLM:
 
 
 def decide(llm: VLLMServerReflectionLLM) -> float:
-    from selfcorrect_rag.reflection import retrieval_probability
-
     (segment,) = llm.choose([decision_prompt("Who?")], Group.RETRIEVE)
     return retrieval_probability(segment["reflections"][0])
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
-def test_a_server_that_is_as_it_should_be(loopback: Loopback, suffix: str) -> None:
+def test_requests_are_of_ids_and_ask_for_chosen_log_probabilities(
+    loopback: Loopback, suffix: str
+) -> None:
     with VLLMServerReflectionLLM(base_url=loopback.url + suffix) as llm:
-        assert (llm.model, llm.context_tokens) == ("nano", 2048)
+        assert (llm.model, llm.context_tokens) == ("tiny", 512)
         assert decide(llm) > 0.95
-    _, body, _ = loopback.asked[-1]
-    assert body["model"] == "nano"
+        (segment,) = llm.generate_segments([prompt_of("Who wrote [Relevant] it?")], max_tokens=1)
+        assert llm.get_num_tokens("Who wrote [Relevant] it?") == segment["prompt_tokens"]
+    _, body, _ = loopback.asked[-2]
     assert body["allowed_token_ids"] == [TOKENIZER.control_ids[t] for t in CONTROL_TOKENS[:3]]
     assert all(isinstance(i, int) for i in body["prompt"][0])
-    assert len(body["logprob_token_ids"]) == 13
-
-
-def test_tokens_are_counted_here_as_the_server_reads_them(loopback: Loopback) -> None:
-    with connect(loopback) as llm:
-        segment = llm.generate_segments([prompt_of("Who wrote [Relevant] it?")], max_tokens=1)[0]
-        assert llm.get_num_tokens("Who wrote [Relevant] it?") == segment["prompt_tokens"]
+    assert (len(body["logprob_token_ids"]), body["temperature"]) == (13, 0)
 
 
 def test_prompts_of_one_call_are_one_request_and_come_back_in_order(loopback: Loopback) -> None:
     with connect(loopback) as llm:
-        before = loopback.times("/v1/completions")
+        before = loopback.times()
         asked = [decision_prompt("Who" + " so" * i + "?") for i in range(12)]
         counts = [s["prompt_tokens"] for s in llm.choose(asked, Group.RETRIEVE)]
         assert counts == sorted(counts)
-        assert loopback.times("/v1/completions") == before + 1
+        assert loopback.times() == before + 1
 
 
-async def test_what_is_in_flight_is_limited(loopback: Loopback) -> None:
-    now, most, lock = 0, 0, threading.Lock()
+@pytest.mark.parametrize("status", [429, 500, 503, None, "abort"])
+def test_busy_and_restarting_servers_are_asked_again(
+    loopback: Loopback, status: int | str | None
+) -> None:
+    with connect(loopback, retry_seconds=60) as llm:
+        good, failures = loopback.answers["/v1/completions"], iter(range(2))
 
-    def slow(body: dict[str, Any]) -> Answer:
-        nonlocal now, most
-        with lock:
-            now += len(body["prompt"])
-            most = max(most, now)
-        time.sleep(0.05)  # long enough for all that may come to have come
-        with lock:
-            now -= len(body["prompt"])
-        return 200, completion(body)
-
-    with VLLMServerReflectionLLM(base_url=loopback.url, in_flight=4) as llm:
-        loopback.answers["/v1/completions"] = slow
-        await asyncio.gather(*(llm.ainvoke(f"Question {i}") for i in range(24)))
-    assert most == 4
-
-
-@pytest.mark.parametrize("status", [429, 500, 502, 503, None])
-def test_what_can_be_retried_is(loopback: Loopback, status: int | None) -> None:
-    with connect(loopback) as llm:
-        good, failures = loopback.answers["/v1/completions"], iter(range(3))
-
-        def answer(body: dict) -> Answer:
+        def answer(body: dict[str, Any]) -> Answer:
             if next(failures, None) is None:
                 return good(body)
-            return (status, {"error": {"message": "later"}}) if status else (0, None)
+            if status == "abort":  # the server was stopped while it was writing
+                given = completion(body)
+                given["choices"][0]["finish_reason"] = "abort"
+                return 200, given
+            return (int(status), {"error": {"message": "later"}}) if status else (0, None)
 
         loopback.answers["/v1/completions"] = answer
-        before = loopback.times("/v1/completions")
+        before = loopback.times()
         assert decide(llm) > 0.95
-        assert loopback.times("/v1/completions") == before + 4
-
-
-def test_what_follows_a_server_that_went_away_fails_at_once(loopback: Loopback) -> None:
-    """Retries end once for 128 questions, not for each wave; and one probe, not 16 attempts."""
-    with connect(loopback, retry_seconds=0.5) as llm:
-        for path in loopback.answers:
-            loopback.answers[path] = lambda body: (503, {"message": "gone"})
-        loopback.asked.clear()
-        graph = create_self_rag(llm, lambda query: [])
-        asked: list[Any] = [{"question": f"Who wrote {i}?"} for i in range(128)]
-        results = graph.batch(asked, {"max_concurrency": 16}, return_exceptions=True)
-        assert {type(result) for result in results} == {EngineUnavailable}
-        assert loopback.times("/v1/completions") <= 32  # before, some each of the 128
-        good = Loopback()
-        try:  # and it is used again when it is back
-            loopback.answers.update(good.answers)
-            time.sleep(PROBE_INTERVAL)
-            assert decide(llm) > 0.95
-        finally:
-            good.server.server_close()
-
-
-def test_a_stream_waits_for_a_server_too(loopback: Loopback) -> None:
-    with connect(loopback) as llm:
-        failures = iter(range(2))
-        ids = load_tokenizer(generator_path()).encode("Yes.", add_special_tokens=False)
-        choice = {"token_ids": ids, "finish_reason": "length", "stop_reason": None}
-        event = json.dumps({"choices": [choice]})
-
-        def answer(body: dict) -> Answer:
-            if next(failures, None) is None:
-                return 200, f"data: {event}\n\ndata: [DONE]\n\n"
-            return 503, {"message": "starting"}
-
-        loopback.answers["/v1/completions"] = answer
-        assert "".join(llm.stream("Is it?")) == "Yes."
-
-
-def test_an_error_in_a_stream(loopback: Loopback) -> None:
-    with connect(loopback) as llm:
-        told = 'data: {"error": {"message": "out of memory"}}\n\n'
-        for text in (told, "data: {oops\n\n"):
-            loopback.answers["/v1/completions"] = lambda body, text=text: (200, text)
-            with pytest.raises(EngineFailed, match=r"out of memory|Expecting"):
-                list(llm.stream("Is it?"))
+        assert loopback.times() == before + 3
 
 
 def test_retries_end(loopback: Loopback) -> None:
-    with connect(loopback, retry_seconds=0.5) as llm:
+    with connect(loopback, retry_seconds=0) as llm:
         loopback.answers["/v1/completions"] = lambda body: (503, {"message": "starting"})
         with pytest.raises(EngineFailed, match="HTTP 503: starting"):
             decide(llm)
 
 
-def test_what_cannot_be_retried_is_not(loopback: Loopback) -> None:
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((400, {"error": {"message": "too long"}}), "HTTP 400: too long"),
+        ((200, "<html>hello</html>"), "did not answer in JSON"),
+    ],
+)
+def test_other_errors_are_not_retried(loopback: Loopback, answer: Answer, message: str) -> None:
     with connect(loopback) as llm:
-        loopback.answers["/v1/completions"] = lambda body: (400, {"error": {"message": "too long"}})
-        before = loopback.times("/v1/completions")
-        with pytest.raises(EngineFailed, match="HTTP 400: too long"):
+        loopback.answers["/v1/completions"] = lambda body: answer
+        before = loopback.times()
+        with pytest.raises(EngineFailed, match=message):
             decide(llm)
-        assert loopback.times("/v1/completions") == before + 1
-
-
-def test_an_answer_that_is_no_json(loopback: Loopback) -> None:
-    with connect(loopback) as llm:
-        loopback.answers["/v1/completions"] = lambda body: (200, "<html>hello</html>")
-        with pytest.raises(EngineFailed, match="did not answer in JSON"):
-            decide(llm)
+        assert loopback.times() == before + 1
 
 
 def test_a_server_that_never_answers(loopback: Loopback) -> None:
     hold = threading.Event()
     with connect(loopback, timeout=0.3) as llm:
 
-        def hang(body: dict) -> Answer:
-            hold.wait(10)
+        def hang(body: dict[str, Any]) -> Answer:
+            hold.wait(30)
             return 0, None
 
         loopback.answers["/v1/completions"] = hang
@@ -249,75 +201,71 @@ def test_a_server_that_never_answers(loopback: Loopback) -> None:
         hold.set()
 
 
-def test_no_server_at_all() -> None:
-    with pytest.raises(EngineFailed, match="no vLLM server answers at http://127"):
-        VLLMServerReflectionLLM(base_url="http://127.0.0.1:9")
+# Streams
+
+
+def events(*choices: dict[str, Any]) -> str:
+    lines = [*(json.dumps({"choices": [choice]}) for choice in choices), "[DONE]"]
+    return "".join(f"data: {line}\n\n" for line in lines)
+
+
+def test_a_stream_waits_for_a_server_and_shows_no_id_that_ends_it(loopback: Loopback) -> None:
+    """The end id may be text, as may a stop id of the checkpoint."""
+    ids = WORDS.encode("the inn.", add_special_tokens=False)
+    begun = {"token_ids": ids[:2], "finish_reason": None, "stop_reason": None}
+    ended = {"token_ids": ids[2:], "finish_reason": "stop", "stop_reason": ids[-1]}
+    by_text = {**ended, "stop_reason": "."}
+    failures = iter([(503, {"message": "starting"})])
+    with connect(loopback, retry_seconds=60) as llm:
+        loopback.answers["/v1/completions"] = lambda body: next(
+            failures, (200, events(begun, by_text if body.get("stop") else ended))
+        )
+        assert "".join(llm.stream("Is it?")) == "the inn"
+        assert "".join(llm.stream("Is it?", stop=["nowhere"])) == "the inn."
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [[], "models", {"data": None}, {"data": ["nano"]}, {"data": [{}]}, {"models": []}, 3, None],
+    "text", ['data: {"error": {"message": "out of memory"}}\n\n', "data: {oops\n\n"]
 )
-def test_models_that_are_no_list_of_models(loopback: Loopback, answer: Any) -> None:
-    loopback.answers["/v1/models"] = lambda body: (200, json.dumps(answer))
-    with pytest.raises(EngineFailed, match="it gives no list of models"):
-        connect(loopback)
+def test_an_error_in_a_stream(loopback: Loopback, text: str) -> None:
+    with connect(loopback) as llm:
+        loopback.answers["/v1/completions"] = lambda body: (200, text)
+        with pytest.raises(EngineFailed, match="gave an answer that is not vLLM's"):
+            list(llm.stream("Is it?"))
 
 
-def test_a_server_of_no_model(loopback: Loopback) -> None:
-    loopback.answers["/v1/models"] = lambda body: (200, {"data": []})
-    with pytest.raises(ModelNotFound, match="serves no model: start it with one"):
-        connect(loopback)
+# Answers that are not vLLM's
 
 
-def test_a_url_that_is_none() -> None:
-    with pytest.raises(EngineFailed, match="is no URL"):
-        VLLMServerReflectionLLM(base_url="http://[::1")
-
-
-@pytest.mark.parametrize("key", ["se\ncret", "secret\n", "sécret", "se\tcret"])
-def test_keys_that_no_header_takes(loopback: Loopback, key: str) -> None:
-    with pytest.raises(EngineFailed, match="the API key holds a line break") as raised:
-        connect(loopback, api_key=SecretStr(key))
-    assert "cret" not in str(raised.value)
-    assert not loopback.asked
-
-
-def without(key: str) -> Callable[[dict], Any]:
+def without(key: str) -> Callable[[dict[str, Any]], Any]:
     return lambda choice: choice.pop(key)
 
 
-def of_steps(change: Callable[[dict], Any]) -> Callable[[dict], Any]:
+def of_steps(change: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
     return lambda choice: change(choice["logprobs"]["top_logprobs"][0])
 
 
-AMISS: dict[str, Callable[[dict], Any]] = {
+BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no ids": without("token_ids"),
-    "no log-probabilities": without("logprobs"),
     "null log-probabilities": lambda choice: choice.update(logprobs=None),
-    "no index": without("index"),
     "one index twice": lambda choice: choice.update(index=1),
     "no reason": without("finish_reason"),
     "another reason": lambda choice: choice.update(finish_reason="error"),
     "too many tokens": lambda choice: choice.update(token_ids=[1] * 5),
     "no token": lambda choice: choice.update(token_ids=[], logprobs={"top_logprobs": []}),
-    "null ids": lambda choice: choice.update(token_ids=None),
     "ids of strings": lambda choice: choice.update(token_ids=["a"]),
     "a null": of_steps(lambda step: step.update({f"token_id:{IDS[0]}": None})),
     "not a number": of_steps(lambda step: step.update({f"token_id:{IDS[0]}": float("nan")})),
-    "a string": of_steps(lambda step: step.update({f"token_id:{IDS[0]}": "-0.1"})),
     "an id less": of_steps(lambda step: step.popitem()),
     "text for an id": of_steps(lambda step: step.update({"the": -3.0})),
 }
 
 
-@pytest.mark.parametrize("amiss", AMISS.values(), ids=AMISS.keys())
-def test_completions_that_are_not_as_asked_for(
-    loopback: Loopback, amiss: Callable[[dict], Any]
-) -> None:
-    def answer(body: dict) -> Answer:
+@pytest.mark.parametrize("spoil", BROKEN.values(), ids=BROKEN.keys())
+def test_broken_completions(loopback: Loopback, spoil: Callable[[dict[str, Any]], Any]) -> None:
+    def answer(body: dict[str, Any]) -> Answer:
         given = completion(body)
-        amiss(given["choices"][-1])
+        spoil(given["choices"][-1])
         return 200, given
 
     with connect(loopback) as llm:
@@ -327,158 +275,114 @@ def test_completions_that_are_not_as_asked_for(
         assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "answer", [[], {}, "text", {"choices": None}, {"choices": []}, {"choices": [None]}, None]
-)
-def test_answers_that_are_no_completions(loopback: Loopback, answer: Any) -> None:
+@pytest.mark.parametrize("answer", [[], "text", {"choices": None}, {"choices": [None]}, None])
+def test_answers_without_completions(loopback: Loopback, answer: Any) -> None:
     with connect(loopback) as llm:
         loopback.answers["/v1/completions"] = lambda body: (200, json.dumps(answer))
         with pytest.raises(EngineFailed, match="gave an answer that is not vLLM's"):
             decide(llm)
 
 
-def test_a_completion_that_the_servers_end_broke_off_is_asked_again(loopback: Loopback) -> None:
-    with connect(loopback) as llm:
-        reasons = iter(["abort"])
-
-        def answer(body: dict) -> Answer:
-            given = completion(body)
-            given["choices"][0]["finish_reason"] = next(reasons, "length")
-            return 200, given
-
-        loopback.answers["/v1/completions"] = answer
-        before = loopback.times("/v1/completions")
-        assert decide(llm) > 0.95
-        assert loopback.times("/v1/completions") == before + 2
+# Connecting
 
 
-def test_a_server_that_is_not_vllm(loopback: Loopback) -> None:
-    loopback.answers["/v1/models"] = lambda body: (200, {"data": [{"id": "gpt"}]})
-    with pytest.raises(EngineFailed, match="is no vLLM server"):
-        connect(loopback)
+def models(*cards: Any) -> Answer:
+    return 200, {"data": list(cards)}
 
 
-def test_the_list_of_models_of_ray_serve_llm(loopback: Loopback) -> None:
-    """It names neither files nor, at its top, a context length; without one in its config, none."""
-    card = {"id": "nano", "object": "model", "owned_by": "organization-owner", "permission": []}
-    metadata = {"model_id": "nano", "input_modality": "text", "max_request_context_length": 1024}
-    card["metadata"] = metadata  # type: ignore[assignment]
-    loopback.answers["/v1/models"] = lambda body: (200, {"data": [card]})
-    with connect(loopback, tokenizer=str(generator_path())) as llm:
-        assert llm.context_tokens == 1024
-        assert decide(llm) > 0.95
-    card["max_model_len"] = None  # type: ignore[assignment]
-    with connect(loopback, tokenizer=str(generator_path())) as llm:
-        assert llm.context_tokens == 1024
-    metadata["max_request_context_length"] = None  # type: ignore[assignment]
-    with pytest.raises(EngineFailed, match="on Ray Serve LLM, set it in engine_kwargs"):
-        connect(loopback)
+OLD = {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a": -0.1}]}}]}
 
 
-def test_a_server_too_old_to_know_chosen_ids(loopback: Loopback) -> None:
-    """It ignores the field, as unknown fields are, and gives the top token only."""
-
-    def old(body: dict) -> Answer:
-        answer = completion(body)
-        for choice in answer["choices"]:
-            choice["logprobs"]["top_logprobs"] = [{"token_id:9": -0.1}]
-        return 200, answer
-
-    loopback.answers["/v1/completions"] = old
-    with pytest.raises(EngineFailed, match=r"vLLM 0\.27 and newer do"):
-        connect(loopback)
-
-
-def test_a_server_older_still(loopback: Loopback) -> None:
-    """It knows nothing of token ids in answers."""
-    loopback.answers["/v1/completions"] = lambda body: (
-        200,
-        {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a": -0.1}]}}]},
-    )
-    with pytest.raises(EngineFailed, match=r"vLLM 0\.27 and newer do"):
-        connect(loopback)
-
-
-def test_a_tokenizer_of_another_model(loopback: Loopback) -> None:
-    loopback.answers["/tokenize"] = lambda body: (200, {"tokens": [i + 32000 for i in IDS]})
-    with pytest.raises(NotAReflectionModel, match="has other ids"):
-        connect(loopback)
-
-
-def test_a_tokenizer_that_is_not_here(loopback: Loopback, tmp_path: Any) -> None:
-    with pytest.raises(ModelNotFound, match="give its folder or hub name") as raised:
-        connect(loopback, tokenizer=str(tmp_path))
-    reason = str(raised.value.__cause__).strip().splitlines()[0]
-    assert reason in str(raised.value)
-    assert "cannot load a tokenizer" in reason
+@pytest.mark.parametrize(
+    ("path", "answer", "options", "kind", "message"),
+    [
+        ("/v1/models", (200, json.dumps([])), {}, EngineFailed, "gives no list of models"),
+        ("/v1/models", (200, {"data": [{}]}), {}, EngineFailed, "gives no list of models"),
+        ("/v1/models", models(), {}, ModelNotFound, "serves no model"),
+        ("/v1/models", models({"id": "gpt"}), {}, EngineFailed, "not a vLLM server.*engine_kwargs"),
+        ("", None, {"model": "llama"}, ModelNotFound, "serves tiny, not llama: give one of its"),
+        ("/tokenize", (200, {"tokens": IDS[::-1]}), {}, NotAReflectionModel, "has other ids"),
+        ("/v1/completions", (200, OLD), {}, EngineFailed, r"vLLM 0\.27 and newer do"),
+        ("/v1/models", (401, {"error": "no"}), {}, EngineFailed, "refuses the API key"),
+        ("", None, {"tokenizer": "/nowhere"}, ModelNotFound, "give its folder or hub name"),
+        ("", None, {"api_key": SecretStr("sé\ncret")}, EngineFailed, "API key holds a line break"),
+        ("", None, {"base_url": "http://[::1"}, EngineFailed, "is not a URL"),
+        ("", None, {"base_url": "http://me:secret@h"}, EngineFailed, "a user and a password"),
+        ("", None, {"base_url": "http://127.0.0.1:9"}, EngineFailed, "no vLLM server answers at"),
+    ],
+)
+def test_unfit_servers_are_named_when_the_model_is_made(
+    loopback: Loopback, path: str, answer: Any, options: Any, kind: type[Exception], message: str
+) -> None:
+    if path:
+        loopback.answers[path] = lambda body: answer
+    with pytest.raises(kind, match=message) as raised:
+        VLLMServerReflectionLLM(**{"base_url": loopback.url, "retry_seconds": 0, **options})
     assert "\n" not in str(raised.value)
+    assert "cret" not in str(raised.value)
 
 
-def test_a_model_that_is_not_served(loopback: Loopback) -> None:
-    with pytest.raises(ModelNotFound, match="serves nano, not llama: give one of its names"):
-        connect(loopback, model="llama")
-
-
-def test_keys(loopback: Loopback) -> None:
-    good = loopback.answers["/v1/models"]
-    loopback.answers["/v1/models"] = lambda body: (
-        good(body)
-        if loopback.asked[-1][2].get("Authorization") == "Bearer secret"
-        else (401, {"error": "Unauthorized"})
-    )
-    with pytest.raises(EngineFailed, match="refuses the API key"):
-        connect(loopback)
+def test_a_key_is_sent_and_not_shown(loopback: Loopback) -> None:
     with connect(loopback, api_key=SecretStr("secret")) as llm:
         assert decide(llm) > 0.95
         assert "secret" not in repr(llm)
+    assert {headers.get("Authorization") for _, _, headers in loopback.asked} == {"Bearer secret"}
 
 
-def test_closed_is_closed(loopback: Loopback) -> None:
-    llm = connect(loopback)
-    llm.close()
-    llm.close()
-    with pytest.raises(EngineFailed, match="has been closed"):
-        decide(llm)
+def test_the_list_of_models_of_ray_serve_llm(loopback: Loopback, checkpoint: Path) -> None:
+    """It names neither files nor, at its top, a context length."""
+    metadata = {"model_id": "tiny", "max_request_context_length": 256}
+    card = {"id": "tiny", "max_model_len": None, "metadata": metadata}
+    loopback.answers["/v1/models"] = lambda body: models(card)
+    with connect(loopback, tokenizer=str(checkpoint)) as llm:
+        assert llm.context_tokens == 256
 
 
-@pytest.mark.parametrize("again", range(5))
-def test_closing_under_a_batch_ends_it(loopback: Loopback, again: int) -> None:
-    """From another thread, while 16 questions are on their way."""
-    asked, hold = threading.Event(), threading.Event()
-
-    def wait(body: dict) -> Answer:
-        asked.set()
-        hold.wait(30)
-        return 200, completion(body)
-
-    llm = connect(loopback)
-    loopback.answers["/v1/completions"] = wait
-    graph = create_self_rag(llm, lambda query: [])
-    inputs: list[Any] = [{"question": f"Who wrote {i}?"} for i in range(64)]
-    results: list[Any] = []
-
-    def batch() -> None:
-        results.extend(graph.batch(inputs, {"max_concurrency": 16}, return_exceptions=True))
-
-    caller = threading.Thread(target=batch, daemon=True)
-    caller.start()
-    assert asked.wait(30)
-    llm.close()
-    caller.join(30)
-    hold.set()
-    assert not caller.is_alive()
-    assert {type(result) for result in results} == {EngineFailed}
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_connections_of_its_own(loopback: Loopback) -> None:
     with connect(loopback) as llm:
         assert decide(llm) > 0.95
-
-        def act() -> bool:
-            answered = decide(llm) > 0.95
-            llm.close()
-            return answered and how(lambda: decide(llm)) == "EngineFailed"
-
-        assert in_child(act)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                threading.Timer(60, os._exit, [3]).start()
+                status = 0 if decide(llm) > 0.95 else 2
+                llm.close()
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert decide(llm) > 0.95
+
+
+async def test_the_example(
+    loopback: Loopback, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from langchain_core.documents import Document
+
+    from selfcorrect_rag import demo
+
+    class Shelf:
+        def as_retriever(self, k: int) -> Callable[[str], list[Document]]:
+            found = Document("It is hers.", metadata={"title": "Middlemarch", "source": "shelf"})
+            return lambda query: [found]
+
+    def answer(body: dict[str, Any]) -> Answer:
+        if body["max_tokens"] == 1:
+            return 200, completion(body)
+        ids, text = TOKENIZER.control_ids, WORDS.encode("She wrote it.", add_special_tokens=False)
+        written = [ids[RELEVANT], *text, ids[FULLY_SUPPORTED], ids[UTILITY[-1]], WORDS.eos_token_id]
+        choice = choice_of(written, body["logprob_token_ids"], "stop")
+        return 200, {"choices": [{**choice, "index": i} for i in range(len(body["prompt"]))]}
+
+    loopback.answers["/v1/completions"] = answer
+    monkeypatch.setattr(demo, "demo_index", Shelf)
+    await runpy.run_path(str(CHAT))["main"](loopback.url, "Who wrote Middlemarch?", "Who?")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "Who wrote Middlemarch?",
+        "  She wrote it. [1]",
+        "  [1] Middlemarch (shelf)",
+    ]
+    assert len(lines) == 6

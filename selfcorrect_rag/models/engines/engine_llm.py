@@ -159,7 +159,7 @@ class EngineReflectionLLM(ReflectionLLM):
             max_tokens=max_tokens,
             logprob_ids=list(self._tokens),
             stop_ids=self._group_ids(Group.RETRIEVE) if stop_at_retrieval and not choose else (),
-            stop=tuple(stop),
+            stop=tuple(filter(None, stop)),
             allowed_ids=self._group_ids(choose) if choose else None,
             sampling=sampling,
         )
