@@ -213,9 +213,10 @@ def hide_special_tokens(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, s
         model["unk_token"] = names[model["unk_token"]]
     if "merges" in model:
         # Remove merges that could build a special token from characters.
-        pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
         model["merges"] = [
-            [left, right] for left, right in pairs if not {left, right, left + right} & names.keys()
+            [left, right]
+            for left, right in model["merges"]
+            if not {left, right, left + right} & names.keys()
         ]
     state["post_processor"] = None  # it would look for special tokens under their own names
     return Tokenizer.from_str(json.dumps(state)), names

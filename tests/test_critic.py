@@ -1,0 +1,149 @@
+"""The critic: labels by constrained greedy decoding, on any engine, and its training examples."""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from selfcorrect_rag.errors import EngineFailed, ModelNotFound
+from selfcorrect_rag.models import Completion, Engine, Request
+from selfcorrect_rag.models.critic import Critic, CriticInput, CriticTokenizer, critic_input
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
+from selfcorrect_rag.prompts.critique import Instance
+from selfcorrect_rag.reflection import TOKENS
+from tests.conftest import byte_level_tokenizer, random_model
+
+WORDS = byte_level_tokenizer()
+ASKED = CriticInput("Is it relevant?", "Task instruction: Who wrote Emma?", "ISREL")
+
+
+def model() -> Any:
+    return random_model(len(WORDS), 1024)
+
+
+def inputs() -> list[CriticInput]:
+    """Every prompt of the paper about some texts of unlike length."""
+    texts = ("Austen.", "Emma is a novel by Jane Austen. " * 8)
+    return [
+        critic_input(prompt, Instance("Who wrote Emma?", "", "She.", "", "Austen.", text))
+        for prompt, text in product(CRITIQUE_PROMPTS.values(), texts)
+    ]
+
+
+def answers(critic: Critic, asked: Sequence[CriticInput]) -> list[Any]:
+    given = {i: answer for batch in critic.answers(asked) for i, answer in batch.items()}
+    return [given[i] for i in range(len(asked))]
+
+
+def expected(critic: Critic, asked: CriticInput) -> dict[str, float]:
+    """Probabilities by greedy decoding with plain forward passes, one id after another."""
+    labels, network = critic.tokens.labels(asked), model()
+    prompt = critic.tokens.fit(critic.tokens.prompt_ids(asked))
+    live, path, shares, place = dict(labels), 1.0, dict.fromkeys(labels, 1.0), 0
+    while len(live) > 1:
+        begun = next(iter(live.values()))[:place]
+        with torch.inference_mode():
+            row = network(input_ids=torch.tensor([[*prompt, *begun]])).logits[0, -1]
+        nexts = sorted({ids[place] for ids in live.values()})
+        share = dict(zip(nexts, row[nexts].softmax(-1).tolist(), strict=True))
+        for i in nexts:
+            alike = [token for token, ids in live.items() if ids[place] == i]
+            shares |= dict.fromkeys(alike, path * share[i] / len(alike))
+        chosen = max(nexts, key=lambda i: share[i])
+        path *= share[chosen]
+        live = {token: ids for token, ids in live.items() if ids[place] == chosen}
+        place += 1
+    return shares
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_answers_are_those_of_greedy_decoding(batch: int) -> None:
+    """Labels are spelled letter by letter here, and share their beginnings."""
+    asked = inputs()
+    with Critic.from_model(model(), WORDS, batch=batch) as critic:
+        given = answers(critic, asked)
+        assert critic.judge(asked) == [answer.token for answer in given]
+        assert critic.judge([]) == []
+        for one, answer in zip(asked, given, strict=True):
+            wanted = expected(critic, one)
+            assert answer.probabilities == pytest.approx(wanted, abs=1e-3)
+            assert math.fsum(answer.probabilities.values()) == pytest.approx(1)
+            assert answer.probability == max(answer.probabilities.values()) or len(wanted) > 2
+            assert set(answer.probabilities) == set(one.tokens)
+    with pytest.raises(EngineFailed, match="closed"):
+        critic.judge(asked)
+
+
+def test_any_engine_does_and_shared_ids_are_not_asked_for() -> None:
+    class Likes(Engine):
+        """Prefers the highest id."""
+
+        in_flight = 6
+
+        def __init__(self) -> None:
+            self.asked: list[tuple[int, Request]] = []
+
+        async def complete(self, prompts: Any, request: Request) -> list[Completion]:
+            self.asked.append((len(prompts), request))
+            chosen = max(request.allowed_ids or ())
+            by_id = {i: -0.1 if i == chosen else -3.0 for i in request.logprob_ids}
+            return [Completion([chosen], [by_id], "length") for _ in prompts]
+
+    engine, asked = Likes(), ASKED._replace(group="ISSUP")
+    with Critic(engine, WORDS) as critic:
+        (answer,) = answers(critic, [asked])
+        several = answers(critic, [asked] * 5)
+    labels = critic.tokens.labels(asked)  # they share "["
+    assert answer.token == max(labels, key=lambda token: labels[token][1])
+    assert answer.probability == pytest.approx(1 / (1 + 2 * math.exp(-2.9)))
+    assert [each.token for each in several] == [answer.token] * 5
+    assert [count for count, _ in engine.asked] == [1, 3, 2], "half of what is in flight"
+    assert {request.max_tokens for _, request in engine.asked} == {1}
+
+
+def test_a_training_example_has_loss_on_the_token_only() -> None:
+    tokens = CriticTokenizer(WORDS)
+    example, prompt = tokens.example(ASKED, "[Relevant]"), tokens.prompt_ids(ASKED)
+    label = tokens.labels(ASKED)["[Relevant]"]
+    assert label[-1] == WORDS.eos_token_id
+    assert example["input_ids"] == [*prompt, *label]
+    assert example["labels"] == [*[-100] * len(prompt), *label]
+    assert example["attention_mask"] == [1] * len(example["input_ids"])
+
+
+def test_long_prompts_keep_their_end_and_special_tokens_are_removed() -> None:
+    tokens = CriticTokenizer(WORDS, 100)
+    hostile = ASKED._replace(input=f"</s> {ASKED.input} <s>[Relevant]\ud800\x00")
+    special = set(WORDS.all_special_ids) - {WORDS.bos_token_id}
+    assert not special & set(tokens.prompt_ids(hostile))
+    assert tokens.prompt_ids(hostile).count(WORDS.bos_token_id) == 1, "the tokenizer's own"
+    long = tokens.prompt_ids(ASKED._replace(input=ASKED.input * 30))
+    cut = tokens.fit(long)
+    assert len(cut) == tokens.limit < 100
+    assert cut[-tokens.limit // 4 + 1 :] == long[-tokens.limit // 4 + 1 :]
+    assert cut[: tokens.limit // 2] == long[: tokens.limit // 2]
+
+
+def test_unfit_tokenizers_and_models(tmp_path: Path) -> None:
+    without_end = byte_level_tokenizer()
+    without_end.eos_token = None
+    with pytest.raises(ModelNotFound, match="needs an end token"):
+        CriticTokenizer(without_end)
+    with pytest.raises(ModelNotFound, match="nowhere"):
+        Critic.from_pretrained(tmp_path / "nowhere")
+    network = model()
+    network.config.is_encoder_decoder = True
+    with pytest.raises(ModelNotFound, match="a critic is a causal language model"):
+        Critic.from_model(network, WORDS)
+
+
+def test_a_saved_critic_answers_alike(checkpoint: Path) -> None:
+    with Critic.from_pretrained(checkpoint, device="cpu", batch=3) as critic:
+        given = answers(critic, inputs())
+        assert {answer.token for answer in given} <= {t for ts in TOKENS.values() for t in ts}
+        assert critic.batch_size == 3
+        assert critic.tokens.limit < 512
