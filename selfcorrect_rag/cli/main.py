@@ -7,7 +7,7 @@ from importlib import import_module
 
 import click
 
-from selfcorrect_rag import __version__
+import selfcorrect_rag
 
 COMMANDS = {
     "index": "Put your documents into an index.",
@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup)
-@click.version_option(__version__, message="%(version)s")
+@click.version_option(selfcorrect_rag.__version__, message="%(version)s")
 def cli() -> None:
     """Self-RAG, CRAG and InstructRAG as LangGraph graphs: index documents, ask questions, see why,
     and train what they need."""

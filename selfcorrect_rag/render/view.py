@@ -43,6 +43,7 @@ STEPS = {
     "generate": "Wrote the answer",
     "write_answer": "Put the answer together",
 }
+_NO_USAGE = {"model_calls": 0, "prompt_tokens": None, "generated_tokens": None}
 _MARK = re.compile(r"\[(\d{1,3})\]")
 _JOINERS = "\u200c\u200d"
 
@@ -62,9 +63,9 @@ def view(result: Result) -> dict[str, Any]:
         "rationale": visible(result.get("rationale") or ""),
         "retrieval": _retrieval(result.get("retrieval") or {}),
         "action": result.get("action"),
-        "thresholds": result.get("thresholds") or {},
+        "thresholds": {"upper": None, "lower": None, **(result.get("thresholds") or {})},
         "route": [_step(step) for step in result.get("route") or []],
-        "usage": result.get("usage") or {},
+        "usage": {**_NO_USAGE, **(result.get("usage") or {})},
         "seconds": result.get("seconds"),
         "segments": segments(result.get("candidates") or [], knowledge),
         "options": result.get("options") or {},
@@ -179,13 +180,13 @@ def _retrieval(retrieval: Mapping[str, Any]) -> dict[str, Any]:
     if not retrieval:
         return {}
     verb = "Retrieve" if retrieval.get("retrieve") else "Do not retrieve"
-    return {**retrieval, "verb": verb}
+    return {"probability": None, "threshold": None, **retrieval, "verb": verb}
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:
     name = str(step.get("step"))
     words = STEPS.get(name, visible(name.replace("_", " ").capitalize()))
-    return {**step, "words": words, "failed": visible(step.get("failed") or "")}
+    return {**_NO_USAGE, **step, "words": words, "failed": visible(step.get("failed") or "")}
 
 
 def _documents(
@@ -207,7 +208,7 @@ def _documents(
                 "text": visible(text),
                 "grade": grades[i].get("score") if i < len(grades) else None,
                 "strips": [
-                    {**strip, "text": visible(strip.get("text") or "")}
+                    {"kept": False, "score": None, **strip, "text": visible(strip.get("text"))}
                     for strip in strips or []
                     if strip.get("document") == i
                 ],
