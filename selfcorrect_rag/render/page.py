@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from selfcorrect_rag.errors import require
-from selfcorrect_rag.render.view import Result, view
+from selfcorrect_rag.render.view import Result, view, visible
 
 NOTEBOOK_HEIGHT = 640
 """Height of a frame in CSS pixels, if a notebook does not measure it."""
@@ -61,7 +61,7 @@ def render_run(result: Result, *, title: str | None = None) -> str:
     page: str = (
         templates()
         .get_template("page.html")
-        .render(run=view(result), title=title, style=style(), style_hash=digest)
+        .render(run=view(result), title=visible(title or ""), style=style(), style_hash=digest)
     )
     return page
 
