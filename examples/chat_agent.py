@@ -13,7 +13,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import as_tool, create_self_rag
-from selfcorrect_rag.demo import demo_index, load_chat_model
+from selfcorrect_rag.demo import RuleChatModel, demo_index
 from selfcorrect_rag.reader import ReaderLLM
 
 
@@ -22,7 +22,7 @@ def main(*questions: str) -> None:
     library = as_tool(
         graph, name="library", description="Answers questions on writers, scientists and places."
     )
-    agent = create_agent(load_chat_model(), [library], checkpointer=InMemorySaver())
+    agent = create_agent(RuleChatModel(), [library], checkpointer=InMemorySaver())
     for question in questions:
         result = agent.invoke(
             {"messages": [HumanMessage(question)]}, {"configurable": {"thread_id": "1"}}

@@ -12,12 +12,12 @@ from langgraph.types import Command
 
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.demo import demo_index
-from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
-from selfcorrect_rag.search import TavilyWebSearch
 from selfcorrect_rag.intake import source_of, title_of
+from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
+from selfcorrect_rag.search import TavilyWebSearch, WebSearch
 
 
-def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = input) -> None:
+def main(question: str, web: WebSearch, approve: Callable[[str], str] = input) -> None:
     llm = ReaderLLM.load()
     graph = create_crag(
         llm,
@@ -31,7 +31,8 @@ def main(question: str, web: TavilyWebSearch, approve: Callable[[str], str] = in
     if "__interrupt__" in result:
         (pause,) = result["__interrupt__"]
         said = approve(f"search {web.name} for {pause.value['query']!r}? (yes, no, other words) ")
-        result = graph.invoke(Command(resume=said), thread)
+        consent = {"yes": True, "no": False}.get(said, said)
+        result = graph.invoke(Command(resume=consent), thread)
     print(result["action"], "->", result["cited_answer"])
     for piece in result["knowledge"]:
         print(f"read: {title_of(piece)} ({source_of(piece)})")

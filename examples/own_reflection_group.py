@@ -1,4 +1,4 @@
-"""A custom group of reflection tokens: whether a sentence is plain enough for a child.
+"""A group of reflection tokens of one's own: whether a sentence is plain enough for a child.
 
 One entry is all it takes. A chat model is asked by its ``instruction``, as here; a checkpoint whose
 vocabulary has the tokens gives them by itself. Scores, beams, events and pages show the group.

@@ -9,8 +9,7 @@ from langchain_chroma import Chroma
 from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.reader import ReaderLLM
-from selfcorrect_rag.reader import ReaderEmbeddings
+from selfcorrect_rag.reader import ReaderEmbeddings, ReaderLLM
 
 
 def main(folder: str, collection: str, embeddings: Embeddings, question: str) -> None:

@@ -15,9 +15,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 import selfcorrect_rag
-from selfcorrect_rag import create_crag
-from selfcorrect_rag.cli import main
-from selfcorrect_rag.demo import generator_path
+from selfcorrect_rag.cli.main import main
 from tests.agents.scripted import ScriptedAgentModel, reflecting
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.test_docs import BLOCK, ROOT
@@ -78,15 +76,14 @@ def test_home(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_tutorial(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     text = page("tutorial")
-    asked = re.findall(r"Ask `(.*?)`, then `(.*?)`: it is asked as \u201c(.*?)\u201d", text)[0]
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(asked[:2])))
+    (asked,) = re.findall(r"Ask `(.*?)`, then `(.*?)`", text)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(asked)))
     shell(text)
     said = capsys.readouterr().out
     assert "Priya Raman [1]" in said
     assert "The documents do not say." in said
     assert "2 \u00d7 ISSUP" in said  # the weight that was changed
-    assert "cannot be told apart" in said
-    assert f"asked as: {asked[2]}" in said
+    assert said.count("Tom [1]") == 1, "the conversation's second answer"
     assert Path("compared/report.html").is_file()
     names = run(text)
     shown = capsys.readouterr().out.splitlines()
@@ -102,9 +99,9 @@ def test_choose_a_graph() -> None:
     assert len(run(page("choose-a-graph"))["results"]) == 2
 
 
-def test_your_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_your_model(monkeypatch: pytest.MonkeyPatch, checkpoint: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "unused")
-    text = page("your-model").replace("selfrag/selfrag_llama2_7b", str(generator_path()))
+    text = page("your-model").replace("selfrag/selfrag_llama2_7b", str(checkpoint))
     names = run(
         text, chat_model=FakeListChatModel(responses=["yes", "yes", "George Eliot [1]."] * 9)
     )
@@ -140,21 +137,6 @@ def test_in_a_chat_agent(capsys: pytest.CaptureFixture[str]) -> None:
     seen = run(page("chat-agent"), llm=model, chat_model=ScriptedAgentModel(reply=reply))["seen"]
     assert [seen[0], seen[1], seen[-1]] == ["retrieved", "graded", "answered"]
     assert "By George Eliot." in capsys.readouterr().out
-
-
-def test_read_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    text = page("read-a-run")
-    model = FakeListChatModel(responses=["George Eliot [1]."])
-    graph = create_crag(model, lambda query: [GOLD], WordEvaluator())
-    names = run(text, graph=graph)
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("George Eliot [1].")
-    assert said[1].startswith("read_question -> retrieve -> grade_documents")
-    assert said[2] == f"[1] Middlemarch: {GOLD.page_content}"
-    assert said[-1] == "answered"
-    of_crag = text.split("| CRAG: why this action?")[1].split("|")[1]
-    for key in re.findall(r"`(\w+)`", of_crag):
-        assert key in names["result"], key
 
 
 def test_for_assistants() -> None:

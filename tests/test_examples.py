@@ -1,26 +1,20 @@
-"""The examples do what they say, on the reader, the nano generator and loopback servers."""
+"""The examples do what they say, on the reader and on scripted models."""
 
 import importlib.util
-import runpy
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nano_training.tokenizer import load_tokenizer
 
-from selfcorrect_rag import nano
-from selfcorrect_rag.demo import demo_passages, generator_path
-from selfcorrect_rag.reflection import FULLY_SUPPORTED, RELEVANT, UTILITY, unregister_group
-from selfcorrect_rag.search import Index
+from selfcorrect_rag import demo
+from selfcorrect_rag.demo import demo_passages
+from selfcorrect_rag.reflection import unregister_group
+from selfcorrect_rag.search import Index, as_web_search
 from tests.prompted_runs import hard, opinion
 from tests.providers import Provider
-from tests.search.test_tavily import Tavily, page, tavily  # noqa: F401
 from tests.test_docs import ROOT
-from tests.test_vllm_server import TOKENIZER, Loopback, completion, loopback  # noqa: F401
 
-WORDS = load_tokenizer(generator_path())
 QUESTION = "Who wrote Middlemarch?"
 PENICILLIN = "Who discovered penicillin?"
 
@@ -30,7 +24,7 @@ def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """The demo corpus in an index that is quick to make."""
     with Index(tmp_path / "demo", "bm25") as index:
         index.add(demo_passages())
-        monkeypatch.setattr(nano, "demo_index", lambda: index)
+        monkeypatch.setattr(demo, "demo_index", lambda: index)
         yield
 
 
@@ -57,60 +51,38 @@ def test_subgraph(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == letter
 
 
+@pytest.mark.parametrize(
+    ("reply", "queries", "answer"),
+    [
+        ("yes", ["{}"], "-> Monroeville [1]"),
+        ("Harper Lee birthplace", ["Harper Lee birthplace"], "-> Monroeville [1]"),
+        ("no", [], "-> "),
+    ],
+)
 def test_crag_with_tavily(
-    tavily: Tavily,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
+    reply: str, queries: list[str], answer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[str] = []
+    searched: list[str] = []
 
-    def approve(question: str) -> str:
-        asked.append(question)
-        return "yes"
+    def search(query: str) -> list[dict[str, str]]:
+        searched.append(query)
+        text = "Harper Lee was born in Monroeville."
+        return [{"title": "Harper Lee", "url": "https://example.org/1", "content": text}]
 
-    main = example("crag_with_tavily").main
-    main(PENICILLIN, tavily.web(), approve)
-    assert not asked, "what the demo corpus knows is not searched for"
-    tavily.results = [page(1, content="Harper Lee was born in Monroeville.", title="Harper Lee")]
-    main("Where was Harper Lee born?", tavily.web(), approve)
-    (said,) = asked
-    assert said.startswith("search Tavily for 'Harper Lee, born'?")
-    assert len(tavily.asked) == 1
-    out = capsys.readouterr().out
-    assert "-> Monroeville [1]" in out
-    assert "read: Harper Lee (https://example.org/1)" in out
+    main, prompts = example("crag_with_tavily").main, list[str]()
 
+    def approve(prompt: str) -> str:
+        prompts.append(prompt)
+        return reply
 
-def segment(body: dict[str, Any]) -> dict[str, Any]:
-    """The same supported sentence for every prompt, as vLLM writes it."""
-    if body["max_tokens"] == 1:
-        return completion(body)
-    ids = TOKENIZER.control_ids
-    text = WORDS.encode("George Eliot wrote it.", add_special_tokens=False)
-    end = WORDS.eos_token_id
-    written = [ids[RELEVANT], *text, ids[FULLY_SUPPORTED], ids[UTILITY[-1]], end]
-    steps = [
-        {f"token_id:{i}": -0.1 if i == token else -5.0 for i in (*body["logprob_token_ids"], token)}
-        for token in written
-    ]
-    choice = {
-        "text": "",
-        "finish_reason": "stop",
-        "stop_reason": None,
-        "token_ids": written,
-        "logprobs": {"top_logprobs": steps},
-    }
-    return {"choices": [{**choice, "index": i} for i in range(len(body["prompt"]))]}
-
-
-async def test_self_rag_on_vllm_server(
-    loopback: Loopback,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    loopback.answers["/v1/completions"] = lambda body: (200, segment(body))
-    await example("self_rag_on_vllm_server").main(loopback.url, QUESTION, "Who wrote Emma?")
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [QUESTION, "  George Eliot wrote it. [1]"]
-    assert sum("(demo corpus)" in line for line in lines) == 2
+    main(PENICILLIN, as_web_search(search), approve)
+    assert not prompts, "what the demo corpus knows is not searched for"
+    main("Where was Harper Lee born?", as_web_search(search), approve)
+    (prompt,) = prompts
+    proposed = prompt.split("'")[1]
+    assert "Harper Lee" in proposed
+    assert searched == [query.format(proposed) for query in queries]
+    assert answer in capsys.readouterr().out
 
 
 def test_own_reflection_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,37 +96,6 @@ def test_own_reflection_group(capsys: pytest.CaptureFixture[str]) -> None:
         unregister_group("ISPLAIN")
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("1.0") and "George Eliot" in line for line in lines)
-
-
-def test_own_engine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its engine passes tests/engine_contract.py too."""
-    monkeypatch.setattr(sys, "argv", ["own_engine.py", QUESTION])
-    runpy.run_path(str(ROOT / "examples" / "own_engine.py"), run_name="__main__")
-    assert capsys.readouterr().out == "Middlemarch was written by George Eliot. [1]\n"
-
-
-def test_community_retriever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    notes = tmp_path / "notes"
-    (notes / "naturalists").mkdir(parents=True)
-    passages = {passage.metadata["title"]: passage.page_content for passage in demo_passages()}
-    folders = {"Jane Austen": "", "George Eliot": "", "Charles Darwin": "naturalists"}
-    for name, folder in folders.items():
-        (notes / folder / f"{name}.txt").write_text(f"{passages[name]}\n\n\n", encoding="utf-8")
-    (notes / "Jane Austen.csv").write_text("Where was Jane Austen born?", encoding="utf-8")
-    module = example("community_retriever")
-    found = module.paragraphs(notes)
-    assert {d.metadata["title"]: d.page_content for d in found} == {n: passages[n] for n in folders}
-    module.main(str(notes), "Where was Jane Austen born?")
-    written, cited = capsys.readouterr().out.splitlines()
-    assert "Steventon" in written
-    assert cited == f"[1] Jane Austen ({notes / 'Jane Austen.txt'})"
-
-
-def test_own_node(capsys: pytest.CaptureFixture[str]) -> None:
-    example("own_node").main(PENICILLIN)
-    replaced, alone, inside = capsys.readouterr().out.splitlines()
-    assert "Alexander Fleming" in replaced
-    assert alone.removeprefix("alone: ") == inside.removeprefix("in a graph: ") == "correct"
 
 
 def test_own_strip_filter(capsys: pytest.CaptureFixture[str]) -> None:

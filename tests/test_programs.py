@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.demo import demo_index, load_chat_model
+from selfcorrect_rag.demo import RuleChatModel, demo_index
 from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.reader import ReaderEmbeddings
 from tests.crag_runs import WordEvaluator
@@ -29,7 +29,9 @@ def test_self_rag_over_an_own_chroma_collection(
         [{"title": "Staging", "source": "staging.md"}, {"title": "Office"}],
     )
     question = "Who approves the deployments?"
-    example("self_rag_over_chroma").main(str(tmp_path / "store"), "notes", ReaderEmbeddings(), question)
+    example("self_rag_over_chroma").main(
+        str(tmp_path / "store"), "notes", ReaderEmbeddings(), question
+    )
     answer, cited = capsys.readouterr().out.splitlines()
     assert answer == "Priya Raman [1]"
     assert cited == f"[1] Staging: {written}"
@@ -81,7 +83,7 @@ def test_an_agent_with_threads_streams_over_sse(tmp_path: Path) -> None:
     module, threads = example("agent_over_sse"), str(tmp_path / "threads.sqlite")
 
     def asked(question: str) -> list[tuple[str, Any]]:
-        with TestClient(module.server(load_chat_model(), threads)) as client:
+        with TestClient(module.server(RuleChatModel(), threads)) as client:
             reply = client.post("/threads/1", content=question)
         assert reply.headers["content-type"].startswith("text/event-stream")
         events = [part.split("\n") for part in reply.text.strip().split("\n\n")]
@@ -132,4 +134,4 @@ def test_a_hundred_questions(
 
 def test_an_index_given_as_a_retriever_is_told_apart() -> None:
     with pytest.raises(BadArgument, match=r"Index is no retriever: give its \.as_retriever\(\)"):
-        create_crag(load_chat_model(), demo_index(), load_chat_model())  # type: ignore[arg-type]
+        create_crag(RuleChatModel(), demo_index(), RuleChatModel())  # type: ignore[arg-type]
