@@ -28,12 +28,11 @@ OWN_QUESTIONS = ("Who approves the deployments?", "How much is the rent of the o
 def command() -> None:
     """Answer questions from the demo's documents and from two notes, offline."""
     from selfcorrect_rag.cli.show import show_answer
-    from selfcorrect_rag.demo import DEMO_INDEX, demo_index
+    from selfcorrect_rag.demo import DEMO_INDEX, demo_index, demo_web
     from selfcorrect_rag.search import index_paths, open_index
     from selfcorrect_rag.serving import Parts, ServingConfig
 
     started = time.perf_counter()
-    demo_index()
 
     def ask(parts: Parts, graph: str, question: str) -> None:
         result = parts.graph(graph).invoke({"question": question})
@@ -41,7 +40,9 @@ def command() -> None:
         show_answer(result)
         tell()
 
-    with Parts(ServingConfig()) as parts:
+    with Parts(ServingConfig()) as parts, demo_index() as index:
+        # Whatever index there is here, the demo reads its own.
+        parts.retriever, parts.web_search = index.as_retriever(), demo_web()
         for graph, question in QUESTIONS:
             ask(parts, graph, question)
     with tempfile.TemporaryDirectory() as made:
@@ -51,10 +52,10 @@ def command() -> None:
             (notes / name).write_text(text, encoding="utf-8")
             tell(f"{name}: {' '.join(text.split())}", dim=True)
         tell()
-        index = Path(made) / "index"
-        with open_index(index, create=True) as opened:
+        folder = Path(made) / "index"
+        with open_index(folder, create=True) as opened:
             index_paths([notes], opened)
-        with Parts(ServingConfig(index=index)) as parts:
+        with Parts(ServingConfig(index=folder)) as parts:
             for question in OWN_QUESTIONS:
                 ask(parts, "self_rag", question)
     tell(

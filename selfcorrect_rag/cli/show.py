@@ -29,7 +29,8 @@ def place(citation: Mapping[str, Any]) -> str:
     """Describe where a cited text stands: title, page, heading and source."""
     title, source = title_line(citation["title"]), shown_source(citation["source"])
     page = f"page {citation['page']}" if citation.get("page") else ""
-    parts = [title, page, str(citation.get("heading") or ""), source if source != title else ""]
+    heading = str(citation.get("heading") or "").removeprefix(title).removeprefix(" > ")
+    parts = [title, page, heading, source if source != title else ""]
     return ", ".join(filter(None, parts)) or "untitled"
 
 

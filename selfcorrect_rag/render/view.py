@@ -159,13 +159,15 @@ def _linked(text: str, citations: Sequence[Mapping[str, Any]]) -> list[tuple[str
 def _citation(citation: Mapping[str, Any], knowledge: str) -> dict[str, Any]:
     passage = citation.get("passage")
     source = shown_source(citation.get("source"))
+    title = title_line(citation.get("title"))
+    heading = str(citation.get("heading") or "").removeprefix(title).removeprefix(" > ")
     return {
         "number": citation.get("number"),
-        "title": title_line(citation.get("title")) or source or "untitled",
+        "title": title or source or "untitled",
         "source": source,
         "url": web_address(citation.get("source")),
         "page": citation.get("page"),
-        "heading": visible(citation.get("heading") or ""),
+        "heading": visible(heading),
         "quote": visible(citation.get("quote") or ""),
         "anchor": None if passage is None else f"{knowledge}-{passage + 1}",
     }
