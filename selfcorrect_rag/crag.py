@@ -6,14 +6,15 @@ recompose_knowledge -> generate -> read_answer.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Any, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from langchain_core.documents import BaseDocumentCompressor
 from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.stream import CustomTransformer
-from langgraph.types import Checkpointer, RetryPolicy
+from langgraph.types import Checkpointer, Command, RetryPolicy
+from langgraph.typing import ContextT, InputT, OutputT, StateT
 
 from selfcorrect_rag.models.from_name import Evaluator, Model, as_evaluator, as_language_model
 from selfcorrect_rag.nodes.generate import generate, read_answer
@@ -22,7 +23,12 @@ from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_jud
 from selfcorrect_rag.nodes.node import add_node, cache_policy
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
-from selfcorrect_rag.nodes.refine_strips import Decompose, StripFilter, refine_strips
+from selfcorrect_rag.nodes.refine_strips import (
+    Decompose,
+    StripFilter,
+    refine_strips,
+    select_web_strips,
+)
 from selfcorrect_rag.nodes.rerank import rerank
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
@@ -34,6 +40,32 @@ from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGOutput, CRAGState, Input
 
 CRAG = CompiledStateGraph[CRAGState, CRAGSettings, Input, CRAGOutput]
+
+
+class ApprovalGraph(CompiledStateGraph[StateT, ContextT, InputT, OutputT]):
+    """A compiled graph in which ``Command(resume=None)`` is a refusal, as any unclear reply is.
+
+    LangGraph 1.2 raises UnboundLocalError for it.
+    """
+
+    @classmethod
+    def of(cls, compiled: CompiledStateGraph[StateT, ContextT, InputT, OutputT]) -> Self:
+        """Return ``compiled`` as such a graph."""
+        return cls(**vars(compiled))  # as Pregel.copy makes a copy
+
+    def stream(self, input: Any, *args: Any, **options: Any) -> Any:
+        """Stream as LangGraph does."""
+        return super().stream(_refused_if_none(input), *args, **options)
+
+    def astream(self, input: Any, *args: Any, **options: Any) -> Any:
+        """Stream as LangGraph does."""
+        return super().astream(_refused_if_none(input), *args, **options)
+
+
+def _refused_if_none(given: Any) -> Any:
+    if given == Command(resume=None) and isinstance(given, Command):
+        return Command(resume=False)
+    return given
 
 
 class CorrectionParts(TypedDict, total=False):
@@ -109,7 +141,7 @@ def create_crag(
         retry_policy=retry_policy,
         cached=cache is not None,
     )
-    return graph.compile(
+    compiled = graph.compile(
         checkpointer=checkpointer,
         cache=cache,
         interrupt_before=interrupt_before,
@@ -117,6 +149,7 @@ def create_crag(
         name=name,
         transformers=[CustomTransformer],
     )
+    return ApprovalGraph.of(compiled)
 
 
 def crag_builder(
@@ -189,7 +222,7 @@ def add_correction(
     own: dict[str, Any] = {"decompose": decompose, "strip_filter": strip_filter}
     grade = grade_documents(judge, settings)
     refine = refine_strips(judge, settings, **own)
-    select = refine_strips(judge, settings, **own, pages=True)
+    select = select_web_strips(judge, settings, **own)
     policies: dict[str, Any] = {}
     if cached:
         policies["grade"] = cache_policy(grade, judge, ["passages"], calls_left)

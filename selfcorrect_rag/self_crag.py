@@ -15,7 +15,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.stream import CustomTransformer
 from langgraph.types import Checkpointer, RetryPolicy
 
-from selfcorrect_rag.crag import CorrectionParts, add_correction
+from selfcorrect_rag.crag import ApprovalGraph, CorrectionParts, add_correction
 from selfcorrect_rag.models.from_name import Evaluator, Model, as_reflection_llm
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.beam_select import beam_select
@@ -81,7 +81,7 @@ def create_self_crag(
         retry_policy=retry_policy,
         cached=cache is not None,
     )
-    return graph.compile(
+    compiled = graph.compile(
         checkpointer=checkpointer,
         cache=cache,
         interrupt_before=interrupt_before,
@@ -89,6 +89,7 @@ def create_self_crag(
         name=name,
         transformers=[CustomTransformer],
     )
+    return ApprovalGraph.of(compiled)
 
 
 def self_crag_builder(

@@ -175,8 +175,10 @@ def _cite_sources(state: Mapping[str, Any], answer: str) -> tuple[list[Citation]
     is_relevant = state["isrel"] is not None and state["isrel"] >= RELEVANT
     read, judged = state["written_from"], state["judged"]
     apart = len(read) == 1
-    if not apart and not is_relevant:
+    if not read:
         return [], []
+    if not apart and not is_relevant:
+        return [], ["the model did not call what it read relevant: nothing is cited"]
     fit = [i for i in read if judged[i] == "relevant" or (judged[i] is None and is_relevant)]
     found = [_cite(state, i + 1, answer) for i in fit]
     if apart:

@@ -42,7 +42,6 @@ def refine_strips(
     *,
     decompose: Decompose | None = None,
     strip_filter: StripFilter | None = None,
-    pages: bool = False,
 ) -> Node[Any]:
     """Decompose the retrieved documents and keep the relevant strips (section 4.4).
 
@@ -52,11 +51,32 @@ def refine_strips(
         decompose: a custom splitter, instead of the setting ``decomposition``.
         strip_filter: a custom filter, instead of scores, ``strip_threshold`` and ``strips``. A
             strip that it keeps scores 1, one that it drops -1.
-        pages: whether to work on the pages of the web (section 4.5): ``select_web_strips``.
 
     Raises:
         BadArgument: an argument is of the wrong kind.
     """
+    return _strips_node(evaluator, settings, decompose, strip_filter, pages=False)
+
+
+def select_web_strips(
+    evaluator: Evaluator,
+    settings: CRAGSettings | None = None,
+    *,
+    decompose: Decompose | None = None,
+    strip_filter: StripFilter | None = None,
+) -> Node[Any]:
+    """Do the same as :func:`refine_strips` with the pages of the web (section 4.5)."""
+    return _strips_node(evaluator, settings, decompose, strip_filter, pages=True)
+
+
+def _strips_node(
+    evaluator: Evaluator,
+    settings: CRAGSettings | None,
+    decompose: Decompose | None,
+    strip_filter: StripFilter | None,
+    *,
+    pages: bool,
+) -> Node[Any]:
     judge = as_evaluator(evaluator)
     split: Any = getattr(decompose, "split_text", decompose)
     if split is not None and not takes_one(split):

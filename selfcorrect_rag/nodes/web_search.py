@@ -6,7 +6,14 @@ from typing import Any
 from langchain_core.documents import Document
 from langgraph.types import interrupt
 
-from selfcorrect_rag.errors import Fault, NoCheckpointer, WebSearchFailed, one_line, wrap_errors
+from selfcorrect_rag.errors import (
+    BadSettings,
+    Fault,
+    NoCheckpointer,
+    WebSearchFailed,
+    one_line,
+    wrap_errors,
+)
 from selfcorrect_rag.events import WebSearched, WebSearchFailure
 from selfcorrect_rag.intake import aas_documents, admit, as_documents, source_of, title_of
 from selfcorrect_rag.nodes.node import Node, Run, Update
@@ -38,8 +45,8 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
         chosen = run.settings
         given = one_line(state["web_query"] or state["question"])[:LONGEST].strip()
         query: str | None = given
+        check_approval(run)
         if chosen.approve_search:
-            check_approval(run)
             reply = interrupt(approval_request(given, web.name), response_schema=REPLY_SCHEMA)
             if isinstance(reply, str):
                 reply = WORDS.get(reply.strip().casefold(), {"query": reply})
@@ -68,8 +75,20 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
 
 
 def check_approval(run: Run[CRAGSettings]) -> None:
-    """Raise NoCheckpointer if the run may pause for approval, and no thread could keep it."""
+    """Refuse to search if approval is asked for, and the run could not pause for it.
+
+    Raises:
+        NoCheckpointer: no thread could keep the paused run.
+        BadSettings: the context asks for it, but the turn began without: a resumed run would not
+            ask again.
+    """
     thread = run.config.get("configurable", {}).get("thread_id")
+    if run.settings.merged(run.context).approve_search and not run.settings.approve_search:
+        raise BadSettings(
+            "a turn's settings are fixed when it begins: fork it by "
+            'graph.update_state(config, {"settings": {"approve_search": True}})',
+            "approve_search",
+        )
     if run.settings.approve_search and thread is None:
         raise NoCheckpointer(
             "approve_search pauses the run for a person: create the graph with a checkpointer and "

@@ -21,7 +21,7 @@ from selfcorrect_rag import (
     create_self_rag,
 )
 from selfcorrect_rag.agents import GroundingMiddleware
-from selfcorrect_rag.agents.grounding import REFUSAL
+from selfcorrect_rag.agents.middleware import REFUSAL
 from selfcorrect_rag.errors import MissingExtra, NoQuestion
 from selfcorrect_rag.prompts.quoting import quoted
 from tests.agents.scripted import (
