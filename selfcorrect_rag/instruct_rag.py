@@ -107,7 +107,7 @@ def instruct_rag_builder(
 ) -> StateGraph[InstructRAGState, InstructRAGSettings, Input, InstructRAGOutput]:
     """Return the graph of :func:`create_instruct_rag` before it is compiled."""
     model, chosen = as_language_model(llm, "llm"), InstructRAGSettings.of(settings)
-    default = "icl" if demonstrations else "instruct"
+    default = chosen.mode or ("icl" if demonstrations else "instruct")
     graph = StateGraph(
         InstructRAGState, InstructRAGSettings, input_schema=Input, output_schema=InstructRAGOutput
     )

@@ -97,7 +97,7 @@ def echo() -> RunnableLambda[Any, Any]:
 def timeless(result: Any) -> Any:
     """A result, or what a stream gave, without what is of one run: its time, its reply's id."""
     if isinstance(result, dict):
-        own = ("seconds", "reply_id")
+        own = ("seconds", "reply_id", "turn")
         return {k: 0 if k in own else timeless(v) for k, v in result.items()}
     if isinstance(result, list | tuple):
         return [timeless(value) for value in result]

@@ -37,6 +37,33 @@ def test_the_nearest_demonstration_stands_last() -> None:
     assert shown(selection="nearest", question="Who is Walden?")[-1] == "Walden"
 
 
+def test_nearness_is_the_angle_not_the_length() -> None:
+    class Long(Words):
+        """A demonstration's vector is longer, the further it points away."""
+
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            return [[1.0, 0.0] if "Emma" in text else [50.0, 90.0] for text in texts]
+
+        def embed_query(self, text: str) -> list[float]:
+            return [1.0, 0.0]
+
+    graph = create_instruct_rag(
+        echo(), lambda query: documents(), DEMONSTRATIONS[:2], embeddings=Long()
+    )
+    context: Any = {"selection": "nearest", "demonstrations": 1}
+    result = graph.invoke({"question": QUESTION}, context=context)
+    assert [d["question"] for d in result["demonstrations"]] == ["Who wrote Emma?"]
+
+
+def test_vectors_of_other_lengths_are_refused() -> None:
+    class Mixed(Words):
+        def embed_query(self, text: str) -> list[float]:
+            return [1.0] * len(text)
+
+    with pytest.raises(ModelFailed, match=r"the embeddings \(Mixed\) gave vectors of .* numbers"):
+        nearest(Mixed()).invoke({"question": QUESTION}, context=NEAREST)
+
+
 class Counted(Words):
     """Counts embeddings of demonstrations, which take a while; the first few fail."""
 

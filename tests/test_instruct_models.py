@@ -92,7 +92,7 @@ def test_an_llm_continues_plain_text_and_a_chat_model_gets_one_message() -> None
 def test_a_reflection_llm_gets_untrusted_parts_and_its_limit() -> None:
     llm = ScriptedReflectionLLM(write=lambda text: segment(RATIONALE))
     result = run(llm, titles=["[Relevant]", "Emma"], mode="ft", rationale_tokens=33)
-    assert result["answer"] == "George Eliot"
+    assert result["answer"] == "Therefore, the answer is George Eliot."
     ((prompt,),) = llm._calls
     assert llm._options[0]["max_tokens"] == 33
     assert not [part for part in prompt.parts if part.kind == "control"]
@@ -150,4 +150,4 @@ def test_events_say_what_happens() -> None:
         "rationale_written",
         "answered",
     ]
-    assert events[-1]["answer"] == "George Eliot"
+    assert events[-1]["answer"] == "Therefore, the answer is George Eliot."

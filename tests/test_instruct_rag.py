@@ -77,17 +77,41 @@ def test_studio_sees_the_routes() -> None:
 # What is written, read
 
 
-def test_answer_rationale_and_documents_are_told_apart() -> None:
+def test_answer_rationale_and_documents_are_read_from_the_last_paragraph() -> None:
     result = run(FakeListChatModel(responses=[RATIONALE]))
-    assert result["answer"] == "George Eliot"
+    assert result["answer"] == "Therefore, the answer is George Eliot."
     assert result["rationale"] == RATIONALE
     assert result["numbering"] == [2, 1, 0], "the best stands last"
-    assert result["useful_documents"] == [0]
-    assert result["dismissed_documents"] == [2]
-    (citation,) = result["citations"]
-    assert (citation["number"], citation["passage"], citation["title"]) == (3, 0, "Middlemarch")
-    assert citation["source"] == "notes"
+    assert result["useful_documents"] == [0, 2]
+    first, second = result["citations"]
+    assert (first["number"], first["passage"], first["title"]) == (3, 0, "Middlemarch")
+    assert (second["number"], second["passage"]) == (1, 2)
+    assert first["source"] == "notes"
+    assert result["cited_answer"] == "Therefore, the answer is George Eliot. [3] [1]"
     assert result["notes"] == ["Document [7] is named but was not shown"]
+
+
+@pytest.mark.parametrize(
+    ("written", "answer", "useful"),
+    [
+        ("Document [1] is dull.\n\nDocument 3 says so.\nAnswer: Jane", "Jane", [0]),
+        ("It was [2].\n\nThe documents do not say.", "The documents do not say.", []),
+        ("<think>Document [2]?</think>Document [3] says so. Jane.", "Jane.", [0]),
+    ],
+)
+def test_nothing_else_is_read_out_of_the_prose(
+    written: str, answer: str, useful: list[int]
+) -> None:
+    result = run(FakeListChatModel(responses=[written]))
+    assert (result["answer"], result["useful_documents"]) == (answer, useful)
+    assert len(result["citations"]) == len(useful)
+
+
+def test_a_refusal_cites_nothing() -> None:
+    written = "I looked at Document [3]. The documents do not say."
+    result = run(FakeListChatModel(responses=[written]))
+    assert (result["useful_documents"], result["citations"]) == ([0], [])
+    assert result["cited_answer"] == result["answer"] == "The documents do not say."
 
 
 @pytest.mark.parametrize("mode", ["no_retrieval", "ralm", "few_shot"])
@@ -135,7 +159,7 @@ def test_no_documents_is_a_route(mode: str) -> None:
     result = run(titles=[], mode=mode)
     assert result["answer"] == f"Based on your knowledge, answer the question: {QUESTION}"
     assert (result["mode"], result["demonstrations"]) == ("no_retrieval", [])
-    assert result["notes"] == ["no document was found: answered from the model's own knowledge"]
+    assert result["notes"] == ["no document was found: the model was asked without documents"]
 
 
 def test_a_fine_tuned_model_keeps_its_prompt_without_documents() -> None:

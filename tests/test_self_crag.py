@@ -148,5 +148,5 @@ def test_its_settings_are_both_graphs() -> None:
 
 
 def test_what_is_no_model_is_refused() -> None:
-    with pytest.raises(TypeError, match="give a ReflectionLLM"):
+    with pytest.raises(TypeError, match="must be a ReflectionLLM"):
         create_self_crag(object(), lambda q: [Document("a")], WordEvaluator(), PagesWebSearch())  # type: ignore[arg-type]

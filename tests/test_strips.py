@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 
 from selfcorrect_rag.nodes.strips import Decomposition, decompose, keep, recompose
-from selfcorrect_rag.prompts.sentences import sentence_at
 from selfcorrect_rag.state import Strip
 
 
@@ -154,6 +153,3 @@ def test_a_paragraph_ends_a_sentence_and_keeps_its_line() -> None:
     text = "OPTIONS\n\n  -a, --all  count all\n    files too\n\n  -b, --bytes  print bytes. No."
     (strip,) = decompose(text)
     assert strip == "OPTIONS\n-a, --all count all files too\n-b, --bytes print bytes. No."
-    assert sentence_at(strip, strip.index("--all"), strip.index(" count")) == (
-        "-a, --all count all files too"
-    )

@@ -1,6 +1,5 @@
-"""What agents say carries the sources: annotations, and a subagent's text."""
+"""What agents say carries the sources as annotations."""
 
-import json
 from typing import Any
 
 import pytest
@@ -10,11 +9,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.runtime import Runtime
-from langgraph.types import Command
 
-from selfcorrect_rag import as_subagent, as_tool
+from selfcorrect_rag import as_tool
 from selfcorrect_rag.agents import CitationMiddleware, GroundingMiddleware
-from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.nodes.reply import cited_message
 from tests.agents.scripted import (
     GRAPHS,
@@ -114,51 +111,6 @@ def test_what_is_not_plain_text_stays() -> None:
     call = AIMessage("A [1]", tool_calls=[{"name": "x", "args": {}, "id": "1"}])
     assert cited_message(call, [cited]) is call
     assert cited_message(plain := AIMessage("A [2]"), [cited]) is plain
-
-
-@pytest.mark.parametrize("make", GRAPHS)
-async def test_a_subagents_text_is_the_tools(make: Any) -> None:
-    graph = make()
-    subagent = as_subagent(graph, name="library", description="Novels.")
-    assert (subagent["name"], subagent["description"]) == ("library", "Novels.")
-    assert as_subagent(graph)["name"] == graph.get_name()
-    with pytest.raises(BadSettings):
-        as_subagent(graph, context={"unknown": 1})
-    state = {"messages": [HumanMessage("Before."), HumanMessage("Who?")], "files": {}}
-    for result in (subagent["runnable"].invoke(state), await subagent["runnable"].ainvoke(state)):
-        (message,) = result["messages"]
-        assert message.text == as_tool(graph).invoke({"question": "Who?"})
-        assert "Sources:" in message.text
-
-
-TASK = {"description": "Who wrote Emma?", "subagent_type": "library"}
-
-
-@pytest.mark.parametrize("make", GRAPHS)
-async def test_a_deep_agent_reads_the_sources(make: Any) -> None:
-    deepagents = pytest.importorskip("deepagents")
-    graph = make(checkpointer=InMemorySaver())
-    agent = deepagents.create_deep_agent(
-        calling(("task", TASK), ("task", TASK)),
-        subagents=[as_subagent(graph, name="library")],
-        checkpointer=InMemorySaver(),
-    )
-    for result in (agent.invoke(ASKED, THREAD), await agent.ainvoke(ASKED, THREAD)):
-        for said in tool_messages(result):
-            assert said.content == as_tool(graph).invoke({"question": "Who wrote Emma?"})
-    json.dumps([m.model_dump() for m in result["messages"]])
-
-
-def test_a_deep_agent_pauses_before_a_search() -> None:
-    deepagents = pytest.importorskip("deepagents")
-    library = as_subagent(crag("Noise."), name="library", context={"approve_search": True})
-    agent = deepagents.create_deep_agent(
-        calling(("task", TASK)), subagents=[library], checkpointer=InMemorySaver()
-    )
-    (pause,) = agent.invoke(ASKED, THREAD)["__interrupt__"]
-    assert pause.value["ask"] == "search the web?"
-    result = agent.invoke(Command(resume="no"), THREAD)
-    assert "the search was not approved" in tool_messages(result)[0].content
 
 
 def test_a_deep_agents_own_answer_cites_what_its_tool_cited() -> None:

@@ -128,7 +128,7 @@ def test_a_refusal_is_of_its_turn_alone() -> None:
     assert refusing.invoke(say("Who?"), THREAD)["refused"]
     assert grounded.invoke(say("Who?"), THREAD)["refused"] == ""
 
-    verdicts = iter(["No document says so.", "Document [1] says: the answer is she."])
+    verdicts = iter(["The documents do not say.", "Document [1] says: the answer is she."])
     llm = RunnableLambda(lambda messages: next(verdicts))
     turns = agent(saying(), create_instruct_rag(llm, lambda query: [document("Emma")]))
     assert turns.invoke(say("Who?"), THREAD)["messages"][-1].content == REFUSAL
@@ -161,7 +161,7 @@ def test_it_pauses_for_approval_and_resumes() -> None:
     grounded = agent(saying(), crag("Noise."), context={"approve_search": True})
     (pause,) = grounded.invoke(say("Who?"), THREAD)["__interrupt__"]
     assert pause.value["ask"] == "search the web?"
-    result = grounded.invoke(Command(resume="another query"), THREAD)
+    result = grounded.invoke(Command(resume={"query": "another query"}), THREAD)
     assert result["grounding"]["web_query"] == "another query"
     assert result["messages"][-1].text == "Jane Austen [1]."
 
@@ -209,7 +209,7 @@ def test_the_last_of_several_messages_is_the_question() -> None:
     }
     result = agent(saying(), self_rag()).invoke(asked, THREAD)
     assert result["grounding"]["question"] == "Who?"
-    with pytest.raises(NoQuestion, match="no human message"):
+    with pytest.raises(NoQuestion, match="give the agent a human message"):
         agent(saying(), self_rag()).invoke({"messages": [AIMessage("Hello.")]}, THREAD)
 
 
@@ -281,7 +281,7 @@ def test_how_much_support_the_agents_words_need() -> None:
 
 
 def test_a_refused_turn_is_not_judged_and_the_next_one_is() -> None:
-    said = iter(["No document says so.", "Document [1] says: the answer is she."])
+    said = iter(["The documents do not say.", "Document [1] says: the answer is she."])
     llm = RunnableLambda(lambda messages: next(said))
     judge = judging(Austen=NONE)
     turns = agent(saying(), create_instruct_rag(llm, lambda query: [document("Emma")]), judge=judge)
@@ -313,8 +313,8 @@ async def test_only_the_models_words_are_streamed(subgraphs: bool) -> None:
 
 
 def test_langchain_is_needed_for_the_middleware_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "selfcorrect_rag.agents.grounding")
-    monkeypatch.delattr(agents, "grounding")
+    monkeypatch.delitem(sys.modules, "selfcorrect_rag.agents.middleware")
+    monkeypatch.delattr(agents, "middleware")
     monkeypatch.setitem(sys.modules, "langchain", None)
     assert agents.as_tool(crag()).invoke({"question": "Who?"})
     with pytest.raises(MissingExtra, match=r"selfcorrect-rag\[agents\]"):

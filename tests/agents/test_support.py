@@ -90,15 +90,15 @@ def test_crag_without_knowledge() -> None:
 
 @pytest.mark.parametrize("support", ["partly", "fully"])
 def test_an_answer_that_declines_has_no_support_in_any_graph(support: Any) -> None:
-    said = "The passage does not say."
+    said = "The documents do not say."
     llm = ScriptedReflectionLLM(write=lambda p: segment(said, RELEVANT, FULL, USEFUL))
     for graph in (
         create_self_rag(llm, lambda query: [document("Emma")]),
         crag(llm=FakeListChatModel(responses=[f"{said} [1]"])),
-        instruct_rag(f"Document [1] is useful. The answer is: {said}"),
+        instruct_rag(f"Document [1] is useful. {said}"),
     ):
         found = missing_support(asked(graph), support)
-        assert found.startswith("the answer declines to answer: 'The passage does not say")
+        assert found.startswith("the answer declines to answer: 'The documents do not say")
 
 
 def test_instruct_rag_by_useful_documents() -> None:

@@ -9,7 +9,6 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag import SupportJudge
 from selfcorrect_rag.agents import unsupported
-from selfcorrect_rag.demo import load_generator
 from selfcorrect_rag.errors import BadArgument, ModelFailed
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.reader import ReaderLLM
@@ -69,7 +68,7 @@ def test_no_more_than_three_sentences_before_are_read() -> None:
 
 def test_one_call_for_each_claim() -> None:
     llm = Provider(answer=lambda prompt: FULLY, takes=frozenset({"logprobs"}))
-    text = "Eliot. Do you want more? The documents do not say when. I hope this helps."
+    text = "Eliot. Do you want more? The documents do not say. I hope this helps."
     claims = SupportJudge(llm).judge(text, [BOOK])
     assert [c["text"] for c in claims] == ["Eliot.", "I hope this helps."]
     assert len(llm.calls) == 2
@@ -87,7 +86,7 @@ def test_a_sentence_may_rest_on_several_documents() -> None:
 def test_without_evidence_nothing_is_asked_or_supported() -> None:
     llm = Provider(answer=lambda prompt: FULLY)
     for documents in ([], [Document(" ")]):
-        claims = SupportJudge(llm).judge("It was Eliot. I do not know.", documents)
+        claims = SupportJudge(llm).judge("It was Eliot. The documents do not say.", documents)
         assert claims == [{"text": "It was Eliot.", "issup": NONE, "probabilities": {}}]
     assert llm.calls == []
 
@@ -110,15 +109,6 @@ def test_what_is_not_said_is_none() -> None:
     assert judged(ReaderLLM.load(), "It was Eliot.") == [("It was Eliot.", None)]
 
 
-def test_the_shipped_generator_judges() -> None:
-    llm = load_generator()
-    text = "Middlemarch was written by George Eliot [1]. Middlemarch was written by Jane Austen."
-    assert judged(llm, text) == [
-        ("Middlemarch was written by George Eliot.", FULLY),
-        ("Middlemarch was written by Jane Austen.", NONE),
-    ]
-
-
 def test_why_a_text_is_not_supported() -> None:
     def claim(text: str, issup: str | None) -> Any:
         return {"text": text, "issup": issup, "probabilities": {}}
@@ -131,7 +121,7 @@ def test_why_a_text_is_not_supported() -> None:
 
 
 def test_a_judge_that_cannot() -> None:
-    with pytest.raises(BadArgument, match="llm is None"):
+    with pytest.raises(BadArgument, match="llm must be"):
         SupportJudge(None)  # type: ignore[arg-type]
 
     class Broken(ReaderLLM):

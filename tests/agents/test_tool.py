@@ -39,7 +39,7 @@ def call(question: str = "Who?") -> Any:
             "She did [1].\n\nSources:\n[1] Doc (notes)",
         ),
         (self_crag, "Doc for Who? [1]\n\nSources:\n[1] Doc (notes)"),
-        (instruct_rag, "Jane Austen [1]\n\nSources:\n[1] Emma (notes)"),
+        (instruct_rag, "The answer is Jane Austen. [1]\n\nSources:\n[1] Emma (notes)"),
     ],
     ids=["self_rag", "crag", "self_crag", "instruct_rag"],
 )
@@ -68,6 +68,15 @@ def test_notes_reach_the_model_and_an_answer_without_sources_says_so() -> None:
     lines = as_tool(graph).invoke({"question": "Who?"}).splitlines()
     assert lines[:3] == ["I do not know.", "", "Sources: none"]
     assert "Note: web search (pages): the search raised ValueError: it is down" in lines
+
+
+def test_a_source_has_its_page_and_heading() -> None:
+    found = document("Doc", "Gold is here.", source="notes", page=3, heading="The sea\n road")
+    graph = create_crag(
+        FakeListChatModel(responses=["She did [1]."]), lambda query: [found], WordEvaluator()
+    )
+    content = as_tool(graph).invoke({"question": "Who?"})
+    assert content.endswith("[1] Doc (notes), page 3, The sea road")
 
 
 def test_name_description_and_schema() -> None:
@@ -171,7 +180,7 @@ def test_what_was_done_before_a_pause_is_not_done_again() -> None:
     )
     config: Any = {"configurable": {"thread_id": "1"}}
     agent.invoke(ASKED, config)
-    result = agent.invoke(Command(resume="no"), config)
+    result = agent.invoke(Command(resume=False), config)
     assert retrieved == ["Who?"]
     (said,) = tool_messages(result)
     assert said.artifact["web_failure"] == "the search was not approved"
@@ -214,7 +223,7 @@ def test_calls_that_langgraph_mixes_are_an_error() -> None:
     config: Any = {"configurable": {"thread_id": "1"}}
     assert compiled.invoke(ASKED, config)["__interrupt__"]
     with pytest.raises(CallsMixed, match=r"for 'Second\?' resumed the run for 'First\?'"):
-        compiled.invoke(Command(resume="yes"), config)
+        compiled.invoke(Command(resume=True), config)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,186 @@
+"""CRAG's correction as a retriever."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command
+from typing_extensions import TypedDict
+
+from selfcorrect_rag import (
+    CorrectiveRetriever,
+    CRAGSettings,
+    SelfRAGSettings,
+    create_crag,
+)
+from selfcorrect_rag.demo import demo_index, demo_web
+from selfcorrect_rag.errors import (
+    BadArgument,
+    BadSettings,
+    EvaluatorFailed,
+    NoCheckpointer,
+)
+from selfcorrect_rag.reader import Reader, ReaderEvaluator
+from tests.crag_runs import (
+    AMBIGUOUS,
+    CORRECT,
+    INCORRECT,
+    PagesWebSearch,
+    WordEvaluator,
+    document,
+    run,
+)
+from tests.scripted import echo
+
+
+def corrective(*texts: str, **options: Any) -> CorrectiveRetriever:
+    found = [document(text) for text in texts]
+    return CorrectiveRetriever(lambda query: found, WordEvaluator(), PagesWebSearch(), **options)
+
+
+def found(retriever: Any, query: str = "Who wrote Emma?") -> list[Document]:
+    """What it finds, sync and async alike."""
+    documents: list[Document] = retriever.invoke(query)
+    assert asyncio.run(retriever.ainvoke(query)) == documents
+    return documents
+
+
+def scored(documents: list[Document]) -> list[Any]:
+    keys = ("relevance_score", "action", "knowledge")
+    return [(d.page_content, *(d.metadata[key] for key in keys)) for d in documents]
+
+
+WEB = ("Gold of the web.", 0.9)
+
+
+@pytest.mark.parametrize(
+    ("texts", "wanted"),
+    [
+        (CORRECT, [("Gold is here.", 0.9, "correct", "internal")]),
+        (
+            AMBIGUOUS,
+            [("Vague words.", 0.0, "ambiguous", "internal"), (*WEB, "ambiguous", "external")],
+        ),
+        (INCORRECT, [(*WEB, "incorrect", "external")]),
+        ([], [(*WEB, "incorrect", "external")]),
+    ],
+)
+def test_what_is_kept_and_why(texts: list[str], wanted: list[Any]) -> None:
+    documents = found(corrective(*texts))
+    assert scored(documents) == wanted
+    crag = run(texts)
+    assert [d.page_content for d in documents] == [d.page_content for d in crag["knowledge"]]
+
+
+def test_the_documents_own_metadata_stay() -> None:
+    (kept,) = found(corrective("Gold is here."))
+    assert kept.metadata["source"] == "notes"
+    assert kept.metadata["title"] == "Gold is he"
+
+
+def test_strips_that_are_dropped_are_not_given() -> None:
+    whole = document("Gold of old; worthless; vague", "Doc")
+    evaluator, cut = WordEvaluator(), lambda text: text.split("; ")
+    (kept,) = found(CorrectiveRetriever(lambda query: [whole], evaluator, decompose=cut))
+    assert kept.page_content == "Gold of old vague"
+
+
+def test_what_was_judged_irrelevant_is_left_out() -> None:
+    """CRAG's answer is written from it all the same, and does not cite it."""
+    nothing: Any = {"settings": {"strip_threshold": 1.0}}
+    assert found(corrective("Gold.", **nothing)) == []
+    assert run(["Gold."], strip_threshold=1.0)["knowledge"]
+    low = CRAGSettings(strip_threshold=-1.0, lower=0.5, upper=0.6)
+    assert [d.page_content for d in found(corrective("Gold.", "Vague.", settings=low))] == ["Gold."]
+
+
+def test_a_whole_document_has_its_own_score() -> None:
+    (kept,) = found(corrective("Gold.", settings={"refine": False}))
+    assert kept.metadata["relevance_score"] == 0.9
+
+
+def test_what_nothing_scored_has_no_score() -> None:
+    documents = found(corrective("Noise.", settings={"select": False}))
+    assert [d.metadata["relevance_score"] for d in documents] == [None, None]
+
+
+def test_its_own_settings_count_in_a_graph_with_others() -> None:
+    retriever = corrective("Gold.", settings={"upper": 0.95})
+
+    def look(state: Any) -> Any:
+        return {"found": [d.metadata["action"] for d in retriever.invoke(state["question"])]}
+
+    schema: Any = TypedDict("schema", {"question": str, "found": list})  # type: ignore[misc]
+    outer = StateGraph(schema, context_schema=dict)
+    outer.add_node("look", look)
+    outer.add_edge(START, "look")
+    graph: Any = outer.compile()
+    result = graph.invoke({"question": "Who?"}, context={"upper": 0.1, "web_results": 1})
+    assert result["found"] == ["ambiguous", "ambiguous"]
+
+
+def test_a_person_approves_where_the_outer_graph_has_a_checkpointer() -> None:
+    retriever = corrective("Noise.", settings={"approve_search": True})
+    with pytest.raises(NoCheckpointer):
+        retriever.invoke("Who?")
+
+    def look(state: Any) -> Any:
+        return {"messages": [AIMessage(d.page_content) for d in retriever.invoke("Who?")]}
+
+    outer = StateGraph(MessagesState)
+    outer.add_node("look", look)
+    outer.add_edge(START, "look")
+    graph: Any = outer.compile(checkpointer=InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    assert graph.invoke({"messages": []}, thread)["__interrupt__"]
+    result = graph.invoke(Command(resume=True), thread)
+    assert [m.content for m in result["messages"]] == ["Gold of the web."]
+
+
+def test_self_rag_and_crag_read_from_it() -> None:
+    graph = create_crag(echo(), corrective(*INCORRECT), WordEvaluator())
+    result = graph.invoke({"question": "Who wrote Emma?"})
+    assert [d.page_content for d in result["passages"]] == ["Gold of the web."]
+
+
+def test_its_nodes_are_traced_below_it() -> None:
+    class Broken(WordEvaluator):
+        def score(self, question: str, passages: Any) -> list[float]:
+            raise OSError("gone")
+
+    retriever = CorrectiveRetriever(lambda query: [document("Gold.")], Broken(), tags=["mine"])
+    assert retriever.tags == ["mine"]
+    with pytest.raises(EvaluatorFailed, match="gone"):
+        retriever.invoke("Who?")
+
+    async def trace() -> list[Any]:
+        events = corrective("Gold.").astream_events("Who?", version="v2")
+        return [(event["name"], len(event["parent_ids"])) async for event in events]
+
+    assert ("grade_documents", 2) in asyncio.run(trace())
+
+
+def test_wrong_arguments_are_refused_when_it_is_made() -> None:
+    with pytest.raises(BadSettings, match="CRAG has no such setting"):
+        corrective(settings={"uper": 1})
+    with pytest.raises(BadSettings, match="for Self-RAG"):
+        corrective(settings=SelfRAGSettings())
+    with pytest.raises(BadArgument, match="evaluator must be"):
+        CorrectiveRetriever(lambda query: [], None)  # type: ignore[arg-type]
+
+
+def test_the_embedded_reader_corrects() -> None:
+    retriever = CorrectiveRetriever(
+        demo_index().as_retriever(), ReaderEvaluator(Reader.load()), demo_web()
+    )
+    (fleming,) = found(retriever, "Who discovered penicillin?")
+    assert (fleming.metadata["title"], fleming.metadata["action"]) == (
+        "Alexander Fleming",
+        "correct",
+    )
+    (lee,) = found(retriever, "Where was Harper Lee born?")
+    assert (lee.metadata["title"], lee.metadata["knowledge"]) == ("Harper Lee", "external")
