@@ -64,7 +64,7 @@ def is_right(said: str, row: dict[str, Any]) -> bool:
 
 
 def ask(llm: ReaderLLM, folder: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ask each question: its answer, whether it was retrieved, right or refused, and its seconds."""
+    """Ask each question: was its answer retrieved, right or refused, and in how many seconds."""
     with tempfile.TemporaryDirectory() as place, Index(Path(place) / "index") as index:
         index_paths([folder], index)
         graph = create_self_rag(llm, index.as_retriever(PASSAGES), settings={"mode": "always"})

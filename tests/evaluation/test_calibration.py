@@ -56,7 +56,7 @@ def test_rows_are_read_and_checked(tmp_path: Path) -> None:
     for bad in (
         '{"positives": ["x"]}',
         '{"question": "Who?", "positives": [3]}',
-        "[",
+        "{",
         '{"question": "Who?", "positives": ["x"]}',
     ):
         file.write_text(bad)
