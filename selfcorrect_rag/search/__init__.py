@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from selfcorrect_rag.search.documents import load
     from selfcorrect_rag.search.files import Problem
-    from selfcorrect_rag.search.index import Index, NoIndex, is_index, open_index
+    from selfcorrect_rag.search.folder import NoIndex
+    from selfcorrect_rag.search.index import Index, is_index, open_index
     from selfcorrect_rag.search.indexing import IndexProgress, IndexReport, index_paths
     from selfcorrect_rag.search.retriever import IndexRetriever, Retriever
     from selfcorrect_rag.search.tavily import TavilyWebSearch
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "documents": ("load",),
     "files": ("Problem",),
-    "index": ("Index", "NoIndex", "is_index", "open_index"),
+    "folder": ("NoIndex",),
+    "index": ("Index", "is_index", "open_index"),
     "indexing": ("IndexProgress", "IndexReport", "index_paths"),
     "retriever": ("IndexRetriever", "Retriever"),
     "tavily": ("TavilyWebSearch",),

@@ -1,6 +1,8 @@
 """Read files as passages: conversion in a process of its own, then cutting."""
 
+import hashlib
 import json
+import math
 import os
 import re
 import subprocess
@@ -14,13 +16,14 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.intake import valid
-from selfcorrect_rag.search.convert import MAX_TITLE, NotRead, Section
 from selfcorrect_rag.search.files import Problem, find_files, source_name
+from selfcorrect_rag.search.sections import NotRead, Section
 
 PASSAGE_WORDS = 120
 """Default length: the papers' passages have 100 words; MiniLM reads about 180 at most."""
 PASSAGE_OVERLAP = 20
 MAX_BYTES = 256 * 2**20
+MAX_TITLE = 200
 TIME_LIMIT = 60.0
 """Seconds that a file may take for each of its sections."""
 # Scripts without spaces count by character, and a long run counts as several words.
@@ -240,3 +243,45 @@ def split_rows(text: str, header: str, words: int) -> list[str]:
 def count_words(text: str) -> int:
     """Count words; a character of Chinese, Japanese or Korean is a word."""
     return sum(1 for _ in _WORD.finditer(text))
+
+
+def indexed_text(document: Document) -> str:
+    """Return what is embedded and scored: title and headings, which may name the subject, and text."""
+    title, heading = (str(document.metadata.get(key, "")) for key in ("title", "heading"))
+    heading = heading.removeprefix(title).removeprefix(" > ")
+    return "\n".join(filter(None, (title, heading, document.page_content)))
+
+
+def content_id(document: Document) -> str:
+    """Return 32 hexadecimal digits that depend on title, heading and text."""
+    return hashlib.sha256(indexed_text(document).encode()).hexdigest()[:32]
+
+
+def passage_id(document: Document) -> str:
+    """Return 32 hexadecimal digits that depend on source, title, heading and text."""
+    key = f"{document.metadata.get('source', '')}\0{indexed_text(document)}"
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def storable(document: Document) -> Document:
+    """Return the document with text and metadata that SQLite and Chroma can store."""
+    metadata = {
+        valid(str(key)).removeprefix("chroma:").lstrip("#$"): _plain(value)
+        for key, value in document.metadata.items()
+        if value is not None
+    }
+    return Document(valid(document.page_content), metadata={k: v for k, v in metadata.items() if k})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return [valid(item) for item in value]
+    is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
+    if is_whole or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, str | int | float):
+        return valid(str(value))
+    try:
+        return valid(json.dumps(value, ensure_ascii=False, default=str))
+    except (TypeError, ValueError, RecursionError):
+        return valid(str(value))

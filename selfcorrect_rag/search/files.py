@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-INDEX_FILE = "index.sqlite3"
-"""The file by which a folder is known as an index."""
+from selfcorrect_rag.search.folder import INDEX_FILE
 
 
 @dataclass(frozen=True)

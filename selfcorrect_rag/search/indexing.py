@@ -13,17 +13,19 @@ from pathlib import Path
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.search.convert import NotRead
 from selfcorrect_rag.search.documents import (
     MAX_BYTES,
     PASSAGE_OVERLAP,
     PASSAGE_WORDS,
     Converter,
+    passage_id,
     passages,
     split,
+    storable,
 )
 from selfcorrect_rag.search.files import Problem, find_files, source_name
-from selfcorrect_rag.search.index import BATCH_SIZE, Index, passage_id, storable
+from selfcorrect_rag.search.index import BATCH_SIZE, Index
+from selfcorrect_rag.search.sections import NotRead
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def index_paths(
             if any(Path(source).is_relative_to(path) for path in paths) and _is_gone(Path(source))
         ]
         if prune:
-            removed += sum(index.forget(source) for source in vanished)
+            removed += sum(index.finish(source, set(), "", "") for source in vanished)
     return IndexReport(
         read, unchanged, added, removed, len(index), tuple(problems), tuple(vanished)
     )

@@ -17,7 +17,7 @@ from docx.oxml import parse_xml
 from langchain_core.documents import Document
 
 from selfcorrect_rag.search import Problem, load
-from selfcorrect_rag.search.convert import NotRead
+from selfcorrect_rag.search.sections import NotRead
 from selfcorrect_rag.search.documents import Converter
 
 from .stand_ins import pdf
@@ -233,7 +233,7 @@ def test_mail_with_its_subject_and_attachments(read: Any) -> None:
     assert "From: a@example.org" in text
     assert "It comes on 4 May." in text
     assert found[0].metadata["title"] == "Delivery"
-    assert problem.reason == "its attachment plan.pdf is not read"
+    assert problem.reason == "attachments are not read: plan.pdf"
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import DiskFull, ModelFailed
 from selfcorrect_rag.search import Index, NoIndex, is_index, open_index
-from selfcorrect_rag.search import index as module
-from selfcorrect_rag.search.index import EmbedderMismatch, IndexBusy, UnreadableIndex
+from selfcorrect_rag.search.documents import passage_id
+from selfcorrect_rag.search.folder import EmbedderMismatch, IndexBusy, UnreadableIndex
 
 from .stand_ins import WordHash
 
@@ -122,7 +122,7 @@ def test_embeddings_that_fail_are_named_and_nothing_is_lost(tmp_path: Path, vect
     index = Index(tmp_path / "index", Bad())
     index.add([passage("The first.")])
     Bad.broken = True
-    with pytest.raises(ModelFailed, match="the embeddings failed") as raised:
+    with pytest.raises(ModelFailed, match="the embeddings raised") as raised:
         index.add([passage("The second.")])
     assert "sk-abc" not in str(raised.value)
     Bad.broken = False
@@ -169,7 +169,7 @@ def test_a_full_disk_is_named(index: Index, monkeypatch: pytest.MonkeyPatch) -> 
 
     index.add([passage("The first.")])
     with monkeypatch.context() as patch:
-        patch.setattr(Index, "_mark_open", full)
+        patch.setattr(Index, "write", full)
         with pytest.raises(DiskFull, match="free space and run"):
             index.add([passage("The second.")])
     assert index.add([passage("The second.")]) == 1
@@ -241,24 +241,13 @@ def test_an_open_index_sees_what_another_process_writes(index: Index) -> None:
     )
 
 
-def test_a_run_killed_between_the_two_stores_is_repaired(hybrid: Index) -> None:
-    def killed(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    hybrid.add([passage("The door is red."), passage("The roof is flat.")])
+def test_a_run_killed_between_the_two_stores_leaves_nothing_half_done(hybrid: Index) -> None:
+    hybrid.add([passage("The roof is flat.")])
     orphan = passage("The orphan.")
-    database = Index._database
-    hybrid._mark_open()
-    hybrid._write_vectors({module.passage_id(orphan): orphan}, set())  # and then it is killed
-    assert texts(hybrid.search("orphan", 5, ranking="dense")).count("The orphan.") == 0
-    lost = str(hybrid.search("roof", 1)[0].id)
-    hybrid._collection().delete(ids=[lost])
-    with hybrid.writing():
-        pass
-    assert set(hybrid._collection().get()["ids"]) == {
-        module.passage_id(passage(text)) for text in ("The door is red.", "The roof is flat.")
-    }
-    assert database is Index._database
+    hybrid._write_vectors({passage_id(orphan): orphan})  # and then it is killed
+    assert texts(hybrid.search("orphan", 5)) == ["The roof is flat."]
+    assert hybrid.add([orphan]) == 1
+    assert texts(hybrid.search("orphan", 1)) == ["The orphan."]
 
 
 def test_the_default_embeddings_are_the_readers(tmp_path: Path) -> None:
