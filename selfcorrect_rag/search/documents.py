@@ -246,7 +246,7 @@ def count_words(text: str) -> int:
 
 
 def indexed_text(document: Document) -> str:
-    """Return what is embedded and scored: title and headings, which may name the subject, and text."""
+    """Return what is embedded and scored: title, headings and text."""
     title, heading = (str(document.metadata.get(key, "")) for key in ("title", "heading"))
     heading = heading.removeprefix(title).removeprefix(" > ")
     return "\n".join(filter(None, (title, heading, document.page_content)))

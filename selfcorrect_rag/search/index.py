@@ -125,13 +125,13 @@ class Index:
         with index_errors(self.path), self._lock:
             total, depth = self._one("SELECT count(*) FROM passages"), max(50, 4 * k)
             while total:
-                n, rankings = min(depth, total), []
+                rankings = []
                 if vector is not None:
-                    rankings.append(self._nearest(vector, n, where))
+                    rankings.append(self._nearest(vector, depth, where))
                 if ranking != "dense":
-                    rankings.append(self._best_words(query, n))
+                    rankings.append(self._best_words(query, depth))
                 found = spread(self._merged(fuse(rankings), where))
-                if len(found) >= k or n == total:
+                if len(found) >= k or depth >= total:
                     return found[:k]
                 depth *= 8
         return []
@@ -232,7 +232,7 @@ class Index:
         assert self.embeddings is not None
         collection = self._collection()
         held = collection.get(ids=list(passages), include=["embeddings"])
-        vectors = dict(zip(held["ids"], held["embeddings"], strict=True))
+        vectors = {i: v.tolist() for i, v in zip(held["ids"], held["embeddings"], strict=True)}
         new = [id_ for id_ in passages if id_ not in vectors]
         with wrap_errors(ModelFailed, "the embeddings"):
             made = self.embeddings.embed_documents([indexed_text(passages[id_]) for id_ in new])

@@ -18,7 +18,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, e
 from langchain_core.runnables.config import run_in_executor, set_config_context
 from langchain_core.runnables.utils import accepts_config, is_async_callable, is_async_generator
 from langchain_core.tools import BaseTool
-from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore, VectorStoreRetriever
 from langgraph.runtime import get_runtime
 from pydantic import ConfigDict, Field
 
@@ -122,73 +122,80 @@ class AnyRetriever(Runnable[str, list[Document]]):
         self._is_store = isinstance(retriever, VectorStore)
         if isinstance(retriever, VectorStore):
             retriever = retriever.as_retriever()
+        twin = None
         if type(retriever) is RunnableLambda:  # it would add up the items of a generator
-            retriever = retriever.func if hasattr(retriever, "func") else retriever.afunc
+            twin = vars(retriever).get("afunc")
+            retriever = vars(retriever).get("func", twin)
         is_runnable = isinstance(retriever, Runnable) and not isinstance(retriever, _NO_RETRIEVERS)
         if not is_runnable and not takes_one(retriever):
             kinds = "a LangChain retriever or vector store, or a function from a query to documents"
             given = "its .as_retriever()" if hasattr(retriever, "as_retriever") else kinds
             raise BadArgument(f"retriever must be {given}, got {type(retriever).__name__}")
         self._source, self._fault, self._filters = source, fault, filters
-        self._inner: Runnable[str, Any]
-        if isinstance(retriever, Runnable):
-            self._inner, self._read = retriever, read or (lambda found: found)
-        else:
+        self._read = read or (lambda found: found)
+        self._inner: Runnable[str, Any] = retriever
+        if not is_runnable:
             name = getattr(retriever, "__name__", type(retriever).__name__)
             self._inner = FunctionRetriever(
                 name="retriever" if name == "<lambda>" else name,
                 function=retriever,
+                afunction=twin,
                 source=source,
                 fault=fault,
-                read=read or (lambda found: found),
+                read=self._read,
             )
-            self._read = lambda found: found
+            self._read = list
 
     def invoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
         """Return the documents for a query; a vector store returns the best ``k``."""
         with wrap_errors(self._fault, self._source):
-            options, filter = self._options(config, k)
+            options, wanted = self._options(config, k)
             with set_config_context(ensure_config(config)) as context:
                 found = context.run(self._inner.invoke, input, config, **options)
-            return self._within(as_documents(self._read(found), self._source), filter)
+            return self._within(as_documents(self._read(found), self._source), wanted)
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
         """Return the documents for a query; a vector store returns the best ``k``."""
         with wrap_errors(self._fault, self._source):
-            options, filter = self._options(config, k)
+            options, wanted = self._options(config, k)
             with set_config_context(ensure_config(config)) as context:
                 call = self._inner.ainvoke(input, config, **options)
                 found: Any = await asyncio.create_task(call, context=context)
             found = await found if inspect.isawaitable(found) else found
-            return self._within(await aas_documents(self._read(found), self._source), filter)
+            return self._within(await aas_documents(self._read(found), self._source), wanted)
 
     def _options(
         self, config: RunnableConfig | None, k: int | None
     ) -> tuple[dict[str, Any], Filter | None]:
         """Return the arguments for a call, and the filter that its results must satisfy."""
+        inner, wanted = self._inner, run_filter(config)
         options: dict[str, Any] = {"k": k} if self._is_store and k is not None else {}
-        if isinstance(self._inner, IndexRetriever) and k is not None:
-            options = {"k": min(k, self._inner.k)}
-        filter = run_filter(config)
-        if filter is None:
+        if isinstance(inner, IndexRetriever) and k is not None:
+            options = {"k": min(k, inner.k)}
+        if wanted is None:
             return options, None
-        takes_filter = isinstance(self._inner, VectorStoreRetriever | IndexRetriever)
-        if takes_filter:
-            options["filter"] = filter
         try:
-            return options, normal(filter) if self._filters else None
+            known = normal(wanted)
         except BadFilter:
-            if isinstance(self._inner, VectorStoreRetriever):
-                return options, None  # in the store's own language
-            raise
+            if not isinstance(inner, VectorStoreRetriever):
+                raise
+            return {**options, "filter": wanted}, None  # in the store's own language
+        if isinstance(inner, VectorStoreRetriever):
+            own = inner.search_kwargs.get("filter")
+            options["filter"] = {"$and": [own, wanted]} if isinstance(own, Mapping) else wanted
+            if isinstance(inner.vectorstore, InMemoryVectorStore):
+                options["filter"] = lambda d: matches(known, d.metadata) and (not own or own(d))
+        elif isinstance(inner, IndexRetriever):
+            options["filter"] = wanted
+        return options, known if self._filters else None
 
     @staticmethod
-    def _within(found: list[Document], filter: Filter | None) -> list[Document]:
-        return found if filter is None else [d for d in found if matches(filter, d.metadata)]
+    def _within(found: list[Document], wanted: Filter | None) -> list[Document]:
+        return [d for d in found if wanted is None or matches(wanted, d.metadata)]
 
 
 class FunctionRetriever(BaseRetriever):

@@ -117,8 +117,9 @@ def as_web_search(given: object) -> WebSearch:
         return RetrieverWebSearch(wanted, **options)
     except BadArgument as error:
         raise BadArgument(
-            "web_search must be a WebSearch such as TavilyWebSearch(), a LangChain tool, retriever "
-            f"or vector store, a function from a query to pages, or None; got {type(given).__name__}"
+            "web_search must be a WebSearch such as TavilyWebSearch(), a LangChain tool, "
+            "retriever or vector store, a function from a query to pages, or None; got "
+            f"{type(given).__name__}"
         ) from error
 
 

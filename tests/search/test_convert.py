@@ -17,8 +17,8 @@ from docx.oxml import parse_xml
 from langchain_core.documents import Document
 
 from selfcorrect_rag.search import Problem, load
-from selfcorrect_rag.search.sections import NotRead
 from selfcorrect_rag.search.documents import Converter
+from selfcorrect_rag.search.sections import NotRead
 
 from .stand_ins import pdf
 
@@ -62,7 +62,10 @@ def test_text_of_any_suffix_and_of_none(read: Any, docs: Path) -> None:
 
 
 def test_markdown_by_its_headings(read: Any) -> None:
-    text = "```bash\n# no heading\n```\n\n# The *pump*\n\nIt hums.\n\nCare\n----\n\n### Oil\n\nWeekly.\n"
+    text = (
+        "```bash\n# no heading\n```\n\n# The *pump*\n\nIt hums.\n\n"
+        "Care\n----\n\n### Oil\n\nWeekly.\n"
+    )
     first, pump, oil = read("pump.md", text)[0]
     assert known(first) == {"title": "The pump"}
     assert known(pump) == {"title": "The pump", "heading": "The pump"}

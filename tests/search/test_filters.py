@@ -123,6 +123,7 @@ def test_an_index_gets_the_filter(index: Index, call: Call) -> None:
 
 
 def test_a_store_gets_the_filter_in_its_own_language(call: Call) -> None:
+    assert [d.metadata["owner"] for d in call(AnyRetriever(store()), of("ben"))] == ["ben"]
     own: Any = {"configurable": {"filter": lambda document: "Ada" in document.page_content}}
     assert len(call(AnyRetriever(store()), own)) == 1
     with pytest.raises(BadFilter):

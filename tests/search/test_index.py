@@ -148,7 +148,7 @@ def test_a_damaged_index_is_named(index: Index) -> None:
     index.close()
     (index.path / "index.sqlite3").write_bytes(b"nothing" * 1000)
     with pytest.raises(
-        UnreadableIndex, match="does not open as an index .*index into a new folder"
+        UnreadableIndex, match=r"does not open as an index .*index into a new folder"
     ):
         open_index(index.path, index.embeddings or "bm25")
 
@@ -186,7 +186,7 @@ def test_files_are_private(index: Index) -> None:
 def test_two_writers_exclude_each_other(index: Index) -> None:
     other = Index(index.path, index.embeddings or "bm25")
     with index.writing():
-        with pytest.raises(IndexBusy, match="another process is writing .*run again when it has"):
+        with pytest.raises(IndexBusy, match=r"another process is writing .*run again when it has"):
             other.add([passage("x")])
         assert other.search("x") == []
     assert other.add([passage("x")]) == 1

@@ -63,7 +63,7 @@ def generator(query: str) -> Iterator[Document]:
     yield from FOUND
 
 
-class Callable_:
+class FindsWhenCalled:
     def __call__(self, query: str) -> tuple[Document, ...]:
         return tuple(FOUND)
 
@@ -74,7 +74,7 @@ class Callable_:
         lambda query: FOUND,
         lambda query: [{"page_content": FOUND[0].page_content, "metadata": FOUND[0].metadata}],
         generator,
-        Callable_(),
+        FindsWhenCalled(),
         RunnableLambda(generator),
         RunnableLambda(lambda query: FOUND),
     ],
@@ -108,7 +108,7 @@ def test_a_store_gives_as_many_as_asked_and_an_index_at_most_its_own(index: Inde
     assert len(AnyRetriever(index.as_retriever(8)).invoke("passage", k=2)) == 2
 
 
-@pytest.mark.parametrize("wrong", [None, "text", lambda: [], FakeListLLM(responses=[]), 7])
+@pytest.mark.parametrize("wrong", [None, "text", lambda a, b: [], FakeListLLM(responses=[]), 7])
 def test_what_is_no_retriever_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(BadArgument, match="retriever must be a LangChain retriever"):
         AnyRetriever(wrong)
@@ -175,5 +175,5 @@ def test_a_tool_that_fails_is_no_page(call: Call) -> None:
 def test_no_web_and_what_is_none() -> None:
     with pytest.raises(WebSearchFailed, match="there is no web search: give web_search="):
         as_web_search(None).search("Emma", 5)
-    with pytest.raises(BadArgument, match="web_search must be a WebSearch .* got int"):
+    with pytest.raises(BadArgument, match=r"web_search must be a WebSearch .* got int"):
         as_web_search(7)
