@@ -9,7 +9,6 @@ For a command line::
     made = evaluate(options, plan, parts, settings=..., on_done=lambda outcome: bar.update())
 
 ``made`` is summary.json: exit with 1 if ``made["stopped"]`` or a method's ``failed``; rows for the
-terminal by ``report.format_mean`` and ``report.comparison_row``. Compare two runs with
-``report.compare_runs(read_run(a)[0], read_run(b)[0], metric)`` and ``report.as_json``. Calibrate
-with ``calibration.read_labelled``, ``calibrate_evaluator``, ``write_thresholds``.
+terminal by ``report.format_mean`` and ``report.comparison_row``. Calibrate with
+``calibration.read_labelled``, ``calibrate_evaluator``, ``write_thresholds``.
 """

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from itertools import combinations
@@ -97,11 +98,7 @@ def summary(
 def _mean(values: Iterable[float | None]) -> dict[str, Any]:
     known = [value for value in values if value is not None]
     found = bootstrap_mean(known) if known else None
-    return {
-        "value": found and found.value,
-        "interval": found and found.ends,
-        "scored": len(known),
-    }
+    return {"value": found and found[0], "interval": found and found.ends, "scored": len(known)}
 
 
 def _cost(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -109,8 +106,7 @@ def _cost(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     for key in COST:
         values = [getattr(outcome, key) for outcome in outcomes]
         made[key] = None if None in values else round(sum(values), 3)
-    words = [len(outcome.answer.split()) for outcome in outcomes]
-    return {**made, "words": sum(words) / len(words)}
+    return {**made, "words": sum(len(o.answer.split()) for o in outcomes) / len(outcomes)}
 
 
 def _abstention(run: Run, scored: Scored) -> dict[str, Any]:
@@ -123,26 +119,6 @@ def _abstention(run: Run, scored: Scored) -> dict[str, Any]:
             step = -(-len(points) // 100) or 1
             curves[method] = [p._asdict() for p in points[::-1][::step][::-1]]
     return {method: points for method, points in curves.items() if points}
-
-
-def compare_runs(
-    one: Run, other: Run, metric: str, entails: Entails | None = None
-) -> list[Comparison]:
-    """Compare two runs: methods of equal names, or all with all if no name is in both.
-
-    Raises:
-        BadRun: the runs have no question in common, or different ones of the same id.
-    """
-    left, right = ({q.id: q.question for q in run.questions} for run in (one, other))
-    if unlike := [key for key in left if right.get(key, left[key]) != left[key]]:
-        raise BadRun(f"the runs are of different tasks: question {unlike[0]} is not the same")
-    if not left.keys() & right.keys():
-        raise BadRun("the runs have no question in common")
-    first, second = (score_run(run, metric, entails) for run in (one, other))
-    same = [(name, name) for name in first if name in second]
-    both = {f"A {a}": rows for a, rows in first.items()} | {f"B {b}": r for b, r in second.items()}
-    pairs = same or [(a, b) for a in first for b in second]
-    return compare_all(both, [(f"A {a}", f"B {b}") for a, b in pairs])
 
 
 def as_json(pair: Comparison) -> dict[str, Any]:
@@ -259,31 +235,30 @@ def _plots(made: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Headings with their plots as base64 SVG, empty without matplotlib."""
     methods = made["methods"]
     for sweep in (Sweep(**given) for given in made["sweeps"]):
+        numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", value) for value in sweep.values)
+        points = [
+            (float(value) if numbers else value, methods[name])
+            for value, name in zip(sweep.values, sweep.variants, strict=True)
+            if name in methods
+        ]
         lines: dict[str, list[tuple[Any, float]]] = {}
         bounds: dict[str, list[list[float]]] = {}
-        numbers = all(_is_number(value) for value in sweep.values)
-        for value, name in zip(sweep.values, sweep.variants, strict=True):
-            at = float(value) if numbers else value
-            for metric, figure in methods.get(name, {"metrics": {}})["metrics"].items():
+        for at, found in points:
+            for metric, figure in found["metrics"].items():
                 if figure["value"] is not None:
                     lines.setdefault(metric, []).append((at, figure["value"]))
                     bounds.setdefault(metric, []).append(figure["interval"])
-            if name in methods:
-                share = methods[name]["retrieved"] / methods[name]["rows"]
-                lines.setdefault("share retrieved", []).append((at, share))
+            share = found["retrieved"] / found["rows"]
+            lines.setdefault("share retrieved", []).append((at, share))
         heading = f"{sweep.method}: {sweep.knob}"
         yield heading, draw(lines, sweep.knob, "mean over questions", bounds)
-    if made["abstention"]:
-        curves = {
-            method: [(point["answered"], point["accuracy"]) for point in points]
-            for method, points in made["abstention"].items()
-        }
+    curves = {
+        method: [(point["answered"], point["accuracy"]) for point in points]
+        for method, points in made["abstention"].items()
+    }
+    if curves:
         heading = "If a method answers only where it is sure enough"
         yield heading, draw(curves, "share of questions answered", "mean score of these")
-
-
-def _is_number(value: str) -> bool:
-    return value.replace(".", "", 1).lstrip("-").isdecimal()
 
 
 def draw(

@@ -11,7 +11,7 @@ from selfcorrect_rag.errors import BadArgument, BadRun
 from selfcorrect_rag.evaluation import report
 from selfcorrect_rag.evaluation.evaluate import EvalOptions, evaluate, plan_evaluation
 from selfcorrect_rag.evaluation.outcomes import Outcome
-from selfcorrect_rag.evaluation.report import compare_runs, render_report, summary, write_report
+from selfcorrect_rag.evaluation.report import render_report, summary, write_report
 from selfcorrect_rag.evaluation.runner import Run
 from selfcorrect_rag.evaluation.tasks import Question
 from tests.evaluation.own_graphs import ScriptedParts
@@ -89,18 +89,6 @@ def test_a_page_that_cannot_be_made_leaves_the_one_before(
     with pytest.raises(OSError, match="no space"):
         write_report(tmp_path, RUN, made, "t")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_two_runs_are_compared_by_name() -> None:
-    other = RUN._replace(outcomes=[o._replace(answer="Bo") for o in RUN.of("good")])
-    (pair,) = compare_runs(RUN, other, "match")
-    assert (pair.first, pair.second, pair.difference.value) == ("A good", "B good", 1.0)
-    renamed = other._replace(outcomes=[o._replace(method="new") for o in other.outcomes])
-    assert len(compare_runs(RUN, renamed, "match")) == 2
-    with pytest.raises(BadRun, match="no question in common"):
-        compare_runs(RUN, Run([Question("z", "?")], []), "match")
-    with pytest.raises(BadRun, match="q0 is not the same"):
-        compare_runs(RUN, Run([Question("q0", "Why?")], []), "match")
 
 
 def options(tmp_path: Path, **given: Any) -> EvalOptions:
