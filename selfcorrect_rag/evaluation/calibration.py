@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.evaluation.tasks import BadRow, read_rows
+from selfcorrect_rag.evaluation.tasks import read_rows
 from selfcorrect_rag.journal import replace_file
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.models.retrieval_evaluator import grade, titled
@@ -35,11 +35,9 @@ class EvaluatorCalibration(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """As JSON values."""
-        found = [
-            {**c._asdict(), "thresholds": asdict(c.thresholds)}
-            for c in (self.chosen, *self.held_out)
-        ]
-        return {**found[0], "held_out": found[1:]}
+        every = (self.chosen, *self.held_out)
+        first, *rest = ({**c._asdict(), "thresholds": asdict(c.thresholds)} for c in every)
+        return {**first, "held_out": rest}
 
 
 def read_labelled(path: Path) -> list[LabelledQuestion]:
@@ -52,29 +50,22 @@ def read_labelled(path: Path) -> list[LabelledQuestion]:
     """
     rows = []
     for place, row in read_rows(path):
+        given: Any = row if isinstance(row, Mapping) else {}
         try:
-            if (
-                isinstance(row, BadRow)
-                or not isinstance(row, Mapping)
-                or not str(row["question"]).strip()
-            ):
-                raise ValueError(str(row))
-            passages = [list(map(_text, row.get(key) or [])) for key in ("positives", "negatives")]
+            passages = [[_text(p) for p in given.get(k) or []] for k in ("positives", "negatives")]
+            rows.append(LabelledQuestion(str(given["question"]), *passages))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadTrainingData(
                 f'{place} must be {{"question": ..., "positives": [...], "negatives": [...]}}'
             ) from error
-        rows.append(LabelledQuestion(str(row["question"]), *passages))
     if not any(row.positives for row in rows) or not any(row.negatives for row in rows):
         raise BadTrainingData(f"{path} needs relevant and irrelevant passages")
     return rows
 
 
-def _text(passage: Any) -> str:
-    title, text = (
-        (None, passage) if isinstance(passage, str) else (passage.get("title"), passage["text"])
-    )
-    return titled(Document(text, metadata={"title": title}))
+def _text(given: Any) -> str:
+    passage = {"text": given} if isinstance(given, str) else given
+    return titled(Document(passage["text"], metadata={"title": passage.get("title")}))
 
 
 def calibrate_evaluator(

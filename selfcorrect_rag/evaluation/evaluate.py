@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -102,19 +102,14 @@ def read_variants(
 
 
 def find_entailment(name: str) -> Entails:
-    """The function at ``module:attribute``.
-
-    Raises:
-        BadArgument: there is no such function.
-    """
+    """The function at ``module:attribute``; BadArgument if there is none."""
     try:
         function: Any = find_named(name, object)
     except Exception as error:  # any code runs when a module is imported
         raise BadArgument(f"cannot open {name} ({describe_error(error)})") from error
     if not callable(function):
         raise BadArgument(f"{name} must be a function of a premise and a hypothesis")
-    entails: Entails = function
-    return entails
+    return cast(Entails, function)
 
 
 def evaluate(

@@ -63,6 +63,9 @@ ABLATIONS = (
 """CRAG's ablations (Tables 2 and 3); the last: without search."""
 
 
+USAGE = ("model_calls", "prompt_tokens", "generated_tokens")
+
+
 class Parts(Protocol):
     """What methods are made of; ``selfcorrect_rag.serving.parts.Parts`` is one."""
 
@@ -230,7 +233,7 @@ class Method:
             if settings is None:
                 config = RunnableConfig(callbacks=[counter])
                 result = dict(await self._graph.ainvoke(given, config))
-                result.setdefault("usage", counter.usage())
+                result.setdefault("usage", counter.usage)
             else:
                 context = _context(question, settings)
                 result = await self._graph.ainvoke(given, context=context or None)
@@ -264,21 +267,15 @@ class _CallCounter(BaseCallbackHandler):
     """Counts the model calls of a graph that does not count its own."""
 
     def __init__(self) -> None:
-        self._calls: list[tuple[int | None, int | None]] = []
+        self.usage: dict[str, Any] = dict.fromkeys(USAGE, 0)
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
         message = getattr(response.generations[0][0], "message", None)
         usage = getattr(message, "usage_metadata", None) or {}
-        self._calls.append((usage.get("input_tokens"), usage.get("output_tokens")))
-
-    def usage(self) -> dict[str, Any]:
-        """The totals, as our graphs give them."""
-        read, written = zip(*self._calls, strict=True) if self._calls else ((), ())
-        return {
-            "model_calls": len(self._calls),
-            "prompt_tokens": None if None in read else sum(read),
-            "generated_tokens": None if None in written else sum(written),
-        }
+        more = (1, usage.get("input_tokens"), usage.get("output_tokens"))
+        for key, count in zip(USAGE, more, strict=True):
+            known = self.usage[key]
+            self.usage[key] = None if None in (known, count) else known + count
 
 
 def open_method(spec: Spec, parts: Parts) -> Method:

@@ -176,11 +176,7 @@ def abstention_curve(
     """Accuracy of the answered against the share answered, from the highest threshold down.
 
     Refused and failed rows are never answered but count among all; rows without a score do not.
-
-    Args:
-        outcomes: of one method.
-        scores: one an outcome.
-        confidences: one an outcome; without them the curve is one point, the method as it ran.
+    There is a score for each outcome, and a confidence; without confidences the curve is one point.
 
     Raises:
         BadArgument: the lengths differ.
