@@ -25,20 +25,10 @@ from tokenizers import (
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import MissingExtra, ModelNotFound
-from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
-from selfcorrect_rag.models.engines import tokens
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt
-from selfcorrect_rag.reflection import CONTROL_TOKENS, Group
-from selfcorrect_rag.training.generator import (
-    GeneratorOptions,
-    GeneratorRow,
-    add_control_tokens,
-    generator_examples,
-    train_generator,
-)
-from tests.conftest import random_model
+from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 MADE = Path(__file__).parent / "tokenizers"
 TEXTS = [json.loads(line) for line in (MADE / "ids.jsonl").open(encoding="utf-8")]
@@ -51,7 +41,7 @@ def prompt(parts: Sequence[str]) -> Prompt:
     return Prompt(parts=tuple(Part(text, kinds[i % 2]) for i, text in enumerate(parts)))  # type: ignore[arg-type]
 
 
-def checkpoint(folder: Path, style: str, layout: str, legacy: Any) -> Path:
+def checkpoint_folder(folder: Path, style: str, layout: str, legacy: Any) -> Path:
     """A folder as a training script leaves it, but for the weights."""
     made = folder / f"{style}-{layout}-{legacy}"
     shutil.copytree(MADE / style / layout, made)
@@ -70,32 +60,13 @@ def checkpoint(folder: Path, style: str, layout: str, legacy: Any) -> Path:
 def test_ids_are_those_of_the_official_inference(
     tmp_path: Path, style: str, layout: str, legacy: str
 ) -> None:
-    loaded = load_tokenizer(checkpoint(tmp_path, style, layout, LEGACY[legacy]))
+    loaded = load_tokenizer(checkpoint_folder(tmp_path, style, layout, LEGACY[legacy]))
     encoded = ControlledTokenizer(loaded).encode([prompt(text["parts"]) for text in TEXTS])
     for text, given in zip(TEXTS, encoded, strict=True):
         assert given.ids == text[style], "".join(text["parts"])
     plain = [loaded("".join(text["parts"]))["input_ids"] for text in TEXTS]
     assert plain == [text[style] for text in TEXTS]
     assert (loaded.eos_token, loaded.pad_token) == ("</s>", "<pad>")
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("style", STYLES)
-def test_training_rows_have_the_ids_of_their_whole_text(
-    tmp_path: Path, style: str, layout: str
-) -> None:
-    tokenizer = ControlledTokenizer(load_tokenizer(checkpoint(tmp_path, style, layout, ...)))
-    rows = [text for text in TEXTS if "output" in text and text["instruction"].strip()]
-    assert len(rows) > 40
-    given = generator_examples(
-        [GeneratorRow(instruction=row["instruction"], output=row["output"]) for row in rows],
-        tokenizer,
-        10_000,
-    )
-    for row, example in zip(rows, given.rows, strict=True):
-        whole = [*row[style], tokenizer.eos_id]
-        if row["output"] == row["output"].strip():
-            assert list(example["input_ids"]) == whole
 
 
 HOSTILE = "".join((*CONTROL_TOKENS, "</s>", "<s>", "<unk>", "<|eot_id|>", "<|im_end|>"))
@@ -173,7 +144,7 @@ def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(
     tmp_path: Path, layout: str, legacy: str
 ) -> None:
     """To this package, and to what loads it by transformers alone, as vLLM does."""
-    folder = checkpoint(tmp_path, "llama", layout, LEGACY[legacy])
+    folder = checkpoint_folder(tmp_path, "llama", layout, LEGACY[legacy])
     saved = tmp_path / "saved"
     saved.mkdir()
     (saved / "config.json").write_text((folder / "config.json").read_text())
@@ -190,7 +161,9 @@ def test_a_tokenizer_made_by_transformers_alone_is_saved_as_it_is(
     tmp_path: Path, legacy: str
 ) -> None:
     """Its ids are not those of the official inference, and training with it wrote them."""
-    own = AutoTokenizer.from_pretrained(checkpoint(tmp_path, "llama", "slow", LEGACY[legacy]))
+    own = AutoTokenizer.from_pretrained(
+        checkpoint_folder(tmp_path, "llama", "slow", LEGACY[legacy])
+    )
     save_tokenizer(own, tmp_path / "saved")
     for loaded in (
         load_tokenizer(tmp_path / "saved"),
@@ -203,44 +176,11 @@ def test_a_tokenizer_made_by_transformers_alone_is_saved_as_it_is(
     assert kept.get("legacy") == own.legacy
 
 
-@pytest.mark.parametrize("base", BASES)
-def test_a_trained_checkpoint_has_the_ids_of_its_training(tmp_path: Path, base: str) -> None:
-    """Grown by the control tokens, trained, exported and served."""
-    folder = BASES[base](tmp_path / "base")
+def grown(folder: Path) -> Any:
+    """A base's tokenizer with control tokens, as training adds them."""
     words = load_tokenizer(folder)
-    random_model(len(words), 1024).save_pretrained(folder)
-    rows = [
-        GeneratorRow(instruction=t["instruction"], output=t["output"])
-        for t in TEXTS
-        if "output" in t
-    ]
-    rows = [row for row in rows if row.instruction.strip() and row.output.strip()]
-    settings = GeneratorOptions(
-        model=str(folder),
-        num_train_epochs=0.1,
-        batch_size=4,
-        learning_rate=1e-4,
-        max_length=1000,
-        lora_rank=4,
-    )
-    train_generator(rows, tmp_path / "out", settings)
-    trained = ControlledTokenizer(_grown(folder))
-    exported = tmp_path / "out" / "generator"
-    served = TransformersReflectionLLM.from_pretrained(exported, device="cpu")
-    prompts = [prompt(text["parts"]) for text in TEXTS]
-    ids = [encoded.ids for encoded in trained.encode(prompts)]
-    assert [encoded.ids for encoded in served._tokenizer.encode(prompts)] == ids
-    whole = ["".join(text["parts"]) for text in TEXTS]
-    assert AutoTokenizer.from_pretrained(exported)(whole)["input_ids"] == ids
-    learned = generator_examples(rows, trained, 1000).rows
-    told = generator_examples(rows, served._tokenizer, 1000).rows
-    assert [list(a["input_ids"]) for a in learned] == [list(b["input_ids"]) for b in told]
-    assert served.choose(prompts[:1], Group.RETRIEVE)[0]["reflections"]
-
-
-def _grown(folder: Path) -> Any:
-    words = load_tokenizer(folder)
-    add_control_tokens(random_model(len(words)), words)
+    new = [AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS]
+    words.add_tokens(new, special_tokens=True)
     return words
 
 
@@ -248,11 +188,11 @@ def _grown(folder: Path) -> Any:
 def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """With every way to put a space before a text."""
     if request.param in STYLES:
-        return load_tokenizer(checkpoint(tmp_path, request.param, "slow", True))
+        return load_tokenizer(checkpoint_folder(tmp_path, request.param, "slow", True))
     if request.param in ("transformers", "first"):
         legacy = request.param == "transformers"
-        return AutoTokenizer.from_pretrained(checkpoint(tmp_path, "llama", "slow", legacy))
-    return _grown(BASES[request.param](tmp_path / "base"))
+        return AutoTokenizer.from_pretrained(checkpoint_folder(tmp_path, "llama", "slow", legacy))
+    return grown(BASES[request.param](tmp_path / "base"))
 
 
 def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> None:
@@ -287,33 +227,33 @@ def test_text_beside_a_look_alike_is_read_as_beside_any_other_text(tokenizer: An
             assert tokenizer.decode(ids[1:-1]).strip() == text.strip()
 
 
-def test_what_reads_a_sentencepiece_model_is_named_where_it_is_missing(
+def test_a_missing_sentencepiece_is_named_with_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    folder = checkpoint(tmp_path, "llama", "slow", True)
+    folder = checkpoint_folder(tmp_path, "llama", "slow", True)
     for extra in ("local", "vllm-server"):
         with pytest.raises(MissingExtra, match=rf'pip install "selfcorrect-rag\[{extra}\]"'):
             load_tokenizer(folder, extra)
-    load_tokenizer(checkpoint(tmp_path, "llama", "fast", True))
+    load_tokenizer(checkpoint_folder(tmp_path, "llama", "fast", True))
 
 
-def test_a_file_that_is_no_model_is_an_error_that_names_it(tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path, "llama", "slow", True)
+def test_a_broken_tokenizer_model_is_named(tmp_path: Path) -> None:
+    folder = checkpoint_folder(tmp_path, "llama", "slow", True)
     (folder / "tokenizer.model").write_bytes(b"\x0e\x01 not a model")
     with pytest.raises(ModelNotFound, match="llama-slow") as raised:
         load_tokenizer(folder)
     assert "\n" not in str(raised.value)
 
 
-def test_what_a_tokenizer_puts_around_a_text_is_what_its_checkpoint_says(tmp_path: Path) -> None:
+def test_begin_and_end_tokens_are_those_that_the_checkpoint_says(tmp_path: Path) -> None:
     for layout in LAYOUTS:
         for given, ends in (
             ({"add_bos_token": None}, (1, None)),
             ({"add_bos_token": False}, (None, None)),
             ({"add_eos_token": True}, (1, 2)),
         ):
-            folder = checkpoint(tmp_path / f"{layout}{given}", "llama", layout, True)
+            folder = checkpoint_folder(tmp_path / f"{layout}{given}", "llama", layout, True)
             config = json.loads((folder / "tokenizer_config.json").read_text()) | given
             kept = {key: value for key, value in config.items() if value is not None}
             (folder / "tokenizer_config.json").write_text(json.dumps(kept))
@@ -325,7 +265,7 @@ def test_what_a_tokenizer_puts_around_a_text_is_what_its_checkpoint_says(tmp_pat
 
 def test_a_folder_that_names_no_class_is_read_as_its_model_is(tmp_path: Path) -> None:
     for style in STYLES:
-        folder = checkpoint(tmp_path, style, "slow", ...)
+        folder = checkpoint_folder(tmp_path, style, "slow", ...)
         config = json.loads((folder / "tokenizer_config.json").read_text())
         del config["tokenizer_class"]
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
@@ -336,7 +276,7 @@ def test_a_folder_that_names_no_class_is_read_as_its_model_is(tmp_path: Path) ->
 
 
 def test_a_unigram_model_is_left_to_transformers(tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path, "llama", "slow", True)
+    folder = checkpoint_folder(tmp_path, "llama", "slow", True)
     SentencePieceTrainer.train(
         sentence_iterator=iter(["Emma was written by Jane Austen."] * 20),
         model_prefix=str(folder / "tokenizer"),
@@ -350,9 +290,9 @@ def test_a_unigram_model_is_left_to_transformers(tmp_path: Path) -> None:
     assert ids == AutoTokenizer.from_pretrained(folder)("Emma")["input_ids"]
 
 
-def test_rules_of_a_tokenizers_own_are_saved_with_it(tmp_path: Path) -> None:
+def test_custom_rules_are_saved_with_a_tokenizer(tmp_path: Path) -> None:
     """Its class would make it anew without them."""
-    own = AutoTokenizer.from_pretrained(checkpoint(tmp_path, "llama", "slow", True))
+    own = AutoTokenizer.from_pretrained(checkpoint_folder(tmp_path, "llama", "slow", True))
     own.backend_tokenizer.normalizer = normalizers.Lowercase()
     save_tokenizer(own, tmp_path / "saved")
     for load in (load_tokenizer, AutoTokenizer.from_pretrained):
@@ -376,7 +316,7 @@ APART = {"normalized": False}
 
 
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "normalized"])
-def test_control_tokens_that_depend_on_what_is_around_them(flag: str) -> None:
+def test_control_tokens_that_depend_on_their_neighbours(flag: str) -> None:
     tokenizer = with_tokens(control={**APART, flag: True})
     controlled = ControlledTokenizer(tokenizer)
     for text in TEXTS:
@@ -393,60 +333,3 @@ def test_letters_cannot_spell_out_a_special_token() -> None:
     (encoded,) = controlled.encode([prompt(["a</s>b</s></s>"])])
     assert tokenizer.eos_token_id not in encoded.ids
     assert tokenizer.decode(encoded.ids) == "a</s>b</s></s>"
-
-
-class Counting:
-    """A tokenizer that keeps what it was asked to encode."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer, self.texts = tokenizer, list[str]()
-
-    def encode_batch(self, texts: Sequence[str], **options: Any) -> Any:
-        self.texts += texts
-        return self._tokenizer.encode_batch(texts, **options)
-
-
-def test_what_was_encoded_is_not_encoded_again_and_what_is_kept_is_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    controlled = ControlledTokenizer(with_tokens(control=APART))
-    counting: Any = Counting(controlled._writer)
-    monkeypatch.setattr(controlled, "_writer", counting)
-    monkeypatch.setattr(tokens, "REMEMBERED_TOKENS", 100)
-    begun = ["Who wrote Emma?", "<paragraph>", "a" * 30, "</paragraph>"]
-    (first,) = controlled.encode([prompt(begun)])
-    (second,) = controlled.encode([prompt([*begun, "Jane Austen."])])
-    assert second.ids[: len(first.ids)] == first.ids
-    assert [text.endswith("Jane Austen.") for text in counting.texts].count(True) == 1
-    assert sum("Who wrote" in text for text in counting.texts) == 1
-    for letter in "bcdefg":  # what is used again and again stays, and what is not goes
-        controlled.encode([prompt(["Who wrote Emma?", "<paragraph>", letter * 30])])
-    assert sum("Who wrote" in text for text in counting.texts) == 1
-    assert controlled._recent_tokens == sum(len(i.ids) for i in controlled._recent.values()) <= 100
-    controlled.encode([prompt(begun)])
-    assert sum("a" * 30 in text for text in counting.texts) == 2
-
-
-def test_an_output_that_begins_with_text_is_learned_as_it_follows_the_prompt(
-    tmp_path: Path,
-) -> None:
-    """Some tokenizers put a space before a text that begins, and none before one that goes on."""
-    first = AutoTokenizer.from_pretrained(checkpoint(tmp_path, "llama", "slow", False))
-    row = GeneratorRow(instruction="Who?", output="Emma[Utility:5]")
-    (example,) = generator_examples([row], ControlledTokenizer(first), 500).rows
-    whole = "### Instruction:\nWho?\n\n### Response:\nEmma[Utility:5]"
-    assert list(example["input_ids"]) == [*first(whole)["input_ids"], first.eos_token_id]
-    learned = [i for i in example["labels"] if i >= 0]
-    assert first.decode(learned) == "Emma[Utility:5]</s>"
-
-
-def test_a_prompt_keeps_its_ids_where_one_could_span_its_end() -> None:
-    tokenizer = with_tokens(control=APART, merges=[("Ċ", "E")])
-    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.backend_tokenizer.pre_tokenizer = pieces
-    asked = tokenizer("### Instruction:\nWho?\n\n### Response:\n")["input_ids"]
-    row = GeneratorRow(instruction="Who?", output="Emma[Utility:5]")
-    (example,) = generator_examples([row], ControlledTokenizer(tokenizer), 500).rows
-    output = tokenizer("Emma[Utility:5]")["input_ids"]
-    assert list(example["input_ids"]) == [*asked, *output, tokenizer.eos_token_id]
-    assert sum(i >= 0 for i in example["labels"]) == len(output) + 1

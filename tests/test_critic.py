@@ -1,5 +1,6 @@
 """The critic: labels by constrained greedy decoding, on any engine, and its training examples."""
 
+import json
 import math
 from collections.abc import Sequence
 from itertools import product
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound
 from selfcorrect_rag.models import Completion, Engine, Request
@@ -17,7 +20,17 @@ from selfcorrect_rag.prompts.critique import Instance
 from selfcorrect_rag.reflection import TOKENS
 from tests.conftest import byte_level_tokenizer, random_model
 
-WORDS = byte_level_tokenizer()
+
+def spelling_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer without control tokens, as a critic's: it spells them letter by letter."""
+    state = json.loads(byte_level_tokenizer().backend_tokenizer.to_str())
+    state["added_tokens"] = state["added_tokens"][:3]
+    made = Tokenizer.from_str(json.dumps(state))
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    return PreTrainedTokenizerFast(tokenizer_object=made, **names)
+
+
+WORDS = spelling_tokenizer()
 ASKED = CriticInput("Is it relevant?", "Task instruction: Who wrote Emma?", "ISREL")
 
 
@@ -129,7 +142,7 @@ def test_long_prompts_keep_their_end_and_special_tokens_are_removed() -> None:
 
 
 def test_unfit_tokenizers_and_models(tmp_path: Path) -> None:
-    without_end = byte_level_tokenizer()
+    without_end = spelling_tokenizer()
     without_end.eos_token = None
     with pytest.raises(ModelNotFound, match="needs an end token"):
         CriticTokenizer(without_end)

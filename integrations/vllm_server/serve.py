@@ -1,8 +1,8 @@
 """Serve a Self-RAG checkpoint with vLLM: the right flags, a wait until it answers, and a check.
 
-    python integrations/vllm_server/serve.py [MODEL] [--port 8000] [any option of vLLM's server]
+    python integrations/vllm_server/serve.py MODEL [--port 8000] [any option of vLLM's server]
 
-MODEL is a folder or a hub name; the nano generator by default. Ctrl-C ends the server.
+MODEL is a folder or a hub name, such as selfrag/selfrag_llama2_7b. Ctrl-C ends the server.
 """
 
 import argparse
@@ -16,7 +16,6 @@ from os import environ
 import httpx
 from pydantic import SecretStr
 
-from selfcorrect_rag.demo import generator_path
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.models import VLLMServerReflectionLLM
 from selfcorrect_rag.models.engines.vllm import CPU_OPTIONS, set_environment
@@ -25,30 +24,25 @@ from selfcorrect_rag.reflection import Group, retrieval_probability
 
 
 def command(model: str, port: int, further: Sequence[str]) -> list[str]:
-    """The server's command line. A checkpoint's own sampling defaults are set aside: without
-    ``--generation-config vllm`` they would change what greedy decoding writes.
+    """Return the server's command line.
 
-    Top-k ``logprobs`` are refused unless ``further`` allows them: one request for chosen ids in a
-    batch gives all of them minus infinity there. Those for chosen ids themselves are not counted.
+    A checkpoint's own sampling defaults are ignored: without ``--generation-config vllm`` they
+    would change what greedy decoding writes. Top-k ``logprobs`` are refused unless ``further``
+    allows them: one request for chosen ids in a batch gives all of them minus infinity. Log-
+    probabilities of chosen ids themselves are not counted.
     """
-    module = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    from vllm.platforms import current_platform
+
     options = ["--model", model, "--port", str(port), "--generation-config", "vllm"]
     given = {option.split("=")[0] for option in further}
     if "--max-logprobs" not in given:
         options += ["--max-logprobs", "0"]
-    if on_cpu():
+    if current_platform.is_cpu():
         for name, value in CPU_OPTIONS.items():
             flag = f"--{name.replace('_', '-')}"
             if flag not in given:
                 options += [flag] if value is True else [flag, str(value)]
-    return [*module, *options, *further]
-
-
-def on_cpu() -> bool:
-    """Whether vLLM here is its CPU build."""
-    from vllm.platforms import current_platform
-
-    return bool(current_platform.is_cpu())
+    return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *options, *further]
 
 
 def wait(server: subprocess.Popen[bytes], url: str, seconds: float) -> None:
@@ -70,7 +64,7 @@ def wait(server: subprocess.Popen[bytes], url: str, seconds: float) -> None:
 
 
 def check(url: str) -> str:
-    """Connect as the library does and ask for one decision; a line that says what came."""
+    """Connect as the library does, ask for one decision, and return a line about it."""
     key = environ.get("VLLM_API_KEY")
     with VLLMServerReflectionLLM(base_url=url, api_key=SecretStr(key) if key else None) as llm:
         (decision,) = llm.choose([decision_prompt("Who wrote Middlemarch?")], Group.RETRIEVE)
@@ -82,21 +76,12 @@ def check(url: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("model", help="Folder or hub name.")
+    parser.add_argument("--port", type=int, default=8000, help="Default: %(default)s.")
     parser.add_argument(
-        "model", nargs="?", default=str(generator_path()), help="Default: the nano generator."
-    )
-    parser.add_argument(
-        "--port", type=int, default=8000, metavar="N", help="Its port. Default: %(default)s."
-    )
-    parser.add_argument(
-        "--wait",
-        type=float,
-        default=900,
-        metavar="SECONDS",
-        help="Seconds that it may take to answer. Default: %(default)s.",
+        "--wait", type=float, default=900, help="Seconds that it may take. Default: %(default)s."
     )
     args, further = parser.parse_known_args()
     if find_spec("vllm") is None:
