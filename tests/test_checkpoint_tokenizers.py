@@ -232,7 +232,7 @@ def test_a_missing_sentencepiece_is_named_with_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     folder = checkpoint_folder(tmp_path, "llama", "slow", True)
-    for extra in ("local", "vllm-server"):
+    for extra in ("transformers", "vllm"):
         with pytest.raises(MissingExtra, match=rf'pip install "selfcorrect-rag\[{extra}\]"'):
             load_tokenizer(folder, extra)
     load_tokenizer(checkpoint_folder(tmp_path, "llama", "fast", True))

@@ -28,7 +28,7 @@ def resolve_device(device: str | None, dtype: str | None = None) -> tuple[str, s
     Raises:
         MissingExtra: torch is not installed.
     """
-    torch = require("torch", "local")
+    torch = require("torch", "transformers")
     if device is None:
         mps = torch.backends.mps.is_available()
         device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
@@ -47,7 +47,7 @@ def check_on_hub(name_or_path: str | Path) -> None:
     """
     if Path(name_or_path).exists():
         return
-    hub, name = require("huggingface_hub", "local"), str(name_or_path)
+    hub, name = require("huggingface_hub", "transformers"), str(name_or_path)
     try:
         for file in ("config.json", TOKENIZER, CONFIG):
             if isinstance(hub.try_to_load_from_cache(name, file), str):
@@ -84,7 +84,7 @@ def load_language_model(
         MissingExtra: transformers is not installed.
         ModelNotFound: no checkpoint is there, or it cannot be read.
     """
-    transformers = require("transformers", "local")
+    transformers = require("transformers", "transformers")
     with loading(name_or_path):
         config = transformers.AutoConfig.from_pretrained(name_or_path)
         kind: Literal["Seq2SeqLM", "CausalLM"]
@@ -94,7 +94,7 @@ def load_language_model(
     return model, load_tokenizer(name_or_path)
 
 
-def load_tokenizer(name_or_path: str | Path, extra: str = "local") -> "PreTrainedTokenizerBase":
+def load_tokenizer(name_or_path: str | Path, extra: str = "transformers") -> "PreTrainedTokenizerBase":
     """Load a language model's tokenizer, with the ids that the model was trained on.
 
     A ``tokenizer.json`` is taken as it is: transformers 5 would make Llama's anew, with other rules

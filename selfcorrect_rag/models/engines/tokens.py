@@ -106,7 +106,7 @@ class ControlledTokenizer:
         self._encode_span = lru_cache(REMEMBERED_SPANS)(self._encode_new_span)
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, extra: str = "local") -> Self:
+    def from_pretrained(cls, name_or_path: str | Path, extra: str = "transformers") -> Self:
         """Load the tokenizer of a checkpoint.
 
         Args:

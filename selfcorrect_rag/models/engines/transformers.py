@@ -63,7 +63,7 @@ class TransformersReflectionLLM(EngineReflectionLLM):
             ModelNotFound: no checkpoint is there, or it cannot be read.
             NotAReflectionModel: its vocabulary lacks reflection tokens.
         """
-        transformers = require("transformers", "local")
+        transformers = require("transformers", "transformers")
         device, _ = resolve_device(device)
         dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
         tokenizer = ControlledTokenizer.from_pretrained(name_or_path)  # before the weights

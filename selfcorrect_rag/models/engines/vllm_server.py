@@ -46,14 +46,14 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
     """Seconds to wait for one answer."""
 
     def model_post_init(self, context: Any, /) -> None:
-        require("transformers", "vllm-server")
+        require("transformers", "transformers")
         key = self.api_key.get_secret_value() if self.api_key else ""
         engine = VLLMServerEngine(self.base_url, model=self.model, key=key, timeout=self.timeout)
         self._start(engine)
         try:
             self.model, self.tokenizer = engine.model, self.tokenizer or engine.root
             try:
-                tokenizer = ControlledTokenizer.from_pretrained(self.tokenizer, "vllm-server")
+                tokenizer = ControlledTokenizer.from_pretrained(self.tokenizer, "transformers")
             except ModelNotFound as error:
                 raise ModelNotFound(
                     f"{error}; if the server has it elsewhere, give its folder or hub name as "
@@ -118,7 +118,7 @@ class VLLMServerEngine(Engine):
             MissingExtra: httpx is not installed.
             EngineFailed: the address or the key is malformed.
         """
-        require("httpx", "vllm-server")
+        require("httpx", "transformers")
         if "@" in base_url:
             raise EngineFailed(
                 "base_url holds a user and a password, which traces would show: give the key as "
