@@ -35,12 +35,10 @@ def llm(request: pytest.FixtureRequest) -> Iterator[EngineReflectionLLM]:
 
 
 @pytest.fixture
-def closable(
-    request: pytest.FixtureRequest, llm: EngineReflectionLLM, checkpoint: Path
-) -> EngineReflectionLLM:
+def closable(llm: EngineReflectionLLM) -> EngineReflectionLLM:
     if isinstance(llm, VLLMServerReflectionLLM):
         return VLLMServerReflectionLLM(base_url=llm.base_url)
-    return VLLMReflectionLLM(model=str(checkpoint))
+    pytest.skip("test_faults.py closes an engine under callers")
 
 
 class TestEngines(EngineContract):

@@ -74,11 +74,15 @@ def test_a_dead_engine_is_named_and_closing_it_frees_the_processes(checkpoint: P
         core = next(p for p in mine if p.children())  # it has a worker of its own
         os.kill(core.pid, signal.SIGKILL)
         with pytest.raises(EngineFailed, match="has died"):
-            for _ in range(1000):
-                llm.generate_segments(PROMPTS, max_tokens=20)
+            keep_asking(llm)
     assert gone(before)
     with pytest.raises(EngineFailed, match="closed"):
         llm.invoke("Hello")
+
+
+def keep_asking(llm: VLLMReflectionLLM) -> None:
+    for _ in range(1000):
+        llm.generate_segments(PROMPTS, max_tokens=20)
 
 
 def test_closing_under_callers_ends_them_all(checkpoint: Path) -> None:
@@ -103,7 +107,7 @@ def test_closing_under_callers_ends_them_all(checkpoint: Path) -> None:
 
 def test_engines_that_do_not_start(checkpoint: Path, tmp_path: Path) -> None:
     before = processes()
-    with pytest.raises(EngineFailed, match="log above .* lower max_model_len, or raise") as raised:
+    with pytest.raises(EngineFailed, match=r"log above .* lower max_model_len, or raise") as raised:
         VLLMReflectionLLM(model=str(checkpoint), engine={"kv_cache_memory_bytes": 1000})
     assert "\n" not in str(raised.value)
     with pytest.raises(ModelNotFound, match=r"max_model_len \(100000\) is greater than") as wrong:
