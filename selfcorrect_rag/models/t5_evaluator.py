@@ -132,7 +132,7 @@ class T5Evaluator(RetrievalEvaluator):
             NotAnEvaluator: it has not exactly one label, or its head was never trained.
         """
         where, number_format = resolve_device(device, dtype)
-        transformers = require("transformers", "local")
+        transformers = require("transformers", "transformers")
         with loading(name_or_path):
             config = transformers.AutoConfig.from_pretrained(name_or_path)
             _check_labels(config, str(name_or_path))  # before the weights are read
