@@ -289,7 +289,9 @@ def wrap_disk_full(folder: Path) -> Iterator[None]:
     except SelfCorrectError:
         raise
     except Exception as error:
-        raise (disk_full(folder, error) or error) from error.__cause__
+        if found := disk_full(folder, error):
+            raise found from error
+        raise
 
 
 def disk_full(folder: Path, error: BaseException) -> DiskFull | None:

@@ -17,12 +17,19 @@ from pydantic import TypeAdapter
 
 from selfcorrect_rag import create_crag
 from tests.crag_runs import PagesWebSearch, WordEvaluator
-from tests.faults.servers import send
 from tests.test_replies import ASKED, CITED, GRAPHS, SAID, THREAD, build, cut, found, notes
 
 ChatOpenAI = pytest.importorskip("langchain_openai").ChatOpenAI
 responses = pytest.importorskip("openai.types.responses")
 USAGE = {"prompt_tokens": 30, "completion_tokens": 5, "total_tokens": 35}
+
+
+def send(handler: BaseHTTPRequestHandler, status: int, text: str, kind: str = "") -> None:
+    handler.send_response(status)
+    handler.send_header("Content-Type", kind or "application/json")
+    handler.send_header("Content-Length", str(len(text)))
+    handler.end_headers()
+    handler.wfile.write(text.encode())
 
 
 class Server:
