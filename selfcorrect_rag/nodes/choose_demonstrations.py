@@ -42,7 +42,8 @@ def choose_demonstrations(
 
     async def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
         chosen, question = run.settings, state["question"]
-        usable = _usable(known, question, state["mode"])
+        mode: Mode = "few_shot" if state["mode"] == "few_shot" else "icl"
+        usable = _usable(known, question, mode)
         if chosen.selection == "nearest":
             shown = await _nearest(run, usable, embedded, embeddings, question)
         else:

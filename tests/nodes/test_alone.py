@@ -14,15 +14,13 @@ from typing_extensions import TypedDict
 
 from selfcorrect_rag.errors import (
     BadArgument,
-    BadInput,
     NoCheckpointer,
-    NoDocument,
     RetrievalFailed,
 )
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
-from selfcorrect_rag.nodes.generate import generate
+from selfcorrect_rag.nodes.generate import generate, read_answer
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency
@@ -31,6 +29,7 @@ from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.read_rationale import read_rationale
 from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
 from selfcorrect_rag.nodes.refine_strips import refine_strips, select_web_strips
+from selfcorrect_rag.nodes.rerank import rerank
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
@@ -38,10 +37,11 @@ from selfcorrect_rag.nodes.rewrite_query import rewrite_query
 from selfcorrect_rag.nodes.web_search import web_search
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.nodes.write_rationale import write_rationale
-from selfcorrect_rag.settings import CRAGSettings
+from selfcorrect_rag.settings import CRAGSettings, Settings
 from tests.crag_runs import WordEvaluator
 from tests.nodes.one_node import beam, candidate
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment, timeless
+from tests.test_crag import Reversing
 
 QUESTION = "Who wrote Emma?"
 PAGES = [Document("Emma is by Jane Austen.", metadata={"title": "Emma"})]
@@ -63,7 +63,11 @@ def search(query: str) -> list[Document]:
 ENDED = beam(candidate("Austen."), next=None)
 STRIPS = [{"document": 0, "text": "Emma is by Jane Austen.", "score": 1.0, "kept": True}]
 NODES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
-    "read_question": (read_question, {"question": QUESTION}, "original_question"),
+    "read_question": (
+        lambda: read_question(Settings()),
+        {"question": QUESTION},
+        "original_question",
+    ),
     "rewrite_follow_up": (
         lambda: rewrite_follow_up(chat("Who wrote it?")),
         {"question": "And it?", "messages": [("human", "Hello"), ("ai", "Hi")]},
@@ -91,8 +95,12 @@ NODES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
         },
         "beams",
     ),
-    "write_answer": (write_answer, {"passages": PAGES, "beams": [ENDED]}, "cited_answer"),
-    "read_knowledge": (read_knowledge, {"knowledge": PAGES}, "beams"),
+    "write_answer": (
+        write_answer,
+        {"question": QUESTION, "passages": PAGES, "beams": [ENDED]},
+        "cited_answer",
+    ),
+    "read_knowledge": (read_knowledge, {"question": QUESTION, "knowledge": PAGES}, "beams"),
     "grade_documents": (
         lambda: grade_documents(WordEvaluator()),
         {"question": QUESTION, "passages": PAGES},
@@ -112,7 +120,14 @@ NODES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "web_search": (lambda: web_search(search), {"question": QUESTION}, "web_results"),
     "recompose_knowledge": (
         recompose_knowledge,
-        {"passages": PAGES, "strips": STRIPS, "web_results": PAGES, "web_strips": STRIPS},
+        {
+            "question": QUESTION,
+            "branches": ["refine"],
+            "passages": PAGES,
+            "strips": STRIPS,
+            "web_results": PAGES,
+            "web_strips": STRIPS,
+        },
         "knowledge",
     ),
     "judge_sufficiency": (
@@ -120,7 +135,17 @@ NODES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
         {"question": QUESTION, "passages": PAGES},
         "sufficiency",
     ),
-    "generate": (lambda: generate(chat()), {"question": QUESTION, "knowledge": PAGES}, "answer"),
+    "generate": (lambda: generate(chat()), {"question": QUESTION, "knowledge": PAGES}, "written"),
+    "read_answer": (
+        lambda: read_answer(chat()),
+        {"question": QUESTION, "knowledge": PAGES, "written": "Austen [1]."},
+        "answer",
+    ),
+    "rerank": (
+        lambda: rerank(Reversing()),
+        {"question": QUESTION, "passages": PAGES},
+        "passages",
+    ),
     "choose_demonstrations": (
         lambda: choose_demonstrations(SHOWN),  # type: ignore[arg-type]
         {"question": QUESTION},
@@ -134,23 +159,18 @@ NODES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "read_rationale": (
         read_rationale,
         {
+            "question": QUESTION,
             "written": "Document [1] says so. Therefore, the answer is Jane Austen.",
             "passages": PAGES,
+            "numbering": [0],
         },
         "answer",
     ),
 }
 DOCUMENTS = ("passages", "web_results", "knowledge")
 EVERY = pytest.mark.parametrize("name", NODES)
-OURS = ("costs", "route", "reply_id")
+OURS = ("route", "usage", "reply_id", "streamed")
 """What differs from run to run, and what a graph of one's own does not have."""
-
-
-def test_every_node_is_here() -> None:
-    from importlib.resources import files
-
-    steps = {f.name[:-3] for f in files("selfcorrect_rag.nodes").iterdir() if f.name[-3:] == ".py"}
-    assert steps - {"__init__"} == NODES.keys() - {"select_web_strips"}
 
 
 @EVERY
@@ -161,7 +181,7 @@ def test_alone_sync_and_async_alike(name: str) -> None:
     assert update[key]
     first, second = ({k: v for k, v in u.items() if k not in OURS} for u in (update, again))
     assert timeless(first) == timeless(second)
-    (step,) = update["route"]
+    (step,) = getattr(update["route"], "value", update["route"])
     assert step["failed"] is None
 
 
@@ -176,29 +196,6 @@ def test_in_a_graph_with_only_its_keys(name: str) -> None:
     alone = make().invoke(state)[key]
     assert graph.invoke(state)[key] == alone
     assert asyncio.run(graph.ainvoke(state))[key] == alone
-
-
-TAKING = [(name, key) for name, (_, state, _) in NODES.items() for key in state if key in DOCUMENTS]
-
-
-@pytest.mark.parametrize(("name", "key"), [*TAKING, ("read_question", "documents")])
-def test_documents_may_be_json(name: str, key: str) -> None:
-    make, state, result = NODES[name]
-    as_json = [{"page_content": PAGES[0].page_content, "metadata": PAGES[0].metadata}]
-    wanted = make().invoke({**state, key: PAGES})
-    for update in (
-        make().invoke({**state, key: as_json}),
-        asyncio.run(make().ainvoke({**state, key: as_json})),
-    ):
-        assert timeless(update[result]) == timeless(wanted[result])
-        assert update.get("passages") == wanted.get("passages")
-    with pytest.raises(NoDocument, match="gave a dict with 'body' as document 0: give a list of"):
-        make().invoke({**state, key: [{"body": "Emma is by Jane Austen."}]})
-
-
-def test_what_a_users_graph_calls_documents_is_its_own() -> None:
-    given = {"question": QUESTION, "passages": PAGES, "documents": ["a.txt"]}
-    assert asyncio.run(grade_documents(WordEvaluator()).ainvoke(given))["action"]
 
 
 @dataclass
@@ -218,25 +215,12 @@ def test_a_state_may_be_a_dataclass_or_a_model(kind: Any) -> None:
     assert grade_documents(WordEvaluator()).invoke(given)["action"]
 
 
-def test_a_missing_key_is_named() -> None:
-    with pytest.raises(BadInput, match="grade_documents reads 'passages', which the state lacks"):
-        grade_documents(WordEvaluator()).invoke({"question": QUESTION})
-    with pytest.raises(BadInput, match="the state is no mapping but str"):
-        grade_documents(WordEvaluator()).invoke(QUESTION)
-
-
-def test_a_rule_rewrites_a_follow_up_alone() -> None:
-    node = rewrite_follow_up(lambda earlier, question: f"{question} {earlier}")
-    given = {"question": "And it?", "messages": [("human", "Hello"), ("ai", "Hi")]}
-    assert node.invoke(given)["question"] == "And it? [('user', 'Hello'), ('assistant', 'Hi')]"
-
-
 @pytest.mark.parametrize(
     "make",
     [rewrite_follow_up, decide_retrieval, generate_and_critique, generate, write_rationale],
 )
 def test_what_is_no_model_is_refused_when_the_node_is_made(make: Callable[..., Any]) -> None:
-    with pytest.raises(BadArgument, match="is a function: give"):
+    with pytest.raises(BadArgument, match="must be"):
         make(search)
 
 

@@ -8,8 +8,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.nodes.beam_select import beam_select, surviving
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Candidate
-from selfcorrect_rag.state import SelfCRAGState
+from selfcorrect_rag.state import Beam, Candidate, SelfCRAGState
 from tests.nodes.one_node import Ran, beam, candidate, costs, run_node
 from tests.scripted import ScriptedReflectionLLM, segment
 from tests.test_costs import ByRequest

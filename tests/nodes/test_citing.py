@@ -44,7 +44,7 @@ def test_a_citation_is_a_copy_of_what_a_reader_needs() -> None:
 
 def test_citations_are_numbered_as_they_appear_and_hold_all_their_segments() -> None:
     path = [
-        candidate("I do not know.", depth=0, passage=0),
+        candidate("The documents do not say.", depth=0, passage=0),
         candidate("From 2.", depth=1, passage=2),
         candidate("From memory.", depth=2, passage=None, step="none"),
         candidate("From 0, doubtful.", depth=3, passage=0, ISREL=0.25),
@@ -55,7 +55,7 @@ def test_citations_are_numbered_as_they_appear_and_hold_all_their_segments() -> 
     found = citations_of(path, PASSAGES, QUESTION, {1})
     assert found == [cited(1, 2, 1, 6), cited(2, 0, 5)]
     assert cited_text(path, found) == (
-        "I do not know. From 2. [1] From memory. From 0, doubtful. From 1, excluded. "
+        "The documents do not say. From 2. [1] From memory. From 0, doubtful. From 1, excluded. "
         "From 0. [2] From 2 again. [1]"
     )
 

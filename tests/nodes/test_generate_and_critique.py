@@ -16,9 +16,7 @@ from selfcorrect_rag.nodes.generate_and_critique import (
 from selfcorrect_rag.prompts import segment_prompt
 from selfcorrect_rag.reflection import Reflection, ScoredSegment
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Segment
-from selfcorrect_rag.state import Usage
-from selfcorrect_rag.state import SelfCRAGState
+from selfcorrect_rag.state import Segment, SelfCRAGState, Usage
 from tests.nodes.one_node import Ran, beam, candidate, costs, run_node
 from tests.scripted import (
     FULL,

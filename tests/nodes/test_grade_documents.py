@@ -1,5 +1,6 @@
-"""grade_documents alone: its whole update and event by action, notes, costs and limits."""
+"""grade_documents alone: scores, action, branches, notes, costs and limits."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,17 +9,19 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.nodes.grade_documents import grade_documents
-from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, Settings
-from selfcorrect_rag.state import SelfCRAGState
+from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
+from selfcorrect_rag.state import FREE
 from selfcorrect_rag.thresholds import Thresholds
-from tests.nodes.one_node import Ran, costs, run_node
+from tests.scripted import timeless
+
+BRANCHES = {"correct": ["refine"], "incorrect": ["search"], "ambiguous": ["refine", "search"]}
 
 
 class Scores(RetrievalEvaluator):
-    """Gives the scores in turn, at one model call for each passage."""
+    """Gives these scores, at one model call for each passage."""
 
     thresholds = Thresholds(upper=0.5, lower=-0.5)
-    notes = ["a note", "another"]  # noqa: RUF012
+    notes = ["a note"]  # noqa: RUF012
 
     def __init__(self, scores: Sequence[float]) -> None:
         self.scores, self.asked = list(scores), []
@@ -27,36 +30,20 @@ class Scores(RetrievalEvaluator):
         return len(passages)
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        self.asked.append(("score", question, list(passages)))
-        return self.scores
-
-    async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
-        self.asked.append(("ascore", question, list(passages)))
+        self.asked.append((question, list(passages)))
         return self.scores
 
 
-def graded(
-    scores: Sequence[float], *, spent: Any = None, settings: Settings | None = None, **knobs: Any
-) -> tuple[Ran, Scores]:
+def graded(scores: Sequence[float], settings: CRAGSettings, spent: int = 0) -> tuple[Any, Scores]:
+    """The update, sync and async alike, and the evaluator."""
     evaluator = Scores(scores)
-    state = {
-        "question": "Who?",
-        "passages": [
-            Document(f"Text {i}.", metadata={"title": f"T {i}"}) for i in range(len(scores))
-        ],
-        "notes": ["before"],
-        "costs": spent or costs(),
-    }
-    settings = settings or CRAGSettings(**knobs)
-    node = grade_documents(evaluator, type(settings)())
-    return run_node(node, SelfCRAGState, state, settings), evaluator
-
-
-BRANCHES = {
-    "correct": ["refine"],
-    "incorrect": ["search"],
-    "ambiguous": ["refine", "search"],
-}
+    passages = [Document(f"Text {i}.", metadata={"title": f"T {i}"}) for i in range(len(scores))]
+    route = [{**FREE, "model_calls": spent, "prompt_tokens": 40, "step": "x", "turn": "t"}]
+    state = {"question": "Who?", "passages": passages, "route": route}
+    node = grade_documents(evaluator, settings)
+    update, again = node.invoke(state), asyncio.run(node.ainvoke(state))
+    assert timeless(update) == timeless(again)
+    return update, evaluator
 
 
 @pytest.mark.parametrize(
@@ -71,49 +58,32 @@ BRANCHES = {
         ([0.6, -0.9], {"upper": 0.6}, "ambiguous"),
         ([-0.6, -0.9], {"lower": -0.6}, "ambiguous"),
         ([0.6], {"without_action": "correct"}, "ambiguous"),
-        ([-0.6], {"without_action": "correct"}, "incorrect"),
         ([-0.6], {"without_action": "incorrect"}, "ambiguous"),
-        ([0.6], {"without_action": "incorrect"}, "correct"),
-        ([0.0], {"without_action": "ambiguous"}, "incorrect"),
         ([0.5], {"without_action": "ambiguous"}, "incorrect"),
-        ([0.6], {"without_action": "ambiguous"}, "correct"),
         ([0.2], {"without_action": "ambiguous", "upper": 0.1}, "correct"),
     ],
 )
-def test_a_whole_update_and_its_event(
-    scores: list[float], knobs: dict[str, Any], action: str
-) -> None:
-    ran, evaluator = graded(scores, **knobs)
-    upper, lower = knobs.get("upper", 0.5), knobs.get("lower", -0.5)
-    grades = [{"document": i, "title": f"T {i}", "score": s} for i, s in enumerate(scores)]
-    assert ran.update == {
-        "grades": grades,
+def test_scores_trigger_an_action(scores: list[float], knobs: Any, action: str) -> None:
+    update, evaluator = graded(scores, CRAGSettings(**knobs))
+    (step,) = update.pop("route")
+    assert update == {
+        "grades": [{"document": i, "title": f"T {i}", "score": s} for i, s in enumerate(scores)],
         "action": action,
-        "thresholds": {"upper": upper, "lower": lower},
+        "thresholds": {"upper": knobs.get("upper", 0.5), "lower": knobs.get("lower", -0.5)},
         "branches": BRANCHES[action],
-        "notes": ["before", "a note", "another"],
+        "notes": ["a note"],
     }
-    assert ran.events == [
-        {"event": "graded", "grades": grades, "action": action, "upper": upper, "lower": lower}
-    ]
     texts = [f"T {i} // Text {i}." for i in range(len(scores))]
-    assert evaluator.asked == [(form, "Who?", texts) for form in ("score", "ascore")]
-    tokens = None if scores else 0
-    assert {**ran.cost, "seconds": 0} == {
-        "model_calls": len(scores),
-        "prompt_tokens": tokens,
-        "generated_tokens": tokens,
-        "seconds": 0,
-    }
+    assert evaluator.asked == [("Who?", texts)] * 2
+    assert (step["model_calls"], step["prompt_tokens"]) == (len(scores), None if scores else 0)
 
 
 @pytest.mark.parametrize("score", [0.6, 0.0, -0.6])
 def test_self_crag_with_all_contexts_does_both_whatever_the_action(score: float) -> None:
-    everything, _ = graded([score], settings=SelfCRAGSettings(contexts="all"))
-    assert everything.update["branches"] == ["refine", "search"]
-    action, _ = graded([score], settings=SelfCRAGSettings(contexts="action"))
-    assert action.update["branches"] == BRANCHES[action.update["action"]]
-    assert everything.update["action"] == action.update["action"]
+    everything, _ = graded([score], SelfCRAGSettings(contexts="all"))
+    assert everything["branches"] == ["refine", "search"]
+    action, _ = graded([score], SelfCRAGSettings(contexts="action"))
+    assert action["branches"] == BRANCHES[action["action"]]
 
 
 @pytest.mark.parametrize("spare", [0, -1])
@@ -121,23 +91,16 @@ def test_self_crag_with_all_contexts_does_both_whatever_the_action(score: float)
 def test_what_a_limit_leaves_ungraded_is_refined(limit: str, spare: int) -> None:
     """3 calls and 40 tokens are spent; 2 calls are for 2 documents and 1 for the answer."""
     most = {"max_model_calls": 3 + 2 + 1, "max_tokens": 40 + 1}[limit] + spare
-    ran, evaluator = graded([0.6, 0.6], spent=costs(3, 40), **{limit: most})
+    update, evaluator = graded([0.6, 0.6], CRAGSettings(**{limit: most}), spent=3)
     if spare == 0:
-        assert ran.update["action"] == "correct"
+        assert update["action"] == "correct"
         return
-    note = f"{limit} is {most}: what was retrieved was not graded"
-    assert ran.update == {
-        "grades": [],
-        "action": None,
-        "branches": ["refine"],
-        "stopped": limit,
-        "notes": ["before", note],
-    }
-    assert ran.events == [{"event": "stopped", "by": limit, "note": note}]
+    assert (update["grades"], update["action"], update["branches"]) == ([], None, ["refine"])
+    assert update["stopped"] == limit
+    assert update["notes"] == [f"{limit} is {most}: what was retrieved was not graded"]
     assert evaluator.asked == []
-    assert ran.cost["model_calls"] == 0
 
 
 def test_grading_nothing_takes_no_call_that_a_limit_could_forbid() -> None:
-    ran, _ = graded([], spent=costs(3, 40), max_model_calls=1, max_tokens=1)
-    assert (ran.update["action"], ran.update["branches"]) == ("incorrect", ["search"])
+    update, _ = graded([], CRAGSettings(max_model_calls=1, max_tokens=1), spent=3)
+    assert (update["action"], update["branches"]) == ("incorrect", ["search"])
