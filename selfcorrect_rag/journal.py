@@ -114,7 +114,8 @@ def check_run(folder: Path, settings: Mapping[str, Any], *, grows: str = "") -> 
     if folder.exists() and not folder.is_dir():
         raise BadRun(f"{folder} is a file; give a folder")
     stored = read_settings(folder)
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    inside = list(folder.iterdir()) if folder.is_dir() else []
+    names = {path.name for path in inside if not path.is_dir() or any(path.iterdir())}
     if SETTINGS not in names and names - {LOCK, f"{LOCK}-journal", f"{SETTINGS}.draft"}:
         raise BadRun(f"{folder} was not made by this command; give another folder")
     given = json.loads(_line(settings)) if stored else {}

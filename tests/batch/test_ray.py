@@ -1,0 +1,142 @@
+"""Many questions on a real Ray of this machine: rows as without it, and kill -9."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfcorrect_rag.batch import Cluster, GraphSource, NoGraph, batch_questions
+from selfcorrect_rag.batch.run import open_ray
+from selfcorrect_rag.errors import NoCluster
+from tests.batch.test_batch import SCRIPTED, rows_of, write
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+DRIVER = """
+import sys
+from selfcorrect_rag.batch import Cluster, batch_questions
+questions, out, address = sys.argv[1:]
+cluster = Cluster(address, actors=2)
+batch_questions(questions, "tests.batch.scripted:make_graph", out, cluster=cluster, batch_size=10,
+                in_flight=2)
+"""
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    os.environ["PYTHONPATH"] = str(ROOT)  # of the workers too
+    with open_ray(Cluster(actors=3)) as module:
+        yield module
+
+
+def slow_questions(folder: Path, number: int, seconds: float) -> Path:
+    rows = [{"question": f"{folder / 'calls'}|{seconds}|n{i}"} for i in range(number)]
+    return write(folder / "questions.jsonl", *rows)
+
+
+def calls(folder: Path) -> list[tuple[int, str]]:
+    path = folder / "calls"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(int(pid), name) for pid, name in (line.split() for line in lines)]
+
+
+def journaled(out: Path) -> set[str]:
+    found = set()
+    for path in (out / "journals").glob("*.jsonl"):
+        for line in path.read_text().split("\n")[:-1]:
+            found.add(json.loads(line)["question"].rpartition("|")[2])
+    return found
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def test_rows_are_those_of_a_local_run(ray: Any, tmp_path: Path) -> None:
+    asked = [
+        "Who discovered penicillin?",
+        "Who wrote Middlemarch?",
+        "What is the capital of France?",
+    ]
+    file = write(tmp_path / "q.jsonl", *({"question": text} for text in asked), "broken")
+    tables = []
+    for cluster in (None, Cluster(actors=2)):
+        out = tmp_path / str(cluster is None)
+        source = GraphSource("crag", {"web": "none"})
+        summary = batch_questions(file, source, out, cluster=cluster, in_flight=1, batch_size=2)
+        assert (summary.rows, summary.failed, summary.asked) == (4, 1, 4)
+        tables.append([{**row, "seconds": 0} for row in rows_of(out)])
+    assert tables[0] == tables[1]
+    assert tables[0][0]["citations"]
+
+
+def test_a_killed_actor_is_replaced(ray: Any, tmp_path: Path) -> None:
+    questions, out = slow_questions(tmp_path, 60, 0.1), tmp_path / "out"
+    finished: set[str] = set()
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        wait_for(lambda: len(journaled(out)) >= 10)
+        killed.append(calls(tmp_path)[0][0])
+        os.kill(killed[0], signal.SIGKILL)
+        finished.update(journaled(out))
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    cluster = Cluster(actors=1)
+    summary = batch_questions(questions, SCRIPTED, out, cluster=cluster, in_flight=4, batch_size=30)
+    killer.join()
+    assert (summary.rows, summary.failed) == (60, 0)
+    again = {name for pid, name in calls(tmp_path) if pid != killed[0]}
+    assert not finished & again, "what was finished is not asked again"
+    assert len(calls(tmp_path)) <= 60 + 4, "only what was in flight was asked twice"
+
+
+def test_a_killed_driver_is_resumed(ray: Any, tmp_path: Path) -> None:
+    questions, out = slow_questions(tmp_path, 80, 0.05), tmp_path / "out"
+    address = ray.get_runtime_context().gcs_address
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(questions), str(out), address],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: len(journaled(out)) >= 15)
+    driver.kill()
+    driver.wait()
+    time.sleep(1)  # until Ray has ended its actors
+    before = journaled(out)
+    assert 15 <= len(before) < 80
+    done = calls(tmp_path)
+    summary = batch_questions(questions, SCRIPTED, out)
+    assert (summary.rows, summary.failed) == (80, 0)
+    assert not before & {name for _, name in calls(tmp_path)[len(done) :]}
+    assert len({row["id"] for row in rows_of(out)}) == len(rows_of(out)) == 80
+
+
+def test_errors_of_a_cluster(ray: Any, tmp_path: Path) -> None:
+    questions = slow_questions(tmp_path, 5, 0)
+    factory = "tests.batch.scripted:broken_factory"
+    with pytest.raises(NoGraph, match=r"on a worker: .*no weights here"):
+        batch_questions(questions, factory, tmp_path / "a", cluster=Cluster())
+    with pytest.raises(NoCluster, match="want 1 GPUs each"):
+        batch_questions(questions, SCRIPTED, tmp_path / "b", cluster=Cluster(gpus_per_actor=1))
+
+
+def test_no_cluster_answers(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    ray.shutdown()
+    questions = slow_questions(tmp_path, 1, 0)
+    with pytest.raises(NoCluster, match=r"127.0.0.1:1 cannot be used: ConnectionRefusedError"):
+        batch_questions(questions, SCRIPTED, tmp_path / "o", cluster=Cluster("127.0.0.1:1"))
