@@ -14,8 +14,6 @@ SEPARATOR = " // "
 class ReaderEvaluator(RetrievalEvaluator):
     """Grades by the probability that a passage answers the question, from -1 to 1."""
 
-    is_independent = True
-
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.thresholds = Thresholds(*reader.calibration.thresholds)

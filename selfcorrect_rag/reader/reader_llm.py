@@ -73,9 +73,6 @@ class ReaderLLM(ReflectionLLM):
     def reads_apart(self) -> bool:
         return True
 
-    def is_independent(self, prune_below: float | None = None) -> bool:
-        return prune_below is None
-
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         requests = [_parse(prompt) for prompt in prompts]
         if options.get("choose") == Group.RETRIEVE:
