@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.vectorstores import InMemoryVectorStore
 
 from selfcorrect_rag.state import CRAGOutput, InstructRAGOutput, SelfRAGOutput
 
@@ -17,13 +20,22 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for block in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")):
-        exec(compile(block, "README.md", "exec"), names)  # one after the other, as a reader would
-    assert names["result"]["answer"] == "Alexander Fleming"  # type: ignore[index]
-    assert "Monroeville" in names["corrected"]["answer"]  # type: ignore[index]
+def test_the_readmes_python_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a scripted model in place of the provider's; it prints what the README shows."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = BLOCK.findall(text)
+    shown = text.split(block)[1].split("```\n")[2].removesuffix("```")
+    note = "Deployments happen every Tuesday, and Priya Raman approves the deployments."
+    store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
+    store.add_texts([note], [{"title": "The staging server", "source": "notes/staging.md"}])
+    replies = ["1: yes", "1: yes", "Priya Raman approves the deployments [1]."]
+    model = FakeListChatModel(responses=replies)
+    monkeypatch.setattr("selfcorrect_rag.models.from_name.find_language_model", lambda _: model)
+    monkeypatch.setenv("TAVILY_API_KEY", "tvly-unused")
+    exec(compile(block, "README.md", "exec"), {"vector_store": store})
+    assert capsys.readouterr().out.strip() == shown.strip()
 
 
 def test_the_make_targets_of_the_pages_exist() -> None:
@@ -37,7 +49,7 @@ def test_the_make_targets_of_the_pages_exist() -> None:
 
 
 def test_links_lead_to_files() -> None:
-    folders = ("docs", "examples", "integrations", "nano_training", "selfcorrect_rag")
+    folders = ("docs", "examples", "integrations", "reader_training", "selfcorrect_rag")
     pages = [
         *ROOT.glob("*.md"),
         *(page for name in folders for page in (ROOT / name).rglob("*.md")),
@@ -47,7 +59,7 @@ def test_links_lead_to_files() -> None:
         for page in pages
         for link in re.findall(r"\]\(([^)#\s:]+)[^):]*\)", page.read_text(encoding="utf-8"))
     ]
-    assert len(links) > 50
+    assert len(links) > 20
     assert not [(page.name, link) for page, link in links if not (page.parent / link).exists()]
 
 
