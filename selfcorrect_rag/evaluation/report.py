@@ -10,8 +10,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from selfcorrect_rag.errors import BadRun, MissingExtra, require
 from selfcorrect_rag.evaluation.methods import Sweep
 from selfcorrect_rag.evaluation.metrics import Entails, score
@@ -191,11 +189,9 @@ def comparison_row(pair: Mapping[str, Any]) -> list[str]:
 
 def render_report(run: Run, made: Mapping[str, Any], title: str) -> str:
     """Render the page: self-contained, without scripts, all text of the run escaped."""
-    environment = Environment(
-        loader=PackageLoader("selfcorrect_rag.evaluation", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-    )
+    jinja2 = require("jinja2", "eval")
+    loader = jinja2.PackageLoader("selfcorrect_rag.evaluation", "")
+    template = jinja2.Environment(loader=loader, autoescape=True).get_template(REPORT)
     methods: Mapping[str, Any] = made["methods"]
     metrics = list(dict.fromkeys(name for each in methods.values() for name in each["metrics"]))
     counts = [name for name in count(()) if name != "rows"] + list(COST)
@@ -203,7 +199,7 @@ def render_report(run: Run, made: Mapping[str, Any], title: str) -> str:
     for outcome in run.outcomes:
         by_question.setdefault(outcome.id, []).append(outcome)
     shown = [question for question in run.questions if question.id in by_question][:SHOWN]
-    return environment.get_template(REPORT).render(
+    rendered: str = template.render(
         title=title,
         summary=made,
         metrics=metrics,
@@ -223,6 +219,7 @@ def render_report(run: Run, made: Mapping[str, Any], title: str) -> str:
         more=len(by_question) - len(shown),
         about=[[k, str(v)[:600]] for k, v in {**made["versions"], **made["about"]}.items()],
     )
+    return rendered
 
 
 def _answer_row(outcome: Outcome) -> list[str]:
