@@ -43,14 +43,10 @@ def reweigh(question: Question, outcome: Outcome, settings: SelfRAGSettings) -> 
     free = outcome._replace(model_calls=0, prompt_tokens=0, generated_tokens=0, seconds=0.0)
     if outcome.error or not outcome.candidates:
         return free
-    options = list(settings.options) or labelled_options(question)
-    if settings.closed or options:
-        answer, path = _choose_option(outcome.candidates, options, settings)
-    else:
-        found = _choose_path(outcome.candidates, settings)
-        if found is None:
-            return None
-        path, answer = found, " ".join(outcome.candidates[i]["text"] for i in found)
+    found = choose(outcome.candidates, settings, labelled_options(question))
+    if found is None:
+        return None
+    answer, path = found
     candidates = tuple({**c, "chosen": i in path} for i, c in enumerate(outcome.candidates))
     refused = not answer.strip() or is_refusal(answer)
     same = answer == outcome.answer
@@ -61,6 +57,26 @@ def reweigh(question: Question, outcome: Outcome, settings: SelfRAGSettings) -> 
         refused=refused,
         candidates=candidates,
     )
+
+
+def choose(
+    candidates: Sequence[Mapping[str, Any]], settings: SelfRAGSettings, options: Sequence[str] = ()
+) -> tuple[str, Path] | None:
+    """Choose among the candidates of a run: the answer, and the indices of its candidates.
+
+    Args:
+        candidates: of a result or its JSON, at least one.
+        settings: weights, path rule, beam width and depth.
+        options: answers of a closed set, if the settings name none.
+
+    Returns:
+        None if a path that might be better was not continued.
+    """
+    allowed = list(settings.options) or list(options)
+    if settings.closed or allowed:
+        return _choose_option(candidates, allowed, settings)
+    path = _choose_path(candidates, settings)
+    return None if path is None else (" ".join(candidates[i]["text"] for i in path), path)
 
 
 def _segments(candidates: Sequence[Mapping[str, Any]], path: Path) -> list[ScoredSegment]:

@@ -13,7 +13,7 @@ _WRAPPINGS = tuple(
     for pattern in (
         r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?answer(?:\s+is\b|\s*:)(.+)",
         r"(.+)\.",
-        r"[(\[\"'*](.+)[)\]\"'*]",
+        r"[(\[\"'*]{1,3}+(.+?)[)\]\"'*]{1,3}",
     )
 )
 _LABELLED = re.compile(r"[(\[]?([A-Za-z]|\d{1,2})(?:[)\]]?[.:]|[)\]])\s+(\S.*)", re.DOTALL)
@@ -64,7 +64,7 @@ def _readings(text: str) -> Iterator[str]:
     first = text.strip().partition("\n")[0]
     for reading in dict.fromkeys((text.strip(), first.strip())):
         yield reading
-        for wrapping in _WRAPPINGS:
+        for wrapping in (*_WRAPPINGS, *_WRAPPINGS):
             if match := wrapping.fullmatch(reading):
                 reading = match[1].strip()
                 yield reading

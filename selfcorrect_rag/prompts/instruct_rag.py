@@ -141,15 +141,15 @@ def _line(document: Document) -> str:
     return " " * text.startswith(" ") + quoted(" ".join(text.split()))
 
 
-_ANSWER = re.compile(
-    r"^[\s*_#>]*(?:final\s+)?answer[*_\s]*:[*_]*[^\S\n]*(?:\n\s*)?(\S.*?)[\s*_]*$", re.I | re.M
-)
+_ANSWER = re.compile(r"(?:final )?answer[*_]{0,3} ?:(.*)", re.IGNORECASE)
+_ITEM = r"\[?\d{1,3}\]?"
 _NUMBERED = re.compile(
-    r"\b(?:documents?|docs?\.?|passages?)[\s(]*(?:numbers?\s+)?"
-    r"((?:\[?\d{1,3}\]?(?:,?\s*(?:and|or|to|&|[-\u2013])\s*|,\s*)?){1,32})|(\[\d[\d\s,;\u2013-]*\])",
-    re.I,
+    r"\b(?:documents?|docs?\.?|passages?)\s{1,3}\(?"
+    rf"({_ITEM}(?:\s?(?:,\s?(?:and |or )?|and |or |to |&\s?|[-\u2013]\s?){_ITEM}){{0,31}})(?!\d)"
+    r"|\[(\d{1,3}(?:\s?[-,;\u2013]\s?\d{1,3}){0,31})\]",
+    re.IGNORECASE,
 )
-_RANGE = re.compile(r"(\d{1,3})\]?(?:\s*(?:-|\u2013|to\b)\s*\[?(\d{1,3}))?")
+_RANGE = re.compile(r"(\d{1,3})\]?(?:\s?(?:-|\u2013|to\b)\s?\[?(\d{1,3}))?")
 
 
 def read_answer(rationale: str) -> str:
@@ -157,11 +157,8 @@ def read_answer(rationale: str) -> str:
 
     Of several such lines the last counts. Empty for an empty rationale.
     """
-    announced = list(_ANSWER.finditer(rationale))
-    if announced:
-        return announced[-1][1]
-    said = sentences(_paragraphs(rationale)[-1])
-    return said[-1] if said else ""
+    said = [answer for answer in _announced(rationale.splitlines()) if answer]
+    return (said or sentences(_paragraphs(rationale)[-1]) or [""])[-1]
 
 
 def read_numbers(rationale: str) -> list[int]:
@@ -171,7 +168,7 @@ def read_numbers(rationale: str) -> list[int]:
     with the answer. Nothing else is read out of the prose. In order of first naming.
     """
     paragraphs = _paragraphs(rationale)
-    is_line = bool(_ANSWER.fullmatch(paragraphs[-1]))
+    is_line = "\n" not in paragraphs[-1] and bool(_announced([paragraphs[-1]]))
     conclusion = "\n".join(paragraphs[-2:] if is_line else paragraphs[-1:])
     numbers: list[int] = []
     for named in _NUMBERED.finditer(conclusion):
@@ -180,8 +177,22 @@ def read_numbers(rationale: str) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
+def _announced(lines: Sequence[str]) -> list[str]:
+    """Return the texts behind "Answer:" at the beginning of a line, or on the line after it."""
+    found = ((i, _ANSWER.match(line.lstrip(" \t*_#>"))) for i, line in enumerate(lines))
+    texts = ((match[1].strip(" \t*_"), lines[i + 1 : i + 2]) for i, match in found if match)
+    return [text or "".join(below).strip(" \t*_") for text, below in texts]
+
+
 def _paragraphs(text: str) -> list[str]:
-    return [each.strip() for each in re.split(r"\n\s*\n", text.strip())]
+    """Return the paragraphs, at least one, stripped."""
+    parts: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if line.strip():
+            parts[-1].append(line)
+        elif parts[-1]:
+            parts.append([])
+    return ["\n".join(part).strip() for part in parts if part] or [""]
 
 
 def rationale_prompt(

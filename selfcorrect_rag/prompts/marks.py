@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from selfcorrect_rag.prompts.refusals import is_refusal
@@ -36,6 +37,8 @@ _NAME = re.compile(r"(?:^|\W)[a-z]+(?:[A-Z]\w*|\d+)?$")
 _OPERATOR = re.compile(r"[ \t]*[-+*/%]?=|[ \t]+[*/<>][ \t]|\.[a-z_]\w*|\(")
 """Text behind an index, in the same line."""
 _SPACES = " \t\xa0"
+MOST_MARKS = 1_000
+"""Marks of a text that are read; further ones stay text."""
 
 
 class Marked(NamedTuple):
@@ -110,7 +113,7 @@ def marks_in(text: str, documents: int) -> Iterator[Mark]:
     spans = (match.span() for match in skipped)
     start, end = next(spans, (len(text), len(text)))
     indexed = -1  # end of the last index: a bracket right after it is one too
-    for match in _MARK.finditer(text):
+    for match in islice(_MARK.finditer(text), MOST_MARKS):
         while end <= match.start():
             start, end = next(spans, (len(text), len(text)))
         if start <= match.start():

@@ -12,7 +12,7 @@ MAX_SENTENCE = 300
 LIST_SHARE = 0.3
 """Share of the first span's probability from which another one joins it in a list."""
 MAX_NAMED = 20
-"""Most documents with an answer that a rationale quotes, and most without one that it names."""
+"""Most documents of each kind that a rationale names."""
 _LIST_MARK = re.compile(r"^(?:[-*•>]|#{1,6}) (?=\S)")
 _ARTICLE = re.compile(r"(?:an?|the)\s+")
 _SENTENCE_QUESTION = re.compile(
@@ -109,20 +109,13 @@ def write_rationale(
         lines.append(f"Document [{number}]{aside}: “{quote}”")
     silent = [n for n in range(1, len(documents) + 1) if n not in answers]
     if 0 < len(silent) <= MAX_NAMED:
-        lines.append(_say(silent, "does not answer", "do not answer"))
-    conclusion = _say(agreeing[:MAX_NAMED], "answers", "answer")
-    text = "\n".join([*lines, "", conclusion, f"Answer: {answers[best].text}"])
-    return Answer(text, sure[best])
+        lines.append(f"Without an answer: {', '.join(f'document [{n}]' for n in silent)}.")
+    agreed = ", ".join(f"document [{n}]" for n in agreeing[:MAX_NAMED])
+    lines += ["", f"The question is answered by {agreed}.", f"Answer: {answers[best].text}"]
+    return Answer("\n".join(lines), sure[best])
 
 
 def _normalise(span: Span) -> str:
     """Return what two wordings of an answer have in common."""
     text = _ARTICLE.sub("", span.text.casefold().strip(), count=1)
     return " ".join(re.findall(r"\w+", text)) or span.text
-
-
-def _say(numbers: Sequence[int], singular: str, plural: str) -> str:
-    *others, last = (f"[{number}]" for number in numbers)
-    if not others:
-        return f"Document {last} {singular} the question."
-    return f"Documents {', '.join(others)} and {last} {plural} the question."

@@ -32,14 +32,9 @@ class Row(NamedTuple):
 class Network:
     """An encoder in an ONNX file; threads may share one, and it works in a forked child.
 
-    A session computes on the thread that calls it. Batches run beside each other on threads that
-    end with the call, as many as ``OMP_NUM_THREADS`` says or as there are cores.
-
-    The file at ``path`` takes ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64
-    (rows, tokens). Its weights may be in files beside it.
-
-    Raises:
-        ModelNotFound: the file, or one that it points to, is missing or corrupt.
+    Batches run beside each other on threads that end with the call. The file at ``path`` takes
+    ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 (rows, tokens). Its weights may
+    be in files beside it. Raises `ModelNotFound` if one is missing or corrupt.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,10 +49,8 @@ class Network:
             )
         except Exception as error:  # its classes have no common base but this one
             reason = " ".join(str(error).split())[:200]
-            raise ModelNotFound(
-                f"{path} cannot be read; install selfcorrect-rag again or export the network "
-                f"again ({reason})"
-            ) from error
+            told = "cannot be read; install selfcorrect-rag again or export the network again"
+            raise ModelNotFound(f"{path} {told} ({reason})") from error
 
     @cached_property
     def digest(self) -> str:
@@ -95,13 +88,9 @@ class Network:
 
 
 def count_threads() -> int:
-    """Return ``OMP_NUM_THREADS``, or else the number of cores that this process may use."""
+    """Return ``OMP_NUM_THREADS``, or else the number of cores."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return max(1, int(given)) if given.isdigit() else os.cpu_count() or 1
 
 
 def split_batches(lengths: Sequence[int], threads: int = 1) -> list[list[int]]:

@@ -87,11 +87,7 @@ class ReaderCalibration(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Load it from reader.json in ``folder``.
-
-        Raises:
-            ModelNotFound: the file is missing or corrupt.
-        """
+        """Load it from reader.json in ``folder``; `ModelNotFound` if that is missing or corrupt."""
         path = folder / CONFIG
         try:
             given: Any = json.loads(path.read_text(encoding="utf-8"))["calibration"]
@@ -112,10 +108,9 @@ class _Window(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The spans of a window, as first character, end and log-probability, and its logits."""
+    """The logit that a window answers, and its spans: first character, end, log-probability."""
 
     relevant: float
-    retrieve: float
     spans: list[tuple[int, int, float]]
 
 
@@ -132,12 +127,8 @@ class Reader:
 
     @classmethod
     def load(cls, folder: str | Path = SHIPPED) -> Self:
-        """Load the reader in ``folder``; by default the shipped one.
-
-        Raises:
-            ModelNotFound: there is none, or a corrupt one.
-            MissingExtra: onnxruntime or tokenizers is not installed.
-        """
+        """Load the reader in ``folder``, by default the shipped one; `ModelNotFound` if there is
+        none, or a corrupt one."""
         folder = Path(folder)
         calibration = ReaderCalibration.load(folder)
         return cls(Network(folder / READER), calibration, load_tokenizer(folder))
@@ -250,7 +241,7 @@ def _find_spans(window: _Window, outputs: Sequence[Any]) -> _Found:
         begin, end = window.offsets[start_at[i]][0], window.offsets[end_at[j]][1]
         if math.isfinite(joint[i, j]) and end - begin <= ANSWER_CHARACTERS:
             spans.append((begin, end, float(joint[i, j])))
-    return _Found(float(outputs[2]), float(outputs[3]), spans)
+    return _Found(float(outputs[2]), spans)
 
 
 def _window_starts(tokens: int, size: int) -> list[int]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from selfcorrect_rag.intake import MAX_TITLE
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, with_blanks
 from selfcorrect_rag.reader.reader import Passage, Reader
-from selfcorrect_rag.intake import MAX_TITLE
 from selfcorrect_rag.thresholds import Thresholds
 
 SEPARATOR = " // "

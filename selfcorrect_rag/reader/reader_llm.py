@@ -12,7 +12,7 @@ from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import segment_request
 from selfcorrect_rag.prompts.instruct_rag import inference_request
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
-from selfcorrect_rag.prompts.refusals import REFUSAL
+from selfcorrect_rag.prompts.refusals import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL
 from selfcorrect_rag.reader.answers import is_readable, state_answer, write_rationale
 from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
@@ -20,8 +20,6 @@ from selfcorrect_rag.reflection import Group, Reflection
 from selfcorrect_rag.state import Piece, Segment
 from selfcorrect_rag.thresholds import ANSWER_ABOVE
 
-NOT_ENGLISH = "I cannot answer: I read questions in English only."
-NO_DOCUMENTS = "I cannot answer this: I answer from documents alone."
 INPUT = "## Input:\n\n"
 """Self-RAG's mark between a task's instruction and the question."""
 FLOOR = 1e-6
@@ -31,10 +29,9 @@ FLOOR = 1e-6
 class ReaderLLM(ReflectionLLM):
     """Answers with spans of the passage in a prompt, and refuses if it is not confident.
 
-    It writes no word that does not stand in a passage, except its refusals. Whether to retrieve is
-    judged by the question alone. ISREL is the probability that the passage answers. The text's
-    probability is the confidence that it is right, because a span's own says nothing of whether
-    its passage answers; ISSUP and ISUSE follow from it too.
+    Whether to retrieve is judged by the question alone. ISREL is the probability that the passage
+    answers. The text's probability is the confidence that it is right, because a span's own says
+    nothing of whether its passage answers; ISSUP and ISUSE follow from it too.
 
     InstructRAG's inference prompts get a rationale: what each document says, and the answer. In
     those without its instruction, such as in-context RALM's, all documents are read as one text.

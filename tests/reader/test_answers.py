@@ -104,9 +104,9 @@ def test_a_rationale_quotes_documents_and_ends_with_the_answer() -> None:
         "Document [1], set aside because it gives another answer: “Oslo is here.”",
         "Document [3]: “Bergen is here.”",
         "Document [4]: “the Bergen is here.”",
-        "Document [2] does not answer the question.",
+        "Without an answer: document [2].",
         "",
-        "Documents [3] and [4] answer the question.",
+        "The question is answered by document [3], document [4].",
         "Answer: Bergen",
     ]
     assert probability == pytest.approx(0.98)
@@ -131,5 +131,5 @@ def test_a_sure_sentence_counts_as_much_as_a_sure_span() -> None:
 
 def test_of_many_documents_only_some_are_named() -> None:
     text = rationale([{"Lyon": 0.95}, *[{"Paris": 0.9}] * 2000, *[{}] * 2000]).text
-    assert text.count("Document [") == MAX_NAMED
+    assert (text.count("Document ["), text.count("document [")) == (MAX_NAMED, MAX_NAMED)
     assert text.endswith("Answer: Paris")

@@ -11,10 +11,9 @@ from langchain_core.documents import Document
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
-from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
+from selfcorrect_rag.prompts.refusals import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL, is_refusal
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS, question_text
 from selfcorrect_rag.reader.reader import Passage
-from selfcorrect_rag.reader.reader_llm import NO_DOCUMENTS, NOT_ENGLISH
 from selfcorrect_rag.reflection import PAPER_GROUPS, TOKENS, Group, critique
 from selfcorrect_rag.state import Segment
 from selfcorrect_rag.thresholds import ANSWER_ABOVE
@@ -131,7 +130,7 @@ def test_the_best_passage_is_never_pruned() -> None:
 @pytest.mark.parametrize(
     ("mode", "findings", "answer"),
     [
-        ("instruct", PORT, "Document [1] answers the question.\nAnswer: 8443"),
+        ("instruct", PORT, "The question is answered by document [1].\nAnswer: 8443"),
         ("instruct", {"8443": 0.6}, REFUSAL),
         ("ralm", PORT, "8443"),
         ("ralm", {"8443": 0.6}, REFUSAL),
@@ -186,3 +185,5 @@ def test_crag_has_each_piece_of_the_knowledge_read_by_itself() -> None:
     assert [passage.title for _, passage in reader.calls[0]] == ["Emma (town)", "Emma (novel)"]
     assert result["cited_answer"] == "Jane Austen [2]"
     assert [citation["title"] for citation in result["citations"]] == ["Emma (novel)"]
+    foreign = graph.invoke({"question": "エマを書いたのは誰ですか"})
+    assert (foreign["cited_answer"], foreign["citations"]) == (NOT_ENGLISH, [])

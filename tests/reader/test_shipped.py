@@ -100,7 +100,6 @@ def test_other_weights_are_another_identity(folder: Path, reader: Reader) -> Non
         file.seek(5_000_000)
         file.write(b"\x01")
     assert Reader.load(folder).identity != reader.identity
-    assert ReaderEmbeddings(folder).name != ReaderEmbeddings().name
 
 
 @pytest.mark.parametrize("name", ["reader.onnx", "reader.safetensors", "words.safetensors"])

@@ -9,10 +9,14 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
+from langgraph.graph import START, StateGraph
 
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.search import Index, RetrieverWebSearch
 from selfcorrect_rag.search.filters import BadFilter, matches, normal
 from selfcorrect_rag.search.retriever import AnyRetriever
+from tests.crag_runs import WordEvaluator
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, echo, segment
 
 from .stand_ins import WordHash
 
@@ -144,3 +148,45 @@ def test_a_function_may_take_the_filter_or_the_config(call: Call) -> None:
     for function in (by_filter, by_config):
         assert len(call(AnyRetriever(function), of("ada"))) == 1
     assert seen == [{"owner": "ada"}, {"owner": "ada"}]
+
+
+def graph_of(name: str, find: Any) -> Any:
+    """A graph that retrieves with ``find``, by a rewritten query too."""
+    again = segment("Once more.", RELEVANT, FULL, USEFUL, next={"[Retrieval]": 1.0})
+    llm = ScriptedReflectionLLM(write=lambda prompt: again)
+    web = RetrieverWebSearch(find)
+    match name:
+        case "self_rag":
+            return create_self_rag(llm, find, settings={"mode": "always"})
+        case "crag":
+            return create_crag(echo(), find, WordEvaluator(), web)
+        case "self_crag":
+            return create_self_crag(llm, find, WordEvaluator(), web)
+        case _:
+            return create_instruct_rag(echo(), find)
+
+
+@pytest.mark.parametrize("name", ["self_rag", "crag", "self_crag", "instruct_rag"])
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("by", ["config", "context of a parent"])
+def test_a_runs_filter_holds_in_every_retrieval(name: str, way: str, by: str) -> None:
+    seen: list[Any] = []
+
+    def find(query: str, filter: Any = None) -> list[Document]:
+        seen.append(filter)
+        return DOCUMENTS
+
+    graph, options = graph_of(name, find), {"config": of("ada")}
+    if by != "config":
+        parent = StateGraph(dict, context_schema=dict)
+        parent.add_node("ask", graph)
+        graph = parent.add_edge(START, "ask").compile()
+        options = {"context": {"filter": {"owner": "ada"}}}
+    asked = {"question": "What is the plan?"}
+    if way == "sync":
+        result = graph.invoke(asked, **options)
+    else:
+        result = asyncio.run(graph.ainvoke(asked, **options))
+    assert seen == [{"owner": "ada"}] * len(seen)
+    assert len(seen) > 1 or name == "instruct_rag"
+    assert {d.metadata.get("owner") for d in result["passages"]} == {"ada"}

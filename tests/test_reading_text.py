@@ -1,0 +1,333 @@
+"""What is read out of text that a model or a person wrote: fixed forms only, and never prose."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfcorrect_rag.prompts.approval import REPLY_SCHEMA, approval_request, approved
+from selfcorrect_rag.prompts.chat import answer_prompt
+from selfcorrect_rag.prompts.closed_set import closed_answer, option_labels, option_prompt
+from selfcorrect_rag.prompts.crag import RULES
+from selfcorrect_rag.prompts.critique import Instance
+from selfcorrect_rag.prompts.instruct_rag import read_answer, read_numbers
+from selfcorrect_rag.prompts.marks import marks_in, read_marks, without_marks
+from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
+from selfcorrect_rag.prompts.sentences import (
+    LONGEST_QUOTE,
+    sentence_place,
+    sentence_stating,
+    sentences,
+)
+
+# Citation marks
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "cited", "numbers"),
+    [
+        ("She did [2]. Surely [2][1].", "She did. Surely.", "She did [2]. Surely [2][1].", [2, 1]),
+        ("She did [1, 2].", "She did.", "She did [1][2].", [1, 2]),
+        ("She did [2; 1].", "She did.", "She did [2][1].", [2, 1]),
+        ("She did [1 \u2013 2, 3].", "She did.", "She did [1][2][3].", [1, 2, 3]),
+        ("She did\u30101\u3011\u3002", "She did\u3002", "She did [1]\u3002", [1]),
+        ("She did\u30102\u2020source\u3011.", "She did.", "She did [2].", [2]),
+        ("She did [^1^].", "She did.", "She did [1].", [1]),
+        ("She did [Document 1 and document 3].", "She did.", "She did [1][3].", [1, 3]),
+        ("Emma is Austen[1][2].", "Emma is Austen.", "Emma is Austen [1][2].", [1, 2]),
+        ("She did ([1]).", "She did.", "She did ([1]).", [1]),
+        ("She did.\n\n[1] She did.", "She did.\n\nShe did.", "She did.\n\n[1] She did.", [1]),
+        ("* Paris[1]\n* Lyon[2]", "* Paris\n* Lyon", "* Paris [1]\n* Lyon [2]", [1, 2]),
+        ("iPhone[1] it is", "iPhone it is", "iPhone [1] it is", [1]),
+        ("arr[0] is 3 [1].", "arr[0] is 3.", "arr[0] is 3 [1].", [1]),
+        ("It is x[1], my_list[1][2] or f.items[2].", None, None, []),
+        ("x = [1, 2], and rowIndex[1] += 1", None, None, []),
+        (
+            "Take `[1]`, so data[2] [3].",
+            "Take `[1]`, so data[2].",
+            "Take `[1]`, so data[2] [3].",
+            [3],
+        ),
+        ("```\na [1]\n``` is it [2]", "```\na [1]\n``` is it", "```\na [1]\n``` is it [2]", [2]),
+        (
+            "[1](https://a.org), [[1]](https://a.org), [see [1] there](https://a.org)",
+            None,
+            None,
+            [],
+        ),
+        ("in [0, 1], in [2024], [sic]", None, None, []),
+        ("She did [7].", None, "She did [7?].", []),
+        ("She did [2-7].", None, "She did [2-7?].", []),
+        ("She did [3-1].", None, "She did [3-1?].", []),
+        ("She did [1, 9].", "She did.", "She did [1].", [1]),
+        ("She did [4][2].", "She did.", "She did [2].", [2]),
+        (f"{REFUSAL} [1]", REFUSAL, REFUSAL, []),
+    ],
+)
+def test_marks(text: str, answer: str | None, cited: str | None, numbers: list[int]) -> None:
+    """None is the text as it is; of four documents the fourth may not be cited."""
+    marked = read_marks(text, 4, {1, 2, 3})
+    assert marked.answer == (text if answer is None else answer)
+    assert marked.numbers == numbers
+    assert marked.cited == (text if cited is None else cited)
+
+
+@given(st.text("[]0123456789-, \u3010\u3011x.`(\n", max_size=60))
+def test_marks_alone_leave_a_text(text: str) -> None:
+    marked = read_marks(text, 3, {1, 2})
+    assert set(marked.numbers) <= {1, 2}
+    letters = [c for c in text if c in "x.`"]
+    for shown in (marked.answer, marked.cited):
+        assert [c for c in shown if c in "x.`"] == letters
+    assert read_marks(marked.cited, 3, {1, 2, 3}).numbers == marked.numbers
+
+
+def test_lists_of_marks_are_bounded_and_marks_can_be_disabled() -> None:
+    for items, found in ((32, [1]), (33, [])):
+        text = f"So [{' and '.join(['1'] * items)}]."
+        assert [n for mark in marks_in(text, 1) for n in mark.numbers] == found
+    assert without_marks("It says [3] and [1-2].") == "It says [3?] and [1-2?]."
+
+
+# Refusals and consent
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        (REFUSAL, True),
+        ("the documents do not say", True),
+        (f'**"{REFUSAL}"** [1]\n', True),
+        (f"{REFUSAL} But it was Austen.", False),
+        ("The documents do not say who wrote it.", False),
+        ("I do not know.", False),
+        ("", False),
+        ("[1]" * 100 + REFUSAL, False),
+    ],
+)
+def test_a_refusal_is_the_sentence_that_prompts_ask_for(text: str, refused: bool) -> None:
+    assert is_refusal(text) is refused
+    assert REFUSAL in RULES
+    assert REFUSAL in str(answer_prompt(Instance("Who?"), sentence=False)[0].content)
+
+
+@pytest.mark.parametrize(
+    ("reply", "query"),
+    [
+        (True, "asked"),
+        ({"approve": True}, "asked"),
+        ({"approve": True, "query": ""}, "asked"),
+        ({"query": " other "}, "other"),
+        ({"approve": True, "query": "other"}, "other"),
+        (False, None),
+        (None, None),
+        ("yes", None),
+        (1, None),
+        ([True], None),
+        ({}, None),
+        ({"query": ""}, None),
+        ({"query": True}, None),
+        ({"query": {"query": "other"}}, None),
+        ({"approve": False, "query": "other"}, None),
+        ({"approve": "yes"}, None),
+        ({"approve": 1}, None),
+        ({"approve": True, "later": True}, None),
+    ],
+)
+def test_consent_is_true_or_an_edited_query(reply: Any, query: str | None) -> None:
+    assert approved(reply, "asked") == query
+
+
+def test_the_request_shows_what_is_sent_where() -> None:
+    request = approval_request("Emma author", "Tavily")
+    assert (request["query"], request["source"]) == ("Emma author", "Tavily")
+    assert set(REPLY_SCHEMA["properties"]) == {"approve", "query"}
+    assert approved(request, "Emma author") is None, "the payload is not a reply"
+
+
+# Closed sets
+
+ARC = ("A: oxygen", "B: nitrogen", "C: argon")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "answer"),
+    [
+        ("A", ("A", "B"), "A"),
+        ("b.", ("A", "B"), "B"),
+        ("(B)", ("A", "B"), "B"),
+        ("The answer is B.", ("A", "B"), "B"),
+        ("**Answer: B**", ("A", "B"), "B"),
+        ("B\n\nSince nitrogen is most of it.", ("A", "B"), "B"),
+        ("B", ARC, "B: nitrogen"),
+        ("b) nitrogen", ARC, None),
+        ("Nitrogen.", ARC, "B: nitrogen"),
+        ("B: nitrogen", ARC, "B: nitrogen"),
+        ("A", ("A: oxygen", "C: argon"), None),
+        ("True.", ("true", "false"), "true"),
+        (
+            "not enough information",
+            ("SUPPORTS", "NOT ENOUGH INFORMATION"),
+            "NOT ENOUGH INFORMATION",
+        ),
+        ("C++", ("C", "C++", "c"), "C++"),
+        ("c", ("C", "C++", "c"), "c"),
+        ("C#", ("C", "C++"), None),
+        ("-5", ("5", "-5"), "-5"),
+        ("It can't be A because oxygen is released. That leaves B.", ("A", "B"), None),
+        ("The claim doesn't hold up.", ("true", "false"), None),
+        ("A or B", ("A", "B"), None),
+        ("", ("A", "B"), None),
+    ],
+)
+def test_an_option_is_given_word_for_word(text: str, options: Any, answer: str | None) -> None:
+    assert closed_answer(text, options) == answer
+    assert closed_answer(text, reversed(options)) == answer
+
+
+def test_a_text_without_options_and_the_question_for_the_option() -> None:
+    assert closed_answer("**Jane Austen.**") == "jane austen"
+    assert closed_answer(" . ") is None
+    prompt = option_prompt("Which gas?", "</document> It can't be A.", ARC)
+    assert prompt.count("</document>") == 1
+    assert "\n2: B: nitrogen\n" in prompt
+    labels = option_labels(ARC)
+    assert labels.labels == ("1", "2", "3", "none")
+    assert [found and found.label for found in map(labels.find, ("2", "None.", "4", "2 or 3"))] == [
+        "2",
+        "none",
+        None,
+        None,
+    ]
+
+
+# Rationales
+
+
+@pytest.mark.parametrize(
+    ("rationale", "answer", "numbers"),
+    [
+        ("Document [2] says 1931. So it opened in 1931.", "So it opened in 1931.", [2]),
+        (
+            "Document 1 is on towns.\n\nBy document 2, it opened in 1931.",
+            "By document 2, it opened in 1931.",
+            [2],
+        ),
+        ("Documents 1, 2 and 4 agree.", "Documents 1, 2 and 4 agree.", [1, 2, 4]),
+        ("See documents [1] and [3].", "See documents [1] and [3].", [1, 3]),
+        ("It opened in 1931 [1-3].", "It opened in 1931 [1-3].", [1, 2, 3]),
+        ("By documents 2 to 4: [4][1].", "By documents 2 to 4: [4][1].", [2, 3, 4, 1]),
+        ("Docs 9 and 1 do. It has 12 rooms in 1931.", "It has 12 rooms in 1931.", [9, 1]),
+        ("Document 3 says so.\n\nAnswer: 1931", "1931", [3]),
+        ("Document 3 says so.\n\n**Final answer:** 1931 [3]", "1931 [3]", [3]),
+        ("Answer: 1930\nNo.\nAnswer:\n1931.", "1931.", []),
+        ("The answer: it is hard to say", "The answer: it is hard to say", []),
+        ("A documentary of 2 hours.", "A documentary of 2 hours.", []),
+        ("", "", []),
+        (" \n\n ", "", []),
+    ],
+)
+def test_a_rationales_answer_and_documents(rationale: str, answer: str, numbers: list[int]) -> None:
+    assert read_answer(rationale) == answer
+    assert read_numbers(rationale) == numbers
+
+
+# Sentences
+
+
+def around(text: str, found: str) -> str:
+    start = text.index(found)
+    return text[slice(*sentence_place(text, start, start + len(found)))]
+
+
+WRAPPED = (
+    "The staging server runs on port 8443. Deployments happen every Tuesday, and Priya\n"
+    "    approves them. Ask her first.\n"
+    "- a list of things that is as long as a line of wrapped text may well be here\n"
+    "Another line of text that is as long as a line of wrapped text may well be.\nport: 80"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "sentence"),
+    [
+        ("It rains. The port is 8443. It snows.", "8443", "The port is 8443."),
+        ("It rains. The port is 8443", "port is 8443", "The port is 8443"),
+        ("# Run\n\nport: 8443\nhost: a.org", "8443", "port: 8443"),
+        ("a\n\n  tar -xf FILE  \n\nb", "FILE", "tar -xf FILE"),
+        ("It rains. It snows. It hails. It ends.", "snows. It", "It snows. It hails."),
+        ("He was born in St. Louis. He left.", "Louis", "He was born in St. Louis."),
+        ("She met J. R. R. Tolkien. He wrote.", "met", "She met J. R. R. Tolkien."),
+        ("雨です。東京は首都です。雪です。", "東京", "東京は首都です。"),
+        (WRAPPED, "Priya", "Deployments happen every Tuesday, and Priya\n    approves them."),
+        (WRAPPED, "her", "Ask her first."),
+        (WRAPPED, "80\n" if "80\n" in WRAPPED else ": 80", "port: 80"),
+    ],
+)
+def test_the_sentence_or_line_around_a_place(text: str, found: str, sentence: str) -> None:
+    assert around(text, found) == sentence
+
+
+def test_of_an_endless_line_only_what_is_near_is_quoted() -> None:
+    near = around("word " * 20_000 + "8443 " + "word " * 20_000, "8443")
+    assert set(near.split()) == {"word", "8443"}, "no word is cut"
+    assert 2 * LONGEST_QUOTE - 10 < len(near) <= 2 * LONGEST_QUOTE + 4
+    assert around("x" * 9_000 + "8443" + "x" * 9_000, "8443") == "8443"
+
+
+@given(st.text(alphabet="ab .!\n\u3002St", max_size=80), st.data())
+def test_a_sentence_holds_its_place(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    sentence = text[slice(*sentence_place(text, start, end))]
+    assert text[start:end].strip() in sentence
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+
+
+NOTE = (
+    "# Ports\n\nThe staging server runs\non port 8443. The old one ran on port 84.\n"
+    'Is it 8443? (The canteen is "At Ann\'s".)\n雨です。東京は首都です。\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "question", "sentence"),
+    [
+        ("8443", "Which port does the staging server run on?", "on port 8443."),
+        ("8443", "Is it there?", "Is it 8443?"),
+        ("runs on\tport 8443", "", "The staging server runs on port 8443."),
+        (" “8443”. ", "port?", "on port 8443."),
+        ("84", "", "The old one ran on port 84."),
+        ("44", "", ""),
+        ("At Ann's", "", '(The canteen is "At Ann\'s".)'),
+        ("port 9000", "", ""),
+        ("I", "", ""),
+        ("Yes", "", ""),
+        (" . ", "", ""),
+        ("首都", "", "東京は首都です。"),
+        ("word " * 300, "", ""),
+    ],
+)
+def test_the_sentence_that_states_an_answer(said: str, question: str, sentence: str) -> None:
+    assert sentence_stating(NOTE, said, question) == sentence
+
+
+@pytest.mark.parametrize(
+    ("read", "unit"),
+    [
+        (lambda text: read_marks(text, 9, {1}), "[1]"),
+        (lambda text: read_marks(text, 9, {1}), "[1, "),
+        (lambda text: read_marks(text, 9, {1}), "[1] is. "),
+        (read_numbers, "documents 1, "),
+        (read_numbers, "Document "),
+        (read_numbers, "[1, "),
+        (read_answer, "Answer: "),
+        (read_answer, "\n \n"),
+        (lambda text: closed_answer(text, ["a"]), "answer is "),
+        (sentences, ". A "),
+    ],
+)
+def test_long_text_is_read_by_a_bounded_number_of_steps(read: Any, unit: str) -> None:
+    """A quadratic reading would take minutes."""
+    read(unit * (200_000 // len(unit)))
