@@ -1,4 +1,4 @@
-"""CRAG with a query rewriter of one's own, and a function as the web."""
+"""CRAG with a custom query rewriter, and a function as the web."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ PAGES = [
 
 
 def rewrite(question: str) -> str:
-    """The words of the question that begin with a capital, but for the first."""
+    """Return the words that begin with a capital, except the first."""
     words = question.rstrip("?").split()[1:]
     return " ".join(word for word in words if word[0].isupper())
 

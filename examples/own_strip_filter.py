@@ -1,4 +1,4 @@
-"""CRAG with one's own decomposition and strip filter: sentences with the question's names."""
+"""CRAG with a custom splitter and strip filter: sentences with the question's names."""
 
 import re
 
@@ -8,12 +8,12 @@ from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 
 
 def sentences(text: str) -> list[str]:
-    """The strips of a document: a sentence each."""
+    """Return the strips of a document: a sentence each."""
     return re.split(r"(?<=[.!?])\s+", text)
 
 
 def shares_a_name(question: str, strips: list[str]) -> list[bool]:
-    """Whether to keep each strip; an evaluator is not asked."""
+    """Return whether to keep each strip; an evaluator is not asked."""
     names = {word for word in re.findall(r"\w+", question) if word[0].isupper()}
     return [bool(names & set(re.findall(r"\w+", strip))) for strip in strips]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from benchmarks.durability import measured
+from selfcorrect_rag.nodes.base import node as base
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.nodes.base import node as base
 from selfcorrect_rag.state import total
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
