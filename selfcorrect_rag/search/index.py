@@ -9,6 +9,7 @@ import json
 import math
 import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -57,6 +58,19 @@ open, and does not see what others write."""
 _clients_lock = threading.RLock()
 
 
+def _forget_clients() -> None:
+    """Open Chroma anew in a forked process, which has none of its threads."""
+    global _clients_lock
+    _clients_lock = threading.RLock()
+    _clients.clear()
+    if shared := sys.modules.get("chromadb.api.shared_system_client"):
+        shared.SharedSystemClient.clear_system_cache()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_clients)
+
+
 class Index:
     """Passages in a folder, found by their words and by embeddings.
 
@@ -89,8 +103,9 @@ class Index:
                 else:
                     self.embeddings = embeddings or _default_embeddings()
                 name = embedder_name(self.embeddings)
-                for row in (("embedder", name), ("layout", _LAYOUT), ("version", 0)):
-                    database.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", row)
+                if "embedder" not in known:  # a read-only index can be searched
+                    rows = [("embedder", name), ("layout", _LAYOUT), ("version", 0)]
+                    database.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", rows)
             make_private(self.path)
         if known.get("layout", _LAYOUT) != _LAYOUT:
             raise NoIndex(OTHER_VERSION.format(self.path))
@@ -182,8 +197,10 @@ class Index:
         Raises:
             IndexBusy: another writer holds it; its hold ends with its process.
         """
-        lock = sqlite3.connect(self.path / "lock.sqlite3", timeout=0)
-        with index_errors(self.path), closing(lock):
+        with (
+            index_errors(self.path),
+            closing(sqlite3.connect(self.path / "lock.sqlite3", timeout=0)) as lock,
+        ):
             lock.execute("BEGIN EXCLUSIVE")
             try:
                 yield
@@ -223,15 +240,16 @@ class Index:
         """Remove passages within `writing`."""
         if self.embeddings is not None:
             for start in range(0, len(ids), BATCH_SIZE):
-                self._collection().delete(ids=list(ids[start : start + BATCH_SIZE]))
+                with self._collection() as collection:
+                    collection.delete(ids=list(ids[start : start + BATCH_SIZE]))
         with self._database() as database:
             database.execute("INSERT OR IGNORE INTO meta VALUES ('open', 1)")
             database.execute(f"DELETE {_AMONG}", [json.dumps(list(ids))])
 
     def _write_vectors(self, passages: Mapping[str, Document]) -> None:
         assert self.embeddings is not None
-        collection = self._collection()
-        held = collection.get(ids=list(passages), include=["embeddings"])
+        with self._collection() as collection:
+            held = collection.get(ids=list(passages), include=["embeddings"])
         vectors = {i: v.tolist() for i, v in zip(held["ids"], held["embeddings"], strict=True)}
         new = [id_ for id_ in passages if id_ not in vectors]
         with wrap_errors(ModelFailed, "the embeddings"):
@@ -241,14 +259,15 @@ class Index:
             if not all(math.isfinite(sum(vector)) for vector in made):
                 raise ValueError("a vector holds a value that is not a number")
         vectors |= zip(new, made, strict=True)
-        if held["ids"]:  # an update would merge metadata
-            collection.delete(ids=held["ids"])
-        collection.add(
-            ids=list(passages),
-            embeddings=[vectors[id_] for id_ in passages],
-            documents=[d.page_content for d in passages.values()],
-            metadatas=[d.metadata or None for d in passages.values()],
-        )
+        with self._collection() as collection:
+            if held["ids"]:  # an update would merge metadata
+                collection.delete(ids=held["ids"])
+            collection.add(
+                ids=list(passages),
+                embeddings=[vectors[id_] for id_ in passages],
+                documents=[d.page_content for d in passages.values()],
+                metadatas=[d.metadata or None for d in passages.values()],
+            )
 
     # Files, within `writing`
 
@@ -285,9 +304,10 @@ class Index:
 
     def _nearest(self, vector: list[float], n: int, where: Filter | None) -> list[str]:
         options = {} if where is None else {"where": where}
-        found = self._collection().query(
-            query_embeddings=[vector], n_results=n, include=["distances"], **options
-        )
+        with self._collection() as collection:
+            found = collection.query(
+                query_embeddings=[vector], n_results=n, include=["distances"], **options
+            )
         return cast(list[str], found["ids"][0])
 
     def _best_words(self, query: str, n: int) -> list[str]:
@@ -343,8 +363,9 @@ class Index:
             self._words = version, *found
         return self._words[1:]
 
-    def _collection(self) -> Any:
-        """Return Chroma's collection as of the index's version."""
+    @contextmanager
+    def _collection(self) -> Iterator[Any]:
+        """Hold Chroma's collection as of the index's version."""
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # chromadb imports onnxruntime
         chromadb = require("chromadb", "demo")
         name = str(self.path.resolve())
@@ -357,7 +378,7 @@ class Index:
                 options = chromadb.Settings(anonymized_telemetry=False)
                 client = chromadb.PersistentClient(name, settings=options)
                 _clients[name] = version, client
-            return client.get_or_create_collection(
+            yield client.get_or_create_collection(
                 "passages", embedding_function=None, configuration={"hnsw": _GRAPH}
             )
 

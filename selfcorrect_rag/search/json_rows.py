@@ -13,28 +13,9 @@ from typing import Any, TypeGuard
 
 from langchain_core.documents import Document
 
-TEXT_KEYS = [
-    "text",
-    "paragraph_text",
-    "contents",
-    "content",
-    "page_content",
-    "passage",
-    "body",
-    "context",
-]
-"""Fields with a row's text: a string, or sentences that are joined."""
-PASSAGE_KEYS = [
-    "ctxs",
-    "contexts",
-    "context",
-    "paragraphs",
-    "passages",
-    "documents",
-    "docs",
-    "data",
-    "demos",
-]
+_TEXTS = ("text", "paragraph_text", "contents", "content", "page_content", "passage", "body")
+"""Fields with a row's text: a string, or sentences that are joined; ``context`` too."""
+_LISTS = ("ctxs", "contexts", "context", "paragraphs", "passages", "documents", "docs", "data")
 """Fields with a row's passages."""
 MAX_FIELD = 200
 """Most characters of a metadata field; a longer one is content."""
@@ -45,7 +26,7 @@ def passages(value: Any) -> Iterator[Document]:
 
     Numbers, booleans and short strings beside a passage become its metadata.
     """
-    known = (*TEXT_KEYS, *PASSAGE_KEYS)
+    known = (*_TEXTS, *_LISTS)
     if isinstance(value, dict) and value and not any(key.lower() in known for key in value):
         if all(_is_sentences(item) for item in value.values()):
             value = [[title, sentences] for title, sentences in value.items()]
@@ -67,15 +48,15 @@ def row_passages(value: Any, title: str = "") -> Iterator[Document]:
         case dict():
             fields = {key.lower(): item for key, item in value.items()}
             title = fields["title"] if isinstance(fields.get("title"), str) else title
-            for key in TEXT_KEYS:
+            for key in (*_TEXTS, "context"):
                 text = fields.get(key)
-                if key not in PASSAGE_KEYS and _is_sentences(text):
+                if key != "context" and _is_sentences(text):
                     text = " ".join(text)
                 if isinstance(text, str):
                     others = {name: item for name, item in value.items() if name.lower() != key}
                     yield Document(text, metadata={**_short_fields(others), "title": title})
                     return
-            for key in PASSAGE_KEYS:
+            for key in _LISTS:
                 yield from row_passages(fields.get(key), title)
 
 

@@ -139,28 +139,23 @@ class TavilyWebSearch(WebSearch):
     def _failure(self, error: Exception) -> WebSearchFailed:
         """Return the message for any error that tavily-python or httpx raises."""
         errors = self._tavily.errors
-        status = getattr(getattr(error, "response", None), "status_code", None)
         why = f": {safe_message(error)}" if str(error) else ""
-        match error:
-            case WebSearchFailed():
-                return error
-            case errors.InvalidAPIKeyError():
-                return WebSearchFailed("Tavily refuses the key (401): check TAVILY_API_KEY")
-            case errors.UsageLimitExceededError():
-                return WebSearchFailed(f"Tavily's limit of requests is reached (429){why}")
-            case errors.ForbiddenError():
-                return WebSearchFailed(f"Tavily does not allow it: plan or limit{why}")
-            case errors.BadRequestError():
-                return WebSearchFailed(f"Tavily does not take the query (400){why}")
-            case errors.TimeoutError():
-                return _Transient(f"Tavily gave no answer within {self._timeout:g} s")
-            case ValueError() if "JSON" in type(error).__name__:
-                return _Transient("Tavily did not answer in JSON")
-        if status is not None and 400 <= status < 500:
-            return WebSearchFailed(f"Tavily answered HTTP {status}")
-        if status is not None:
-            return _Transient(f"Tavily answered HTTP {status}")
-        return _Transient(f"Tavily cannot be reached ({type(error).__name__})")
+        for kind, reason in (
+            (WebSearchFailed, ""),
+            (errors.InvalidAPIKeyError, "Tavily refuses the key (401): check TAVILY_API_KEY"),
+            (errors.UsageLimitExceededError, f"Tavily's limit of requests is reached (429){why}"),
+            (errors.ForbiddenError, f"Tavily does not allow it: plan or limit{why}"),
+            (errors.BadRequestError, f"Tavily does not take the query (400){why}"),
+        ):
+            if isinstance(error, kind):
+                return WebSearchFailed(reason) if reason else error
+        if isinstance(error, ValueError) and "JSON" in type(error).__name__:
+            return _Transient("Tavily did not answer in JSON")
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status is None:
+            return _Transient(f"Tavily cannot be reached ({type(error).__name__})")
+        kind = WebSearchFailed if 400 <= status < 500 else _Transient
+        return kind(f"Tavily answered HTTP {status}")
 
     def _pages(self, answer: Any, k: int) -> list[Document]:
         """Return the pages of an answer, each address once, those of preferred domains first."""

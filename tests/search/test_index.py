@@ -1,5 +1,7 @@
 """An index on the disk: what it finds, what it refuses, and that it sees what others write."""
 
+import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -239,6 +241,17 @@ def test_an_open_index_sees_what_another_process_writes(index: Index) -> None:
         if kind == "bm25"
         else ["The door is green now.", "The roof is flat."]
     )
+
+
+@pytest.mark.slow
+def test_a_forked_process_searches_an_index_that_was_open(hybrid: Index) -> None:
+    hybrid.add([passage("The door is red.")])
+    assert hybrid.search("door")
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        os._exit(0 if hybrid.search("door") else 1)
+    assert os.waitpid(pid, 0) == (pid, 0)
 
 
 def test_a_run_killed_between_the_two_stores_leaves_nothing_half_done(hybrid: Index) -> None:

@@ -130,6 +130,6 @@ def test_a_killed_run_loses_nothing(docs: Path, tmp_path: Path) -> None:
     report = index_paths([docs], index)
     assert (report.passages, report.added) == (1500, 1500 - before)
     assert embeddings.embedded <= 1500 - before + 128  # at most one batch again
-    assert set(index._collection().get(include=[])["ids"]) == {
-        str(d.id) for d in index.search("row", 1500)
-    }
+    with index._collection() as collection:
+        ids = set(collection.get(include=[])["ids"])
+    assert ids == {str(d.id) for d in index.search("row", 1500)}
