@@ -141,18 +141,8 @@ class StoreFailed(Fault):
     part = "store"
 
 
-class NodeFailed(Fault):
-    """A custom node raised or gave no update."""
-
-    part = "node"
-
-
 class NoCluster(SelfCorrectError, ConnectionError):
     """No Ray answers at an address, or none could be started."""
-
-
-class FailedOnActor(SelfCorrectError):
-    """What a part raised on an actor of Ray."""
 
 
 class StepTimedOut(Fault, TimeoutError):

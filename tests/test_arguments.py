@@ -1,9 +1,9 @@
-"""What the factories take: forms of each argument, for each factory; and steps of one's own."""
+"""What the factories take: forms of each argument, for each factory."""
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from langchain_core.documents import Document
@@ -13,26 +13,13 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_core.tools import StructuredTool, tool
 from langchain_core.vectorstores import InMemoryVectorStore
-from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.errors import BadArgument, BadSettings, EvaluatorFailed, NodeFailed
-from selfcorrect_rag.models import by_name
-from selfcorrect_rag.nodes.generate import generate
-from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
-from selfcorrect_rag.nodes.grade_documents import grade_documents
-from selfcorrect_rag.settings import (
-    CRAGContext,
-    CRAGSettings,
-    InstructRAGContext,
-    InstructRAGSettings,
-    SelfCRAGContext,
-    SelfCRAGSettings,
-    SelfRAGContext,
-    SelfRAGSettings,
-)
+from selfcorrect_rag.errors import BadArgument, EvaluatorFailed
+from selfcorrect_rag.models import from_name
+from selfcorrect_rag.state import costs_by_step
 from tests.crag_runs import WordEvaluator
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment, timeless
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
 
 TEXT = "Emma is by Jane Austen."
 PAGES = [Document(TEXT, metadata={"title": "Emma"})]
@@ -155,7 +142,7 @@ def test_retrievers(name: str, form: str) -> None:
 @GRAPHS
 @pytest.mark.parametrize("form", MODELS)
 def test_models(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_name, "find_language_model", lambda name: chat())
+    monkeypatch.setattr(from_name, "find_language_model", lambda name: chat())
     graph = factories(llm=MODELS[form](), follow_up=MODELS[form]())[name]()
     for asynchronous in (False, True):
         assert "Jane Austen" in run(graph, asynchronous)["answer"]
@@ -183,7 +170,7 @@ def test_without_the_web_the_run_goes_on_and_says_how_to_have_one(name: str) -> 
 @CORRECTING
 @pytest.mark.parametrize("given", ["acme:judge", FakeListChatModel(responses=["[Relevant]"])])
 def test_a_chat_model_grades(name: str, given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_name, "find_language_model", lambda name: chat("[Relevant]"))
+    monkeypatch.setattr(from_name, "find_language_model", lambda name: chat("[Relevant]"))
     assert run(factories(evaluator=given)[name]())["grades"]
 
 
@@ -192,24 +179,23 @@ def no_query() -> list[Document]:
 
 
 REFUSED: list[tuple[str, Any, str]] = [
-    ("llm", store().as_retriever(), "llm is a VectorStoreRetriever: give"),
-    ("llm", find, "llm is a function: give"),
-    ("retriever", "notes", "str is no retriever: give"),
-    ("retriever", chat(), "FakeListChatModel is no retriever"),
-    ("retriever", plain, "StructuredTool is no retriever"),
-    ("retriever", no_query, "function is no retriever"),
-    ("follow_up", find, "follow_up is a function: give"),
-    ("nodes", {"retreive": find}, r"no 'retreive'; did you mean retrieve\?"),
-    ("nodes", {"retrieve": 7}, r"nodes\['retrieve'\] is a int: give a Runnable"),
+    ("llm", store().as_retriever(), "llm must be .*, got a VectorStoreRetriever"),
+    ("llm", find, "llm must be .*, got a function"),
+    ("retriever", "notes", "retriever"),
+    ("retriever", chat(), "FakeListChatModel"),
+    ("retriever", plain, "StructuredTool"),
+    ("retriever", no_query, "function"),
+    ("reranker", find, "reranker must be a LangChain document compressor, got function"),
+    ("follow_up", find, "follow_up must be .*, got a function"),
 ]
 REFUSED_CORRECTION: list[tuple[str, Any, str]] = [
-    ("evaluator", find, "evaluator is a function: give a RetrievalEvaluator"),
-    ("evaluator", store().as_retriever(), "evaluator is a VectorStoreRetriever"),
-    ("web_search", WordEvaluator(), "web_search is a WordEvaluator: give a WebSearch"),
-    ("web_search", chat(), "web_search is a FakeListChatModel: give a WebSearch"),
-    ("rewriter", 7, "rewriter is a int: give"),
-    ("decompose", "lines", "decompose is a str: give a function"),
-    ("strip_filter", 0.5, "strip_filter is a float: give a function"),
+    ("evaluator", find, "evaluator must be .*, got a function"),
+    ("evaluator", store().as_retriever(), "evaluator must be .*, got a Vector"),
+    ("web_search", WordEvaluator(), "web_search must be .* got WordEvaluator"),
+    ("web_search", chat(), "web_search must be .* got FakeListChatModel"),
+    ("rewriter", 7, "rewriter must be .*, got a int"),
+    ("decompose", "lines", "decompose must be a function .*, got str"),
+    ("strip_filter", 0.5, "strip_filter must be a function .*, got float"),
 ]
 
 
@@ -231,7 +217,7 @@ def test_what_does_not_correct(name: str, argument: str, given: Any, message: st
 def test_a_chain_is_no_model_that_is_asked_for_its_critique(name: str) -> None:
     for chain in (RunnableLambda(str) | chat(), chat() | StrOutputParser()):
         assert run(factories(llm=chain)["crag"]())["answer"]
-        with pytest.raises(BadArgument, match="llm is a RunnableSequence: give a ReflectionLLM"):
+        with pytest.raises(BadArgument, match="got a RunnableSequence"):
             factories(llm=chain)[name]()
 
 
@@ -242,135 +228,7 @@ def test_reflection_tokens_are_not_lost_behind_retries(name: str) -> None:
             factories(llm=llm)[name]()
 
 
-# Steps of one's own
-
-
-def say(state: dict[str, Any]) -> dict[str, Any]:
-    return {"answer": "Mine.", "score": 1.0} if "beams" in state else {"answer": "Mine."}
-
-
-async def asay(state: dict[str, Any]) -> dict[str, Any]:
-    return {"answer": chat("Mine.").invoke("?").content}
-
-
-@pytest.mark.parametrize(("name", "step"), [("crag", "generate"), ("self_rag", "write_answer")])
-def test_a_step_of_ones_own_answers_and_replies(name: str, step: str) -> None:
-    graph = factories(nodes={step: say})[name]()
-    for asynchronous in (False, True):
-        assert run(graph, asynchronous)["answer"] == "Mine."
-    result = graph.invoke({"messages": [("human", "Who?")]})
-    assert result["messages"][-1].text == result["cited_answer"] == "Mine."
-    assert result["costs"][step]["model_calls"] == 0
-    assert step in [ran["step"] for ran in result["route"]]
-
-
-def test_what_a_step_of_ones_own_calls_is_counted_and_limited_in_time() -> None:
-    def calls(state: dict[str, Any]) -> dict[str, Any]:
-        return {"answer": chat("Mine.").invoke("?").content}
-
-    result = run(factories(nodes={"generate": calls})["crag"]())
-    assert result["costs"]["generate"]["model_calls"] == 1
-    result = run(factories(nodes={"generate": asay})["crag"](), True)
-    assert result["costs"]["generate"]["model_calls"] == 1
-
-
-@CORRECTING
-@pytest.mark.parametrize("keys", [None, {"grades", "action", "thresholds", "branches"}])
-def test_a_node_in_a_step_of_ones_own_costs_what_it_costs_alone(name: str, keys: Any) -> None:
-    node = grade_documents(WordEvaluator())
-
-    def graded(state: dict[str, Any]) -> dict[str, Any]:
-        update = node.invoke(state)
-        return {key: update[key] for key in keys or update}
-
-    for asynchronous in (False, True):
-        plain = run(factories()[name](), asynchronous)
-        own = run(factories(nodes={"grade_documents": graded})[name](), asynchronous)
-        assert timeless(own["costs"]) == timeless(plain["costs"])
-
-
-def test_a_prompted_model_in_a_step_of_ones_own_is_counted_once() -> None:
-    judge = FakeListChatModel(responses=["[Relevant]"])
-    node = generate_and_critique(judge)
-    own = {"generate_and_critique": lambda s: {"candidates": node.invoke(s)["candidates"]}}
-    costs = [
-        run(create_self_rag(judge, find, nodes=nodes))["costs"]["generate_and_critique"]
-        for nodes in (None, own)
-    ]
-    assert timeless(costs[0]) == timeless(costs[1])
-
-
-def test_a_step_of_ones_own_says_what_its_answer_cites() -> None:
-    cited: Any = [{"number": 1, "passage": 0, "title": "Emma", "source": "", "text": TEXT}]
-
-    def cite(state: dict[str, Any]) -> dict[str, Any]:
-        return {"answer": "Mine.", "cited_answer": "Mine. [1]", "citations": cited}
-
-    graph = factories(nodes={"generate": cite})["crag"]()
-    for asynchronous in (False, True):
-        said, result = streamed(graph, asynchronous)
-        assert said == result["cited_answer"] == "Mine. [1]"
-        assert result["citations"] == cited
-
-
-def test_what_a_node_in_a_step_of_ones_own_has_streamed_is_not_said_again() -> None:
-    node = generate(chat())
-    own = {"generate": lambda state: {"answer": node.invoke(state)["answer"]}}
-    for asynchronous in (False, True):
-        said, result = streamed(factories(nodes=own)["crag"](), asynchronous)
-        assert said == "Jane Austen [1]."
-        assert result["answer"] == "Jane Austen."
-
-
-@pytest.mark.parametrize(("name", "step"), [("crag", "generate"), ("self_rag", "write_answer")])
-def test_a_step_of_ones_own_may_give_the_whole_state(name: str, step: str) -> None:
-    def whole(state: dict[str, Any]) -> dict[str, Any]:
-        return {**state, "answer": "Mine."}
-
-    plain, own = factories()[name](), factories(nodes={step: whole})[name]()
-    said: Any = {"messages": [("human", "Who wrote Emma?")]}
-    for asynchronous in (False, True):
-        costs = [run(graph, asynchronous)["costs"] for graph in (plain, own)]
-        before = [{k: v for k, v in timeless(each).items() if k != step} for each in costs]
-        assert before[0] == before[1]
-        assert costs[1][step]["model_calls"] == 0
-    result = own.invoke(said)
-    assert result["messages"][-1].text == result["cited_answer"] == "Mine."
-
-
-def test_a_step_of_ones_own_fails_as_the_one_that_it_replaces() -> None:
-    def down(state: dict[str, Any]) -> dict[str, Any]:
-        raise ConnectionError("down")
-
-    result = run(factories(nodes={"retrieve": down})["crag"]())
-    assert result["passages"] == []
-    assert any("the node retrieve raised ConnectionError: down" in n for n in result["notes"])
-    for asynchronous in (False, True):
-        graph = factories(nodes={"web_search": down}, retriever=lambda query: [])["crag"]()
-        result = run(graph, asynchronous)
-        assert result["answer"]
-        assert "the node web_search raised ConnectionError: down" in result["web_failure"]
-    with pytest.raises(NodeFailed, match="the node generate raised ConnectionError: down"):
-        run(factories(nodes={"generate": down})["crag"]())
-    wrong = {"generate": lambda state: {"anser": "Mine."}}
-    with pytest.raises(NodeFailed, match=r"gave 'anser', .*did you mean answer"):
-        run(factories(nodes=wrong)["crag"]())
-    with pytest.raises(NodeFailed, match=r"gave a str; give a dict"):
-        run(factories(nodes={"generate": lambda state: "Mine."})["crag"]())
-
-
-def test_a_search_of_ones_own_is_not_made_where_a_person_is_to_approve_it() -> None:
-    nodes = {"web_search": lambda state: pytest.fail("searched")}
-    options = {"retriever": lambda query: [], "checkpointer": InMemorySaver()}
-    thread = {"configurable": {"thread_id": "1"}}
-    graph = factories(nodes=nodes, settings=CRAGSettings(approve_search=True), **options)["crag"]()
-    with pytest.raises(BadSettings, match="approve_search asks before the graph's own web_search"):
-        graph.invoke(ASK, thread)
-    assert "question" not in graph.get_state(thread).values, "refused before any step"
-    asked = factories(**options)["crag"]()
-    assert "__interrupt__" in asked.invoke(ASK, thread, context={"approve_search": True})
-    with pytest.raises(BadSettings, match="approve_search asks"):
-        factories(nodes=nodes, **options)["crag"]().invoke(None, thread)
+# Functions
 
 
 def test_a_decomposition_and_a_strip_filter_of_ones_own() -> None:
@@ -436,7 +294,9 @@ def test_models_that_parts_of_ones_own_ask_are_counted_and_not_heard(name: str) 
             said, result = streamed(its, asynchronous)
             assert "Austen" in said
             assert "Not heard" not in said
-            assert counted == {step: result["costs"][step]["model_calls"] for step in counted}
+            assert counted == {
+                step: costs_by_step(result["route"])[step]["model_calls"] for step in counted
+            }
 
 
 def test_a_decomposition_of_ones_own_keeps_no_event_loop_waiting() -> None:
@@ -471,20 +331,3 @@ def test_a_rewriter_of_ones_own(name: str) -> None:
         options = {"rewriter": rewriter, "retriever": lambda query: []}
         for asynchronous in (False, True):
             assert query in run(factories(**options)[name](), asynchronous)["web_query"]
-
-
-@pytest.mark.parametrize(
-    ("context", "settings"),
-    [
-        (SelfRAGContext, SelfRAGSettings),
-        (CRAGContext, CRAGSettings),
-        (SelfCRAGContext, SelfCRAGSettings),
-        (InstructRAGContext, InstructRAGSettings),
-    ],
-)
-def test_a_context_has_the_knobs_of_the_settings(context: Any, settings: Any) -> None:
-    told, known = get_type_hints(context), settings.model_fields
-    assert context.__optional_keys__ == told.keys() == known.keys()
-    wider = {Mapping[str, float]: dict[str, float], Sequence[str]: tuple[str, ...]}
-    for name, kind in told.items():
-        assert wider.get(kind, kind) == known[name].annotation, name
