@@ -1,18 +1,19 @@
-"""Groups of reflection tokens of one's own: one entry in the table, and everything knows them."""
+"""Custom groups of reflection tokens: one entry in the table, and everything knows them."""
 
+import runpy
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from langgraph.cache.memory import InMemoryCache
 from tokenizers import AddedToken
 
-from selfcorrect_rag import create_self_rag, render_run
+from selfcorrect_rag import create_self_rag, demo, render_run
 from selfcorrect_rag.errors import BadSettings, ModelFailed, NotAReflectionModel
-from selfcorrect_rag.models import PromptedReflectionLLM, TransformersReflectionLLM
+from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.quoting import quoted
@@ -31,11 +32,11 @@ from selfcorrect_rag.reflection import (
 )
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.conftest import byte_level_tokenizer, random_model
-from tests.prompted_runs import PASSAGES, QUESTION, is_writing, last_case, reader
-from tests.providers import LOGPROBS, VLLM, Provider
+from tests.prompted_runs import PASSAGES, QUESTION, hard, opinion
+from tests.providers import Provider
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
-from tests.test_docs import BLOCK, ROOT
 
+EXAMPLE = Path(__file__).parents[1] / "examples" / "own_reflection_group.py"
 PLAIN = ReflectionGroup(
     "ISPLAIN", ("[Plain]", "[Dense]"), (1.0, -1.0), absent=-1.0, instruction="Is it plain?"
 )
@@ -114,18 +115,6 @@ def test_scores_beams_and_events_take_it_up() -> None:
     assert kept["candidates"][1]["dropped"] == "hard constraint [Plain]"
 
 
-def test_a_cache_knows_the_entries() -> None:
-    register_group(PLAIN)
-    graph = create_self_rag(
-        Scripted(write=written), lambda query: [document("B")], cache=InMemoryCache()
-    )
-    one, same = (graph.invoke({"question": "Who?"})["candidates"][0] for _ in range(2))
-    unregister_group("ISPLAIN")
-    register_group(replace(PLAIN, values=(2.0, -1.0)))
-    other = graph.invoke({"question": "Who?"})["candidates"][0]
-    assert one["score"] == same["score"] == pytest.approx(other["score"] - 0.9)
-
-
 def test_silence_counts_as_the_entry_says_and_a_model_without_the_group_is_left_alone() -> None:
     register_group(PLAIN)
     silent = ScriptedReflectionLLM(write=lambda prompt: segment("A", RELEVANT, FULL))
@@ -137,7 +126,7 @@ def test_silence_counts_as_the_entry_says_and_a_model_without_the_group_is_left_
 
 def test_a_reflection_of_a_group_that_a_model_does_not_name_is_its_fault() -> None:
     register_group(PLAIN)
-    with pytest.raises(ModelFailed, match="group ISPLAIN, which is none of its groups"):
+    with pytest.raises(ModelFailed, match="group ISPLAIN, which is not one of its groups"):
         run(ScriptedReflectionLLM(write=written))
     with pytest.raises(ValueError, match="no reflection group ISPLAIN"):
         ScriptedReflectionLLM(write=written).choose([], "ISPLAIN")
@@ -145,7 +134,7 @@ def test_a_reflection_of_a_group_that_a_model_does_not_name_is_its_fault() -> No
 
 def test_weights_of_unknown_groups_are_refused() -> None:
     for weights in ({"ISPLAIN": 1.0}, {"ISREL": 1.0}):
-        with pytest.raises(BadSettings, match="name no registered group"):
+        with pytest.raises(BadSettings, match="not registered groups"):
             SelfRAGSettings(group_weights=weights)
     register_group(PLAIN)
     with pytest.raises(BadSettings, match="0 to 100"):
@@ -216,30 +205,17 @@ def test_what_only_looks_like_its_tokens_stays_text() -> None:
     assert control.to_string() != text.to_string()
 
 
-@pytest.mark.parametrize("joined", [True, False])
-def test_a_chat_model_is_asked_by_the_instruction(joined: bool) -> None:
-    def answer(prompt: str) -> Any:
-        if "Is it plain?" in prompt and not is_writing(prompt):
-            lines = [] if "ISPLAIN: [Plain] or [Dense]" not in prompt else reader(prompt)
-            named = [("\nISPLAIN: ", 1.0)] if lines else []
-            return [*lines, *named, ("[Plain]", 0.75, {"[Dense]": 0.25})]
-        return reader(prompt)
+def test_the_example_asks_a_chat_model_by_the_instruction(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Shelf:
+        def as_retriever(self) -> Any:
+            return lambda query: PASSAGES
 
-    register_group(PLAIN)
-    model = Provider(answer=answer, **(VLLM if joined else LOGPROBS))
-    llm = PromptedReflectionLLM(model, joined=joined)
-    assert llm.groups[-1] == "ISPLAIN"
-    result = create_self_rag(llm, lambda query: PASSAGES).invoke({"question": QUESTION})
-    best = next(c for c in result["candidates"] if c["chosen"])
-    assert best["critique"]["ISPLAIN"] == pytest.approx(0.5)
-    asked = [prompt for prompt in model.prompts if "Is it plain?" in prompt]
-    assert any("Jane Austen" in last_case(prompt) for prompt in asked)
-    unregister_group("ISPLAIN")
-    register_group(replace(PLAIN, instruction=""))
-    assert llm.groups == PAPER_GROUPS, "without an instruction it is not asked, and is absent"
+    def answer(prompt: str) -> str:
+        return hard(opinion)(prompt) + ("\nISPLAIN: [Plain]" if "ISPLAIN" in prompt else "")
 
-
-def test_the_page_registers_a_group_as_written() -> None:
-    (block,) = BLOCK.findall((ROOT / "docs" / "self-rag.md").read_text(encoding="utf-8"))
-    exec(compile(block, "self-rag.md", "exec"), {})
-    assert "ISPLAIN" in GROUPS
+    monkeypatch.setattr(demo, "demo_index", Shelf)
+    example = runpy.run_path(str(EXAMPLE))
+    example["main"](Provider(answer=answer), QUESTION)
+    assert any(line.startswith("1.0") for line in capsys.readouterr().out.splitlines())
