@@ -83,36 +83,26 @@ def register_group(group: ReflectionGroup) -> ReflectionGroup:
 
     A checkpoint has the group if its vocabulary has the tokens, and a chat model if the entry has
     an ``instruction``. Candidates, events and pages then show its score, beams are ranked by it,
-    ``group_weights`` of a run's settings weighs it, and its tokens may be hard constraints. Text
-    that only looks like its tokens stays text.
-
-    To train a model on it, add :func:`control_tokens` to the vocabulary and write a token of the
-    group behind the segment that it judges, or at the end of the output if it judges the answer.
-    Registering an equal entry again changes nothing.
-
-    Raises:
-        ValueError: the name or a token is taken, or the entry makes no sense; the message says how.
+    and ``group_weights`` of a run's settings weighs it. To train a model on it, write a token of
+    the group behind the segment that it judges, or at the end of the output. Registering an equal
+    entry again changes nothing; one that is taken or makes no sense is a ValueError.
     """
     known = _groups.get(group.name)
     if known == group:
         return group
     if problem := "it is registered otherwise already" if known else _problem(group):
         raise ValueError(f"reflection group {group.name!r}: {problem}")
-    _add(group)
+    return _add(group)
+
+
+def _add(group: ReflectionGroup) -> ReflectionGroup:
+    _groups[group.name], _tokens[group.name] = group, group.tokens
+    _group_of.update(dict.fromkeys(group.tokens, group.name))
     return group
 
 
-def _add(group: ReflectionGroup) -> None:
-    _groups[group.name], _tokens[group.name] = group, group.tokens
-    _group_of.update(dict.fromkeys(group.tokens, group.name))
-
-
 def unregister_group(name: str) -> None:
-    """Remove a group from the table, as at the end of a test; the paper's four stay.
-
-    Raises:
-        ValueError: it is one of the paper's, or there is none of this name.
-    """
+    """Remove a group from the table, as at the end of a test; the paper's four stay."""
     if name in PAPER_GROUPS or name not in _groups:
         raise ValueError(f"reflection group {name!r} is the paper's, or is not registered")
     for token in _tokens.pop(name):
@@ -245,11 +235,8 @@ PATH_RULES = ("mean", "sum", "product")
 
 
 def is_readable(reflection: Reflection) -> bool:
-    """Return whether its log-probabilities say something: none is NaN or infinite, one is finite.
-
-    Minus infinity is a probability of 0. A retrieval token is read for [Retrieval] against
-    [No Retrieval], so one of these two must be finite.
-    """
+    """Return whether none of its log-probabilities is NaN or infinite, and one is finite; for a
+    retrieval token, that of [Retrieval] or [No Retrieval]. Minus infinity is a probability of 0."""
     logprobs = reflection["logprobs"]
     if any(math.isnan(value) or value == math.inf for value in logprobs.values()):
         return False
@@ -259,11 +246,8 @@ def is_readable(reflection: Reflection) -> bool:
 
 
 def probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
-    """Normalise log-probabilities over their group: values in [0, 1] that sum to 1.
-
-    Raises:
-        ValueError: no token of the group has a finite log-probability.
-    """
+    """Normalise log-probabilities over their group: values in [0, 1] that sum to 1; ValueError if
+    none is finite."""
     top = max(logprobs.values(), default=-math.inf)
     if not math.isfinite(top):
         raise ValueError(f"no finite log-probability among {list(logprobs)}")
@@ -287,13 +271,8 @@ def critique_score(reflection: Reflection) -> float:
 def critique(
     reflections: Iterable[Reflection], groups: Sequence[str] = PAPER_GROUPS
 ) -> dict[str, float | None]:
-    """Score a segment by the first readable reflection of each group.
-
-    Args:
-        reflections: what the model gave.
-        groups: names of the groups that it has. Of those with values, one without a readable
-            reflection is None.
-    """
+    """Score a segment by the first readable reflection of each of the model's ``groups`` that have
+    values; None without one."""
     scores: dict[str, float | None] = dict.fromkeys(n for n in groups if GROUPS[n].values)
     for reflection in reflections:
         group = reflection["group"]
@@ -305,11 +284,9 @@ def critique(
 def sequence_probability(logprob: float | None, tokens: int) -> float | None:
     """Return p(y_t|x,d,y_<t) of Eq. 3 as the geometric mean over the segment's tokens, in [0, 1].
 
-    Args:
-        logprob: sum of the log-probabilities of all tokens of the segment. If the model gave none,
-            or it is NaN or infinite, p is None.
-        tokens: how many there are. The mean keeps long segments from losing by length alone; the
-            paper writes a bare p, its code takes this mean.
+    ``logprob`` is the sum over its ``tokens``; if the model gave none, or it is NaN or infinite, p
+    is None. The mean keeps long segments from losing by length alone; the paper writes a bare p,
+    its code takes this mean.
     """
     if logprob is None or math.isnan(logprob) or logprob == math.inf:
         return None
@@ -319,8 +296,7 @@ def sequence_probability(logprob: float | None, tokens: int) -> float | None:
 def segment_score(scores: Critique, sequence: float | None, weights: Weights) -> float:
     """Return f(y_t, d, Critique) of Eq. 3-4.
 
-    A judgement that the model did not give counts as its group's ``absent``; a probability that
-    it did not give adds nothing, and is absent for all its segments.
+    A missing judgement counts as its group's ``absent``, a missing probability as 0.
     """
     terms = segment_terms(scores, sequence, weights)
     return sum(term["weight"] * term["value"] for term in terms)
@@ -342,21 +318,15 @@ def _scored(scores: Critique) -> list[ReflectionGroup]:
 
 
 def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> float:
-    """Score a path of several segments; 0 without one.
+    """Score a path of several segments by one of PATH_RULES; 0 without a segment.
 
-    The paper scores segments and does not say how the scores of a path add up. By every rule the
-    candidates for one segment of one path are ordered as Eq. 3-4 order them, except by
-    ``product`` if the product before is not positive.
-
-    ``mean``, the default, is the mean of the segment scores. A segment that was written from no
-    passage of its own (``[Continue to Use Evidence]``, ``[No Retrieval]``) takes the path's means
-    so far for ISREL, ISSUP and other judgements of a passage, for which nobody asked. Segments
-    before the first retrieved one are left out once there is one: all paths of an answer share
-    them. ``sum`` adds the segment scores: longer paths win. ``product`` multiplies them, as the
-    official code does.
-
-    Raises:
-        ValueError: ``rule`` is none of the three.
+    The paper does not say how the scores of a path add up. By every rule the candidates for one
+    segment of one path are ordered as Eq. 3-4 order them, except by ``product`` if the product
+    before is not positive. ``mean``, the default, is the mean of the segment scores. A segment
+    written from no passage of its own takes the path's means so far for judgements of a passage,
+    for which nobody asked. Segments before the first retrieved one are left out once there is one:
+    all paths share them. ``sum`` adds the scores, so longer paths win. ``product`` multiplies them,
+    as the official code does.
     """
     each = path_terms(segments, weights, rule)
     if not each:
@@ -380,9 +350,8 @@ def best_path_score(
 ) -> float:
     """Return the highest score that a path can have after at most ``further`` more segments.
 
-    No segment scores above the sum of the weighted values, and judgements of the answer, which are
-    given at the end, count once. A path whose best is no better than a finished one's score need
-    not be continued.
+    No segment scores above the sum of the weighted values; judgements of the answer count once, at
+    the end. A path whose best is no better than a finished one's need not be continued.
     """
     most, at_end = weights.sequence, 0.0
     for group in _scored(segments[-1].critique if segments else critique([], list(GROUPS))):

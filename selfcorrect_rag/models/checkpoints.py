@@ -94,7 +94,9 @@ def load_language_model(
     return model, load_tokenizer(name_or_path)
 
 
-def load_tokenizer(name_or_path: str | Path, extra: str = "transformers") -> "PreTrainedTokenizerBase":
+def load_tokenizer(
+    name_or_path: str | Path, extra: str = "transformers"
+) -> "PreTrainedTokenizerBase":
     """Load a language model's tokenizer, with the ids that the model was trained on.
 
     A ``tokenizer.json`` is taken as it is: transformers 5 would make Llama's anew, with other rules

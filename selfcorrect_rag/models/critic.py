@@ -200,10 +200,6 @@ class Critic:
             device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
             dtype: bfloat16 on CUDA and float32 elsewhere by default.
             options: further arguments of :meth:`from_model`.
-
-        Raises:
-            MissingExtra: torch or transformers is not installed.
-            ModelNotFound: no checkpoint is there, or it cannot be read.
         """
         where, number_format = resolve_device(device, dtype)
         model, tokenizer = load_language_model(name_or_path, number_format)
@@ -217,11 +213,6 @@ class Critic:
             model: a folder or a hub name.
             batch: prompts a batch; by default as many as it decodes in a step.
             engine: vLLM's own options, such as ``tensor_parallel_size``.
-
-        Raises:
-            MissingExtra: vllm or transformers is not installed.
-            ModelNotFound: no checkpoint is there, or vLLM cannot run it.
-            EngineFailed: vLLM's processes failed.
         """
         from selfcorrect_rag.models.engines.vllm import VLLMEngine
 

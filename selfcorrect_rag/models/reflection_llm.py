@@ -26,12 +26,10 @@ from selfcorrect_rag.state import Segment
 class ReflectionLLM(BaseLLM):
     """An LLM that returns, with each reflection token, the log-probabilities of its whole group.
 
-    It is an ordinary LangChain LLM: ``invoke``, ``batch``, ``stream`` and their async twins take
-    strings, which are untrusted text throughout, or a :class:`~selfcorrect_rag.prompts.Prompt`,
-    whose control parts become control tokens. ``LLMResult.generations[i][0].generation_info`` is
-    a :class:`~selfcorrect_rag.state.Segment`. The graphs use the four methods below.
-
-    A backend implements :meth:`_segments` and :meth:`_asegments`.
+    It is an ordinary LangChain LLM. Strings are untrusted text throughout; control parts of a
+    :class:`~selfcorrect_rag.prompts.Prompt` become control tokens. ``generation_info`` of a result
+    is a :class:`~selfcorrect_rag.state.Segment`. The graphs use :meth:`generate_segments`,
+    :meth:`choose` and their twins; a backend implements :meth:`_segments` and :meth:`_asegments`.
     """
 
     max_tokens: int = 100
@@ -39,37 +37,23 @@ class ReflectionLLM(BaseLLM):
 
     @property
     def identity(self) -> str:
-        """A fingerprint for cached results; models that may write differently have different ones.
-
-        By default of its ``_identifying_params`` and its fields, or of the object if a backend
-        gives none.
-        """
+        """A fingerprint for cached results: by default of ``_identifying_params`` and fields, or of
+        the object if a backend gives none."""
         return described(self)
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of the reflection groups that it supports; the paper's four by default.
-
-        A backend may add registered ones (:func:`~selfcorrect_rag.reflection.register_group`).
-        """
+        """Names of the reflection groups that it supports; the paper's four by default."""
         return PAPER_GROUPS
 
     @property
     def reads_apart(self) -> bool:
-        """Whether it answers best from one passage at a time.
-
-        CRAG then asks it about each piece of the knowledge by itself, all in one batch, and gives
-        the best answer. By default it reads all pieces joined into one passage, like the paper's
-        generator.
-        """
+        """Whether CRAG asks it about each piece of the knowledge by itself, in one batch, and gives
+        the best answer; by default it reads all joined, like the paper's generator."""
         return False
 
     def is_independent(self, prune_below: float | None = None) -> bool:
-        """Return whether a prompt's segment depends on no other prompt of its batch.
-
-        Args:
-            prune_below: as for :meth:`generate_segments`.
-        """
+        """Return whether a prompt's segment depends on no other prompt of its batch."""
         return False
 
     @abstractmethod
@@ -104,15 +88,8 @@ class ReflectionLLM(BaseLLM):
         """The async twin of :meth:`_segments`."""
 
     def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
-        """Return an upper bound on the model calls of one batch, for checking limits.
-
-        1 if the whole batch is one call; more for a backend that sends a request per prompt.
-
-        Args:
-            prompts: how many there are.
-            choose: whether the call is to :meth:`choose`.
-            critique: whether segments are criticised.
-        """
+        """Return an upper bound on the model calls of one batch, for checking limits: 1 if it is
+        one call, more for a backend that sends requests per prompt."""
         return 1
 
     def generate_segments(

@@ -62,12 +62,9 @@ class EngineReflectionLLM(ReflectionLLM):
 
         Args:
             engine: not open yet.
-            tokenizer: the model's tokenizer, loaded, or its folder or hub name.
+            tokenizer: the model's tokenizer, loaded, or its folder or hub name. Its vocabulary must
+                have the reflection tokens (NotAReflectionModel).
             options: fields of this class.
-
-        Raises:
-            NotAReflectionModel: the vocabulary lacks reflection tokens.
-            ModelNotFound: there is no such tokenizer.
         """
         llm = cls(**options)
         if isinstance(tokenizer, str | Path):

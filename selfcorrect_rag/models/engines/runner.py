@@ -41,15 +41,12 @@ class EngineRunner:
     def __init__(
         self, engine: Engine, *, in_flight: int | None = None, retry_seconds: float = 0.0
     ) -> None:
-        """Open the engine.
+        """Open the engine; raises whatever :meth:`Engine.open` raises.
 
         Args:
             engine: not open yet.
             in_flight: maximum number of concurrent prompts; the engine's own by default.
             retry_seconds: how long to retry while it is unavailable.
-
-        Raises:
-            EngineFailed: or any other error of :meth:`Engine.open`.
         """
         self.engine, self._in_flight, self._retry_seconds = engine, in_flight, retry_seconds
         self._name = f"the engine ({type(engine).__name__})"
@@ -84,11 +81,8 @@ class EngineRunner:
         return self._in_flight or self.engine.in_flight
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the engine's loop, from a thread that may block.
-
-        Raises:
-            EngineFailed: this is closed, or was closed before there was a result.
-        """
+        """Run a coroutine on the engine's loop, from a thread that may block; EngineFailed if this
+        is closed before there is a result."""
         result = self._submit(call)
         try:
             return result.result()
@@ -103,11 +97,7 @@ class EngineRunner:
     async def complete(
         self, prompts: Sequence[Sequence[int]], request: Request
     ) -> list[Completion]:
-        """Continue prompts; called on the engine's loop.
-
-        Raises:
-            EngineFailed: the engine raised, is unavailable for too long, or is closed.
-        """
+        """Continue prompts; called on the engine's loop. Any error is an EngineFailed."""
 
         async def attempt() -> list[Completion]:
             with wrap_errors(EngineFailed, self._name):
@@ -122,10 +112,8 @@ class EngineRunner:
     def stream(
         self, prompt: Sequence[int], request: Request
     ) -> Generator[Sequence[int], None, None]:
-        """Yield generated ids as they come, for a thread that may block.
-
-        A stream that broke off is not retried, since its tokens cannot be taken back.
-        """
+        """Yield generated ids as they come, for a thread that may block. A stream that broke off is
+        not retried, since its tokens cannot be taken back."""
         stream = _Stream(self._ids(prompt, request))
         try:
             while (ids := self.run(stream.next())) is not None:
@@ -147,10 +135,8 @@ class EngineRunner:
                 await self.arun(stream.close())
 
     def close(self) -> None:
-        """Refuse new calls, fail running ones, close the engine, and wait until that is done.
-
-        May be called from any thread and repeatedly; a forked child leaves the parent's alone.
-        """
+        """Refuse new calls, fail running ones, close the engine, and wait until that is done. From
+        any thread, any number of times; a forked child leaves the parent's engine alone."""
         with self._lock:
             self._closed = True
             if self._process != os.getpid():

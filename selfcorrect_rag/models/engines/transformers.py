@@ -50,16 +50,15 @@ class TransformersReflectionLLM(EngineReflectionLLM):
         dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
         **options: Any,
     ) -> Self:
-        """Load a checkpoint from a folder or a model hub.
+        """Load a checkpoint from a folder, or a hub name such as ``selfrag/selfrag_llama2_7b``.
 
         Args:
-            name_or_path: a folder, or a hub name such as ``selfrag/selfrag_llama2_7b``.
+            name_or_path: the folder or name.
             device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
             dtype: float32 on a CPU and bfloat16 elsewhere by default.
             options: further fields of this class.
 
         Raises:
-            MissingExtra: torch or transformers is not installed.
             ModelNotFound: no checkpoint is there, or it cannot be read.
             NotAReflectionModel: its vocabulary lacks reflection tokens.
         """
@@ -80,12 +79,8 @@ class TransformersReflectionLLM(EngineReflectionLLM):
         name: str = "model",
         **options: Any,
     ) -> Self:
-        """Wrap a model that is already loaded; it stays on its device.
-
-        Raises:
-            NotAReflectionModel: its vocabulary lacks reflection tokens, or is smaller than their
-                ids.
-        """
+        """Wrap a model that is already loaded; it stays on its device. See :meth:`from_pretrained`
+        for errors."""
         if not isinstance(tokenizer, ControlledTokenizer):
             tokenizer = ControlledTokenizer(tokenizer)
         largest = max(tokenizer.control_ids.values())
@@ -139,7 +134,7 @@ class TransformersEngine(Engine):
         Args:
             model: a causal LM.
             text: decodes ids, to find stop strings.
-            eos_id: ends a text, besides the ids that the model's generation config names.
+            eos_id: ends a text, besides the end ids of the model's generation config.
             batch_tokens: maximum padded prompt tokens decoded together.
         """
         from transformers import GenerationConfig
