@@ -5,6 +5,7 @@ import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -270,10 +271,11 @@ def run(data: Path, out: Path, options: GeneratorDataOptions, progress: Progress
     rows, checkpoint = read_generator_rows(data), Path(options.critic)
     if options.estimate:
         return dict(generator_data_cost(rows, out, options))
-    index = open_index(options.index)
-    names = {"index": f"{options.index} ({digest(sorted(index.finished().items()))})"}
-    if checkpoint.is_dir():
-        names["critic"] = f"{checkpoint} ({_fingerprint(checkpoint)})"
-    critic, retriever = _open_critic(options), index.as_retriever(options.top_k)
-    named = options.model_copy(update=names)
-    return make_generator_data(critic, retriever, rows, out, named, progress=progress)
+    critic = _open_critic(options)
+    is_open = critic if isinstance(critic, Critic) else nullcontext()
+    with open_index(options.index) as index, is_open:
+        names = {"index": f"{options.index} ({digest(sorted(index.finished().items()))})"}
+        if checkpoint.is_dir():
+            names["critic"] = f"{checkpoint} ({_fingerprint(checkpoint)})"
+        named, retriever = options.model_copy(update=names), index.as_retriever(options.top_k)
+        return make_generator_data(critic, retriever, rows, out, named, progress=progress)

@@ -1,0 +1,272 @@
+"""The generator: what is learned of a row, token by token, and trainings of a tiny Llama."""
+
+import json
+import os
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from langchain_core.documents import Document
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer
+
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.errors import BadRun, BadTrainingData
+from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
+from selfcorrect_rag.prompts.self_rag import decision_prompt
+from selfcorrect_rag.reflection import CONTROL_TOKENS
+from selfcorrect_rag.training.fine_tuning import MASKED, Examples, newest_checkpoint, packed, padded
+from selfcorrect_rag.training.generator import (
+    GeneratorOptions,
+    GeneratorRow,
+    add_control_tokens,
+    generator_examples,
+    output_parts,
+    read_generator_rows,
+    train_generator,
+)
+from selfcorrect_rag.training.rows import is_held_out
+from tests.conftest import SPECIAL, byte_level_tokenizer
+from tests.tiny_evaluators import t5, t5_tokenizer
+from tests.training.toys import generator_rows, llama, row, same, weights
+
+DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[3] / "shared" / "data"))
+REAL = DATA / "selfrag_generator_train_50samples.jsonl"
+ONE = "[Retrieval]<paragraph>Emma\nA novel</paragraph>[Relevant]Jane[Fully supported][Utility:5]"
+ROWS = generator_rows(60)
+TOY = GeneratorOptions(
+    model="toy",
+    num_train_epochs=8,
+    learning_rate=1e-2,
+    batch_size=8,
+    per_device_batch_size=4,
+    max_length=160,
+    held_out_ratio=0.2,
+)
+
+
+def learned(given: GeneratorRow, longest: int = 512) -> tuple[list[str], list[str]]:
+    """The tokens of a row without its prompt, and those of them that are learned; else ``-``."""
+    words = byte_level_tokenizer()
+    tokenizer = ControlledTokenizer(words)
+    (one,) = generator_examples([given], tokenizer, longest).rows
+    prompt = tokenizer.encode([decision_prompt(given.question)])[0].ids
+    ids, labels = one["input_ids"].tolist(), one["labels"].tolist()
+    assert ids[: len(prompt)] == prompt, "the prompt is that of inference"
+    assert labels[: len(prompt)] == [MASKED] * len(prompt)
+    assert all(label in (MASKED, i) for i, label in zip(ids, labels, strict=True))
+    written = words.convert_ids_to_tokens(ids[len(prompt) :])
+    pairs = zip(written, labels[len(prompt) :], strict=True)
+    return written, [token if label != MASKED else "-" for token, label in pairs]
+
+
+def test_each_passage_is_masked_on_its_own() -> None:
+    """Official defect: all from the first <paragraph> to the last </paragraph> has no loss."""
+    output = (
+        "Oh:\n[Retrieval]<paragraph>ab</paragraph>[Relevant]c[Partially supported]"
+        "[Continue to Use Evidence]d[Retrieval]<paragraph>e</paragraph>[Irrelevant]f"
+        "[No Retrieval]g[Retrieval]<paragraph></paragraph>[Relevant]h"
+        "[No support / Contradictory][Utility:1]"
+    )
+    assert learned(row("?", output))[1] == [
+        *["O", "h", ":", "Ċ", "[Retrieval]", "<paragraph>", "-", "-", "-", "[Relevant]", "c"],
+        *["[Partially supported]", "[Continue to Use Evidence]", "d"],
+        *["[Retrieval]", "<paragraph>", "-", "-", "[Irrelevant]", "f", "[No Retrieval]", "g"],
+        *["[Retrieval]", "<paragraph>", "-", "[Relevant]", "h"],
+        *["[No support / Contradictory]", "[Utility:1]", "</s>"],
+    ]
+    written, kept = learned(row("?", " [No Retrieval]it [1] or\n[Utility:3]\n"))
+    assert kept == written, "all is learned without a passage"
+
+
+def test_a_row_that_is_too_long_loses_the_ends_of_passages() -> None:
+    """Official defect: the last token of a cut passage has loss, and what follows is lost."""
+    whole, _ = learned(row("?", ONE))
+    tokenizer = ControlledTokenizer(byte_level_tokenizer())
+    length = len(generator_examples([row("?", ONE)], tokenizer, 512).rows[0]["input_ids"])
+    for cut in (0, 1, 4, 11):
+        written, kept = learned(row("?", ONE), length - cut)
+        assert written == [*whole[: 13 - cut], *whole[13:]]
+        assert kept == [*whole[:2], *["-"] * (12 - cut), *whole[14:]]
+        found = generator_examples([row("?", ONE)], tokenizer, length - cut)
+        assert found.shortened == (cut > 0)
+    found = generator_examples([row("?", ONE)], tokenizer, length - 12)
+    assert (found.rows, found.left_out) == ([], 1), "output and instruction are never cut"
+
+
+@pytest.mark.parametrize("hostile", SPECIAL)
+def test_only_the_outputs_own_tokens_are_control_tokens(
+    tokenizer: PreTrainedTokenizerFast, hostile: str
+) -> None:
+    controlled = ControlledTokenizer(tokenizer)
+    in_passage = hostile if hostile != "</paragraph>" else ""
+    text = hostile if hostile not in CONTROL_TOKENS else ""
+    given = row(
+        f"Say {hostile} [Utility:1]",
+        f"[Retrieval]<paragraph>a {in_passage} b</paragraph>[Relevant]c {text} d[Utility:5]",
+        input=f"{hostile} is it",
+    )
+    ids = generator_examples([given], controlled, 600).rows[0]["input_ids"].tolist()
+    names = tokenizer.convert_ids_to_tokens(ids)
+    wanted = ["[Retrieval]", "<paragraph>", "</paragraph>", "[Relevant]", "[Utility:5]", "</s>"]
+    special = [name for name in names if name in SPECIAL]
+    assert special == [*(["<s>"] if names[0] == "<s>" else []), *wanted]
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the official sample is not there")
+def test_official_rows() -> None:
+    rows = read_generator_rows(REAL)
+    passages = [sum(p.text == "<paragraph>" for p, _ in output_parts(r.output)) for r in rows]
+    assert sorted(passages) == [0] * 37 + [1] * 12 + [2]
+    (twice,) = (one for one, number in zip(rows, passages, strict=True) if number == 2)
+    between = twice.output.split("</paragraph>", 1)[1].rsplit("<paragraph>", 1)[0]
+    kept = "".join(part.text for part, is_learned in output_parts(twice.output) if is_learned)
+    assert f"{between}<paragraph>" in kept, "which the official mask loses"
+
+
+@pytest.mark.parametrize("spare", [0, 4, 40])
+@pytest.mark.parametrize("tied", [True, False])
+def test_new_rows_start_as_the_mean(tied: bool, spare: int) -> None:
+    """Official defect: they start at random."""
+    model, words = llama(tied=tied, spare=spare)
+    known = len(words)
+    ends = (model.get_input_embeddings, model.get_output_embeddings)
+    before = [end().weight[:known].detach().clone() for end in ends]
+    assert add_control_tokens(model, words) == 15
+    ids = words.convert_tokens_to_ids(list(CONTROL_TOKENS))
+    assert ids == list(range(known, known + 15))
+    for end, old in zip(ends, before, strict=True):
+        assert len(end().weight) == max(known + 15, known + spare) == model.config.vocab_size
+        assert torch.equal(end().weight[:known], old)
+        assert torch.allclose(end().weight[ids], old.mean(0).expand(15, -1))
+    assert (ends[0]().weight is ends[1]().weight) == tied
+    assert add_control_tokens(model, words) == 0
+
+
+def test_packed_and_padded_rows_teach_the_same() -> None:
+    torch.manual_seed(1)
+    found = Examples()
+    for n in (7, 12, 2, 9):
+        found.add(torch.randint(0, 250, (n,)).tolist(), [i > 2 for i in range(n)])
+    batch = packed(found.rows)
+    assert batch["input_ids"].shape == (1, 30)
+    assert batch["position_ids"].tolist()[0][:9] == [*range(7), 0, 1]
+    gradients = []
+    for collate in (packed, padded):
+        model = llama()[0]
+        batch = collate(found.rows)
+        loss = model(**batch, num_items_in_batch=(batch["labels"] != MASKED).sum()).loss
+        loss.backward()
+        gradients.append(model.lm_head.weight.grad)
+    assert torch.allclose(*gradients, atol=1e-6)
+    end = llama()[1].eos_token_id
+    found = Examples()
+    found.add([5, end, 6, end], [False, False, True, True])
+    found.add([7, end], [True, True])
+    table = {name: values.tolist() for name, values in padded(found.rows).items()}
+    assert table["attention_mask"] == [[1, 1, 1, 1], [1, 1, 0, 0]], "an end is not padding"
+    assert table["labels"] == [[MASKED, MASKED, 6, end], [MASKED, end, MASKED, MASKED]]
+
+
+def trained(out: Path, base: tuple[Any, Any], **options: Any) -> dict[str, Any]:
+    return train_generator(ROWS, out, TOY.model_copy(update=options), base=base)
+
+
+@pytest.mark.slow
+def test_it_learns_reports_and_answers(tmp_path: Path) -> None:
+    report = trained(tmp_path, llama())
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    held_out = sum(is_held_out(one.question, 0.2) for one in ROWS)
+    counts = {"train": 60 - held_out, "held_out": held_out, "shortened": 0, "left_out": 0}
+    assert report["rows"] == counts
+    assert report["tokens"]["added"] == 15
+    assert 0 < report["tokens"]["learned"] < report["tokens"]["read"]
+    found = report["held_out"]
+    assert found["tokens"]["end"] == held_out
+    assert found["loss"]["ISUSE"] < 1
+    assert found["loss"]["end"] < 1, "the end is learned"
+    assert found["accuracy"]["Retrieve"] > 0.9 > found["base_rate"]["Retrieve"]
+    llm = TransformersReflectionLLM.from_pretrained(tmp_path / "generator", device="cpu")
+    graph = create_self_rag(llm, lambda query: [Document("p 4"), Document("q 5")])
+    assert "yes" in graph.invoke({"question": "Who 4?"})["answer"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [True, False])
+def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
+    """Official defect: with LoRA, the new tokens are neither trained nor saved."""
+    options = {"lora_rank": 8, "learning_rate": 4e-2, "num_train_epochs": 4}
+    report = trained(tmp_path, llama(tied=tied), **options)
+    losses = report["held_out"]["loss"]
+    assert max(losses[kind] for kind in ("Retrieve", "ISREL", "ISUSE")) < log(15)
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "generator")
+    base, words = llama(tied=tied)
+    add_control_tokens(base, words)
+    before = base.get_input_embeddings().weight.detach().clone()
+    beside = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    ids = torch.tensor([list(range(len(words)))])
+    with torch.no_grad():
+        assert torch.allclose(beside(ids).logits, merged(ids).logits, atol=1e-3)
+    new = words.convert_tokens_to_ids(list(CONTROL_TOKENS))
+    for end in (merged.get_input_embeddings(), merged.get_output_embeddings()):
+        assert len(end.weight[new].unique(dim=0)) > 8, "all fifteen started alike"
+    now = merged.get_input_embeddings().weight
+    assert torch.equal(now[: new[0]], before[: new[0]])
+
+
+@pytest.mark.slow
+def test_a_killed_training_resumes_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"num_train_epochs": 1, "save_steps": 2}
+    trained(tmp_path / "whole", llama(), **options)
+    step, taken = Trainer.training_step, []
+
+    def killed(self: Trainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        taken.append(self.state.global_step)
+        if len(taken) == 7:
+            raise KeyboardInterrupt
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "training_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "cut", llama(), **options)
+    assert newest_checkpoint(tmp_path / "cut" / "checkpoints").endswith("checkpoint-2")
+    torn = tmp_path / "cut" / "checkpoints" / "checkpoint-3"
+    torn.mkdir()
+    (torn / "trainer_state.json").write_text('{"step')
+    report = trained(tmp_path / "cut", llama(), **options)
+    assert taken[7] == 2, "from the newest checkpoint that is whole"
+    assert same(*(weights(tmp_path / out / "generator") for out in ("cut", "whole")))
+    assert report == json.loads((tmp_path / "whole" / "report.json").read_text())
+    with pytest.raises(BadRun, match=r"other settings \(seed\)"):
+        trained(tmp_path / "cut", llama(), **options, seed=1)
+    with pytest.raises(BadRun, match=r"other settings \(data\)"):
+        train_generator(ROWS[1:], tmp_path / "cut", TOY.model_copy(update=options), base=llama())
+
+
+def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(reason: str, rows: Any = ROWS, base: Any = None, **options: Any) -> None:
+        changed = TOY.model_copy(update=options)
+        with pytest.raises(BadTrainingData, match=reason):
+            train_generator(rows, tmp_path / "out", changed, base=base or llama())
+        assert not (tmp_path / "out").exists()
+
+    refused("row 2: .*<paragraph> without its other half", [ROWS[0], row("a", "<paragraph>b")])
+    refused("no output has a reflection token", [row("a", "b")])
+    refused("no row of the 60 is left", max_length=8)
+    refused("must be a multiple of per_device_batch_size 3", per_device_batch_size=3)
+    refused("has an encoder", base=(t5(), t5_tokenizer()))
+    model, words = llama()
+    words.eos_token = None
+    refused("no end token", base=(model, words))
+    (tmp_path / "file").touch()
+    with pytest.raises(BadRun, match="is a file; give a folder"):
+        trained(tmp_path / "file", llama())
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    refused("launch without FSDP", lora_rank=4)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    refused("8 must be a multiple of .* 3 processes")

@@ -1,0 +1,267 @@
+"""Trainings of a critic, an evaluator and INSTRUCTRAG-FT at toy size."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from langchain_core.documents import Document
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.models import T5Evaluator
+from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.prompts.instruct_rag import inference_prompt
+from selfcorrect_rag.reflection import TOKENS, Group
+from selfcorrect_rag.training.critic import CriticOptions, agreement, train_critic
+from selfcorrect_rag.training.critic_data import CriticRow
+from selfcorrect_rag.training.evaluator import (
+    EvaluatorOptions,
+    Graded,
+    auc,
+    mine_negatives,
+    split_graded,
+    train_evaluator,
+)
+from selfcorrect_rag.training.fine_tuning import MASKED
+from selfcorrect_rag.training.instruct import (
+    InstructOptions,
+    InstructRow,
+    InstructTokenizer,
+    instruct_examples,
+    train_instruct,
+)
+from selfcorrect_rag.training.rows import part_of
+from tests.conftest import byte_level_tokenizer
+from tests.tiny_evaluators import t5, t5_tokenizer
+from tests.training.toys import llama, plain_tokenizer, same, weights
+
+CRITIC = CriticOptions(
+    model="toy", num_train_epochs=4, learning_rate=3e-3, batch_size=8, per_device_batch_size=8,
+    max_length=160, seed=1,
+)  # fmt: skip
+EVALUATOR = EvaluatorOptions(
+    model="toy", num_train_epochs=6, learning_rate=3e-3, batch_size=8, hard_negatives=0,
+    max_length=48, seed=1,
+)  # fmt: skip
+INSTRUCT = InstructOptions(
+    model="toy", num_train_epochs=3, learning_rate=1e-2, batch_size=8, per_device_batch_size=4,
+    max_length=400, held_out_ratio=0.2,
+)  # fmt: skip
+
+
+def critic_rows(number: int) -> list[CriticRow]:
+    """The right token follows from a word."""
+    rows = []
+    for i in range(number):
+        group = list(Group)[i % 4]
+        token = TOKENS[group][i // 4 % len(TOKENS[group])]
+        word = "pqrst"[TOKENS[group].index(token)] * 4
+        part = part_of(f"question {i}")
+        text = f"{word} {word} {i % 7}"
+        rows.append(
+            CriticRow(key=str(i), instruction=f"{group}?", input=text, token=token, part=part)
+        )
+    return rows
+
+
+@pytest.mark.slow
+def test_a_critic_learns_reports_and_loads(tmp_path: Path) -> None:
+    rows = critic_rows(240)
+    report = train_critic(rows, tmp_path, CRITIC, base=llama())
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert sum(report["rows"].values()) == 240
+    assert report["shortened"] == 0
+    scores = [report["test"]["accuracy"][g] - report["test"]["base_rate"][g] for g in Group]
+    assert sum(scores) > 0.5, "better than the commonest token"
+    with Critic.from_pretrained(tmp_path / "critic", device="cpu") as critic:
+        asked = [row.critic_input for row in rows if row.part == "test"][:12]
+        given = critic.judge(asked)
+    assert all(token in TOKENS[one.group] for token, one in zip(given, asked, strict=True))
+    lora = CRITIC.model_copy(update={"lora_rank": 4, "num_train_epochs": 0.2})
+    train_critic(rows, tmp_path / "lora", lora, base=llama())
+    assert (tmp_path / "lora" / "adapter" / "adapter_model.safetensors").exists()
+    with pytest.raises(BadTrainingData, match="no row of the 1 is in the train part"):
+        train_critic([row for row in rows if row.part == "test"][:1], tmp_path / "x", CRITIC)
+
+
+def test_agreement_by_hand() -> None:
+    pairs = [("[Relevant]", "[Relevant]")] * 2 + [("[Irrelevant]", "[Relevant]")]
+    found = agreement(pairs)
+    assert found["accuracy"]["ISREL"] == found["base_rate"]["ISREL"] == pytest.approx(2 / 3)
+    assert found["confusion"]["ISREL"]["[Irrelevant]"] == {"[Relevant]": 1, "[Irrelevant]": 0}
+    assert found["accuracy"]["ISUSE"] is None
+
+
+PAIRS = [
+    Graded(f"Question {i}?", (f"the the the {i % 7}",), (f"or or or {i % 5}",)) for i in range(80)
+]
+
+
+def bert() -> tuple[Any, Any]:
+    words = byte_level_tokenizer()
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(words), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, num_labels=1, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, pad_token_id=words.pad_token_id,
+    )  # fmt: skip
+    return BertForSequenceClassification(config), words
+
+
+@pytest.mark.slow
+def test_an_evaluator_learns_reports_and_loads(tmp_path: Path) -> None:
+    report = train_evaluator(PAIRS, tmp_path, EVALUATOR, base=bert())
+    assert report["test"]["auc"] > 0.95
+    assert report["test"]["actions"]["action_accuracy"] > 0.9
+    assert sum(report["questions"].values()) == len(PAIRS)
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    evaluator = T5Evaluator.from_pretrained(tmp_path / "evaluator")
+    right, wrong = evaluator.score("Question 99?", ["the the the 3", "or or or 3"])
+    assert right > evaluator.thresholds.upper
+    assert wrong < evaluator.thresholds.lower
+    lora = EVALUATOR.model_copy(update={"lora_rank": 8, "learning_rate": 1e-2})
+    assert train_evaluator(PAIRS, tmp_path / "lora", lora, base=bert())["test"]["auc"] > 0.95
+    assert (tmp_path / "lora" / "adapter" / "adapter_model.safetensors").exists()
+
+
+def test_an_evaluator_that_cannot_be_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A T5 is read at its end token: a tokenizer that adds none ended in a raw traceback."""
+
+    def refused(reason: str, rows: Any = PAIRS, base: Any = None) -> None:
+        with pytest.raises(BadTrainingData, match=reason):
+            train_evaluator(rows, tmp_path / "out", EVALUATOR, base=base or bert())
+        assert not (tmp_path / "out").exists()
+
+    refused("the train part .* needs relevant and irrelevant", [Graded("q", ("p",))])
+    words = plain_tokenizer()  # adds a beginning, and no end
+    refused("the tokenizer of toy adds no end token .*give a base whose tok", base=(t5(), words))
+    words.pad_token = words.eos_token = None
+    refused("adds no end token", base=(bert()[0], words))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    refused("launch only one")
+
+
+def test_a_t5_is_trained(tmp_path: Path) -> None:
+    short = EVALUATOR.model_copy(update={"num_train_epochs": 0.3})
+    report = train_evaluator(PAIRS, tmp_path, short, base=(t5(), t5_tokenizer()))
+    assert 0 <= report["test"]["auc"] <= 1
+    assert T5Evaluator.from_pretrained(tmp_path / "evaluator").score("q", ["p"])
+
+
+def test_auc_by_hand() -> None:
+    assert auc([(0.9, 1), (0.8, -1), (0.7, 1), (0.1, -1)]) == 0.75
+    assert auc([(0.5, 1), (0.5, -1)]) == 0.5
+
+
+def test_hard_negatives() -> None:
+    rows = [Graded("Who wrote Emma?", ("Emma is by Austen.",), ("Emma is a town.",))]
+    corpus = ["Emma is by Austen.", "Emma wrote letters.", "Emma is a town.", "Dune", " ",
+              "Yes: Emma is by Austen."]  # fmt: skip
+    (mined,) = mine_negatives(rows, corpus, 1)
+    assert mined.negatives == ("Emma is a town.", "Emma wrote letters.")
+    assert mine_negatives(rows, ["the", "of"], 3) == rows
+    parts = split_graded(PAIRS, [], 2)
+    held_out = {p for name in ("development", "test") for row in parts[name] for p in row.positives}
+    assert not held_out & {n for row in parts["train"] for n in row.negatives}
+
+
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>\n{{ m.content | trim }}<|eot|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+DOCUMENTS = tuple(
+    Document(f"Text {n}.", metadata={"title": f"Title {n}"} if n != 2 else {}) for n in (1, 2, 3)
+)
+PROMPT = (
+    "Document [1] (Title: Title 1): Text 1.\nDocument [2]: Text 2.\n"
+    "Document [3] (Title: Title 3): Text 3.\n"
+    "Based on your knowledge and the provided information, answer the question: Who {question} it?"
+)
+
+
+def instruct_row(question: str, documents: Any, rationale: str) -> InstructRow:
+    return InstructRow(question=question, documents=documents, rationale=rationale)
+
+
+ROW = instruct_row("Who {question} it?", DOCUMENTS, "Document [3] says: she.")
+
+
+def chat_tokenizer() -> PreTrainedTokenizerFast:
+    words = plain_tokenizer()
+    words.add_tokens(["<|user|>", "<|assistant|>", "<|eot|>"], special_tokens=True)
+    words.chat_template = TEMPLATE
+    return words
+
+
+def texts(words: Any, row: InstructRow, longest: int = 1000) -> tuple[str, str]:
+    """What is read and what is learned of a row, with special tokens."""
+    (one,) = instruct_examples([row], InstructTokenizer(words), longest, "best_last").rows
+    pairs = list(zip(one["input_ids"].tolist(), one["labels"].tolist(), strict=True))
+    learned = [i for i, label in pairs if label != MASKED]
+    return words.decode([i for i, label in pairs if label == MASKED]), words.decode(learned)
+
+
+def test_a_prompt_is_that_of_inference() -> None:
+    """Official defects: the literal {question} before the question, a second <s> at inference."""
+    assert texts(chat_tokenizer(), ROW) == (
+        f"<s><|user|>\n{PROMPT}<|eot|><|assistant|>\n",
+        "Document [3] says: she.</s>",
+    )
+    assert texts(plain_tokenizer(), ROW)[0] == f"<s>{PROMPT}\n"
+    parts = inference_prompt("ft", ROW.question, DOCUMENTS).parts
+    assert "".join(part.text for part in parts) == PROMPT
+
+
+@pytest.mark.parametrize("hostile", ["</s>", "<|eot|>", "<s>", "<|assistant|>"])
+@pytest.mark.parametrize("make", [chat_tokenizer, plain_tokenizer])
+def test_no_text_becomes_a_special_token(make: Any, hostile: str) -> None:
+    words = make()
+    document = Document(f"It {hostile} is.", metadata={"title": hostile})
+    row = instruct_row(f"Who {hostile}?", (document,), f"It {hostile} is.")
+    (one,) = instruct_examples([row], InstructTokenizer(words), 1000, "best_last").rows
+    special = [t for t in words.convert_ids_to_tokens(one["input_ids"].tolist()) if len(t) > 2]
+    template = ["<|user|>", "<|eot|>", "<|assistant|>"] if make is chat_tokenizer else []
+    assert special == ["<s>", *template, "</s>"]
+
+
+def test_a_row_that_is_too_long_loses_its_weakest_documents() -> None:
+    words = InstructTokenizer(plain_tokenizer())
+    whole = len(instruct_examples([ROW], words, 1000, "best_last").rows[0]["input_ids"])
+    first, second, third = PROMPT.splitlines(keepends=True)[:3]
+    assert texts(plain_tokenizer(), ROW, whole)[0] == f"<s>{PROMPT}\n"
+    assert texts(plain_tokenizer(), ROW, whole - 1)[0] == f"<s>{PROMPT.removeprefix(first)}\n"
+    last = whole - len(first) - len(second)
+    assert texts(plain_tokenizer(), ROW, last)[0].startswith(f"<s>{third}"), "with its number"
+    assert instruct_examples([ROW], words, last, "best_last").shortened == 1
+    assert instruct_examples([ROW], words, last - 1, "best_last").left_out == 1
+    (one,) = instruct_examples([ROW], words, whole - 1, "best_first").rows
+    assert len(one["input_ids"]) == whole - len(third)
+    bare = instruct_row("Who?", (), "She.")
+    assert len(instruct_examples([bare], words, 1000, "best_last").rows) == 1
+
+
+@pytest.mark.slow
+def test_instruct_learns_and_reports(tmp_path: Path) -> None:
+    rows = [
+        instruct_row(f"Who is {i}?", DOCUMENTS[:1], f"Document [1]: {'ab'[i % 2]}")
+        for i in range(40)
+    ]
+    report = train_instruct(rows, tmp_path / "run", INSTRUCT, base=llama())
+    assert json.loads((tmp_path / "run" / "report.json").read_text()) == report
+    assert report["rows"]["train"] + report["rows"]["held_out"] == 40
+    assert report["held_out"]["loss"] < 2.5
+    lora = INSTRUCT.model_copy(update={"lora_rank": 4, "num_train_epochs": 0.5})
+    train_instruct(rows, tmp_path / "lora", lora, base=llama())
+    adapter = json.loads((tmp_path / "lora" / "adapter" / "adapter_config.json").read_text())
+    assert (adapter["r"], adapter["lora_alpha"]) == (4, 8)
+    assert not same(weights(tmp_path / "lora" / "model"), weights(tmp_path / "run" / "model"))
+    with pytest.raises(BadTrainingData, match="has an encoder"):
+        train_instruct(rows, tmp_path / "t5", INSTRUCT, base=(t5(), t5_tokenizer()))
+    model, words = llama()
+    words.eos_token = None
+    with pytest.raises(BadTrainingData, match="end token"):
+        train_instruct(rows, tmp_path / "none", INSTRUCT, base=(model, words))
